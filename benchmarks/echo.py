@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.usage import EpochClock
-from tfps.bridge.server_function import server_function
+from tfps.bridge.functions.server_function import server_function
 from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.transport.carrier import Carrier, GrpcCarrier, Message, ServerCall
 from tfps.transport.direct_carrier import DirectCarrier

@@ -185,7 +185,7 @@ def _moments() -> Iterator[dict[str, float]]:
                 if mark in record.getMessage():
                     moments.setdefault(name, record.created)
 
-    logger, note = logging.getLogger("tfps.recovery.server_return"), Note(logging.INFO)
+    logger, note = logging.getLogger("tfps.recovery.servers.server_return"), Note(logging.INFO)
     level = logger.level
     logger.addHandler(note)
     logger.setLevel(logging.INFO)

@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from tfps.evaluation.sidecar_evaluator import SidecarEvaluator
     from tfps.launch.local_cluster import LocalCluster
     from tfps.recovery.recovery import Recovery
-    from tfps.recovery.restarts import Restarts
-    from tfps.strategy.attach import attach
-    from tfps.strategy.attachment import Attachment
+    from tfps.recovery.restarts.restarts import Restarts
     from tfps.strategy.coordinator import ClusterCoordinator
     from tfps.strategy.parameter_server import ParameterServerStrategy
-    from tfps.training.shards import Shards
+    from tfps.strategy.reading.attach import attach
+    from tfps.strategy.reading.attachment import Attachment
+    from tfps.training.input.shards import Shards
     from tfps.transport.direct.encryption import Tls
 
 _HOMES = {
     "Asynchronous": "tfps.consistency.modes",
-    "Attachment": "tfps.strategy.attachment",
+    "Attachment": "tfps.strategy.reading.attachment",
     "BoundedStaleness": "tfps.consistency.modes",
     "CheckpointManager": "tfps.checkpoint.manager",
     "ClusterCoordinator": "tfps.strategy.coordinator",
@@ -43,13 +43,13 @@ _HOMES = {
     "LocalSteps": "tfps.consistency.local_steps",
     "ParameterServerStrategy": "tfps.strategy.parameter_server",
     "Recovery": "tfps.recovery.recovery",
-    "Restarts": "tfps.recovery.restarts",
-    "Shards": "tfps.training.shards",
+    "Restarts": "tfps.recovery.restarts.restarts",
+    "Shards": "tfps.training.input.shards",
     "SidecarEvaluator": "tfps.evaluation.sidecar_evaluator",
     "SidecarEvaluatorModelExport": "tfps.evaluation.best_model",
     "Synchronous": "tfps.consistency.synchronous",
     "Tls": "tfps.transport.direct.encryption",
-    "attach": "tfps.strategy.attach",
+    "attach": "tfps.strategy.reading.attach",
 }
 # What a project on another backend of Keras may use: pytest has the plugin in all of them.
 _ON_ANY_BACKEND = ("errors", "testing")

@@ -25,16 +25,16 @@ from keras.src.optimizers import base_optimizer, loss_scale_optimizer, multi_opt
 from keras.src.saving import saving_lib
 from keras.src.utils import traceback_utils as keras_tracebacks
 
-from tfps.bridge import keras_file
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.checkpoint_slices import bring_all_slices
+from tfps.bridge.functions.table_call import rows_asked_for
 from tfps.bridge.method_scope import in_method, is_put_aside, runs_eagerly
 from tfps.bridge.random_ops import let_traces_draw_apart
-from tfps.bridge.row_blocks import is_large
-from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import current_step
-from tfps.bridge.table_call import rows_asked_for
 from tfps.bridge.trainer_hooks import TrainerHooks
+from tfps.bridge.variables import keras_file
+from tfps.bridge.variables.checkpoint_slices import bring_all_slices
+from tfps.bridge.variables.row_blocks import is_large
+from tfps.bridge.variables.server_variable import ServerVariable
 
 SUPPORTED_KERAS = "3.15"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.server_variable import ServerVariable
-from tfps.bridge.shards import rule_of, shards_of
+from tfps.bridge.variables.server_variable import ServerVariable
+from tfps.bridge.variables.shards import rule_of, shards_of
 from tfps.checkpoint.manifest import CHIEF, Tensor
 
 

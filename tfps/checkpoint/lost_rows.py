@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.checkpoint.commit import MARKER
 from tfps.checkpoint.contents import Contents, contents_of
 from tfps.checkpoint.line import Line

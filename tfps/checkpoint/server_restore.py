@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.row_blocks import write_rows
+from tfps.bridge.variables.row_blocks import write_rows
 from tfps.checkpoint.bundle import Bundle
 from tfps.checkpoint.contents import StoredShard
 from tfps.checkpoint.file_error import file_error, reason_of

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.named_resource import NamedResource
+from tfps.bridge.variables.named_resource import NamedResource
 from tfps.checkpoint.blocks import block_of_storage, files_of, snapshot_handle, snapshot_name
 from tfps.checkpoint.bundle import write_bundle
 from tfps.checkpoint.contents import StoredShard

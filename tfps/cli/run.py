@@ -57,7 +57,7 @@ def run(
     from tfps.launch.exit import end_process
     from tfps.launch.folder import make_folder
     from tfps.launch.run import run as run_task
-    from tfps.recovery.restarts import Restarts
+    from tfps.recovery.restarts.restarts import Restarts
 
     try:
         if log_dir is not None:

@@ -39,7 +39,7 @@ def supervise(restarts: int, events: Path | None, command: tuple[str, ...]) -> N
     """
     from tfps.launch.folder import make_folder
     from tfps.launch.lone_task import keep_command
-    from tfps.recovery.restarts import Restarts
+    from tfps.recovery.restarts.restarts import Restarts
 
     try:
         if events is not None:

@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.named_resource import NamedResource, open_mutex
-from tfps.bridge.resource_holder import ResourceHolder
-from tfps.bridge.server_function import stateful_operations
-from tfps.bridge.server_variable import ServerVariable, number
+from tfps.bridge.functions.server_function import stateful_operations
+from tfps.bridge.variables.named_resource import NamedResource, open_mutex
+from tfps.bridge.variables.resource_holder import ResourceHolder
+from tfps.bridge.variables.server_variable import ServerVariable, number
 from tfps.consistency.applied_window import blank_window
 from tfps.consistency.histogram import bin_bounds
 from tfps.consistency.ledger import Ledger, LedgerLayout

@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.named_resource import NamedResource
-from tfps.bridge.server_variable import number
+from tfps.bridge.variables.named_resource import NamedResource
+from tfps.bridge.variables.server_variable import number
 from tfps.consistency.server_ledger import ServerLedger
 
 TOKEN = 1  # says nothing: who gets one looks at the ledger again

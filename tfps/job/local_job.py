@@ -23,7 +23,7 @@ from tfps.launch.process import describe_status
 from tfps.launch.received_signals import ReceivedSignals, resting_together
 from tfps.launch.stop_signals import GRACE_S
 from tfps.recovery.events import EVENTS_FILE, EventLog
-from tfps.recovery.restart_policy import Death, EndJob, Restart, RestartPolicy
+from tfps.recovery.restarts.restart_policy import Death, EndJob, Restart, RestartPolicy
 from tfps.units import format_seconds
 
 LOGS = "logs"  # below training.output

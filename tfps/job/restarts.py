@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfps.config.schema import RestartsSection
-from tfps.recovery.restarts import Restarts
+from tfps.recovery.restarts.restarts import Restarts
 
 
 def restarts_of(section: RestartsSection) -> Restarts:

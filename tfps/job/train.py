@@ -39,7 +39,7 @@ from tfps.launch.noise import install_noise_filter
 from tfps.launch.output import share_terminal
 from tfps.launch.parent import end_with_parent
 from tfps.launch.stop_signals import end_on_signals, take_signals
-from tfps.recovery.kept_tasks import KeptTasks
+from tfps.recovery.restarts.kept_tasks import KeptTasks
 from tfps.terminal import status
 from tfps.units import count_tasks, counted
 
@@ -193,7 +193,7 @@ def _lost_tasks_in_short(keeper: KeptTasks | None = None) -> Iterator[None]:
     except Exception as error:
         import tensorflow as tf
 
-        from tfps.bridge.closure_error import is_task_failure
+        from tfps.bridge.closures.closure_error import is_task_failure
 
         is_lost = isinstance(error, tf.errors.UnavailableError) or is_task_failure(error)
         patience_s = TOLD_S if is_lost or isinstance(error, tf.errors.OpError) else 0.0

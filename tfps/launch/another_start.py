@@ -28,7 +28,7 @@ def another_start(error: BaseException) -> AnotherStart | None:
         return None
     import tensorflow as tf
 
-    from tfps.bridge.closure_error import is_task_failure
+    from tfps.bridge.closures.closure_error import is_task_failure
     from tfps.checkpoint.next_start import next_checkpoint
     from tfps.strategy.named_job import has_open_job
 

@@ -15,7 +15,7 @@ from tfps.errors import ConnectTimeout
 from tfps.launch.chief import Chief
 from tfps.launch.local_cluster import LocalCluster
 from tfps.launch.received_signals import ReceivedSignals
-from tfps.recovery.restart_policy import EndJob
+from tfps.recovery.restarts.restart_policy import EndJob
 from tfps.terminal import SHOW_CURSOR, fresh_line
 
 LOOK_EVERY_S = 0.1  # at the tasks; also how late the end of the chief is noticed

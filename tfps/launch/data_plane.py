@@ -41,7 +41,7 @@ def start_data_plane(spec: ClusterSpec, *, target: Callable[[], str]) -> None:
     Raises:
         ConfigError: a port that is taken, or a secret or certificate that cannot be read.
     """
-    from tfps.recovery.read_message import READER
+    from tfps.recovery.reading.read_message import READER
     from tfps.transport.data_server import DataServer
     from tfps.transport.direct import (
         Connection,
@@ -70,7 +70,7 @@ def start_data_plane(spec: ClusterSpec, *, target: Callable[[], str]) -> None:
     )
 
     def serve_reader(connection: Connection, hello: Hello) -> None:
-        from tfps.recovery.read_service import ReadService  # not many jobs have readers
+        from tfps.recovery.reading.read_service import ReadService  # not many jobs have readers
 
         ReadService(target=target, device=device)(connection, hello)
 

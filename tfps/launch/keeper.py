@@ -14,7 +14,7 @@ from tfps.cluster.exit_status import name_of_status
 from tfps.errors import TaskFailed
 from tfps.launch.process import TaskProcess, describe_status
 from tfps.recovery.events import EventLog, EventName, EventRecord
-from tfps.recovery.restart_policy import (
+from tfps.recovery.restarts.restart_policy import (
     Action,
     Death,
     EndJob,
@@ -27,7 +27,7 @@ from tfps.recovery.restart_policy import (
     Start,
     Task,
 )
-from tfps.recovery.restarts import Restarts
+from tfps.recovery.restarts.restarts import Restarts
 from tfps.units import counted, format_seconds
 
 LOOK_EVERY_S = 0.05  # how late a death is noticed; a look at a process costs microseconds
@@ -109,11 +109,11 @@ class Keeper:
         return self.ended.reason if self.ended and self.ended.is_noticed else ""
 
     def want_servers(self, wanted: Callable[[], bool]) -> None:
-        """See `tfps.recovery.kept_tasks.KeptTasks`."""
+        """See `tfps.recovery.restarts.kept_tasks.KeptTasks`."""
         self._servers_return = wanted
 
     def note_lost(self, tasks: Iterable[Task]) -> None:
-        """See `tfps.recovery.kept_tasks.KeptTasks`."""
+        """See `tfps.recovery.restarts.kept_tasks.KeptTasks`."""
         self._lost = frozenset(tasks)
 
     def start(self) -> None:

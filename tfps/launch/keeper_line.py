@@ -13,8 +13,8 @@ from typing import Any
 
 from tfps.cluster import ClusterSpec
 from tfps.launch.keeper import Keeper
-from tfps.recovery.kept_tasks import keep
-from tfps.recovery.restart_policy import Task
+from tfps.recovery.restarts.kept_tasks import keep
+from tfps.recovery.restarts.restart_policy import Task
 
 KEEPER_LINE = "TFPS_KEEPER_LINE"  # the number of the chief's end, which it inherits
 
@@ -64,7 +64,7 @@ class KeeperLine:
 
 
 class DistantKeeper:
-    """The chief's end: `tfps.recovery.kept_tasks.KeptTasks` of a keeper in another process.
+    """The chief's end: the `KeptTasks` of a keeper in another process.
 
     Args:
         line: to the keeper.
@@ -97,12 +97,12 @@ class DistantKeeper:
         return self._restarts
 
     def want_servers(self, wanted: Callable[[], bool]) -> None:
-        """See `tfps.recovery.kept_tasks.KeptTasks`."""
+        """See `tfps.recovery.restarts.kept_tasks.KeptTasks`."""
         self._wanted = wanted
         self._look()
 
     def note_lost(self, tasks: Iterable[Task]) -> None:
-        """See `tfps.recovery.kept_tasks.KeptTasks`."""
+        """See `tfps.recovery.restarts.kept_tasks.KeptTasks`."""
         self._tell(lost=[list(task) for task in sorted(tasks)])
 
     def _look(self) -> None:

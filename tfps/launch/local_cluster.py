@@ -22,8 +22,8 @@ from tfps.launch.keeper import Keeper
 from tfps.launch.process import TaskProcess, describe_status
 from tfps.launch.starter import starter
 from tfps.recovery.events import EVENTS_FILE, EventLog
-from tfps.recovery.kept_tasks import keep, leave
-from tfps.recovery.restarts import Restarts, check_restarts
+from tfps.recovery.restarts.kept_tasks import keep, leave
+from tfps.recovery.restarts.restarts import Restarts, check_restarts
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -147,7 +147,7 @@ class LocalCluster:
 
     def _present_spec(self) -> ClusterSpec:
         """The cluster, with a chief's address that this process can listen at."""
-        from tfps.bridge.server_start import is_left
+        from tfps.bridge.functions.server_start import is_left
 
         with self.lock:
             if is_left(self.spec.address("chief", 0)):

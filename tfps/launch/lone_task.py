@@ -14,8 +14,8 @@ from tfps.errors import ConfigError
 from tfps.launch.process import TaskProcess, describe_status, start_program
 from tfps.launch.received_signals import ReceivedSignals
 from tfps.recovery.events import EventLog, EventName, EventRecord
-from tfps.recovery.restart_policy import Death, Restart, RestartPolicy, Task
-from tfps.recovery.restarts import Restarts
+from tfps.recovery.restarts.restart_policy import Death, Restart, RestartPolicy, Task
+from tfps.recovery.restarts.restarts import Restarts
 from tfps.terminal import say
 from tfps.units import format_seconds
 

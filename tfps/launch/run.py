@@ -21,7 +21,7 @@ from tfps.launch.script import run_script
 from tfps.launch.serving import serve
 from tfps.launch.stop_signals import end_on_signals
 from tfps.launch.supervisor import supervise
-from tfps.recovery.restarts import Restarts
+from tfps.recovery.restarts.restarts import Restarts
 from tfps.terminal import say
 from tfps.training.work import NO_STEP_ON_A_WORKER, WORK
 

@@ -147,8 +147,8 @@ def _start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
     import numpy as np
     import tensorflow as tf
 
+    from tfps.bridge.functions.server_start import server_start
     from tfps.bridge.parquet_rows import register_parquet
-    from tfps.bridge.server_start import server_start
     from tfps.bridge.tensorflow_private import register_named_function
 
     def finished(status: np.ndarray) -> np.int32:

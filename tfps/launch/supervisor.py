@@ -14,9 +14,9 @@ from tfps.launch.log_folder import LogFolder
 from tfps.launch.output import LogFollower, say
 from tfps.launch.process import describe_status
 from tfps.launch.received_signals import ReceivedSignals
-from tfps.recovery.kept_tasks import in_words
-from tfps.recovery.restart_policy import EndJob
-from tfps.recovery.restarts import Restarts, check_restarts
+from tfps.recovery.restarts.kept_tasks import in_words
+from tfps.recovery.restarts.restart_policy import EndJob
+from tfps.recovery.restarts.restarts import Restarts, check_restarts
 from tfps.terminal import open_line
 from tfps.units import count_tasks
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from tfps.bridge.shards import shards_of
+from tfps.bridge.variables.shards import shards_of
 from tfps.errors import UnsupportedError
 from tfps.optimizers.elementwise import is_elementwise
 from tfps.optimizers.wrapped import devices_of, leaves

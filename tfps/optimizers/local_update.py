@@ -11,8 +11,8 @@ import tensorflow as tf
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.replaced_values import values_replaced
 from tfps.bridge.step_scope import without_scope
+from tfps.bridge.variables.replaced_values import values_replaced
 from tfps.optimizers.in_place import InPlace
 from tfps.optimizers.wrapped import is_decayed, leaves, members
 

@@ -14,8 +14,8 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from keras.src.optimizers.multi_optimizer import MultiOptimizer
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.server_variable import ServerVariable
-from tfps.bridge.shards import cut, rule_of, shards_of
+from tfps.bridge.variables.server_variable import ServerVariable
+from tfps.bridge.variables.shards import cut, rule_of, shards_of
 from tfps.consistency.optimizer_limits import together_problem
 from tfps.errors import ConfigError
 from tfps.optimizers.apply_calls import apply_compiled, count_update

@@ -6,10 +6,10 @@ import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
-from tfps.bridge.server_variable import ServerVariable
-from tfps.bridge.sharded_variable import ShardedVariable
-from tfps.bridge.shards import shards_of
-from tfps.bridge.view_variable import SlabVariable, ViewVariable
+from tfps.bridge.variables.server_variable import ServerVariable
+from tfps.bridge.variables.sharded_variable import ShardedVariable
+from tfps.bridge.variables.shards import shards_of
+from tfps.bridge.variables.view_variable import SlabVariable, ViewVariable
 from tfps.optimizers.elementwise import may_share_slabs
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.wrapped import is_decayed, leaves

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.sharded_variable import keras_variable_over
-from tfps.bridge.shards import shards_of
-from tfps.bridge.view_variable import SlabVariable, segment_of
+from tfps.bridge.variables.sharded_variable import keras_variable_over
+from tfps.bridge.variables.shards import shards_of
+from tfps.bridge.variables.view_variable import SlabVariable, segment_of
 from tfps.optimizers.elementwise import may_share_slabs
 from tfps.optimizers.slabs import SlabStorage, can_share, owned_shards
 from tfps.optimizers.wrapped import is_decayed, slot_lists, wrappers_over

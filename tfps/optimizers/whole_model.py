@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras.src.optimizers.base_optimizer import clip_by_global_norm
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-from tfps.bridge.shards import shards_of
+from tfps.bridge.variables.shards import shards_of
 from tfps.optimizers.elementwise import clips_on_worker
 from tfps.optimizers.wrapped import bare, devices_of, leaves
 

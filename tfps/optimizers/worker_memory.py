@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.view_variable import segment_of
+from tfps.bridge.variables.view_variable import segment_of
 from tfps.optimizers.slabs import SlabStorage
 from tfps.optimizers.update_targets import UpdateTarget
 

@@ -10,7 +10,7 @@ import keras
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from keras.src.optimizers.multi_optimizer import MultiOptimizer
 
-from tfps.bridge.shards import all_shards
+from tfps.bridge.variables.shards import all_shards
 from tfps.optimizers.staleness_aware import StalenessAware
 from tfps.optimizers.wrapper import Wrapper
 

@@ -14,7 +14,8 @@ from tfps.placement.job_sizes import JobSizes
 
 Size = Callable[[JobSizes], int]
 Obstacle = Callable[[JobSizes], str]
-LARGEST_WHOLE_TABLE_BYTES = 64 << 20  # that a worker may hold, as `tfps.bridge.shards.WHOLE_BYTES`
+# A worker may hold as much, as `tfps.bridge.variables.shards.WHOLE_BYTES`.
+LARGEST_WHOLE_TABLE_BYTES = 64 << 20
 
 
 def _none(_: JobSizes) -> str:

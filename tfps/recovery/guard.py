@@ -10,16 +10,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.closure_queue import ClosureQueue
-from tfps.bridge.failure_handler import FailureHandler
-from tfps.recovery.collected_functions import forget_collected
-from tfps.recovery.connections import cut_connections
-from tfps.recovery.kept_tasks import are_started_again, kept_tasks
-from tfps.recovery.liveness import Liveness, ProbePolicy, Verdict
-from tfps.recovery.probe import Observation, Prober, Task, all_answer
-from tfps.recovery.quorum import Quorum
-from tfps.recovery.restarts import Restarts
-from tfps.recovery.server_return import ServerReturn
+from tfps.bridge.closures.closure_queue import ClosureQueue
+from tfps.bridge.closures.failure_handler import FailureHandler
+from tfps.recovery.probing.collected_functions import forget_collected
+from tfps.recovery.probing.connections import cut_connections
+from tfps.recovery.probing.liveness import Liveness, ProbePolicy, Verdict
+from tfps.recovery.probing.probe import Observation, Prober, Task, all_answer
+from tfps.recovery.probing.quorum import Quorum
+from tfps.recovery.restarts.kept_tasks import are_started_again, kept_tasks
+from tfps.recovery.restarts.restarts import Restarts
+from tfps.recovery.servers.server_return import ServerReturn
 from tfps.runtime.coordinator.runtime import Runtime
 
 logger = logging.getLogger(__name__)

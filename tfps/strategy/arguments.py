@@ -14,7 +14,7 @@ from tfps.errors import ConfigError, TfpsError, UnsupportedError
 from tfps.partitioners import Partitioner
 from tfps.placement import policy
 from tfps.recovery.recovery import Recovery
-from tfps.recovery.restarts import Restarts, check_restarts
+from tfps.recovery.restarts.restarts import Restarts, check_restarts
 from tfps.strategy.cluster_size import ClusterSize, size_problems
 from tfps.strategy.codec_limits import codec_problems
 from tfps.strategy.environment import connect_timeout_s, environment_errors

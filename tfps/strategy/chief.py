@@ -9,8 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.connection import is_initialized
-from tfps.bridge.server_start import server_start
+from tfps.bridge.closures.connection import is_initialized
+from tfps.bridge.functions.server_start import server_start
 from tfps.cluster import ClusterSpec, inter_op_threads, prepare_process, wait_for_tasks
 from tfps.terminal import announce, root_logger_as_it_was
 from tfps.units import count_tasks

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfps.bridge.connection import connecting
+from tfps.bridge.closures.connection import connecting
 from tfps.cluster import ClusterSpec, cluster_of_file
 from tfps.cluster.introduction import this_chief
 from tfps.cluster.topology import Topology
-from tfps.recovery.liveness import ProbePolicy
+from tfps.recovery.probing.liveness import ProbePolicy
 from tfps.runtime.coordinator.connections import Connections, ControlLine, Task
 from tfps.runtime.coordinator.control_plane import ATTEMPT_TIMEOUT_S, ControlPlane
 from tfps.runtime.coordinator.data_plane import DataPlane

@@ -10,20 +10,20 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.closure_error import (
+from tfps.bridge.closures.closure_error import (
     ClosureObserver,
     is_task_failure,
     tells_of_a_lost_server,
     watch_closures,
 )
-from tfps.bridge.closure_membership import ClosureMembership
-from tfps.bridge.closure_queue import ClosureQueue
-from tfps.bridge.failure_handler import FailureHandler
-from tfps.bridge.keras_patches import traceback_filtered
-from tfps.bridge.worker_return import (
+from tfps.bridge.closures.closure_membership import ClosureMembership
+from tfps.bridge.closures.closure_queue import ClosureQueue
+from tfps.bridge.closures.failure_handler import FailureHandler
+from tfps.bridge.closures.worker_return import (
     drain_while_workers_return,
     tell_of_return,
 )
+from tfps.bridge.keras_patches import traceback_filtered
 from tfps.consistency.modes import lets_workers_wait
 from tfps.runtime.compile.packed_function import trace_packed
 from tfps.runtime.coordinator.worker_error import explain, servers_error

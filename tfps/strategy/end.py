@@ -11,10 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.connection import disconnect, end_coordinator, is_connected
+from tfps.bridge.closures.connection import disconnect, end_coordinator, is_connected
 from tfps.cluster import Client, register_client
 from tfps.recovery.guard import Guard
-from tfps.recovery.probe import Task, all_answer
+from tfps.recovery.probing.probe import Task, all_answer
 from tfps.runtime.coordinator.runtime import Runtime
 
 logger = logging.getLogger(__name__)

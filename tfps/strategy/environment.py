@@ -8,7 +8,7 @@ from typing import Any
 from tfps.cluster import cluster_of_file, logical_cpus, timeout_from_environment
 from tfps.cluster.waiting import CONNECT_TIMEOUT_S
 from tfps.errors import ConfigError
-from tfps.recovery.liveness import ProbePolicy
+from tfps.recovery.probing.liveness import ProbePolicy
 from tfps.transport.chunk import chunk_bytes_from_environment
 from tfps.transport.direct import encryption_from_environment, secret_from_environment
 

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple, cast
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.block_draw import BlockDraw, may_draw_blocks, seed_of
 from tfps.bridge.keras_patches import (
     initializer_under_construction,
     variable_under_construction,
 )
-from tfps.bridge.sharded_variable import ShardedVariable
-from tfps.bridge.shards import WHOLE_BYTES, cut
 from tfps.bridge.step_scope import StepScope, current_step
+from tfps.bridge.variables.block_draw import BlockDraw, may_draw_blocks, seed_of
+from tfps.bridge.variables.sharded_variable import ShardedVariable
+from tfps.bridge.variables.shards import WHOLE_BYTES, cut
 from tfps.partitioners import Parameter, RowRule, Sharding
 from tfps.partitioners.row_rule import rows_per_shard
 from tfps.placement.policy import Newcomer

@@ -9,8 +9,8 @@ from typing import Any
 
 from tfps.cluster import ClusterSpec
 from tfps.errors import ConfigError
-from tfps.recovery.job_record import JobRecord
-from tfps.recovery.succession import Estate, NamedJob
+from tfps.recovery.chief.job_record import JobRecord
+from tfps.recovery.chief.succession import Estate, NamedJob
 from tfps.runtime.coordinator.connections import Connections
 from tfps.runtime.coordinator.runtime import Runtime, container_of
 from tfps.strategy.arguments import Arguments

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfps.bridge import keras_patches
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.function_registration import (
+from tfps.bridge.functions.function_registration import (
     hold_back_removals,
     register_without_lock,
 )
@@ -33,9 +33,9 @@ from tfps.partitioners import Partitioner
 from tfps.placement.plan import Plan
 from tfps.placement.policy import Placement
 from tfps.recovery.guard import Guard
-from tfps.recovery.liveness import ProbePolicy
+from tfps.recovery.probing.liveness import ProbePolicy
 from tfps.recovery.recovery import Recovery
-from tfps.recovery.restarts import Restarts
+from tfps.recovery.restarts.restarts import Restarts
 from tfps.runtime.program.devices import Devices, SeveralDevices
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.update_operations import UpdateOperation, update_operations
@@ -45,17 +45,17 @@ from tfps.strategy.coordinator import ClusterCoordinator, pack_functions_of
 from tfps.strategy.end import End
 from tfps.strategy.extended import Extended
 from tfps.strategy.named_job import name_of, open_job
-from tfps.strategy.pace import describe_pace
 from tfps.strategy.partitioning import Partitioning, for_raw_variables
-from tfps.strategy.primitives import Primitives
-from tfps.strategy.pull_and_push import PullAndPush
+from tfps.strategy.primitives.primitives import Primitives
+from tfps.strategy.primitives.pull_and_push import PullAndPush
+from tfps.strategy.reading.pace import describe_pace
+from tfps.strategy.reading.stats import Stats, take_stats
+from tfps.strategy.reading.task_states import task_states
 from tfps.strategy.recovering import Recovering
-from tfps.strategy.stats import Stats, take_stats
-from tfps.strategy.task_states import task_states
 from tfps.strategy.weak_method import weak_method
-from tfps.training.progress import ClusterProgbar
-from tfps.training.step_rate import StepRate
-from tfps.training.traffic_rate import TrafficRate
+from tfps.training.report.progress import ClusterProgbar
+from tfps.training.report.step_rate import StepRate
+from tfps.training.report.traffic_rate import TrafficRate
 from tfps.training.trainer import Trainer
 from tfps.training.work import WORK
 

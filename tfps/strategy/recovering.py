@@ -11,24 +11,24 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.checkpoint.manager import CheckpointManager
 from tfps.consistency.synchronous import Synchronous
 from tfps.errors import CheckpointError
 from tfps.recovery.guard import Guard
-from tfps.recovery.kept_tasks import KeptTasks, ask_for_servers
-from tfps.recovery.new_addresses import NewAddresses
 from tfps.recovery.recovery import Recovery
-from tfps.recovery.restoration import Restoration, Seen
-from tfps.recovery.round_restoration import RoundRestoration
-from tfps.recovery.server_loss import ServerLoss
-from tfps.recovery.server_return import ServerReturn
+from tfps.recovery.restarts.kept_tasks import KeptTasks, ask_for_servers
+from tfps.recovery.servers.new_addresses import NewAddresses
+from tfps.recovery.servers.restoration import Restoration, Seen
+from tfps.recovery.servers.round_restoration import RoundRestoration
+from tfps.recovery.servers.server_loss import ServerLoss
+from tfps.recovery.servers.server_return import ServerReturn
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.strategy.weak_method import weak_method
-from tfps.training.recovery_checkpoints import RecoveryCheckpoints, RoundCheckpoints
-from tfps.training.round_points import RoundPoints
-from tfps.training.ticket_run import TicketRun
+from tfps.training.run.recovery_checkpoints import RecoveryCheckpoints, RoundCheckpoints
+from tfps.training.run.round_points import RoundPoints
+from tfps.training.run.ticket_run import TicketRun
 
 
 class Recovering:
@@ -133,7 +133,7 @@ class Recovering:
 
     @property
     def _folder(self) -> Path:
-        """Of the checkpoints."""
+        """The folder of the checkpoints."""
         checkpoints = self._manager or self.recovery.checkpoints
         if isinstance(checkpoints, CheckpointManager):
             return checkpoints.directory

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.connection import own_server_port
+from tfps.bridge.closures.connection import own_server_port
 from tfps.cluster import ClusterSpec, accepts_connections, has_clients
 from tfps.cluster.introduction import ANSWER_TIMEOUT_S, ask, ask_one, this_chief
 from tfps.cluster.listening import address_towards
@@ -17,8 +17,8 @@ from tfps.cluster.task_call import UnknownFunction, call_task
 from tfps.cluster.waiting import Task
 from tfps.errors import ConfigError, ConnectTimeout, TasksInUse
 from tfps.package_versions import task_versions, version_differences
-from tfps.recovery.liveness import ProbePolicy
-from tfps.recovery.probe import observe_once
+from tfps.recovery.probing.liveness import ProbePolicy
+from tfps.recovery.probing.probe import observe_once
 from tfps.transport import tokens
 
 # From a chief's first question until its own server listens; one that ends meanwhile cannot be told

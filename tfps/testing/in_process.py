@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.remote_value import fetch_without_a_cluster
-from tfps.bridge.server_function import server_function
+from tfps.bridge.closures.remote_value import fetch_without_a_cluster
+from tfps.bridge.functions.server_function import server_function
 from tfps.cluster import ClusterSpec
 from tfps.cluster.topology import Topology
 from tfps.runtime.coordinator.connections import ControlLine, Task

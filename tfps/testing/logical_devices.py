@@ -6,7 +6,7 @@ import os
 
 import tensorflow as tf
 
-from tfps.bridge.connection import is_initialized
+from tfps.bridge.closures.connection import is_initialized
 from tfps.cluster.topology import Topology
 from tfps.errors import ConfigError
 

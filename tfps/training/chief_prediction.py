@@ -9,12 +9,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.functions.table_call import asks_for_rows
 from tfps.bridge.method_scope import without_strategy
-from tfps.bridge.replaced_values import values_replaced
-from tfps.bridge.row_blocks import is_large
-from tfps.bridge.server_variable import ServerVariable
-from tfps.bridge.shards import all_shards
-from tfps.bridge.table_call import asks_for_rows
+from tfps.bridge.variables.replaced_values import values_replaced
+from tfps.bridge.variables.row_blocks import is_large
+from tfps.bridge.variables.server_variable import ServerVariable
+from tfps.bridge.variables.shards import all_shards
 from tfps.runtime.program.program import is_metric
 
 

@@ -20,14 +20,14 @@ from tfps.runtime.program.discovery import discover
 from tfps.runtime.program.local_training import keep_to
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.tables import let_rows_travel
-from tfps.training.arrays import ResidentArrays
 from tfps.training.batch_hooks import BatchHooks
-from tfps.training.epoch_iterator import TicketRunRequest
-from tfps.training.one_batch import OneBatch
-from tfps.training.seeds import advance_seeds, seed_states
+from tfps.training.input.arrays import ResidentArrays
+from tfps.training.input.epoch_iterator import TicketRunRequest
+from tfps.training.input.one_batch import OneBatch
+from tfps.training.report.step_logs import step_logs
+from tfps.training.run.seeds import advance_seeds, seed_states
+from tfps.training.run.ticket_run import TicketRun
 from tfps.training.step_exchanges import can_be_pipelined, refuse_several_exchanges
-from tfps.training.step_logs import step_logs
-from tfps.training.ticket_run import TicketRun
 from tfps.training.trainable_flags import TrainableFlags
 
 _numbers = itertools.count()

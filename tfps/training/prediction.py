@@ -13,12 +13,12 @@ import tensorflow as tf
 from keras.src import tree
 from keras.src.backend.tensorflow.trainer import concat
 
-from tfps.bridge.server_function import server_function
+from tfps.bridge.functions.server_function import server_function
 from tfps.bridge.step_scope import current_step
 from tfps.runtime.program.program import Program
-from tfps.training.epoch_iterator import TicketIterator, TicketRunRequest
 from tfps.training.follower import Follower
-from tfps.training.ticket_run import TicketRun
+from tfps.training.input.epoch_iterator import TicketIterator, TicketRunRequest
+from tfps.training.run.ticket_run import TicketRun
 
 # Below, sending out closures costs more than the chief needs to predict itself.
 LEAST_BATCHES_PER_WORKER = 4

@@ -14,18 +14,17 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.trainers.data_adapters import get_data_adapter
 
 from tfps.bridge.method_scope import runs_eagerly, trains
-from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
 from tfps.runtime.program.program import is_metric, is_seed, refuse_strangers
 from tfps.training.batch_callbacks import BATCH_HOOKS
 from tfps.training.batch_hooks import BatchHooks
 from tfps.training.chief_prediction import ChiefPrediction
-from tfps.training.dataset_function import is_dataset_function
-from tfps.training.early_dataset import on_this_task
-from tfps.training.endless_input import refuse_endless_input
-from tfps.training.epoch_iterator import TicketIterator
 from tfps.training.follower import Follower
-from tfps.training.input_report import InputReport
+from tfps.training.input.dataset_function import is_dataset_function
+from tfps.training.input.early_dataset import on_this_task
+from tfps.training.input.endless_input import refuse_endless_input
+from tfps.training.input.epoch_iterator import TicketIterator
 from tfps.training.methods_in_use import MethodsInUse
 from tfps.training.prediction import (
     Joined,
@@ -34,9 +33,10 @@ from tfps.training.prediction import (
     is_worth_distributing,
     overrides_prediction,
 )
-from tfps.training.progress import TrainingProgress
-from tfps.training.restart_report import RestartReport
-from tfps.training.step_rate import SAMPLE_PERIOD_S
+from tfps.training.report.input_report import InputReport
+from tfps.training.report.progress import TrainingProgress
+from tfps.training.report.restart_report import RestartReport
+from tfps.training.report.step_rate import SAMPLE_PERIOD_S
 from tfps.training.work import WORK
 
 logger = logging.getLogger(__name__)

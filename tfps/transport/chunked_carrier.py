@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.resource_holder import ResourceHolder
+from tfps.bridge.variables.resource_holder import ResourceHolder
 from tfps.transport.carrier import Carrier, Message, ServerCall
 from tfps.transport.chunk import chunk_bytes_from_environment, chunks
 from tfps.transport.message import Reply

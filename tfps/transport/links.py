@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tfps.bridge.closure_error import LOST_SERVER
+from tfps.bridge.closures.closure_error import LOST_SERVER
 from tfps.bridge.tensorflow_private import (
     register_named_function,
     release_arrays,

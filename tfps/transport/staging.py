@@ -12,9 +12,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.named_resource import NamedResource, open_mutex
-from tfps.bridge.resource_holder import ResourceHolder
-from tfps.bridge.server_function import server_function
+from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.variables.named_resource import NamedResource, open_mutex
+from tfps.bridge.variables.resource_holder import ResourceHolder
 from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.consistency.server_ledger import under_mutex
 from tfps.transport.carrier import Message

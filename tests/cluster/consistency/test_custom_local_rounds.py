@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.consistency.custom_loop import TABLE, CustomLoop, one_process, survive_a_death
-from tfps.bridge import closure_queue
+from tfps.bridge.closures import closure_queue
 from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(180)

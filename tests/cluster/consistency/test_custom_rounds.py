@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.consistency.custom_loop import CustomLoop, one_process, survive_a_death
-from tfps.bridge import closure_queue
+from tfps.bridge.closures import closure_queue
 from tfps.errors import UnsupportedError
 from tfps.launch import LocalCluster
 

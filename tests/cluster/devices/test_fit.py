@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.bridge.traced_graph import operations_below
+from tfps.bridge.functions.traced_graph import operations_below
 
 pytestmark = pytest.mark.timeout(240)
 

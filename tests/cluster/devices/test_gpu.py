@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.variables.server_variable import ServerVariable
 
 pytestmark = [
     pytest.mark.timeout(300),

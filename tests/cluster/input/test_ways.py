@@ -24,8 +24,8 @@ from tests.cluster.input.numbered_examples import (
     batches,
     dataset,
 )
-from tfps.training import epoch_iterator
-from tfps.training.epoch_iterator import IDLE, NOT_EXACT
+from tfps.training.input import epoch_iterator
+from tfps.training.input.epoch_iterator import IDLE, NOT_EXACT
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -20,7 +20,7 @@ LONGEST_BACK_OFF_S = 1.0
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfps.recovery.restarts.LONGEST_BACK_OFF_S", LONGEST_BACK_OFF_S)
+    monkeypatch.setattr("tfps.recovery.restarts.restarts.LONGEST_BACK_OFF_S", LONGEST_BACK_OFF_S)
     for name, value in PROBES.items():
         monkeypatch.setenv(name, value)
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import tfps
 from tfps.launch import LocalCluster
-from tfps.recovery.liveness import ProbePolicy
+from tfps.recovery.probing.liveness import ProbePolicy
 
 SIZE = 700
 STREAMS = 4  # more than the machine of the smallest job has cores

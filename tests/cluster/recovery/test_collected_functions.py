@@ -15,12 +15,13 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.bridge.function_registration import collected_functions
+from tfps.bridge.functions.function_registration import collected_functions
 from tfps.bridge.tensorflow_private import current_context
 from tfps.launch import LocalCluster
 
 # What nobody else can do is done from outside, where the chief stands still.
 RESCUED_AFTER_S = 60.0
+PROBING = "tfps.recovery.probing"
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -81,7 +82,7 @@ def test_one_that_stops_at_that_moment_is_lost(
             cluster.suspend("ps", 0)
         return names
 
-    monkeypatch.setattr("tfps.recovery.collected_functions.collected_functions", stop_a_server)
+    monkeypatch.setattr(f"{PROBING}.collected_functions.collected_functions", stop_a_server)
     try:
         _collect()
         while strategy.tasks["ps 0"] != "lost":

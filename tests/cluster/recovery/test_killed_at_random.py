@@ -16,7 +16,7 @@ from tests.cluster.counting import UnitGradients, numbered
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
 from tests.cluster.recovery.killer import Killer
 from tfps.launch import LocalCluster
-from tfps.recovery.server_loss import updates_lost
+from tfps.recovery.servers.server_loss import updates_lost
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -37,7 +37,7 @@ MODES = {
 @pytest.fixture
 def tasks(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
     """Tasks that are started again soon, however often that was done before."""
-    monkeypatch.setattr("tfps.recovery.restarts.LONGEST_BACK_OFF_S", 0.25)
+    monkeypatch.setattr("tfps.recovery.restarts.restarts.LONGEST_BACK_OFF_S", 0.25)
     environment = {"TFPS_LOGICAL_CPUS": "1"}
     with LocalCluster(workers=2, ps=2, restarts=RESTARTS, environment=environment) as cluster:
         yield cluster

@@ -98,7 +98,9 @@ def test_pushes_lose_no_update(strategy: tfps.ParameterServerStrategy) -> None:
 
 
 @pytest.fixture(scope="module")
-def fitted(strategy: tfps.ParameterServerStrategy) -> tuple[keras.Model, tfps.strategy.stats.Stats]:
+def fitted(
+    strategy: tfps.ParameterServerStrategy,
+) -> tuple[keras.Model, tfps.strategy.reading.stats.Stats]:
     """A model after one epoch of 400 steps, and the statistics of before."""
     with strategy.scope():
         model = keras.Sequential([keras.Input((1,)), UnitGradients()])

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.counting import Visits, cross_entropy, numbered
-from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(180)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfps
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.function_table import function_with_attribute
+from tfps.bridge.functions.function_table import function_with_attribute
 from tfps.launch import LocalCluster
 
 SMALL, LARGE = 4, 2000

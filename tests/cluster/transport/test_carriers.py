@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.bridge.server_function import server_function
+from tfps.bridge.functions.server_function import server_function
 from tfps.consistency import ledger as decide
 from tfps.consistency.admission import admit
 from tfps.consistency.applied_window import cell_of_ticket

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.bridge.server_function import server_function
+from tfps.bridge.functions.server_function import server_function
 from tfps.consistency.ledger import Status
 from tfps.launch import LocalCluster
 from tfps.runtime.coordinator.server_contents import ServerContents

@@ -12,7 +12,7 @@ import tfps
 from tests.cluster.counting import UnitGradients, Visits, mean_output, numbered
 from tests.cluster.processes import Jobs, cluster_of_processes, resolver_of
 from tests.cluster.transport.relay import Relay, relay_to
-from tfps.bridge.closure_error import ATTEMPTS
+from tfps.bridge.closures.closure_error import ATTEMPTS
 from tfps.cluster import lease_ports
 
 EXAMPLES, BATCH = 60, 2

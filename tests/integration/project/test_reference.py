@@ -23,7 +23,7 @@ from tests.integration.project.pages import ROOT
 from tfps import errors, pytest_plugin
 from tfps.bridge import keras_patches
 from tfps.config import parse
-from tfps.strategy.stats import Stats
+from tfps.strategy.reading.stats import Stats
 
 FOLDER = "docs/reference"
 # What a process writes for others or for itself; nobody sets them for tfps.

@@ -333,7 +333,7 @@ def _broken(folder: Path) -> str:
 
 
 BAR = """
-from tfps.training.progress import ClusterProgbar as Bar
+from tfps.training.report.progress import ClusterProgbar as Bar
 class Pace:
     _describe_pace = lambda self: '1/1 workers'
     _step_rate = lambda self, kind, since_s: None

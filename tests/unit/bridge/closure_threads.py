@@ -7,7 +7,7 @@ import threading
 
 import tensorflow as tf
 
-from tfps.bridge.closure_queue import ClosureQueue
+from tfps.bridge.closures.closure_queue import ClosureQueue
 
 DEADLINE_S = 30.0
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.unit.optimizers.server import DEVICE, LocalServer
-from tfps.bridge.block_draw import BlockDraw, may_draw_blocks, seed_of
-from tfps.bridge.shards import joined
+from tfps.bridge.variables.block_draw import BlockDraw, may_draw_blocks, seed_of
+from tfps.bridge.variables.shards import joined
 from tfps.partitioners.row_rule import Contiguous, Modulo, RowRule, Scattered, rows_per_shard
 
 SHAPE = (1000, 7)

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.closure_error import (
+from tfps.bridge.closures.closure_error import (
     ATTEMPTS,
     NO_ANSWER,
     NO_MEMBER,
@@ -19,8 +19,8 @@ from tfps.bridge.closure_error import (
     tells_of_an_unread_request,
     watch_closures,
 )
-from tfps.bridge.closure_membership import ClosureMembership
-from tfps.bridge.failure_handler import NoReturn
+from tfps.bridge.closures.closure_membership import ClosureMembership
+from tfps.bridge.closures.failure_handler import NoReturn
 
 UNREAD = tf.errors.InternalError(
     None,
@@ -127,7 +127,7 @@ def test_a_closure_with_an_unread_request_is_run_again(
 def test_a_closure_without_an_answer_is_run_again_where_no_server_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tfps.bridge.closure_error.RECONNECT_AFTER_S", 0.0)
+    monkeypatch.setattr("tfps.bridge.closures.closure_error.RECONNECT_AFTER_S", 0.0)
     _, no_answer = OF_MEMBERS
     cluster, function = _Cluster(), _Function(no_answer)
     cluster.execute(function, monkeypatch)

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.bridge.closure_threads import DEADLINE_S, Cluster
-from tfps.bridge import closure_queue
-from tfps.bridge.closure_membership import ClosureMembership
+from tfps.bridge.closures import closure_queue
+from tfps.bridge.closures.closure_membership import ClosureMembership
 
 
 class Diary(ClosureMembership):

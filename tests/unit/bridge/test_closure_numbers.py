@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfps.bridge.closure_numbers import ClosureNumbers, running, running_closure
+from tfps.bridge.closures.closure_numbers import ClosureNumbers, running, running_closure
 
 CELLS = 4
 

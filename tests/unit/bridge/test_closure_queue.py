@@ -13,9 +13,9 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.bridge.closure_threads import DEADLINE_S, Cluster
-from tfps.bridge import closure_queue
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.closure_queue import ClosureQueue
+from tfps.bridge.closures import closure_queue
+from tfps.bridge.closures.closure_queue import ClosureQueue
 
 
 @pytest.fixture

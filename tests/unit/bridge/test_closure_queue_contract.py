@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.bridge.closure_threads import DEADLINE_S, Closure, Cluster
-from tfps.bridge.closure_queue import ClosureQueue
+from tfps.bridge.closures.closure_queue import ClosureQueue
 
 # How a program meets the error of a closure.
 WAYS: dict[str, Callable[[ClosureQueue], object]] = {

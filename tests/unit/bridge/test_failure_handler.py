@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tfps.bridge import failure_handler
-from tfps.bridge.closure_error import NO_MEMBER
-from tfps.bridge.failure_handler import FailureHandler, NoReturn, UnknownHealth
+from tfps.bridge.closures import failure_handler
+from tfps.bridge.closures.closure_error import NO_MEMBER
+from tfps.bridge.closures.failure_handler import FailureHandler, NoReturn, UnknownHealth
 
 WORKERS = {0: "127.0.0.1:10", 1: "127.0.0.1:11"}
 SERVERS = {0: "127.0.0.1:20"}
@@ -59,7 +59,8 @@ class Returns(NoReturn):
 def machines(monkeypatch: pytest.MonkeyPatch) -> Machines:
     machines = Machines()
     monkeypatch.setattr(failure_handler, "accepts_connections", lambda a: a in machines.there)
-    monkeypatch.setattr("tfps.bridge.failure_handler.private.current_context", lambda: machines)
+    private = "tfps.bridge.closures.failure_handler.private"
+    monkeypatch.setattr(f"{private}.current_context", lambda: machines)
     return machines
 
 

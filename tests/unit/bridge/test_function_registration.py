@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tfps.bridge import function_registration as registration
+from tfps.bridge.functions import function_registration as registration
 from tfps.bridge.tensorflow_private import Context, current_context
 
 LET_GO_AFTER_S = 0.2

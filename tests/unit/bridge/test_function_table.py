@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from tfps.bridge import function_table
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.function_table import FunctionTables
+from tfps.bridge.functions import function_table
+from tfps.bridge.functions.function_table import FunctionTables
 
 DEVICES = [f"/job:worker/replica:0/task:{worker}/device:CPU:0" for worker in range(3)]
 SERVER = "/job:ps/replica:0/task:1/device:CPU:0"

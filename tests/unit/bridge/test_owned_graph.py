@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from tfps.bridge.owned_graph import OwnedGraph
+from tfps.bridge.functions.owned_graph import OwnedGraph
 
 
 def _build_and_run(graph: tf.Graph) -> int:

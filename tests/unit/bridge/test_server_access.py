@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.optimizers.server import LocalServer
-from tfps.bridge import server_access
+from tfps.bridge.variables import server_access
 
 T = TypeVar("T")
 VALUE = np.array([1.0, 2.0, 3.0], "float32")

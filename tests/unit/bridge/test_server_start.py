@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.bridge.server_start import server_start
+from tfps.bridge.functions.server_start import server_start
 from tfps.cluster import ClusterSpec, lease_ports
 from tfps.cluster.ports import PortLease
 from tfps.errors import PortInUse

@@ -6,8 +6,8 @@ from collections import Counter
 
 import tensorflow as tf
 
-from tfps.bridge.server_function import server_function
-from tfps.bridge.server_variable import number
+from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.variables.server_variable import number
 
 DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
 

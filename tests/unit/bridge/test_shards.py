@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 
-from tfps.bridge.shards import cut, joined
+from tfps.bridge.variables.shards import cut, joined
 from tfps.partitioners.row_rule import Contiguous, Modulo, Scattered, rows_of
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfps.bridge.table_room import TableRoom, capacity
+from tfps.bridge.functions.table_room import TableRoom, capacity
 
 
 class _Vector:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import tensorflow as tf
 
-from tfps.bridge.server_function import server_function
+from tfps.bridge.functions.server_function import server_function
 from tfps.consistency.gate import BoundedGate
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.runtime.coordinator.server_contents import ServerContents

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.consistency.ledger_model import ServerModel, Wire
-from tfps.bridge.server_function import server_function
+from tfps.bridge.functions.server_function import server_function
 from tfps.consistency import chief_requests, issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.admission import admit

@@ -128,7 +128,7 @@ def test_every_batch_is_used_once(
 
 
 class _Job:
-    """Rounds of closures, as `tfps.training.ticket_run` sends them out, until no batch is left."""
+    """Rounds of closures, as a ticket run sends them out, until no batch is left."""
 
     def __init__(self, data: Any, *, kind: str, workers: int, lengths: list[int]) -> None:
         self._data, self._kind, self._workers, self._lengths = data, kind, workers, lengths

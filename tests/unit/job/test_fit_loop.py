@@ -8,7 +8,7 @@ import pytest
 
 from tfps.job.epochs import TrainingRecord
 from tfps.job.fit_loop import EpochLog
-from tfps.training.step_rate import StepRate
+from tfps.training.report.step_rate import StepRate
 
 
 class Strategy:

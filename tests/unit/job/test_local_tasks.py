@@ -18,7 +18,7 @@ from tfps.errors import ClusterError, ConfigError
 from tfps.job import local_job, train
 from tfps.launch import output
 from tfps.launch.chief_watch import ChiefWatch, shell_status
-from tfps.recovery.restart_policy import EndJob
+from tfps.recovery.restarts.restart_policy import EndJob
 
 SUBSET = "data.source=subset"
 

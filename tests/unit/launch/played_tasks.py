@@ -10,7 +10,7 @@ from tfps.cluster import ClusterSpec
 from tfps.errors import TaskFailed
 from tfps.launch.keeper import Keeper
 from tfps.recovery.events import EventLog
-from tfps.recovery.restarts import Restarts
+from tfps.recovery.restarts.restarts import Restarts
 
 TASKS = [("worker", 0), ("worker", 1), ("ps", 0)]
 SPEC = ClusterSpec(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.launch.played_tasks import TASKS, PlayedTasks
-from tfps.recovery.restarts import Restarts
+from tfps.recovery.restarts.restarts import Restarts
 
 RESTARTS = Restarts(budget=1, hang_timeout_s=60.0, no_worker_timeout_s=600.0)
 WORKER, SERVER = TASKS[1], TASKS[2]

@@ -21,7 +21,7 @@ from tfps.compression import (
     TopK,
 )
 from tfps.optimizers import RowUpdates
-from tfps.strategy.stats import Stats
+from tfps.strategy.reading.stats import Stats
 from tfps.testing import OneProcess
 
 Clusters = Callable[..., OneProcess]

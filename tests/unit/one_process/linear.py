@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfps
-from tfps.bridge.named_resource import open_variable
+from tfps.bridge.variables.named_resource import open_variable
 from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.message.wire import gradient_name
 from tfps.transport.packing import split_block

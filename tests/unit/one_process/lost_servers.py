@@ -10,8 +10,8 @@ import pytest
 
 import tfps
 from tfps.errors import CheckpointError
-from tfps.recovery.server_loss import ServerLoss
-from tfps.recovery.server_return import ServerReturn
+from tfps.recovery.servers.server_loss import ServerLoss
+from tfps.recovery.servers.server_return import ServerReturn
 from tfps.runtime.coordinator.control_plane import bringing_back
 from tfps.strategy.recovering import Recovering
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import tfps
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.named_resource import open_mutex
+from tfps.bridge.variables.named_resource import open_mutex
 from tfps.consistency.server_ledger import MUTEX
 from tfps.runtime.coordinator.server import Server
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tfps
 from tfps.compression import Both, Difference, Quantize
 from tfps.consistency.histogram import DURATION_BINS
-from tfps.strategy.stats import DECODE, ENCODE, Quantiles
+from tfps.strategy.reading.stats import DECODE, ENCODE, Quantiles
 from tfps.testing import OneProcess
 
 STEPS, BATCH, WORKERS = 8, 2, 2

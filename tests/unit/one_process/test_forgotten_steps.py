@@ -11,9 +11,9 @@ import pytest
 import tfps
 from tests.cluster.counting import UnitGradients, Visits, mean_output, numbered
 from tests.unit.one_process.lost_servers import lose, recover, saver
-from tfps.recovery.server_loss import ServerLoss
-from tfps.training import step_rate
-from tfps.training.ticket_run import TicketRun
+from tfps.recovery.servers.server_loss import ServerLoss
+from tfps.training.report import step_rate
+from tfps.training.run.ticket_run import TicketRun
 
 EXAMPLES, BATCH = 24, 2
 STEPS = EXAMPLES // BATCH

@@ -15,10 +15,10 @@ import tensorflow as tf
 import tfps
 from tests.unit.one_process.lost_servers import NoProcesses, lose
 from tfps.errors import CheckpointError
-from tfps.recovery.server_loss import ServerLoss
+from tfps.recovery.servers.server_loss import ServerLoss
 from tfps.strategy.recovering import Recovering
 from tfps.testing import OneProcess
-from tfps.training import round_points
+from tfps.training.run import round_points
 
 DIES = "a server dies here"
 

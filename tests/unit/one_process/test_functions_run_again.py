@@ -14,7 +14,7 @@ import tensorflow as tf
 import tfps
 from tests.unit.one_process.lost_servers import NoProcesses, lose
 from tests.unit.one_process.requests import Requests
-from tfps.bridge import closure_error
+from tfps.bridge.closures import closure_error
 from tfps.optimizers import RowUpdates
 from tfps.runtime.worker.function_step import FunctionStep
 from tfps.strategy.recovering import Recovering

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.bridge.named_resource import NamedResource
+from tfps.bridge.variables.named_resource import NamedResource
 from tfps.checkpoint.server_restore import ServerRestore
 from tfps.errors import ChiefReplaced, ConfigError
 from tfps.strategy import named_job
@@ -291,7 +291,7 @@ def test_large_variables_keep_their_values(make: Make, monkeypatch: pytest.Monke
 def test_an_older_chief_restores_and_assigns_nothing(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tfps.recovery.succession.LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("tfps.recovery.chief.succession.LOOK_EVERY_S", 0.0)
     old = make()
     model = _model_on(old)
     manager = tfps.CheckpointManager(model, tmp_path)

@@ -15,9 +15,9 @@ import tfps
 from tests.unit.one_process.lost_servers import lose, recover, saver
 from tests.unit.one_process.unit_steps import counters, schedule
 from tfps.errors import CheckpointError
-from tfps.recovery.server_loss import ServerLoss
+from tfps.recovery.servers.server_loss import ServerLoss
 from tfps.runtime.coordinator.server import Server
-from tfps.training.ticket_run import TicketRun
+from tfps.training.run.ticket_run import TicketRun
 
 EXAMPLES, BATCH, EPOCHS = 24, 2, 2
 STEPS = EXAMPLES // BATCH

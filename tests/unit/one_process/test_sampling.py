@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import tfps
-from tfps.training import step_rate, ticket_run
+from tfps.training.report import step_rate
+from tfps.training.run import ticket_run
 
 HOUR_S = 3600.0
 STEPS = 6

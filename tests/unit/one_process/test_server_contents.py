@@ -16,9 +16,9 @@ import tensorflow as tf
 import tfps
 from tests.unit.one_process.unit_steps import counters, fit, schedule
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.named_resource import NamedResource, open_mutex
-from tfps.bridge.server_function import server_function
-from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.variables.named_resource import NamedResource, open_mutex
+from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.runtime.coordinator.server_contents import ServedPlan, ServerContents
 from tfps.transport.service import Service
 

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.server_function import masked_assignments, server_function
+from tfps.bridge.functions.server_function import masked_assignments, server_function
 from tfps.bridge.step_scope import known_value
 from tfps.optimizers.loss_scaling import divided, loss_scale_of
 from tfps.optimizers.optimizer_call import OptimizerCall

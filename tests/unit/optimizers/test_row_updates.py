@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.optimizers.server import DEVICE, LocalServer
-from tfps.bridge.server_function import server_function
+from tfps.bridge.functions.server_function import server_function
 from tfps.errors import ConfigError, UnsupportedError
 from tfps.optimizers import (
     DANA,

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.optimizers.server import DEVICE, LocalServer
-from tfps.bridge.server_function import masked_assignments, server_function
+from tfps.bridge.functions.server_function import masked_assignments, server_function
 from tfps.optimizers import server_update
 from tfps.optimizers.elementwise import ELEMENTWISE, is_elementwise
 from tfps.runtime.message.wire import server_shards

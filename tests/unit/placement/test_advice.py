@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from tfps.bridge.shards import WHOLE_BYTES
+from tfps.bridge.variables.shards import WHOLE_BYTES
 from tfps.placement import measured
 from tfps.placement.advice import MemoryLimits, advise, sizes_of_strategies
 from tfps.placement.forecast import PROCESS_BYTES

@@ -11,7 +11,7 @@ from google.protobuf import (  # type: ignore[import-untyped]
     message_factory,
 )
 
-from tfps.recovery.collected_functions import removal
+from tfps.recovery.probing.collected_functions import removal
 
 
 def _enqueue_request() -> Any:

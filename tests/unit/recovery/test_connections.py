@@ -8,7 +8,7 @@ import threading
 import psutil
 import pytest
 
-from tfps.recovery.connections import cut_connections
+from tfps.recovery.probing.connections import cut_connections
 
 
 @pytest.mark.parametrize(

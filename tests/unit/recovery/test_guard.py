@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tfps.bridge.closure_queue import ClosureQueue
+from tfps.bridge.closures.closure_queue import ClosureQueue
 from tfps.recovery.guard import Guard
-from tfps.recovery.kept_tasks import keep, leave
-from tfps.recovery.liveness import ProbePolicy
-from tfps.recovery.probe import Observation
-from tfps.recovery.restarts import Restarts
+from tfps.recovery.probing.liveness import ProbePolicy
+from tfps.recovery.probing.probe import Observation
+from tfps.recovery.restarts.kept_tasks import keep, leave
+from tfps.recovery.restarts.restarts import Restarts
 
 POLICY = ProbePolicy(misses=2)
 TIMEOUT_S = 0.2

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from tfps.cluster import lease_ports
-from tfps.recovery.incarnation import Presence, look_for
+from tfps.recovery.probing.incarnation import Presence, look_for
 
 
 class Ps1(grpc.GenericRpcHandler):

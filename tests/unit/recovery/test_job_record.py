@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tfps.errors import ConfigError
 from tfps.placement.plan import View
-from tfps.recovery.job_record import JobRecord, differences, replaced_optimizers
-from tfps.recovery.succession import Estate
+from tfps.recovery.chief.job_record import JobRecord, differences, replaced_optimizers
+from tfps.recovery.chief.succession import Estate
 
 NAMES = st.text(min_size=1, max_size=9)
 VIEWS = st.builds(

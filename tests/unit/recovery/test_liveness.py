@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from tfps.errors import ConfigError
-from tfps.recovery.liveness import Liveness, ProbePolicy, Verdict
+from tfps.recovery.probing.liveness import Liveness, ProbePolicy, Verdict
 
 POLICIES = st.builds(
     ProbePolicy,

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tfps.cluster import ClusterSpec
-from tfps.recovery import new_addresses
-from tfps.recovery.incarnation import Presence
-from tfps.recovery.new_addresses import NewAddresses
-from tfps.recovery.probe import Task
+from tfps.recovery.probing.incarnation import Presence
+from tfps.recovery.probing.probe import Task
+from tfps.recovery.servers import new_addresses
+from tfps.recovery.servers.new_addresses import NewAddresses
 
 CLUSTER = ClusterSpec(
     jobs={"chief": ("c:1",), "worker": ("w:1", "w:2"), "ps": ("p:1", "p:2")}, source="Resolver"

@@ -12,8 +12,8 @@ import grpc
 import pytest
 
 from tfps.cluster import lease_ports
-from tfps.recovery.liveness import ProbePolicy
-from tfps.recovery.probe import METHOD, Observation, Prober, Task, all_answer
+from tfps.recovery.probing.liveness import ProbePolicy
+from tfps.recovery.probing.probe import METHOD, Observation, Prober, Task, all_answer
 from tfps.testing import watch_leftovers
 
 POLICY = ProbePolicy(period_s=0.05, deadline_s=0.5)

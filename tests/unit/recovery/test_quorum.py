@@ -5,8 +5,8 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
-from tfps.recovery.quorum import Quorum
-from tfps.recovery.restarts import Restarts
+from tfps.recovery.probing.quorum import Quorum
+from tfps.recovery.restarts.restarts import Restarts
 
 LOOKS = st.lists(st.tuples(st.integers(0, 4), st.floats(0, 100)), max_size=30)
 

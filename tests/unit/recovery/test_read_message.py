@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from tfps.errors import ProtocolError
 from tfps.placement.slab import ALIGNMENT_BYTES
-from tfps.recovery.read_message import Array, ReadAnswer, ReadRequest, text_and_arrays
+from tfps.recovery.reading.read_message import Array, ReadAnswer, ReadRequest, text_and_arrays
 
 dtypes = st.sampled_from(["float32", "int64", "bool", "float16", "uint8"])
 arrays = dtypes.flatmap(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tfps.partitioners.row_rule import RULES, rows_of, rows_per_shard
 from tfps.placement.plan import View
-from tfps.recovery.job_record import JobRecord
-from tfps.recovery.recorded_values import recorded_values
+from tfps.recovery.chief.job_record import JobRecord
+from tfps.recovery.reading.recorded_values import recorded_values
 from tfps.runtime.coordinator.resource_names import ResourceNames
 
 RECORD = JobRecord(chief="a:1", workers=1, servers=2, consistency="Asynchronous()")

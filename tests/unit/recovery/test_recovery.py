@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import tfps
 from tfps.errors import ConfigError
-from tfps.recovery.incarnation import first_device
-from tfps.recovery.server_loss import ServerLoss, updates_lost
+from tfps.recovery.probing.incarnation import first_device
+from tfps.recovery.servers.server_loss import ServerLoss, updates_lost
 
 
 def test_every_mistake_at_once() -> None:

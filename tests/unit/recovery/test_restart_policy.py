@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from tfps.errors import ConfigError
-from tfps.recovery.restart_policy import (
+from tfps.recovery.restarts.restart_policy import (
     Death,
     EndJob,
     GiveUp,
@@ -22,7 +22,7 @@ from tfps.recovery.restart_policy import (
     Return,
     Start,
 )
-from tfps.recovery.restarts import LONGEST_BACK_OFF_S, Restarts, check_restarts
+from tfps.recovery.restarts.restarts import LONGEST_BACK_OFF_S, Restarts, check_restarts
 
 WORKERS, SERVERS = 3, 2
 TASKS = [*(("worker", i) for i in range(WORKERS)), *(("ps", i) for i in range(SERVERS))]

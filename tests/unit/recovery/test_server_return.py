@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tfps.bridge.closure_queue import ClosureQueue
+from tfps.bridge.closures.closure_queue import ClosureQueue
 from tfps.cluster import ClusterSpec
 from tfps.errors import CheckpointError
-from tfps.recovery import new_addresses, server_return
-from tfps.recovery.incarnation import Presence
-from tfps.recovery.new_addresses import NewAddresses
-from tfps.recovery.probe import Task
-from tfps.recovery.server_loss import ServerLoss
-from tfps.recovery.server_return import ServerReturn
+from tfps.recovery.probing.incarnation import Presence
+from tfps.recovery.probing.probe import Task
+from tfps.recovery.servers import new_addresses, server_return
+from tfps.recovery.servers.new_addresses import NewAddresses
+from tfps.recovery.servers.server_loss import ServerLoss
+from tfps.recovery.servers.server_return import ServerReturn
 
 DEADLINE_S = 30.0
 GONE = Presence(is_gone=True, incarnation=None)

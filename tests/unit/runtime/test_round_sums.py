@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.bridge.named_resource import NamedResource
-from tfps.bridge.server_function import server_function
-from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.variables.named_resource import NamedResource
+from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.runtime.server.round_sums import RowSum
 
 DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from tfps.bridge.named_resource import NamedResource
+from tfps.bridge.variables.named_resource import NamedResource
 from tfps.runtime.coordinator.server_contents import ServerContents
 
 DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.worker_variable import WorkerVariable
+from tfps.bridge.variables.worker_variable import WorkerVariable
 from tfps.metrics.state_change import Change
 from tfps.runtime.program.state_changes import StateChanges
 

@@ -13,8 +13,8 @@ from tfps.cluster.served_chief import ChiefName, Introduction, Question, ServedC
 from tfps.cluster.task_call import UnknownFunction
 from tfps.cluster.waiting import Task
 from tfps.errors import ConfigError, TasksInUse
-from tfps.recovery.liveness import ProbePolicy
-from tfps.recovery.probe import Observation
+from tfps.recovery.probing.liveness import ProbePolicy
+from tfps.recovery.probing.probe import Observation
 from tfps.strategy import take_tasks as module
 from tfps.strategy.take_tasks import confirm_tasks, take_tasks
 

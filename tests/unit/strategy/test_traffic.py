@@ -8,7 +8,7 @@ import numpy as np
 
 from tfps.consistency.ledger import CODED_GROUPS, Ledger, LedgerLayout
 from tfps.consistency.logic import PlainLogic
-from tfps.strategy.traffic import CodecTraffic, describe, traffic_of
+from tfps.strategy.reading.traffic import CodecTraffic, describe, traffic_of
 from tfps.transport.message import REPLY_FIELDS, REQUEST_FIELDS
 from tfps.transport.traffic import CodedGroups, CodedPart
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from tfps.runtime.worker.visit import BatchClaim
-from tfps.training.arrays import ResidentArrays
+from tfps.training.input.arrays import ResidentArrays
 
 FLOATS = np.arange(24, dtype="float64").reshape(12, 2)
 LABELS = np.arange(12)

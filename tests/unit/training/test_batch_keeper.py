@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from tests.unit.consistency.ledger_model import MOST_SEVERAL, Input, ServerModel, WorkerModel
-from tfps.training.feeder import BatchKeeper
+from tfps.training.input.feeder import BatchKeeper
 
 # What a worker has: the ticket that it computes and the one before, still unclosed.
 ACCOUNT = 2

@@ -11,15 +11,15 @@ import pytest
 import tensorflow as tf
 
 from tfps.errors import ConfigError
-from tfps.training.dataset_function import is_dataset_function, takes_context
-from tfps.training.dataset_graph import (
+from tfps.training.input.dataset_function import is_dataset_function, takes_context
+from tfps.training.input.dataset_graph import (
     NotPortable,
     make_deterministic,
     make_operations_deterministic,
     portable_graph,
     without_global_seed,
 )
-from tfps.training.shards import Shards
+from tfps.training.input.shards import Shards
 
 NUMBERS = tf.data.Dataset.range
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tfps.errors import ConfigError
-from tfps.training.endless_input import refuse_endless_input
+from tfps.training.input.endless_input import refuse_endless_input
 
 FINITE = tf.data.Dataset.from_tensor_slices((np.ones([8, 4]), np.ones([8, 1]))).batch(2)
 ENDLESS = FINITE.repeat()

@@ -12,10 +12,10 @@ from itertools import pairwise
 import pytest
 
 from tfps import terminal
-from tfps.training import progress
-from tfps.training.line_schedule import LineSchedule
-from tfps.training.progress import ClusterProgbar
-from tfps.training.step_rate import StepRate
+from tfps.training.report import progress
+from tfps.training.report.line_schedule import LineSchedule
+from tfps.training.report.progress import ClusterProgbar
+from tfps.training.report.step_rate import StepRate
 
 ESCAPES = re.compile(r"\x1b\[\d*m")
 

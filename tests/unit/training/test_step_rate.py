@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfps.training.step_rate import LEAST_MEASURED_S, StepRate
+from tfps.training.report.step_rate import LEAST_MEASURED_S, StepRate
 
 
 def test_reports_that_come_together_say_nothing() -> None:

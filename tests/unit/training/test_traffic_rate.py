@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tfps.consistency.ledger import LedgerLayout
-from tfps.training.traffic_rate import TrafficRate
+from tfps.training.report.traffic_rate import TrafficRate
 
 LAYOUT = LedgerLayout(1)
 

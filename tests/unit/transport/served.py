@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tfps.bridge.server_function import server_function
+from tfps.bridge.functions.server_function import server_function
 from tfps.cluster.threads import SPARE_THREADS
 from tfps.runtime.coordinator.data_plane import _service_graph
 from tfps.runtime.coordinator.server_contents import ServedPlan

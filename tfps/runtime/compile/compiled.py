@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.closure_error import is_task_failure, tells_of_an_unread_request
-from tfps.bridge.shards import all_shards
+from tfps.bridge.closures.closure_error import is_task_failure, tells_of_an_unread_request
+from tfps.bridge.variables.shards import all_shards
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.compile.regimes import REGIMES
 from tfps.runtime.coordinator.runtime import Runtime

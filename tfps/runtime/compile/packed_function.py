@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import StepScope, refusals
+from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.compression.directions import without_differences
 from tfps.consistency.mode import Mode
 from tfps.consistency.synchronous import adaptive_batches_of

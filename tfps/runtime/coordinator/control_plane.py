@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.owned_graph import OwnedGraph
-from tfps.bridge.server_function import server_function
+from tfps.bridge.functions.owned_graph import OwnedGraph
+from tfps.bridge.functions.server_function import server_function
 from tfps.bridge.tensorflow_private import leave_open
 from tfps.cluster import accepts_connections
 from tfps.errors import StrategyClosed

@@ -13,7 +13,7 @@ from typing import cast
 
 import tensorflow as tf
 
-from tfps.bridge.server_function import server_function
+from tfps.bridge.functions.server_function import server_function
 from tfps.cluster.address import split_address
 from tfps.errors import ConfigError, UnsupportedError
 from tfps.runtime.coordinator.connections import ControlLine

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.closure_membership import ClosureMembership
+from tfps.bridge.closures.closure_membership import ClosureMembership
 from tfps.runtime.coordinator.control_plane import let_lost_servers_go
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.chief_constant import chief_constant
-from tfps.bridge.closure_numbers import running_closure
+from tfps.bridge.closures.closure_numbers import running_closure
+from tfps.bridge.functions.chief_constant import chief_constant
 from tfps.consistency.applied_window import key_of_function
 
 if TYPE_CHECKING:

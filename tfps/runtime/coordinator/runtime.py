@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.closure_numbers import ClosureNumbers
-from tfps.bridge.function_table import FunctionTables
+from tfps.bridge.closures.closure_numbers import ClosureNumbers
+from tfps.bridge.functions.function_table import FunctionTables
 from tfps.cluster import ClusterSpec, has_clients, note_move
 from tfps.cluster.introduction import this_chief
 from tfps.cluster.served_chief import Question

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.named_resource import NamedResource
-from tfps.bridge.resource_holder import V
-from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.variables.named_resource import NamedResource
+from tfps.bridge.variables.resource_holder import V
+from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.transport.service import Service
 
 

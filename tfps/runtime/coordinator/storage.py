@@ -11,11 +11,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.named_resource import NamedResource
-from tfps.bridge.resource_holder import V
-from tfps.bridge.server_variable import ServerVariable
-from tfps.bridge.sharded_variable import ShardedVariable
-from tfps.bridge.view_variable import SlabVariable, ViewVariable
+from tfps.bridge.variables.named_resource import NamedResource
+from tfps.bridge.variables.resource_holder import V
+from tfps.bridge.variables.server_variable import ServerVariable
+from tfps.bridge.variables.sharded_variable import ShardedVariable
+from tfps.bridge.variables.view_variable import SlabVariable, ViewVariable
 from tfps.errors import ConfigError
 from tfps.partitioners.row_rule import RowRule, rule_name
 from tfps.placement.plan import Plan, View

@@ -13,8 +13,8 @@ import keras
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.functions.traced_graph import operations_below
 from tfps.bridge.keras_patches import OUR_PACKAGE
-from tfps.bridge.traced_graph import operations_below
 from tfps.errors import UnsupportedError
 
 PYTHON_FUNCTIONS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")

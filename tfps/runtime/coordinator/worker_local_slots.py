@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.named_resource import open_variable
-from tfps.bridge.worker_local_variable import worker_local_name
+from tfps.bridge.variables.named_resource import open_variable
+from tfps.bridge.variables.worker_local_variable import worker_local_name
 from tfps.runtime.coordinator.connections import ControlLine
 
 logger = logging.getLogger(__name__)

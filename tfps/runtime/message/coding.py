@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.shards import shards_of, size_bytes_of
+from tfps.bridge.variables.shards import shards_of, size_bytes_of
 from tfps.compression.by_rule import CodecChoice
 from tfps.compression.codec import Codec
 from tfps.compression.directions import Codecs, choice_for

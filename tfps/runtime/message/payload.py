@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.shards import joined, rule_of, shards_of
+from tfps.bridge.variables.shards import joined, rule_of, shards_of
 from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.message.moved_state import moved_of
 from tfps.runtime.message.wire import (

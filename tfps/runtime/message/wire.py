@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
-from tfps.bridge.shards import all_shards, cut, rule_of, shards_of
+from tfps.bridge.variables.shards import all_shards, cut, rule_of, shards_of
 from tfps.compression.by_rule import CodecChoice
 from tfps.compression.codec import check_codec
 from tfps.optimizers.loss_scaling import loss_scale_of

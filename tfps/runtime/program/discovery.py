@@ -12,9 +12,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.linear_part import Factor
 from tfps.bridge.step_scope import StepScope, is_global_generator, outside_the_step
-from tfps.bridge.worker_variable import WorkerVariable
+from tfps.bridge.variables.linear_part import Factor
+from tfps.bridge.variables.worker_variable import WorkerVariable
 from tfps.consistency.ledger import MAX_CALLS
 from tfps.errors import UnsupportedError
 from tfps.optimizers.loss_scaling import loss_scale_of

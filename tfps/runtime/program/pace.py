@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.linear_part import Factor
+from tfps.bridge.variables.linear_part import Factor
 
 
 class Assignment(NamedTuple):

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.shards import all_shards, shards_of
+from tfps.bridge.variables.shards import all_shards, shards_of
 from tfps.errors import UnsupportedError
 from tfps.optimizers.optimizer_call import OptimizerCall, optimizers_of
 from tfps.optimizers.wrapped import members

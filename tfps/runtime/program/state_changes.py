@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.traced_graph import graph_of_call, graph_of_function
+from tfps.bridge.functions.traced_graph import graph_of_call, graph_of_function
 from tfps.metrics.state_change import INDEPENDENT, MIXED, Change, Origin, after, either
 from tfps.runtime.program.step_results import CALLS, READ
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.traced_graph import graph_of_call
+from tfps.bridge.functions.traced_graph import graph_of_call
 
 # The calls on the way from a step to a tensor inside one of its functions.
 Calls = tuple[Any, ...]

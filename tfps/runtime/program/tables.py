@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfps.bridge.shards import WHOLE_BYTES, all_shards, size_bytes_of
+from tfps.bridge.variables.shards import WHOLE_BYTES, all_shards, size_bytes_of
 from tfps.errors import UnsupportedError
 from tfps.optimizers.correction import Correction
 from tfps.optimizers.remembering import Remembering

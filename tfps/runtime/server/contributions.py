@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.consistency.applied_window import NOT_APPLIED, cell_of_function
 from tfps.consistency.ledger import MAX_CALLS
 from tfps.optimizers.server_update import UpdateContext

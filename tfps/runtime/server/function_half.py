@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.shards import all_shards, size_bytes_of
+from tfps.bridge.variables.shards import all_shards, size_bytes_of
 from tfps.consistency.applied_window import cell_of_function
 from tfps.consistency.ledger import Ledger
 from tfps.optimizers.worker_memory import WorkerAt

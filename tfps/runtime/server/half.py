@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.shards import shards_of, size_bytes_of
+from tfps.bridge.variables.shards import shards_of, size_bytes_of
 from tfps.consistency.gate import OpenGate
 from tfps.consistency.ledger import Ledger
 from tfps.consistency.round_gate import RoundGate

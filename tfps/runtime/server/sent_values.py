@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge.free_memory import free_memory_bytes
-from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.compression.codec import ITEM_BYTES
 from tfps.compression.difference import is_difference
 from tfps.consistency.ledger import Status

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tfps.bridge.server_function import masked_assignments, stateful_operations
+from tfps.bridge.functions.server_function import masked_assignments, stateful_operations
 from tfps.consistency.ledger import Ledger
 from tfps.optimizers.server_update import ServerUpdate, UpdateContext
 from tfps.optimizers.worker_memory import WorkerAt

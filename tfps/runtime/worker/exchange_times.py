@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.server_variable import number
-from tfps.bridge.worker_local_variable import WorkerLocalTensor
+from tfps.bridge.variables.server_variable import number
+from tfps.bridge.variables.worker_local_variable import WorkerLocalTensor
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.request_header import NOT_MEASURED, Fields
 from tfps.transport.message import Request

@@ -10,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.closure_counts import count_at_end
-from tfps.bridge.closure_numbers import running_closure
+from tfps.bridge.closures.closure_counts import count_at_end
+from tfps.bridge.closures.closure_numbers import running_closure
 from tfps.transport.layout import Layout
 from tfps.transport.packing import pack, unpack
 

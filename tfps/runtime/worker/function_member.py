@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.closure_error import NO_ANSWER, NO_MEMBER
+from tfps.bridge.closures.closure_error import NO_ANSWER, NO_MEMBER
 from tfps.consistency.ledger import Status, takes_part
 from tfps.runtime.message.request_header import Fields
 from tfps.runtime.server.function_half import FunctionHalf

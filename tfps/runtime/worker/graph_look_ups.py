@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.movable_operation import StandIn, is_movable, let_move, runs_after
+from tfps.bridge.functions.movable_operation import StandIn, is_movable, let_move, runs_after
 from tfps.runtime.worker.levels import Levels
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.linear_part import Factor
+from tfps.bridge.variables.linear_part import Factor
 from tfps.runtime.message.moved_state import KEPT
 from tfps.runtime.program.program import Program
 from tfps.runtime.worker.worker_copies import WorkerCopies

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.worker_local_variable import WorkerLocalVariable
+from tfps.bridge.variables.worker_local_variable import WorkerLocalVariable
 from tfps.optimizers.local_update import apply_locally
 from tfps.runtime.message.payload import decode
 from tfps.runtime.message.request_header import SLOTS

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.id_check import AskedIds, check_ids
-from tfps.bridge.shards import shards_of
+from tfps.bridge.variables.shards import shards_of
 from tfps.optimizers.gathered_rows import end_to_end
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.places import encode_places

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.worker_local_variable import WorkerLocalTensor
+from tfps.bridge.variables.worker_local_variable import WorkerLocalTensor
 from tfps.compression.memory import memory_of
 from tfps.consistency.ledger import Status
 from tfps.runtime.message.coding import CodedVector

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.shards import RowsByShard, rule_of, shards_of
+from tfps.bridge.variables.shards import RowsByShard, rule_of, shards_of
 
 
 class ShardRows(NamedTuple):

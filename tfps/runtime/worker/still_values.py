@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.worker_local_variable import WorkerLocalTensor
+from tfps.bridge.variables.worker_local_variable import WorkerLocalTensor
 from tfps.runtime.message.payload import decode
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.transport.carrier import Message

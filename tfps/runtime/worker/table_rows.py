@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.worker_variable import WorkerVariable
+from tfps.bridge.variables.worker_variable import WorkerVariable
 from tfps.runtime.message.payload import Body
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.look_ups import LookUps

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import tensorflow as tf
 
-from tfps.bridge.chief_constant import chief_constant
+from tfps.bridge.functions.chief_constant import chief_constant
 from tfps.consistency.shard_book import ShardBook
 from tfps.runtime.message.duration import microseconds
 from tfps.runtime.message.request_header import Fields

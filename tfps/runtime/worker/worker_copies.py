@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.worker_variable import WorkerVariable
+from tfps.bridge.variables.worker_variable import WorkerVariable
 from tfps.runtime.program.examples import mean_of
 
 # Between the seeds of two streams; users' seeds are small or random, and rarely this far apart.

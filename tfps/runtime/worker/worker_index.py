@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.chief_constant import chief_constant
-from tfps.bridge.traced_graph import is_part
+from tfps.bridge.functions.chief_constant import chief_constant
+from tfps.bridge.functions.traced_graph import is_part
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.request_header import Fields
 from tfps.runtime.server.half import ServerHalf

@@ -28,7 +28,7 @@ from tests.unit.numbers.comparison import (
 from tests.unit.numbers.many_tables import LOOK_UP, PUSH, exchanges_of, requests_of_a_run
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tests.unit.numbers.tables import EXACT
-from tfps.bridge.shards import shards_of
+from tfps.bridge.variables.shards import shards_of
 from tfps.errors import ConfigError
 from tfps.layers import EmbeddingCollection, Table
 from tfps.optimizers import ByTable

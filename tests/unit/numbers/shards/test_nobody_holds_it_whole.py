@@ -30,10 +30,10 @@ from tests.unit.numbers.comparison import (
 )
 from tests.unit.numbers.large_tables import IDS, ROWS, TABLE_BYTES, WIDTH, small_tables, step_of
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
-from tfps.bridge import keras_file, row_blocks, sharded_variable
-from tfps.bridge.server_variable import ServerVariable
-from tfps.bridge.sharded_variable import ShardedVariable
-from tfps.bridge.shards import size_bytes_of
+from tfps.bridge.variables import keras_file, row_blocks, sharded_variable
+from tfps.bridge.variables.server_variable import ServerVariable
+from tfps.bridge.variables.sharded_variable import ShardedVariable
+from tfps.bridge.variables.shards import size_bytes_of
 from tfps.errors import UnsupportedError
 from tfps.runtime.program import tables
 from tfps.testing import OneProcess

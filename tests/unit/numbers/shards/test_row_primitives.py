@@ -15,7 +15,7 @@ import tfps
 from tests.unit.numbers.comparison import assert_same, cross_entropy, fit
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tests.unit.numbers.tables import leave_other_rows
-from tfps.bridge.shards import shards_of
+from tfps.bridge.variables.shards import shards_of
 from tfps.optimizers import RowUpdates, StalenessAware
 from tfps.optimizers.wrapped import leaves, slot_lists
 from tfps.testing import OneProcess

@@ -35,7 +35,7 @@ from tests.unit.numbers.tables import (
     leave_other_rows,
     tables_model,
 )
-from tfps.bridge.traced_graph import operations_below
+from tfps.bridge.functions.traced_graph import operations_below
 from tfps.errors import UnsupportedError
 from tfps.optimizers import GapAware, RowUpdates
 from tfps.runtime.program import tables

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tfps
 from tests.unit.numbers.comparison import LABELS, X, assert_same, cross_entropy, fit
 from tests.unit.numbers.partitioned import small
-from tfps.bridge.shards import rule_of, shards_of
+from tfps.bridge.variables.shards import rule_of, shards_of
 from tfps.errors import UnsupportedError
 from tfps.partitioners.row_rule import rows_of
 

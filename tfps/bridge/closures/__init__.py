@@ -1,0 +1,1 @@
+"""The queue of scheduled functions, and what happens when a worker fails."""

@@ -1,0 +1,1 @@
+"""Functions of graphs: traced, registered and run on other tasks."""

@@ -1,0 +1,73 @@
+"""Functions that run on a parameter server: no captures, every resource opened by name."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.step_scope import outside_the_step
+from tfps.bridge.variables.server_variable import masked_by, tracing_server_function
+
+
+def server_function(
+    function: Callable[..., Sequence[tf.Tensor]], *, device: str, signature: list[tf.TensorSpec]
+) -> tf.types.experimental.ConcreteFunction:
+    """Trace a function for one server.
+
+    Raises:
+        RuntimeError: the function captured something; it would travel with every request.
+    """
+
+    def opened_by_name(*arguments: tf.Tensor) -> Sequence[tf.Tensor]:
+        with tracing_server_function(device), tf.device(device):
+            return function(*arguments)
+
+    with outside_the_step(), private.placed_on(device):
+        concrete = tf.function(
+            opened_by_name, input_signature=signature, autograph=False
+        ).get_concrete_function()
+    if concrete.captured_inputs:
+        raise RuntimeError(
+            f"a function for {device} captured {concrete.captured_inputs}; expected every resource "
+            "to be opened by name inside it"
+        )
+    return concrete
+
+
+@contextlib.contextmanager
+def stateful_operations() -> Iterator[list[tf.Operation]]:
+    """While a function is traced: once it has ended, what was traced inside that touches state.
+
+    The handles of variables do not: they are only names.
+    """
+    graph, found = private.current_graph(), list[tf.Operation]()
+    before = len(graph.get_operations())
+    yield found
+    found += [
+        operation
+        for operation in graph.get_operations()[before:]
+        if operation.op_def.is_stateful and operation.type != "VarHandleOp"
+    ]
+
+
+@contextlib.contextmanager
+def masked_assignments(condition: tf.Tensor) -> Iterator[None]:
+    """While tracing what XLA compiles: variables keep their values unless the condition holds.
+
+    There it costs less to write an old value back than to run an update under a condition, which
+    is a kernel of its own.
+
+    Raises:
+        RuntimeError: something was written in another way than by assignments of whole values.
+    """
+    with stateful_operations() as found, masked_by(condition):
+        yield
+    others = {operation.type for operation in found} - {"ReadVariableOp", "AssignVariableOp"}
+    if others:
+        raise RuntimeError(
+            f"received an update with {sorted(others)}; one that is masked may only read and "
+            "assign variables"
+        )

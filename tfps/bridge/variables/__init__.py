@@ -1,0 +1,1 @@
+"""Variables on servers and workers, as Keras and TensorFlow see them."""

@@ -1,0 +1,169 @@
+"""Initial values of variables that are too large for one machine: drawn block by block.
+
+A block is so many neighbouring rows, and its numbers follow from the initializer's seed and from
+which block it is. So the values do not depend on how the variable is divided, and they are other
+numbers than Keras draws for the variable as a whole.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.initializers.random_initializers import compute_fans
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.variables.server_variable import ServerVariable
+from tfps.partitioners.row_rule import Contiguous, RowRule, rows_per_shard
+
+# Beside its shard a server holds one block and what it takes of it.
+BLOCK_BYTES = 16 << 20
+
+SAME_EVERYWHERE = (
+    keras.initializers.Zeros,
+    keras.initializers.Ones,
+    keras.initializers.Constant,
+)
+EACH_ITEM_BY_ITSELF = (
+    keras.initializers.RandomNormal,
+    keras.initializers.RandomUniform,
+    keras.initializers.TruncatedNormal,
+)
+
+
+def may_draw_blocks(initializer: Any) -> bool:
+    """Whether some rows of what an initializer makes can be made without the others.
+
+    Example:
+
+    >>> may_draw_blocks(keras.initializers.GlorotUniform())
+    True
+    >>> may_draw_blocks(keras.initializers.Orthogonal())
+    False
+    """
+    kind = type(initializer)
+    is_scaling = isinstance(initializer, keras.initializers.VarianceScaling) and (
+        kind.__call__ is keras.initializers.VarianceScaling.__call__
+    )
+    return kind in SAME_EVERYWHERE or kind in EACH_ITEM_BY_ITSELF or is_scaling
+
+
+@dataclass(frozen=True)
+class BlockDraw:
+    """An initializer, and the variable that it is for.
+
+    Args:
+        initializer: for which `may_draw_blocks` holds.
+        seed: of the variable (see `seed_of`).
+        shape: of the variable.
+        dtype: of it.
+        block_bytes: of a block, at least one row.
+    """
+
+    initializer: Any
+    seed: str
+    shape: tuple[int, ...]
+    dtype: str
+    block_bytes: int = BLOCK_BYTES
+
+    @property
+    def rows_per_block(self) -> int:
+        row_bytes = math.prod(self.shape[1:]) * tf.as_dtype(self.dtype).size
+        return max(1, self.block_bytes // max(1, row_bytes))
+
+    @property
+    def _is_same_everywhere(self) -> bool:
+        """Whether all rows are alike; a constant may have a value for each."""
+        return type(self.initializer) in SAME_EVERYWHERE and self._rows_given is None
+
+    @functools.cached_property
+    def _rows_given(self) -> np.ndarray | None:
+        """The value of a constant that says each row, such as a table that was trained before."""
+        if type(self.initializer) is not keras.initializers.Constant:
+            return None
+        value = np.asarray(self.initializer.value)
+        says_rows = value.ndim == len(self.shape) and value.shape[0] == self.shape[0] > 1
+        return value if says_rows else None
+
+    def begin(self, rows: int) -> tf.Tensor:
+        """What a shard is made with, where it lies; `fill` brings the rest."""
+        shape = (rows, *self.shape[1:])
+        if (
+            type(self.initializer) is keras.initializers.Constant
+            and np.ndim(self.initializer.value) == 0
+        ):
+            # In one piece: Keras multiplies ones, which takes the memory of the shard twice.
+            return tf.fill(shape, tf.cast(self.initializer.value, self.dtype))
+        if self._is_same_everywhere:
+            value: tf.Tensor = self.initializer(shape, dtype=self.dtype)
+            return value
+        return tf.zeros(shape, self.dtype)
+
+    def fill(self, native: ServerVariable, *, rule: RowRule, shard: int) -> None:
+        """Write a shard's rows of every block, on its server; nothing else comes there or from it.
+
+        Args:
+            native: the shard.
+            rule: of the variable.
+            shard: its number.
+        """
+        if self._is_same_everywhere:
+            return
+        for begin in range(0, self.shape[0], self.rows_per_block):
+            length = min(self.rows_per_block, self.shape[0] - begin)
+            if isinstance(rule, Contiguous):
+                first = rule.begin_of(shard)
+                if begin + length <= first or begin >= first + rows_per_shard(rule)[shard]:
+                    continue
+            with tf.init_scope(), private.placed_on(native.device):
+                rows = tf.range(begin, begin + length, dtype=tf.int64)
+                is_here = tf.equal(rule.shard_of(rows), shard)
+                tf.raw_ops.ResourceScatterUpdate(
+                    resource=native.handle,
+                    indices=tf.boolean_mask(rule.place_of(rows), is_here),
+                    updates=tf.boolean_mask(self._block(begin, length), is_here),
+                )
+
+    def _block(self, begin: int, length: int) -> tf.Tensor:
+        if self._rows_given is not None:
+            given = tf.constant(self._rows_given[begin : begin + length], self.dtype)
+            return tf.broadcast_to(given, (length, *self.shape[1:]))
+        # Always whole, so that the last block's numbers do not depend on how long it is.
+        shape = (self.rows_per_block, *self.shape[1:])
+        text = f"{self.seed} {begin // self.rows_per_block}".encode()
+        seed = int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "little") >> 1
+        drawn = self._for_block(shape, seed)
+        return drawn(shape, dtype=self.dtype)[:length]
+
+    def _for_block(self, shape: tuple[int, ...], seed: int) -> Any:
+        """The initializer as it is for a block: with a seed of its own, and the variable's fans."""
+        config = {**self.initializer.get_config(), "seed": seed}
+        if type(self.initializer) in EACH_ITEM_BY_ITSELF:
+            return type(self.initializer)(**config)
+        known = {
+            name: getattr(self.initializer, name)
+            for name in ("mode", "distribution", "input_axes", "output_axes")
+        }
+        scale = self.initializer.scale * self._fan(shape) / self._fan(self.shape)
+        return keras.initializers.VarianceScaling(scale=scale, seed=seed, **known)
+
+    def _fan(self, shape: tuple[int, ...]) -> float:
+        """What `VarianceScaling` divides by."""
+        rule = self.initializer
+        fan_in, fan_out = compute_fans(
+            shape, input_axes=rule.input_axes, output_axes=rule.output_axes
+        )
+        fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
+        return max(1.0, float(fans[rule.mode]))
+
+
+def seed_of(initializer: Any) -> str:
+    """What an initializer draws its next variable with; a generator goes on, as in Keras."""
+    seed = getattr(initializer, "seed", 0)
+    return str(seed if isinstance(seed, int) else seed.next().numpy().tolist())

@@ -1,0 +1,128 @@
+"""A variable whose value lies in other variables; every operation goes to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.variables.server_variable import ServerVariable, in_server_function
+from tfps.errors import UnsupportedError
+
+
+class ComposedVariable(ServerVariable):
+    """Read, assigned, saved and differentiated like any variable, without a value of its own.
+
+    Its handle only tells it from others: gradient tapes find it by that.
+
+    Args:
+        shape: of the value, fully known.
+        dtype: of it.
+        unique_id: what programs and optimizers know it by.
+        options: of a variable.
+    """
+
+    def __init__(
+        self, *, shape: tf.TensorShape, dtype: tf.DType, unique_id: str, **options: Any
+    ) -> None:
+        with tf.init_scope(), private.placed_on("/device:CPU:0"):
+            handle = private.variable_handle(
+                shape=shape, dtype=dtype, shared_name=private.ANONYMOUS_NAME
+            )
+        self._tfps_on_access = None  # that of the others acts
+        private.BaseResourceVariable.__init__(
+            self,
+            shape=shape,
+            dtype=dtype,
+            handle=handle,
+            unique_id=unique_id,
+            in_graph_mode=False,
+            **options,
+        )
+
+    def _compose(self, no_copy: bool = False) -> tf.Tensor:
+        """The value."""
+        raise NotImplementedError
+
+    @property
+    def handle(self) -> tf.Tensor:
+        return self._handle
+
+    def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
+        if in_server_function():  # nobody differentiates there, and the handle is not known there
+            return self._compose(no_copy)
+        if private.tracing_for_a_saved_model():  # there it is a variable of its own
+            return super()._read_variable_op(no_copy)
+        return private.differentiable_read(self, lambda: self._compose(no_copy))
+
+    def _checked(self, value: Any) -> tf.Tensor:
+        """A value to assign, as a tensor."""
+        value = tf.convert_to_tensor(value, dtype=self.dtype)
+        if not self.shape.is_compatible_with(value.shape):
+            raise ValueError(
+                f"cannot assign to variable {self.name}: received a value of shape {value.shape}, "
+                f"expected {self.shape}"
+            )
+        return value
+
+    def _strided_slice_assign(
+        self, begin: Any, end: Any, strides: Any, value: Any, name: Any, **masks: Any
+    ) -> Any:
+        changed = tf.raw_ops.TensorStridedSliceUpdate(
+            input=self._compose(),
+            begin=begin,
+            end=end,
+            strides=strides,
+            value=tf.convert_to_tensor(value, dtype=self.dtype),
+            **masks,
+        )
+        return self.assign(changed)
+
+    def _scatter(self, change: Callable[..., tf.Tensor], delta: tf.IndexedSlices) -> Any:
+        indices = tf.convert_to_tensor(delta.indices)[..., None]
+        values = tf.convert_to_tensor(delta.values, dtype=self.dtype)
+        return self.assign(change(self._compose(), indices, values))
+
+    def scatter_add(self, sparse_delta: Any, use_locking: Any = False, name: Any = None) -> Any:
+        return self._scatter(tf.tensor_scatter_nd_add, sparse_delta)
+
+    def scatter_sub(self, sparse_delta: Any, use_locking: Any = False, name: Any = None) -> Any:
+        return self._scatter(tf.tensor_scatter_nd_sub, sparse_delta)
+
+    def scatter_update(self, sparse_delta: Any, use_locking: Any = False, name: Any = None) -> Any:
+        return self._scatter(tf.tensor_scatter_nd_update, sparse_delta)
+
+    def scatter_max(self, sparse_delta: Any, use_locking: Any = False, name: Any = None) -> Any:
+        return self._scatter(tf.tensor_scatter_nd_max, sparse_delta)
+
+    def scatter_min(self, sparse_delta: Any, use_locking: Any = False, name: Any = None) -> Any:
+        return self._scatter(tf.tensor_scatter_nd_min, sparse_delta)
+
+    def scatter_nd_add(self, indices: Any, updates: Any, name: Any = None) -> Any:
+        return self.assign(tf.tensor_scatter_nd_add(self._compose(), indices, updates))
+
+    def scatter_nd_sub(self, indices: Any, updates: Any, name: Any = None) -> Any:
+        return self.assign(tf.tensor_scatter_nd_sub(self._compose(), indices, updates))
+
+    def scatter_nd_update(self, indices: Any, updates: Any, name: Any = None) -> Any:
+        return self.assign(tf.tensor_scatter_nd_update(self._compose(), indices, updates))
+
+    @property
+    def _whereabouts(self) -> str:
+        """Where the value lies, for a message."""
+        raise NotImplementedError
+
+    def _unsupported(self, *_: Any, **__: Any) -> Any:
+        raise UnsupportedError(
+            f"variable {self.name} {self._whereabouts}; use assign(), "
+            "assign_add(), assign_sub(), scatter_add(), scatter_sub(), scatter_update(), "
+            "scatter_max() or scatter_min() to change it"
+        )
+
+    scatter_mul = scatter_div = batch_scatter_update = count_up_to = _unsupported
+    scatter_nd_max = scatter_nd_min = _unsupported
+
+    def _restore_from_tensors(self, restored_tensors: Any) -> Any:
+        return self.assign(restored_tensors["VARIABLE_VALUE"], read_value=False)

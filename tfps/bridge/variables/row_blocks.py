@@ -1,0 +1,162 @@
+"""Some rows of a variable on servers: read and written without the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.variables.server_access import watch_of
+from tfps.bridge.variables.server_variable import ServerVariable
+from tfps.bridge.variables.shards import WHOLE_BYTES, row_bytes_of, size_bytes_of
+
+T = TypeVar("T")
+
+# Large enough that a request costs little beside its bytes, and small beside what a task takes.
+BLOCK_BYTES = 16 << 20
+
+
+def is_large(value: Any) -> bool:
+    """Whether it is a Keras variable on servers that nobody else is to hold as a whole."""
+    native = getattr(value, "_value", None)
+    return isinstance(native, ServerVariable) and size_bytes_of(native) > WHOLE_BYTES
+
+
+def blocks_of(native: ServerVariable, *, within: range | None = None) -> Iterator[range]:
+    """The rows of a variable, block by block; a block has one row at least.
+
+    Args:
+        native: of any kind, with one axis at least.
+        within: neighbouring rows; None: all.
+    """
+    rows = max(1, BLOCK_BYTES // max(1, row_bytes_of(native)))
+    wanted = range(native.shape[0]) if within is None else within
+    for begin in range(wanted.start, wanted.stop, rows):
+        yield range(begin, min(begin + rows, wanted.stop))
+
+
+def read_block(native: ServerVariable, block: range) -> np.ndarray[Any, Any]:
+    """Neighbouring rows of a variable, eagerly; nothing else of it comes to the chief.
+
+    Args:
+        native: whole on a server, in a slab, or divided.
+        block: which rows.
+    """
+
+    def read() -> np.ndarray[Any, Any]:
+        shape = (len(block), *native.shape[1:])
+        result: np.ndarray[Any, Any] = np.empty(shape, native.dtype.as_numpy_dtype)
+        for part in _parts(native, block):
+            result[part.positions] = _read(part.native, part.places)
+        return result
+
+    return _repeated(native, read)
+
+
+def write_block(native: ServerVariable, block: range, values: np.ndarray[Any, Any]) -> None:
+    """Write neighbouring rows of a variable, eagerly.
+
+    Args:
+        native: whole on a server, in a slab, or divided.
+        block: which rows.
+        values: as many.
+    """
+
+    def write() -> None:
+        for part in _parts(native, block):
+            with private.placed_on(part.native.device):
+                value = tf.identity(tf.constant(values[part.positions], native.dtype))
+                write_rows(part.native, part.places, value)
+            storage = part.native if part.native.slab is None else part.native.slab
+            storage.count_write()
+
+    _repeated(native, write)
+
+
+def write_rows(native: ServerVariable, rows: Any, value: tf.Tensor) -> tf.Operation:
+    """Write rows of a variable that is whole on a server, or in a slab.
+
+    Args:
+        native: of that server.
+        rows: which; an int64 vector where they are irregular, else a `range`.
+        value: as many rows.
+    """
+    if isinstance(rows, range) and rows == range(native.shape[0] if native.shape.rank else 1):
+        return native.assign(tf.reshape(value, native.shape), read_value=False)
+    if native.slab is None:
+        return _write(native.handle, rows, value)
+    member, items = native.member, native.shape[1:].num_elements()
+    if isinstance(rows, range) and rows.step == 1:
+        first = member.offset_items + rows.start * items
+        flat: tf.Tensor | range = range(first, first + len(rows) * items)
+    else:
+        first_items = member.offset_items + _vector(rows) * items
+        within = tf.range(items, dtype=tf.int64)
+        flat = tf.reshape(first_items[:, None] + within[None, :], [-1])
+    return _write(native.slab.handle, flat, tf.reshape(value, [-1]))
+
+
+class _Part(NamedTuple):
+    """Rows that lie in one variable on a server."""
+
+    native: Any
+    positions: Any  # among all that are asked for
+    places: Any  # a range, or an array where they are irregular
+
+
+def _parts(native: Any, block: range) -> Iterator[_Part]:
+    rule = getattr(native, "rule", None)
+    if rule is None:
+        yield _Part(native, slice(None), block)
+        return
+    rows = np.arange(block.start, block.stop)
+    shards = rule.shard_of(rows)
+    for number, part in enumerate(native.variables):
+        positions = np.flatnonzero(shards == number)
+        if not positions.size:
+            continue
+        places = rule.place_of(rows[positions])
+        neighbours = range(int(places[0]), int(places[0]) + len(places))
+        is_regular = np.array_equal(places, neighbours)
+        yield _Part(part, positions, neighbours if is_regular else places)
+
+
+def _read(native: Any, places: Any) -> np.ndarray[Any, Any]:
+    if not isinstance(places, range):
+        rows: np.ndarray[Any, Any] = native.sparse_read(tf.constant(places, tf.int64)).numpy()
+        return rows
+    # Without a copy, which the server would make of all of it for each block.
+    value = native._read_variable_op(no_copy=True)
+    with private.placed_on(native.device):
+        part = value[places.start : places.stop]
+    values: np.ndarray[Any, Any] = part.numpy()
+    return values
+
+
+def _repeated(native: ServerVariable, access: Callable[[], T]) -> T:
+    watch = watch_of(native.container)
+    return access() if watch is None else watch.repeat(access)
+
+
+def _write(handle: tf.Tensor, rows: Any, value: tf.Tensor) -> tf.Operation:
+    if isinstance(rows, range):
+        tf.raw_ops.ResourceStridedSliceAssign(
+            ref=handle,
+            begin=tf.constant([rows.start], tf.int64),
+            end=tf.constant([rows.stop], tf.int64),
+            strides=tf.constant([rows.step], tf.int64),
+            value=value,
+        )
+    else:
+        tf.raw_ops.ResourceScatterUpdate(resource=handle, indices=rows, updates=value)
+    # A write to a part makes every later read copy the whole variable, until this is said.
+    return tf.raw_ops.DisableCopyOnRead(resource=handle)
+
+
+def _vector(rows: Any) -> tf.Tensor:
+    if isinstance(rows, range):
+        return tf.range(rows.start, rows.stop, rows.step, dtype=tf.int64)
+    return tf.convert_to_tensor(rows, tf.int64)

@@ -1,0 +1,398 @@
+"""A variable that lives on a parameter server under a name."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.method_scope import note_write
+from tfps.bridge.variables.named_resource import NamedResource
+from tfps.bridge.variables.server_access import repeat_accesses, watch_of
+
+_trace = threading.local()
+
+# TensorFlow moves a tensor between processes as one message, which ends at 2 GiB.
+CHUNK_BYTES = 256 * 2**20
+
+
+class _ServerTrace:
+    """Handles that were opened by name while one server function is traced."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.graph = private.current_graph()
+        self.handles: dict[str, tf.Tensor] = {}
+        self.constants: dict[tuple[Any, ...], tf.Tensor] = {}
+        self.mask: tf.Tensor | None = None
+
+
+@contextlib.contextmanager
+def tracing_server_function(device: str) -> Iterator[None]:
+    """While tracing a server function, variables are opened by name instead of captured.
+
+    A `RemoteCall` with a resource handle among its arguments is moved onto the server by
+    TensorFlow's placer and turns into sends and receives; without one it is a single request.
+    """
+    previous = getattr(_trace, "current", None)
+    _trace.current = _ServerTrace(device)
+    try:
+        yield
+    finally:
+        _trace.current = previous
+
+
+@contextlib.contextmanager
+def masked_by(condition: tf.Tensor) -> Iterator[None]:
+    """While tracing a server function: what is assigned is the old value unless this holds."""
+    _trace.current.mask = condition
+    try:
+        yield
+    finally:
+        _trace.current.mask = None
+
+
+def _mask() -> tf.Tensor | None:
+    current = getattr(_trace, "current", None)
+    return None if current is None or tf.executing_eagerly() else current.mask
+
+
+def in_server_function() -> bool:
+    """Whether a server function is being traced on this thread."""
+    return getattr(_trace, "current", None) is not None and not tf.executing_eagerly()
+
+
+def keep_with_server_function(thing: Any) -> None:
+    """Keep an object alive as long as the server function that is traced, from a branch as well."""
+    with _trace.current.graph.as_default():
+        private.keep_with_graph(thing)
+
+
+def number(value: Any, dtype: tf.DType = tf.int64) -> tf.Tensor:
+    """A tensor as it is, a number or an array as a constant, with no cast to run on the server.
+
+    While a server function is traced each graph has one constant for a number: to trace another one
+    takes as long as any operation.
+    """
+    if tf.is_tensor(value):
+        return value
+    if isinstance(value, np.ndarray) or not in_server_function():
+        return tf.constant(value, dtype)
+    constants, key = _trace.current.constants, (private.current_graph(), dtype, value)
+    if key not in constants:
+        with tf.control_dependencies(None):
+            constants[key] = tf.constant(value, dtype)
+    return constants[key]
+
+
+class ServerVariable(private.BaseResourceVariable):
+    """A resource variable on one parameter server, found again by (container, name).
+
+    Args:
+        initial_value: a tensor, an array or a callable that returns one.
+        device: the server's device, where the value is also computed when it is a callable.
+        container: the job's container, so that all variables of a job are freed together.
+        shared_name: unique in the container.
+        on_access: called before the coordinator touches the value eagerly; the strategy drains
+            the workers there, so that a value read in a callback is one version.
+        there: shape and dtype of what the server has below that name; it is opened, and the
+            initial value only has to be of the same kind.
+        on_misfit: called with a sentence where it is not; the variable has no value then.
+        options: of a variable; ``chunk_bytes``, 256 MiB by default, is the size above which the
+            coordinator reads and writes the value in parts, and ``shape`` that of all of its
+            values, where they are not all like the first.
+    """
+
+    slab: Any = None  # the vector that it is a segment of, where it is one
+    was_there = False  # it was opened, with the value that the server had
+    stays_alone = False  # it is to become no segment of any: its rows are asked for one by one
+    writes = 0  # how often this process has written the value by itself
+    _tfps_chunk_bytes = CHUNK_BYTES
+
+    def __init__(
+        self,
+        initial_value: Any,
+        *,
+        device: str,
+        container: str,
+        shared_name: str,
+        on_access: Callable[[], None] | None = None,
+        there: tuple[tf.TensorShape, tf.DType] | None = None,
+        on_misfit: Callable[[str], None] | None = None,
+        **options: Any,
+    ) -> None:
+        with tf.init_scope(), private.placed_on(device):
+            dtype = options.pop("dtype", None)
+            chunk_bytes = options.pop("chunk_bytes", CHUNK_BYTES)
+            value = initial_value() if callable(initial_value) else initial_value
+            large = value if isinstance(value, np.ndarray) and value.nbytes > chunk_bytes else None
+            if large is not None:
+                value = tf.zeros(large.shape, dtype or large.dtype)
+            value = tf.convert_to_tensor(value, dtype=dtype)
+            shape = options.get("shape") or value.shape
+            if there is None:
+                handle = NamedResource(container, shared_name, device).write(value)
+            else:
+                large = None
+                misfit = _misfit(shared_name, (shape, value.dtype), there)
+                if misfit is not None and on_misfit is not None:
+                    on_misfit(misfit)
+                handle = private.variable_handle(
+                    shape=shape,
+                    dtype=value.dtype,
+                    # What is there stays what it is; below the other name there is nothing.
+                    shared_name=shared_name if misfit is None else f"{shared_name}>misfit",
+                    container=container,
+                )
+        self.was_there = there is not None
+        self._tfps_chunk_bytes = chunk_bytes
+        self._tfps_container = container
+        self._tfps_device = device
+        self._tfps_on_access = on_access
+        self._tfps_devices = [device]  # its home first, then its mirrors
+        super().__init__(
+            trainable=options.get("trainable", True),
+            shape=shape,
+            dtype=value.dtype,
+            handle=handle,
+            name=options.get("name"),
+            handle_name=shared_name,
+            unique_id=shared_name,
+            synchronization=options.get("synchronization"),
+            aggregation=options.get("aggregation"),
+            distribute_strategy=options.get("distribute_strategy"),
+            in_graph_mode=False,
+        )
+        if large is not None:
+            with tf.init_scope():
+                self._write_rows(handle, large)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        repeat_accesses(cls)
+
+    @classmethod
+    def attach(cls, variable: Any) -> ServerVariable:
+        """The resource of a raw `tf.Variable` on a server, found by name in server functions."""
+        container, shared_name = _name_of(variable.handle)
+        self = cls.__new__(cls)
+        self._tfps_container = container
+        self._tfps_device = variable.handle.device
+        self._tfps_on_access = None
+        self._tfps_devices = [variable.handle.device]
+        private.BaseResourceVariable.__init__(
+            self,
+            trainable=variable.trainable,
+            shape=variable.shape,
+            dtype=variable.dtype,
+            handle=variable.handle,
+            name=variable.name,
+            handle_name=shared_name,
+            unique_id=shared_name,
+            in_graph_mode=False,
+        )
+        return self
+
+    @property
+    def shared_name(self) -> str:
+        return self._unique_id
+
+    @property
+    def device(self) -> str:
+        return self._tfps_device
+
+    @property
+    def handle(self) -> tf.Tensor:
+        current = getattr(_trace, "current", None)
+        if current is not None and not tf.executing_eagerly():
+            return self._reopened(current)
+        if self._tfps_on_access is not None and tf.executing_eagerly():
+            self._tfps_on_access()
+        return self._handle
+
+    def _reopened(self, current: _ServerTrace) -> tf.Tensor:
+        if current.device not in self._tfps_devices:
+            raise ValueError(
+                f"variable {self.shared_name} lives on {self._tfps_device}, but a function of "
+                f"{current.device} uses it"
+            )
+        if self.shared_name not in current.handles:
+            with current.graph.as_default(), tf.control_dependencies(None):
+                current.handles[self.shared_name] = private.variable_handle(
+                    shape=self._shape,
+                    dtype=self._dtype,
+                    shared_name=self.shared_name,
+                    container=self._tfps_container,
+                )
+        return current.handles[self.shared_name]
+
+    def reopen(self) -> None:
+        """Refer to the value on its server again, after that was started anew."""
+        with tf.init_scope(), private.placed_on(self._tfps_device):
+            self._handle = private.variable_handle(
+                shape=self._shape,
+                dtype=self._dtype,
+                shared_name=self.shared_name,
+                container=self._tfps_container,
+            )
+
+    def mirror_on(self, devices: tuple[str, ...]) -> None:
+        """Keep copies on other servers, for optimizer counters that every server needs."""
+        value = self.read_value()
+        for device in devices:
+            if device not in self._tfps_devices:
+                self._tfps_devices.append(device)
+                self._write_mirror(device, value)
+
+    def take_from_mirror(self, device: str) -> None:
+        """Take over the value of a mirror, after the server of the variable was started anew."""
+        resource = NamedResource(self.container, self.shared_name, device)
+        with tf.init_scope():
+            with private.placed_on(device):
+                value = tf.raw_ops.ReadVariableOp(resource=resource.handle(), dtype=self._dtype)
+            # Through the chief: a server does not hear where another one is now.
+            value = tf.identity(value)
+        NamedResource(self.container, self.shared_name, self._tfps_device).write(value)
+
+    def count_on(self, number: int) -> None:
+        """Add to a counter, after the server of the variable was started anew."""
+        with tf.init_scope():
+            value = self.read_value() + tf.constant(number, self._dtype)
+        NamedResource(self.container, self.shared_name, self._tfps_device).write(value)
+
+    def refresh_mirrors(self) -> None:
+        """Copy the value to every mirror, after something wrote to the variable alone."""
+        if len(self._tfps_devices) > 1:
+            value = self.read_value()
+            for device in self._tfps_devices[1:]:
+                self._write_mirror(device, value)
+
+    def _write_mirror(self, device: str, value: tf.Tensor) -> None:
+        with private.placed_on(device):
+            value = tf.identity(value)
+        NamedResource(self.container, self.shared_name, device).write(value)
+
+    @property
+    def _is_large(self) -> bool:
+        if not self._shape.is_fully_defined() or not self._shape.rank:
+            return False
+        return bool(self._rows_per_chunk() < self._shape[0])
+
+    def _rows_per_chunk(self) -> int:
+        """Rows along the first axis that move at once; a single row moves whole."""
+        row_bytes = self._shape[1:].num_elements() * self._dtype.size
+        return max(1, self._tfps_chunk_bytes // max(1, row_bytes))
+
+    def numpy(self) -> Any:
+        if not tf.executing_eagerly() or not self._is_large:
+            return super().numpy()
+        # Not `read_value`: it brings the whole value here, in one message.
+        value = self._read_variable_op()
+        result = np.empty(tuple(self._shape), self._dtype.as_numpy_dtype)
+        for begin in range(0, self._shape[0], self._rows_per_chunk()):
+            with private.placed_on(self._tfps_device):
+                part = value[begin : begin + self._rows_per_chunk()]
+            result[begin : begin + self._rows_per_chunk()] = part.numpy()
+        return result
+
+    def _is_elsewhere(self, value: Any) -> bool:
+        if tf.is_tensor(value) and not isinstance(value, tf.Variable):
+            return bool(value.device != self._tfps_device)
+        return isinstance(value, np.ndarray)
+
+    def _write_rows(self, handle: tf.Tensor, value: Any) -> None:
+        for begin in range(0, self._shape[0], self._rows_per_chunk()):
+            end = min(begin + self._rows_per_chunk(), self._shape[0])
+            part = tf.convert_to_tensor(value[begin:end], self._dtype)
+            with private.placed_on(self._tfps_device):
+                tf.raw_ops.ResourceStridedSliceAssign(
+                    ref=handle, begin=[begin], end=[end], strides=[1], value=tf.identity(part)
+                )
+
+    def count_write(self) -> None:
+        """Note that this process writes the value, unless it traces."""
+        if tf.executing_eagerly():
+            self.writes += 1
+            note_write()
+
+    def assign(
+        self, value: Any, use_locking: Any = None, name: Any = None, read_value: bool = True
+    ) -> Any:
+        self.count_write()
+        if tf.executing_eagerly() and self._is_large and self._is_elsewhere(value):
+            self._shape.assert_is_compatible_with(value.shape)
+            self._write_rows(self.handle, value)
+            self.refresh_mirrors()
+            return self if read_value else None
+        if (mask := _mask()) is not None:
+            value = tf.where(mask, value, self.read_value())
+        if in_server_function() and self._shape.rank and self._shape[0] is None:
+            value = self._without_known_rows(value)
+        result = super().assign(value, use_locking=use_locking, name=name, read_value=read_value)
+        if tf.executing_eagerly():
+            self.refresh_mirrors()
+        return result
+
+    def _without_known_rows(self, value: Any) -> tf.Tensor:
+        """Hide from TensorFlow's optimizer of graphs how many rows a value has.
+
+        It takes what one assignment in a graph says of a variable's shape for that of all values,
+        and computes sizes in advance from it.
+        """
+        value = tf.convert_to_tensor(value, self._dtype)
+        if value.shape.rank is None or value.shape[0] is None:
+            return value
+        unknown = tf.minimum(tf.size(self.read_value()), 0)  # 0, which only a run finds out
+        return value[: value.shape[0] + unknown]
+
+    def assign_add(self, delta: Any, *arguments: Any, **options: Any) -> Any:
+        if _mask() is not None or watch_of(self.container) is not None:
+            return self.assign(self.read_value() + delta, *arguments, **options)
+        self.count_write()
+        return super().assign_add(delta, *arguments, **options)
+
+    def assign_sub(self, delta: Any, *arguments: Any, **options: Any) -> Any:
+        if _mask() is not None or watch_of(self.container) is not None:
+            return self.assign(self.read_value() - delta, *arguments, **options)
+        self.count_write()
+        return super().assign_sub(delta, *arguments, **options)
+
+    @property
+    def container(self) -> str:
+        return self._tfps_container
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Its home first, then those of its mirrors."""
+        return tuple(self._tfps_devices)
+
+
+repeat_accesses(ServerVariable, inherited=True)
+
+
+def _misfit(
+    shared_name: str,
+    made: tuple[tf.TensorShape, tf.DType],
+    there: tuple[tf.TensorShape, tf.DType],
+) -> str | None:
+    shape, dtype = there
+    if shape.is_compatible_with(made[0]) and dtype == made[1]:
+        return None
+    return (
+        f"the servers hold {shared_name} as {dtype.name} {shape}, and this program makes it as "
+        f"{made[1].name} {made[0]}"
+    )
+
+
+def _name_of(handle: tf.Tensor) -> tuple[str, str]:
+    """(container, name) of a resource, from what its eager handle prints."""
+    match = re.search(r'name="([^"]*)", device="[^"]*", container="([^"]*)"', str(handle))
+    if match is None:
+        raise ValueError(f"expected an eager resource handle, received {handle}")
+    return match.group(2), match.group(1)

@@ -1,0 +1,213 @@
+"""A variable whose rows lie on several servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.variables.composed_variable import ComposedVariable
+from tfps.bridge.variables.row_blocks import blocks_of, read_block, write_block
+from tfps.bridge.variables.server_variable import ServerVariable
+from tfps.bridge.variables.shards import WHOLE_BYTES, RowsByShard, cut, joined, size_bytes_of
+from tfps.partitioners.row_rule import Contiguous, RowRule, rows_of, rows_per_shard
+
+
+class ShardedVariable(ComposedVariable):
+    """Rows of one logical tensor, on several servers; users see the tensor.
+
+    TensorFlow's class of this name has no handle and no device, so no layer of Keras 3 can be built
+    with it.
+
+    Args:
+        natives: on the servers, in the order of the rule's shards.
+        rule: which row lies where.
+        unique_id: what programs and optimizers know the variable by.
+        path: of the Keras variable.
+        options: of a variable.
+    """
+
+    def __init__(
+        self,
+        natives: Sequence[ServerVariable],
+        *,
+        rule: RowRule,
+        unique_id: str,
+        path: str,
+        **options: Any,
+    ) -> None:
+        first = natives[0]
+        self.rule = rule
+        # As Keras variables, because optimizers on servers update those.
+        self.path = path
+        self.shards = tuple(
+            keras_variable_over(native, path=f"{path}/{number}")
+            for number, native in enumerate(natives)
+        )
+        self._tfps_container = first.container
+        self._tfps_device = first.device  # what belongs to it and is no shard lies there
+        self._tfps_devices = list(dict.fromkeys(native.device for native in natives))
+        super().__init__(
+            shape=tf.TensorShape([rule.rows, *first.shape[1:]]),
+            dtype=first.dtype,
+            unique_id=unique_id,
+            handle_name=unique_id,
+            **options,
+        )
+
+    @property
+    def variables(self) -> list[ServerVariable]:
+        """What holds the shards, under the name that TensorFlow's `ShardedVariable` lists it by.
+
+        They are variables of their own, or views into slabs.
+        """
+        return [shard._value for shard in self.shards]
+
+    def is_initialized(self, name: Any = None) -> tf.Tensor:
+        return tf.reduce_all([native.is_initialized(name) for native in self.variables])
+
+    def _compose(self, no_copy: bool = False) -> tf.Tensor:
+        return joined([native._read_variable_op(no_copy) for native in self.variables], self.rule)
+
+    def numpy(self) -> Any:
+        if not tf.executing_eagerly():
+            return super().numpy()
+        result = np.empty(tuple(self.shape), self.dtype.as_numpy_dtype)
+        for number, native in enumerate(self.variables):
+            result[rows_of(self.rule, number)] = native.numpy()
+        return result
+
+    def sparse_read(self, indices: Any, name: Any = None) -> tf.Tensor:
+        """Rows by their numbers; each server is asked for those that it has."""
+        rows = tf.reshape(tf.cast(indices, tf.int64), [-1])
+        number = tf.constant(self.rule.rows, tf.int64)
+        checks = [
+            tf.debugging.assert_non_negative(rows, f"rows of {self.path}"),
+            tf.debugging.assert_less(
+                rows, number, f"rows of {self.path}, which has {self.rule.rows}"
+            ),
+        ]
+        with tf.control_dependencies([check for check in checks if check is not None]):
+            rows = tf.identity(rows)
+        found = private.differentiable_read(self, lambda: self._rows(rows), rows=rows)
+        return tf.reshape(found, tf.concat([tf.shape(indices), self.shape[1:]], 0), name=name)
+
+    def _rows(self, rows: tf.Tensor) -> tf.Tensor:
+        divided = RowsByShard.by(self.rule, rows)
+        parts = [
+            native.sparse_read(places)
+            for native, places in zip(self.variables, divided.places, strict=True)
+        ]
+        return tf.dynamic_stitch(divided.positions, parts)
+
+    def gather_nd(self, indices: Any, name: Any = None) -> tf.Tensor:
+        return tf.gather_nd(tf.convert_to_tensor(self._read_variable_op()), indices, name=name)
+
+    def assign(
+        self, value: Any, use_locking: Any = None, name: Any = None, read_value: bool = True
+    ) -> Any:
+        if isinstance(value, np.ndarray):  # a table may be too large for a tensor's message
+            self.shape.assert_is_compatible_with(value.shape)
+        else:
+            value = self._checked(value)
+        return self._change("assign", value, read_value)
+
+    def assign_add(
+        self, delta: Any, use_locking: Any = None, name: Any = None, read_value: bool = True
+    ) -> Any:
+        return self._change("assign_add", self._broadcast(delta), read_value)
+
+    def assign_sub(
+        self, delta: Any, use_locking: Any = None, name: Any = None, read_value: bool = True
+    ) -> Any:
+        return self._change("assign_sub", self._broadcast(delta), read_value)
+
+    def _broadcast(self, delta: Any) -> tf.Tensor:
+        return tf.broadcast_to(tf.convert_to_tensor(delta, dtype=self.dtype), self.shape)
+
+    def _change(self, operation: str, value: Any, read_value: bool) -> Any:
+        """Each shard by itself, in one operation; answers what TensorFlow's variables answer."""
+        parts = cut(value, self.rule)
+        done = [
+            getattr(native, operation)(part, read_value=False)
+            for native, part in zip(self.variables, parts, strict=True)
+        ]
+        if read_value:
+            return self
+        return None if tf.executing_eagerly() else tf.group(*done)
+
+    @property
+    def _whereabouts(self) -> str:
+        return f"is divided into {self.rule.shards} shards"
+
+    def _serialize_to_tensors(self) -> dict[str, Any]:
+        """Slices of the logical tensor, which any other sharding can be restored from."""
+        if isinstance(self.rule, Contiguous):
+            slices = {}
+            for number, native in enumerate(self.variables):
+                with private.placed_on(native.device):
+                    slices[self._slice(self._rows_of(number))] = tf.identity(
+                        native._read_variable_op()
+                    )
+            return {"VARIABLE_VALUE": slices}
+        if tf.executing_eagerly() and size_bytes_of(self) > WHOLE_BYTES:
+            return {"VARIABLE_VALUE": dict(self._in_order())}
+        saved: dict[str, Any] = super()._serialize_to_tensors()
+        return saved
+
+    def _in_order(self) -> Iterator[tuple[str, tf.Tensor]]:
+        """Slices of neighbouring rows, as many on each server as it has rows of its own."""
+        for number, native in enumerate(self.variables):
+            for block in blocks_of(self, within=self._rows_of(number)):
+                rows = tf.constant(read_block(self, block))
+                with private.placed_on(native.device):
+                    yield self._slice(block), tf.identity(rows)
+
+    def _restore_from_tensors(self, restored_tensors: Any) -> Any:
+        saved = restored_tensors["VARIABLE_VALUE"]
+        if not isinstance(saved, dict):
+            return self.assign(saved, read_value=False)
+        if not isinstance(self.rule, Contiguous):
+            for number in range(self.rule.shards):
+                for block in blocks_of(self, within=self._rows_of(number)):
+                    write_block(self, block, saved[self._slice(block)].numpy())
+            return None
+        done = [
+            native.assign(saved[self._slice(self._rows_of(number))], read_value=False)
+            for number, native in enumerate(self.variables)
+        ]
+        return None if tf.executing_eagerly() else tf.group(*done)
+
+    def _rows_of(self, shard: int) -> range:
+        """The rows of a shard, were they neighbours."""
+        rule = Contiguous(self.rule.rows, self.rule.shards)
+        begin = rule.begin_of(shard)
+        return range(begin, begin + rows_per_shard(rule)[shard])
+
+    def _slice(self, rows: range) -> str:
+        """TensorFlow's words for some rows: the whole shape, and begin and length of each axis."""
+        rest = [f"0,{axis}" for axis in self.shape[1:]]
+        shape = " ".join(str(axis) for axis in self.shape)
+        return f"{shape} {':'.join([f'{rows.start},{len(rows)}', *rest])}"
+
+
+def keras_variable_over(native: ServerVariable, *, path: str) -> Any:
+    """A Keras variable whose value is a variable that is there already.
+
+    Args:
+        native: the value.
+        path: that it gets.
+    """
+    with tf.variable_creator_scope(lambda *_, **__: native):
+        variable = keras.Variable(
+            tf.zeros,
+            shape=tuple(native.shape),
+            dtype=native.dtype.name,
+            name=native.shared_name.replace("/", "_"),
+        )
+    variable._path = path
+    return variable

@@ -1,0 +1,1 @@
+"""The record of a job, and the chief that takes it over."""

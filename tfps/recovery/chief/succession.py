@@ -1,0 +1,274 @@
+"""A named job passes from a chief that is gone to the next one, with all that servers hold."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.variables.named_resource import NamedResource
+from tfps.cluster import accepts_connections
+from tfps.consistency.applied_window import newest_function
+from tfps.consistency.ledger import TERM_INCARNATIONS
+from tfps.consistency.server_ledger import APPLIED, LEDGER
+from tfps.errors import ConfigError
+from tfps.placement.plan import View
+from tfps.recovery.chief.job_record import RECORD, JobRecord, differences, replaced_optimizers
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.coordinator.server_contents import VariableRecord
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0  # whether another chief has the job
+# So many functions of the chief before may have begun, one after the other, and pushed nothing. One
+# that still runs may push all the same.
+UNSEEN_FUNCTIONS = 1 << 20
+# Of the bookkeeping, what goes on; all else begins anew with each chief.
+BOOKS = (LEDGER, APPLIED)
+
+
+class Estate:
+    """What the servers hold of a job whose chief is gone; nothing, where there is none.
+
+    Args:
+        container: of the job.
+        devices: of the servers, in their order.
+    """
+
+    def __init__(self, *, container: str, devices: Sequence[str]) -> None:
+        self._container, self._devices = container, tuple(devices)
+        self.records = [self._read(device) for device in devices]
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a job to go on with."""
+        return any(self.records)
+
+    def _read(self, device: str) -> JobRecord | None:
+        with tf.init_scope(), private.placed_on(device):
+            handle = _handle(self._container, RECORD, [], tf.string)
+            if not bool(tf.raw_ops.VarIsInitializedOp(resource=handle)):
+                return None
+            text = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.string)
+        return JobRecord.from_json(text.numpy().decode())
+
+    def check(self, wanted: JobRecord, *, job: str) -> None:
+        """Refuse to go on with a job that is in use, or that is another one.
+
+        Raises:
+            ConfigError: with all that differs.
+        """
+        held = next(record for record in self.records if record is not None)
+        if held.chief != wanted.chief and accepts_connections(held.chief):
+            raise ConfigError(
+                f"job: {job!r} is in use by the chief at {held.chief}, which is alive. End that "
+                "one first, or give this job another name"
+            )
+        gone = [f"ps {index}" for index, record in enumerate(self.records) if record is None]
+        if gone:
+            raise ConfigError(GONE.format(job=job, gone=" and ".join(gone)))
+        problems = differences(held, wanted)
+        if problems:
+            problems = [f"job: {job!r} cannot be gone on with, {line}" for line in problems]
+            problems[-1] += f"; {REMEDY.format(job=job)}"
+            raise ConfigError(problems, source="ParameterServerStrategy")
+
+    def views(self, server: int) -> dict[str, View]:
+        """What a server holds, by the resources' names."""
+        record = self.records[server]
+        return {} if record is None else dict(record.views)
+
+    def others(self, server: int) -> tuple[str, ...]:
+        """What else a server holds, by the resources' names."""
+        record = self.records[server]
+        return () if record is None else record.others
+
+    def take_apart(self) -> list[dict[str, VariableRecord]]:
+        """Give each variable that lies in a slab memory of its own again.
+
+        The next chief lays its slabs out itself. A crash at any moment leaves the slab, or the
+        record of what was in it.
+
+        Returns:
+            For each server what there is, by name.
+        """
+        held = []
+        for index, (device, record) in enumerate(zip(self._devices, self.records, strict=True)):
+            assert record is not None
+            slabs: dict[str, None] = {}
+            with tf.init_scope(), private.placed_on(device):
+                for name, view in record.views.items():
+                    if view.slab == name:
+                        continue
+                    slabs[view.slab] = None
+                    dtype = tf.as_dtype(view.dtype)
+                    slab = tf.raw_ops.ReadVariableOp(
+                        resource=_handle(self._container, view.slab, [None], dtype), dtype=dtype
+                    )
+                    size = int(np.prod(view.shape, dtype=np.int64))
+                    value = tf.reshape(tf.slice(slab, [view.offset_items], [size]), view.shape)
+                    NamedResource(self._container, name, device).write(value)
+            apart = {
+                name: dataclasses.replace(view, slab=name, offset_items=0)
+                for name, view in record.views.items()
+            }
+            self.records[index] = record = dataclasses.replace(record, views=apart)
+            self._write(device, record)
+            for slab_name in slabs:
+                NamedResource(self._container, slab_name, device).destroy()
+            held.append(
+                {
+                    name: VariableRecord(tf.TensorShape(view.shape), tf.as_dtype(view.dtype))
+                    for name, view in record.views.items()
+                }
+                | dict.fromkeys(BOOKS, VariableRecord(tf.TensorShape(None), tf.int64))
+            )
+        return held
+
+    def discard(self) -> None:
+        """Free what the record names; the rest is written anew by the next chief."""
+        for device, record in zip(self._devices, self.records, strict=True):
+            if record is not None:
+                names = {view.slab for view in record.views.values()}
+                for name in sorted(names.union(record.others, BOOKS, [RECORD])):
+                    NamedResource(self._container, name, device).destroy()
+        self.records = [None] * len(self.records)
+
+    def _write(self, device: str, record: JobRecord) -> None:
+        with tf.init_scope(), private.placed_on(device):
+            NamedResource(self._container, RECORD, device).write(tf.constant(record.to_json()))
+
+
+GONE = (
+    "job: the parameter servers hold {job!r}, but {gone} was started anew when no chief was there "
+    "to take it in again (tfps.Recovery), and holds nothing of it. Go on from the newest "
+    "checkpoint: discard what the others hold with ParameterServerStrategy(job={job!r}, "
+    "fresh=True), and call CheckpointManager.restore_latest() after compile. Or give this job "
+    "another name"
+)
+REMEDY = (
+    "take what made the job, or discard it with ParameterServerStrategy(job={job!r}, fresh=True), "
+    "or give this one another name"
+)
+
+
+class NamedJob:
+    """Keeps the record of a job on its servers, and makes its chief the one that they obey.
+
+    Args:
+        runtime: of the job.
+        record: without views.
+        estate: what the servers held before.
+    """
+
+    def __init__(self, runtime: Runtime, record: JobRecord, *, estate: Estate) -> None:
+        self._runtime, self._record, self._estate = runtime, record, estate
+        self._write = []
+        self._written = [""] * len(runtime.servers)
+        self._looked_s = 0.0
+        for server in runtime.servers:
+            contents, written = server.contents, functools.partial(self._written_on, server.index)
+            # Also what this chief never opens goes with the job.
+            left = {*contents.held, *estate.others(server.index)}
+            left -= {resource.shared_name for resource in contents.records}
+            contents.add(NamedResource(contents.container, n, server.device) for n in left)
+            place = NamedResource(contents.container, RECORD, server.device)
+            contents.records[place] = VariableRecord(tf.TensorShape([]), tf.string, written)
+            self._write.append(
+                server.control.function(self._trace_write, arguments=[tf.TensorSpec([], tf.string)])
+            )
+
+    def begin(self) -> None:
+        """Take over: from now on the servers refuse a chief before, and all of its workers.
+
+        Raises:
+            ChiefReplaced: another one was quicker.
+        """
+        runtime = self._runtime
+        layout = runtime.ticket_server.layout
+        term = 1 + max(int(server.cells()[layout.TERM]) for server in runtime.servers)
+        runtime.begin_term(term)
+        windows = [server.ledger.values().applied for server in runtime.servers]
+        runtime.closure_numbers.begin_after(newest_function(windows) + UNSEEN_FUNCTIONS)
+        for server in runtime.servers:
+            server.take_over(term)
+            for worker in range(runtime.max_workers):
+                server.evict(worker, term * TERM_INCARNATIONS)
+            server.open_tickets(0)
+        self.note()
+        self._looked_s = time.monotonic()
+
+    def refuse_if_replaced(self) -> None:
+        """Called before the chief touches a variable itself; asks a server now and then.
+
+        A chief that is taken for dead was stopped or cut off for longer than that.
+
+        Raises:
+            ChiefReplaced: the servers obey another one.
+        """
+        now_s = time.monotonic()
+        if now_s - self._looked_s < LOOK_EVERY_S:
+            return
+        self._looked_s = now_s
+        living = [server for server in self._runtime.servers if server.lost is None]
+        with contextlib.suppress(tf.errors.UnavailableError):  # who touches it finds that out
+            for server in living[:1]:
+                server.refuse_if_of_another_chief()
+
+    def note(self) -> None:
+        """Write down where the variables lie, on each server that answers.
+
+        Nothing is written where the program trains with another optimizer than the job: then it is
+        refused as soon as it touches a variable.
+        """
+        self._refuse_another_optimizer()
+        if self._runtime.has_misfits:
+            return
+        for index, server in enumerate(self._runtime.servers):
+            held = self._estate.views(index).items()
+            unopened = {name: view for name, view in held if name in server.contents.held}
+            views = unopened | self._runtime.views_on(index)
+            known = {name for name, view in views.items()} | {view.slab for view in views.values()}
+            others = {
+                resource.shared_name
+                for resource, record in list(server.contents.records.items())
+                if record is not None or resource.shared_name in self._estate.others(index)
+            }.difference(known, BOOKS, [RECORD])
+            record = dataclasses.replace(self._record, views=views, others=tuple(sorted(others)))
+            self._written[index] = record.to_json()
+            if server.lost is None:
+                self._write[index](self._written[index])
+
+    def _refuse_another_optimizer(self) -> None:
+        unopened, made = [], []
+        for index, server in enumerate(self._runtime.servers):
+            there = self._estate.views(index)
+            unopened += [view.variable for n, view in there.items() if n in server.contents.held]
+            views = self._runtime.views_on(index).items()
+            made += [view.variable for name, view in views if name not in there]
+        if self._estate.is_there:
+            misfits = replaced_optimizers(unopened=unopened, made=made)
+            self._runtime.servers[0].contents.misfits += misfits
+
+    def _written_on(self, server: int) -> tf.Tensor:
+        """What a server that was started anew has to have."""
+        return tf.constant(self._written[server])
+
+    def _trace_write(self, text: tf.Tensor) -> list[tf.Tensor]:
+        handle = _handle(self._runtime.container, RECORD, [], tf.string)
+        tf.raw_ops.AssignVariableOp(resource=handle, value=text)
+        return [tf.constant(1, tf.int64)]
+
+
+def _handle(container: str, name: str, shape: Any, dtype: tf.DType) -> tf.Tensor:
+    return private.variable_handle(
+        shape=tf.TensorShape(shape), dtype=dtype, shared_name=name, container=container
+    )

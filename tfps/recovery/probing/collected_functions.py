@@ -1,0 +1,71 @@
+"""Lets tasks forget functions that this process has collected, within a deadline."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.closures.connection import is_connected
+from tfps.bridge.functions.function_registration import collected_functions
+from tfps.recovery.probing.probe import Task, probing
+
+logger = logging.getLogger(__name__)
+
+METHOD = "/tensorflow.eager.EagerService/Enqueue"
+# Fields of `EnqueueRequest`, `QueueItem` and `RemoveFunctionOp`; TensorFlow's package has no class
+# for them.
+CONTEXT_ID, QUEUE, REMOVE_FUNCTION, FUNCTION_NAME = 1, 3, 8, 1
+FIXED_64, DELIMITED = 1, 2
+
+
+def forget_collected(addresses: Mapping[Task, str], *, deadline_s: float) -> None:
+    """Free what tasks have made of functions that are collected: graphs, kernels and buffers.
+
+    TensorFlow's own removal waits for each task without a deadline. A task that does not answer
+    this one in time keeps what it has; if it is not gone anyhow, it has that until the end.
+
+    Args:
+        addresses: of the tasks, ``host:port``.
+        deadline_s: how long an answer may take.
+    """
+    if not is_connected(addresses.values()):
+        return
+    names = collected_functions()
+    if not names:
+        return
+    context_id, _ = private.incarnations()
+    messages = [removal(name, context_id=context_id) for name in names]
+    with probing(addresses, method=METHOD) as methods:
+        calls = [
+            (task, method.future(message, timeout=deadline_s))
+            for task, method in methods.items()
+            for message in messages
+        ]
+        failed = {task: error for task, call in calls if (error := call.exception())}
+    for task, error in failed.items():
+        logger.debug("%s keeps a function: %s", task, error)
+
+
+def removal(name: str, *, context_id: int) -> bytes:
+    """The request that removes a function, as an `EnqueueRequest`.
+
+    >>> removal("f", context_id=7).hex(" ")
+    '09 07 00 00 00 00 00 00 00 1a 05 42 03 0a 01 66'
+    """
+    item = _field(REMOVE_FUNCTION, _field(FUNCTION_NAME, name.encode()))
+    where = bytes([CONTEXT_ID << 3 | FIXED_64]) + context_id.to_bytes(8, "little")
+    return where + _field(QUEUE, item)
+
+
+def _field(number: int, value: bytes) -> bytes:
+    """A field of protocol buffers."""
+    return bytes([number << 3 | DELIMITED, *_digits(len(value))]) + value
+
+
+def _digits(number: int) -> Iterator[int]:
+    """A number of variable length."""
+    while number > 0x7F:
+        yield number & 0x7F | 0x80
+        number >>= 7
+    yield number

@@ -1,0 +1,103 @@
+"""Which start of a task answers, and of which task: its reply to a probe names both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import grpc
+
+from tfps.recovery.probing.probe import Task, probing
+
+# Fields of `GetStatusResponse` and `DeviceAttributes`; TensorFlow's package has no class for them.
+DEVICE_ATTRIBUTES, NAME, INCARNATION = 1, 1, 6
+FIXED_64, DELIMITED, FIXED_32 = 1, 2, 5
+
+
+class Presence(NamedTuple):
+    """What one question to a task has shown.
+
+    Attributes:
+        incarnation: of the process that answered; None: nobody did, or not the one that was asked.
+        is_gone: nobody listens there, or somebody else, so that what was there has ended.
+        other: who answered instead, such as ``worker 1``.
+    """
+
+    incarnation: int | None
+    is_gone: bool
+    other: str = ""
+
+
+def look_for(addresses: Mapping[Task, str], *, deadline_s: float) -> dict[Task, Presence]:
+    """Ask tasks side by side which start of theirs is there.
+
+    Args:
+        addresses: of the tasks, ``host:port``.
+        deadline_s: how long an answer may take.
+    """
+    found = {}
+    with probing(addresses) as methods:
+        calls = {task: m.future(b"", timeout=deadline_s) for task, m in methods.items()}
+        for task, call in calls.items():
+            error = call.exception()
+            if error is None:
+                found[task] = _presence(task, call.result())
+            else:
+                found[task] = Presence(None, error.code() is grpc.StatusCode.UNAVAILABLE)
+    return found
+
+
+def _presence(task: Task, response: bytes) -> Presence:
+    name, incarnation = first_device(response)
+    kind, index = task
+    if name.startswith(f"/job:{kind}/replica:0/task:{index}/"):
+        return Presence(incarnation, is_gone=False)
+    return Presence(None, is_gone=True, other=task_name(name))
+
+
+def first_device(response: bytes) -> tuple[str, int]:
+    """The name and the incarnation of a task's first device in its `GetStatusResponse`.
+
+    >>> first_device(bytes([10, 12, 10, 1, 97, 49, 7, 0, 0, 0, 0, 0, 0, 0]))
+    ('a', 7)
+    """
+    devices = (value for field, value in _fields(response) if field == DEVICE_ATTRIBUTES)
+    fields = dict(_fields(next(devices)))
+    return fields[NAME].decode(), int.from_bytes(fields[INCARNATION], "little")
+
+
+def task_name(device: str) -> str:
+    """What messages call the task of a device.
+
+    >>> task_name("/job:worker/replica:0/task:1/device:CPU:0")
+    'worker 1'
+    """
+    parts = dict(part.split(":", 1) for part in device.strip("/").split("/"))
+    return f"{parts.get('job', device)} {parts.get('task', '')}".strip()
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """The fields of a message of protocol buffers: number and bytes; numbers are left out."""
+    position = 0
+    while position < len(message):
+        tag, position = _number(message, position)
+        field, kind = tag >> 3, tag & 7
+        if kind in (FIXED_64, FIXED_32):
+            size = 8 if kind == FIXED_64 else 4
+        elif kind == DELIMITED:
+            size, position = _number(message, position)
+        else:
+            _, position = _number(message, position)
+            continue
+        yield field, message[position : position + size]
+        position += size
+
+
+def _number(message: bytes, position: int) -> tuple[int, int]:
+    """A number of variable length, and the position behind it."""
+    value = shift = 0
+    while True:
+        byte = message[position]
+        value, position, shift = value | (byte & 127) << shift, position + 1, shift + 7
+        if not byte & 128:
+            return value, position

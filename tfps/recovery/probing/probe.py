@@ -1,0 +1,170 @@
+"""Asks every task whether it still runs: TensorFlow's `GetStatus`, with a deadline of our own."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import grpc
+
+from tfps.recovery.probing.liveness import ProbePolicy
+
+METHOD = "/tensorflow.WorkerService/GetStatus"
+CLOSE_TIMEOUT_S = 5.0  # the thread ends once its calls are cancelled, within milliseconds
+CHANNEL_OPTIONS = (
+    # A connection of its own: it shares no queue with anything else that asks the same address.
+    ("grpc.use_local_subchannel_pool", 1),
+    # Tasks are reached directly, as TensorFlow reaches them.
+    ("grpc.enable_http_proxy", 0),
+    # A task that was started again is found again within a second.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 500),
+)
+
+Task = tuple[str, int]
+Methods = Mapping[Task, grpc.UnaryUnaryMultiCallable]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """How one probe of one task went.
+
+    Args:
+        answered: whether the task answered before the deadline.
+        silent: whether it did nothing at all until then, as a task that hangs; one that is gone
+            refuses the connection.
+        sent_s: when it was asked, on the monotonic clock.
+        judged_s: when the outcome was known.
+    """
+
+    answered: bool
+    silent: bool
+    sent_s: float
+    judged_s: float
+
+
+class Prober:
+    """Probes all tasks side by side from one daemon thread, with grpcio's futures.
+
+    TensorFlow notices a task that died, but never one that hangs, and its own health check has no
+    deadline and holds the interpreter's lock meanwhile. A task that is merely busy answers:
+    `GetStatus` waits for none of its work.
+
+    Args:
+        addresses: of the tasks, ``host:port``; looked at again before each round.
+        policy: how often, and how long an answer may take.
+        report: called on the thread with the outcome of every round.
+    """
+
+    def __init__(
+        self,
+        addresses: Mapping[Task, str],
+        *,
+        policy: ProbePolicy,
+        report: Callable[[Mapping[Task, Observation]], None],
+    ) -> None:
+        self._addresses, self._policy, self._report = addresses, policy, report
+        self._ends = threading.Event()
+        self._lock = threading.Lock()
+        self._calls: dict[Task, grpc.Future] = {}
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin; once only."""
+        self._thread = threading.Thread(target=self._run, name="tfps-probe", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread and its connections."""
+        self._ends.set()
+        with self._lock:
+            for call in self._calls.values():
+                call.cancel()
+        # A strategy can be collected on any thread, this one included.
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _run(self) -> None:
+        while not self._ends.is_set():
+            self._probe(dict(self._addresses))
+
+    def _probe(self, addresses: Mapping[Task, str]) -> None:
+        """Ask tasks where they are, until one of them is somewhere else."""
+        with probing(addresses) as methods:
+            while not self._ends.is_set() and addresses == self._addresses:
+                began_s = time.monotonic()
+                observations = self._ask(methods)
+                if not self._ends.is_set():
+                    self._report(observations)
+                self._ends.wait(max(0.0, began_s + self._policy.period_s - time.monotonic()))
+
+    def _ask(self, methods: Methods) -> dict[Task, Observation]:
+        sent_s = time.monotonic()
+        with self._lock:
+            if self._ends.is_set():
+                return {}
+            self._calls = _call(methods, deadline_s=self._policy.deadline_s)
+        try:
+            return _observe(self._calls, sent_s=sent_s)
+        except grpc.FutureCancelledError:  # we are being closed
+            return {}
+
+
+def all_answer(addresses: Mapping[Task, str], *, deadline_s: float) -> bool:
+    """Probe all tasks once, side by side, and return whether each has answered.
+
+    Args:
+        addresses: of the tasks, ``host:port``.
+        deadline_s: how long an answer may take.
+    """
+    seen = observe_once(addresses, deadline_s=deadline_s)
+    return all(observation.answered for observation in seen.values())
+
+
+def observe_once(addresses: Mapping[Task, str], *, deadline_s: float) -> dict[Task, Observation]:
+    """Probe all tasks once, side by side.
+
+    Args:
+        addresses: of the tasks, ``host:port``.
+        deadline_s: how long an answer may take.
+    """
+    with probing(addresses) as methods:
+        sent_s = time.monotonic()
+        return _observe(_call(methods, deadline_s=deadline_s), sent_s=sent_s)
+
+
+@contextlib.contextmanager
+def probing(addresses: Mapping[Task, str], *, method: str = METHOD) -> Iterator[Methods]:
+    """What asks each task, as long as the context is open."""
+    channels = {
+        task: grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        for task, address in addresses.items()
+    }
+    try:
+        # Without a serializer a message is its bytes: none, and what we need not read.
+        yield {task: channel.unary_unary(method) for task, channel in channels.items()}
+    finally:
+        for channel in channels.values():
+            channel.close()
+
+
+def _call(methods: Methods, *, deadline_s: float) -> dict[Task, grpc.Future]:
+    return {task: method.future(b"", timeout=deadline_s) for task, method in methods.items()}
+
+
+def _observe(calls: Mapping[Task, grpc.Future], *, sent_s: float) -> dict[Task, Observation]:
+    """Wait for the calls, at most until their deadline."""
+    observations = {}
+    for task, call in calls.items():
+        error = call.exception()
+        observations[task] = Observation(
+            answered=error is None,
+            silent=error is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED,
+            sent_s=sent_s,
+            judged_s=time.monotonic(),
+        )
+    return observations

@@ -1,0 +1,55 @@
+"""For how long too few workers have answered, and when that ends a job. Pure."""
+
+from __future__ import annotations
+
+from tfps.recovery.restarts.restarts import Restarts
+from tfps.units import counted
+
+
+class Quorum:
+    """Ends a job for want of workers.
+
+    Args:
+        workers: how many the job has.
+        restarts: how many must be left, and how long the job waits for them.
+
+    Example:
+
+    >>> quorum = Quorum(workers=2, restarts=Restarts(no_worker_timeout_s=60))
+    >>> [quorum.end_reason(answering=0, now_s=now_s) for now_s in (0.0, 59.0)]
+    ['', '']
+    >>> quorum.end_reason(answering=0, now_s=60.0)
+    'none of 2 workers has answered for 60 s (no_worker_timeout_s)'
+    >>> quorum.end_reason(answering=1, now_s=61.0)
+    ''
+    """
+
+    def __init__(self, *, workers: int, restarts: Restarts) -> None:
+        self._workers, self._restarts = workers, restarts
+        self._since_s: float | None = None  # when too few began to answer
+
+    def end_reason(self, *, answering: int, now_s: float, hopeless: str = "") -> str:
+        """Return why the job ends; empty while it goes on, or waits.
+
+        Args:
+            answering: how many workers do, now.
+            now_s: on the monotonic clock.
+            hopeless: why no other worker can return, where somebody knows.
+        """
+        if answering >= self._restarts.min_workers:
+            self._since_s = None
+            return ""
+        self._since_s = now_s if self._since_s is None else self._since_s
+        if hopeless:
+            return hopeless
+        timeout_s = self._restarts.no_worker_timeout_s
+        if now_s - self._since_s < timeout_s:
+            return ""
+        workers = counted(self._workers, "worker")
+        few = (
+            f"{answering} of {workers} answered, fewer than "
+            f"min_workers={self._restarts.min_workers}, for"
+            if answering
+            else f"none of {workers} has answered for"
+        )
+        return f"{few} {timeout_s:g} s (no_worker_timeout_s)"

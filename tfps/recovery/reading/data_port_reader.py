@@ -1,0 +1,136 @@
+"""Reads what a job holds on one server, through the port of `direct`; writes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.errors import ProtocolError
+from tfps.recovery.chief.job_record import JobRecord
+from tfps.recovery.reading.read_message import (
+    HEADER_FIELDS,
+    MOST_ANSWER_BYTES,
+    READER,
+    ReadAnswer,
+    ReadRequest,
+    text_and_arrays,
+)
+from tfps.recovery.reading.server_reader import RecordChanged
+from tfps.transport.direct import (
+    Connection,
+    ConnectionLost,
+    Encryption,
+    Endpoint,
+    FrameLimits,
+    Hello,
+    connect,
+)
+
+Array = np.ndarray[Any, Any]
+
+LIMITS = FrameLimits(header_fields=HEADER_FIELDS, max_ids=0, max_payload_bytes=MOST_ANSWER_BYTES)
+SHORTEST_S = 3.0  # that a server is given, however little is left: a busy one takes as long
+NO_IDS = np.empty(0, np.int64)
+
+
+class DataPortReader:
+    """A server that is read over a connection of tfps's own, which may be encrypted.
+
+    TensorFlow's port is not used: it may be closed to this machine.
+
+    Args:
+        endpoint: of the server's data port.
+        job: the name of the job.
+        number: that of the job.
+        secret: of the servers.
+        encryption: as the servers have it.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, *, job: str, number: int, secret: bytes, encryption: Encryption
+    ) -> None:
+        self._endpoint, self._secret, self._encryption = endpoint, secret, encryption
+        self._hello = Hello(job=number, worker=0, incarnation=0, role=READER, plan=job)
+        self._connection: Connection | None = None
+
+    def record(self, *, patience_s: float) -> JobRecord | None:
+        """See `ServerReader`.
+
+        Raises:
+            tf.errors.UnavailableError: caused by a `HandshakeError` where the server refuses this
+                process: it has another secret or certificate, or no such job.
+        """
+        record = self._answer(ReadRequest(), patience_s).record
+        return JobRecord.from_json(record) if record else None
+
+    def read(
+        self, record: JobRecord, resources: Sequence[str], *, patience_s: float
+    ) -> tuple[Array, list[Array]]:
+        """See `ServerReader`."""
+        answer = self._answer(ReadRequest(resources=tuple(resources)), patience_s)
+        if not answer.cells or record != JobRecord.from_json(answer.record):
+            raise RecordChanged
+        return np.array(answer.cells, np.int64), list(answer.values)
+
+    def renew(self) -> None:
+        """See `ServerReader`."""
+        self.close()
+
+    def close(self) -> None:
+        """See `ServerReader`; the next call connects again."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _answer(self, request: ReadRequest, patience_s: float) -> ReadAnswer:
+        until_s = time.monotonic() + max(patience_s, SHORTEST_S)
+        try:
+            connection = self._connected(until_s)
+            text = np.frombuffer(request.to_text(), np.uint8)
+            with _ending(connection, until_s):
+                connection.send(np.array([text.size], np.int64), NO_IDS, text)
+                header, _, payload = connection.receive(LIMITS)
+        except (ConnectionLost, ProtocolError) as error:
+            self.close()
+            raise self._unavailable(error) from error
+        answer = ReadAnswer.from_parts(*text_and_arrays(header.tolist(), payload))
+        if answer.problem:
+            raise self._unavailable(answer.problem)
+        return answer
+
+    def _connected(self, until_s: float) -> Connection:
+        if self._connection is None or self._connection.has_ended():
+            self._connection = connect(
+                self._endpoint,
+                self._hello,
+                secret=self._secret,
+                encryption=self._encryption,
+                timeout_s=until_s - time.monotonic(),
+            )
+        return self._connection
+
+    def _unavailable(self, reason: Exception | str) -> tf.errors.UnavailableError:
+        return tf.errors.UnavailableError(
+            None,
+            None,
+            f"The parameter server at {self._endpoint.address} is lost or does not answer: "
+            f"{reason}",
+        )
+
+
+@contextlib.contextmanager
+def _ending(connection: Connection, until_s: float) -> Iterator[None]:
+    """End a connection at a moment: what comes over it has no limit of its own."""
+    timer = threading.Timer(max(0.0, until_s - time.monotonic()), connection.close)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,106 @@
+"""Reads what a job holds on one server, through TensorFlow's port; writes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.variables.named_resource import open_mutex
+from tfps.consistency.server_ledger import LEDGER, MUTEX, under_mutex
+from tfps.recovery.chief.job_record import RECORD, JobRecord
+from tfps.recovery.reading.server_reader import RecordChanged
+from tfps.runtime.coordinator.connections import ControlLine
+
+Array = np.ndarray[Any, Any]
+Read = Callable[..., list[Array]]
+
+
+class LineReader:
+    """A server that is read through a line to TensorFlow's own port.
+
+    A variable is only looked at where the record says that it is, and the record is read with it
+    under the server's mutex, so that what comes back is of one moment. It travels after that:
+    training waits as long as for a snapshot.
+
+    Args:
+        line: to the server.
+        container: of the job.
+    """
+
+    def __init__(self, line: ControlLine, *, container: str) -> None:
+        self._line, self._container = line, container
+        self._text = b""
+        self._look = line.function(self._trace_look, arguments=0)
+        self._reads: dict[tuple[str, ...], Read] = {}
+
+    def record(self, *, patience_s: float) -> JobRecord | None:
+        """See `ServerReader`."""
+        text = bytes(self._look(patience_s=patience_s)[0])
+        if text != self._text:
+            self._reads.clear()
+            self._text = text
+        return JobRecord.from_json(text.decode()) if text else None
+
+    def read(
+        self, record: JobRecord, resources: Sequence[str], *, patience_s: float
+    ) -> tuple[Array, list[Array]]:
+        """See `ServerReader`."""
+        chosen = tuple(resources)
+        if chosen not in self._reads:
+            self._reads[chosen] = self._line.function(
+                lambda: self._trace_read(record, chosen), arguments=0
+            )
+        text, cells, *values = self._reads[chosen](patience_s=patience_s)
+        if bytes(text) != self._text:
+            raise RecordChanged
+        return cells, values
+
+    def renew(self) -> None:
+        """See `ServerReader`."""
+        self._line.renew()
+
+    def _trace_look(self) -> list[tf.Tensor]:
+        record = self._handle(RECORD, tf.string, [])
+        there = tf.raw_ops.VarIsInitializedOp(resource=record)
+        return [
+            tf.cond(
+                there,
+                lambda: tf.raw_ops.ReadVariableOp(resource=record, dtype=tf.string),
+                lambda: tf.constant(b""),
+            )
+        ]
+
+    def _trace_read(self, record: JobRecord, resources: tuple[str, ...]) -> list[tf.Tensor]:
+        views = [record.views[resource] for resource in resources]
+        slabs: dict[str, tf.Tensor] = {}
+        with under_mutex(open_mutex(self._container, MUTEX)):
+            text = self._value(RECORD, tf.string, [])
+            cells = self._value(LEDGER, tf.int64, None)
+            for name, view in {view.slab: view for view in views}.items():
+                slabs[name] = self._value(name, tf.as_dtype(view.dtype), None)
+        values = []
+        for resource, view in zip(resources, views, strict=True):
+            value = slabs[view.slab]
+            if view.slab != resource:
+                items = int(np.prod(view.shape, dtype=np.int64))
+                value = tf.reshape(tf.slice(value, [view.offset_items], [items]), view.shape)
+            values.append(value)
+        return [text, cells, *values]
+
+    def _value(self, name: str, dtype: tf.DType, shape: Any) -> tf.Tensor:
+        return tf.raw_ops.ReadVariableOp(resource=self._handle(name, dtype, shape), dtype=dtype)
+
+    def _handle(self, name: str, dtype: tf.DType, shape: Any) -> tf.Tensor:
+        return private.variable_handle(
+            shape=tf.TensorShape(shape), dtype=dtype, shared_name=name, container=self._container
+        )
+
+    def close(self) -> None:
+        """Close the line; a server that is gone has closed it already."""
+        with contextlib.suppress(tf.errors.OpError):
+            self._line.close()

@@ -1,0 +1,89 @@
+"""A parameter server's side of who reads a job over the port of `direct`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.errors import ProtocolError
+from tfps.recovery.reading.line_reader import LineReader
+from tfps.recovery.reading.read_message import (
+    HEADER_FIELDS,
+    MOST_REQUEST_BYTES,
+    ReadAnswer,
+    ReadRequest,
+    text_and_arrays,
+)
+from tfps.recovery.reading.server_reader import RecordChanged
+from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, ControlPlane
+from tfps.runtime.coordinator.runtime import container_of, number_of
+from tfps.transport.direct import Connection, ConnectionLost, FrameLimits, Hello
+
+logger = logging.getLogger(__name__)
+
+LIMITS = FrameLimits(header_fields=HEADER_FIELDS, max_ids=0, max_payload_bytes=MOST_REQUEST_BYTES)
+NO_IDS = np.empty(0, np.int64)
+NO_BYTES = np.empty(0, np.uint8)
+
+
+class ReadService:
+    """Answers readers of any job of this server; they have proved to know its secret.
+
+    It reads as `tfps.attach` does through TensorFlow's port, from within: a reader's code never
+    comes here, only names.
+
+    Args:
+        target: answers that of this process's own `tf.distribute.Server`.
+        device: of this server.
+    """
+
+    def __init__(self, *, target: Callable[[], str], device: str) -> None:
+        self._target, self._device = target, device
+
+    def __call__(self, connection: Connection, hello: Hello) -> None:
+        """Serve one reader until it leaves; in the connection's own thread."""
+        if number_of(hello.plan) != hello.job:
+            logger.warning("%s has named another job than it asks for", connection.peer)
+            connection.close()
+            return
+        line = ControlPlane(address=self._address, device=self._device)
+        reader = LineReader(line, container=container_of(hello.plan))
+        try:
+            while True:
+                header, _, payload = connection.receive(LIMITS)
+                text, _ = text_and_arrays(header.tolist(), payload)
+                said, arrays = self._answer(reader, ReadRequest.from_text(text)).to_parts()
+                connection.release_buffers()
+                length = np.array([len(said)], np.int64)
+                connection.send(length, NO_IDS, np.frombuffer(said, np.uint8), *arrays)
+        except ConnectionLost:
+            pass  # it has left
+        except ProtocolError as error:
+            logger.warning("%s is refused: %s", connection.peer, error)
+        finally:
+            connection.close()
+            with contextlib.suppress(tf.errors.OpError):  # this server is ending
+                reader.close()
+
+    def _address(self) -> str:
+        return self._target().removeprefix("grpc://")
+
+    @staticmethod
+    def _answer(reader: LineReader, request: ReadRequest) -> ReadAnswer:
+        try:
+            record = reader.record(patience_s=CALL_TIMEOUT_S)
+            if record is None:
+                return ReadAnswer()
+            text = record.to_json()
+            if not set(request.resources) <= record.views.keys():
+                return ReadAnswer(record=text)
+            cells, values = reader.read(record, request.resources, patience_s=CALL_TIMEOUT_S)
+        except RecordChanged:
+            return ReadAnswer(problem="its variables are being moved")
+        except tf.errors.OpError as error:
+            return ReadAnswer(problem=error.message)
+        return ReadAnswer(record=text, cells=tuple(cells.tolist()), values=tuple(values))

@@ -1,0 +1,1 @@
+"""The tasks that are started again, and how often."""

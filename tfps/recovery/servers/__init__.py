@@ -1,0 +1,1 @@
+"""The return of a lost server, and of its variables."""

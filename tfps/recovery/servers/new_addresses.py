@@ -1,0 +1,107 @@
+"""Finds parameter servers that were started again somewhere else."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection
+
+from tfps.cluster import ClusterSpec
+from tfps.errors import ConfigError
+from tfps.recovery.probing.incarnation import look_for
+
+logger = logging.getLogger(__name__)
+
+# Who is asked may be the interface of a scheduler.
+ASK_EVERY_S = 1.0
+
+
+class NewAddresses:
+    """Asks where lost servers are now, and looks whether they answer there.
+
+    Args:
+        resolve: answers the cluster as it is now, or None where nothing can be anywhere else; it
+            may be the user's, and fail.
+        cluster: answers the cluster as this job knows it.
+        deadline_s: within which a server that is not busy answers.
+
+    Attributes:
+        problem: what is wrong with the last answer; empty where nothing is.
+    """
+
+    def __init__(
+        self,
+        resolve: Callable[[], ClusterSpec | None],
+        *,
+        cluster: Callable[[], ClusterSpec],
+        deadline_s: float,
+    ) -> None:
+        self._resolve, self._cluster, self._deadline_s = resolve, cluster, deadline_s
+        self._asks_at_s = 0.0
+        self.problem = ""
+
+    def find(self, lost: Collection[int]) -> dict[int, str]:
+        """Answer the new addresses of those lost servers that are there; asks not too often."""
+        if not lost or time.monotonic() < self._asks_at_s:
+            return {}
+        self._asks_at_s = time.monotonic() + ASK_EVERY_S
+        try:
+            now = self._resolve()
+        except Exception as error:  # noqa: BLE001 - the user's resolver: it is asked again
+            self.say(f"where lost servers are now could not be found out: {error!r}")
+            return {}
+        try:
+            moved = {} if now is None else servers_elsewhere(self._cluster(), now, lost)
+        except ConfigError as error:
+            self.say(str(error))
+            return {}
+        seen = look_for({("ps", i): a for i, a in moved.items()}, deadline_s=self._deadline_s)
+        others = [
+            f"ps {index} shall be at {moved[index]} now, but {each.other} answers there"
+            for (_, index), each in seen.items()
+            if each.other
+        ]
+        self.say(
+            f"{'; '.join(others)}. Correct what says where tasks are." if others else "",
+        )
+        return {i: moved[i] for (_, i), each in seen.items() if each.incarnation is not None}
+
+    def say(self, problem: str) -> None:
+        """Warn of what is wrong, once as long as it stays the same."""
+        if problem and problem != self.problem:
+            logger.warning("still waiting for lost servers: %s", problem)
+        self.problem = problem
+
+
+def servers_elsewhere(
+    known: ClusterSpec, now: ClusterSpec, lost: Collection[int]
+) -> dict[int, str]:
+    """Where lost servers are that are not where they were. Pure.
+
+    Args:
+        known: the cluster as it was.
+        now: as it is.
+        lost: the servers that do not answer.
+
+    Raises:
+        ConfigError: there is another number of servers now.
+
+    Example:
+
+    >>> known = ClusterSpec(jobs={"chief": ("c:1",), "worker": ("w:1",), "ps": ("p:1", "q:1")})
+    >>> servers_elsewhere(known, known.with_address("ps", 0, "r:1"), [0, 1])
+    {0: 'r:1'}
+    """
+    there, before = now.count("ps"), known.count("ps")
+    if there != before:
+        raise ConfigError(
+            f"cluster.ps: received {there} addresses, expected {before}: a job keeps the number of "
+            "its parameter servers, each with its index. List all of them, those that have not "
+            "moved as well",
+            source=now.source,
+        )
+    return {
+        index: now.address("ps", index)
+        for index in sorted(lost)
+        if now.address("ps", index) != known.address("ps", index)
+    }

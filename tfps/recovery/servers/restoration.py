@@ -1,0 +1,196 @@
+"""What fills a server that was started anew: rows of a checkpoint, and what others know."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfps.checkpoint.lost_rows import mirrors_on, restore_lost_rows
+from tfps.checkpoint.manager import CheckpointManager
+from tfps.consistency.returned_ledger import applied_by_the_lost, returned_ledger
+from tfps.errors import CheckpointError
+from tfps.recovery.chief.job_record import COUNT
+from tfps.recovery.servers.server_loss import ServerLoss
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.coordinator.server import Server
+
+
+class Restoration:
+    """Makes a server what it was, but for the updates that its rows lack.
+
+    Args:
+        runtime: the job.
+        checkpoints: answers what has checkpoints of the model that is trained, or None.
+        seen: answers the ledger of the ticket server as it was seen last, or None, and writes back
+            the totals of metrics that were seen with it when it is called.
+        strangers: answers the names of variables on a device that no checkpoint can hold.
+        takes_rounds: answers whether workers may wait for each other in rounds now.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        checkpoints: Callable[[], CheckpointManager | None],
+        seen: Callable[[], Seen | None],
+        strangers: Callable[[str], list[str]],
+        takes_rounds: Callable[[], bool],
+    ) -> None:
+        self._runtime, self._checkpoints = runtime, checkpoints
+        self._seen, self._strangers = seen, strangers
+        self._takes_rounds = takes_rounds
+
+    def restore_all(
+        self, anew: Sequence[Server], living: Sequence[Server], *, checkpoint: int | None = None
+    ) -> list[ServerLoss]:
+        """Fill servers that hold nothing; answers what each of them lacks.
+
+        Args:
+            anew: they answer, and nobody uses them; server 0 first.
+            living: servers that have all that they had.
+            checkpoint: its number, where nothing was changed since; None: the newest of this job.
+
+        Raises:
+            CheckpointError: no checkpoint has what the servers held.
+        """
+        known = list(living)
+        losses = []
+        for server in anew:
+            losses.append(self.restore(server, known, living, checkpoint=checkpoint))
+            known.append(server)
+        return losses
+
+    def restore(
+        self,
+        server: Server,
+        known: Sequence[Server],
+        living: Sequence[Server],
+        *,
+        checkpoint: int | None = None,
+    ) -> ServerLoss:
+        """Fill a server that holds nothing.
+
+        Args:
+            server: which one; it answers, and nobody uses it.
+            known: servers with a ledger that is right.
+            living: servers that have all that they had.
+            checkpoint: see `restore_all`.
+
+        Raises:
+            CheckpointError: no checkpoint has what the server held.
+        """
+        began_s = time.monotonic()
+        manager = self._checkpoints()
+        if manager is None:
+            raise CheckpointError("there is no tfps.CheckpointManager of the model that is trained")
+        if checkpoint is None and self._takes_rounds():
+            raise CheckpointError(
+                "where workers take rounds together other than in fit under tfps.Synchronous "
+                "(tfps.LocalSteps in rounds, the steps of a warm-up) a lost server ends the job; "
+                "start it again from its newest checkpoint"
+            )
+        self.refuse_strangers(server)
+        seen = self._seen()
+        self._runtime.replay(server)
+        version = self._write_ledger(server, known)
+        manifest = restore_lost_rows(manager, server, checkpoint=checkpoint)
+        restored = _version_of(manifest, server, servers=len(self._runtime.servers))
+        self._let_counters_go_on(server, living, updates=version - restored)
+        if version < restored:  # nobody who knows more has lived
+            version = restored
+            self._write_version(server, version)
+        there = {other.device for other in known}
+        for variable in mirrors_on(server.device, self._runtime.contents):
+            if variable.device in there:
+                variable.refresh_mirrors()
+        return ServerLoss(
+            server.index,
+            checkpoint=manifest.number,
+            restored_updates=restored,
+            updates=version,
+            seconds=time.monotonic() - began_s,
+            is_least=not living and not (seen is not None and seen.is_current),
+        )
+
+    def refuse_strangers(self, server: Server) -> None:
+        """Refuse to go on without what a server held and no checkpoint can hold.
+
+        Raises:
+            CheckpointError: there was something.
+        """
+        if strangers := self._strangers(server.device):
+            raise CheckpointError(
+                f"ps {server.index} held what no checkpoint holds: {', '.join(strangers)} (raw "
+                "tf.Variables, or a model of tf_keras)"
+            )
+
+    def _write_ledger(self, server: Server, known: Sequence[Server]) -> int:
+        """Write what was applied; answers how many updates that were."""
+        layout = server.layout
+        seen = self._seen() if server.hands_out_tickets else None
+        of_living = known[0].ledger.values() if known else None
+        cells = returned_ledger(
+            layout,
+            living=None if of_living is None else of_living.cells.tolist(),
+            seen=None if seen is None else seen.cells.tolist(),
+            incarnations={
+                worker: self._runtime.latest_incarnation(worker) or 0
+                for worker in range(self._runtime.workers)
+            },
+            limit=server.limit,
+        )
+        applied = applied_by_the_lost(layout, None if seen is None else seen.cells.tolist())
+        if of_living is not None:
+            applied = of_living.applied
+        cells[layout.TERM] = server.term
+        server.ledger.assign_values(np.array(cells, np.int64), applied)
+        if seen is not None:
+            seen.write_totals()
+        return cells[layout.VERSION]
+
+    def _write_version(self, server: Server, version: int) -> None:
+        values = server.ledger.values()
+        cells = np.array(values.cells)
+        cells[server.layout.VERSION] = version
+        server.ledger.assign_values(cells, values.applied)
+
+    def _let_counters_go_on(
+        self, server: Server, living: Sequence[Server], *, updates: int
+    ) -> None:
+        """Counters of optimizers that lay here go on as the other servers have them.
+
+        Where none of these has lived, each update since the checkpoint has counted one.
+        """
+        devices = {other.device for other in living}
+        for variable in list(server.contents.variables.values()):
+            copies = [device for device in variable.devices[1:] if device in devices]
+            if copies:
+                variable.take_from_mirror(copies[0])
+            elif updates > 0 and variable.shared_name.endswith(COUNT):
+                variable.count_on(updates)
+            variable.refresh_mirrors()
+
+
+class Seen(NamedTuple):
+    """What the chief has read of the ticket server.
+
+    Attributes:
+        cells: its ledger.
+        write_totals: writes the totals of metrics that belong to it.
+        is_current: whether nothing that this does not tell of has trained since.
+    """
+
+    cells: np.ndarray[Any, Any]
+    write_totals: Callable[[], None]
+    is_current: bool
+
+
+def _version_of(manifest: Any, server: Server, *, servers: int) -> int:
+    counters = manifest.counters
+    if counters is None:
+        return 0
+    same = len(counters.versions) == servers
+    return int(counters.versions[server.index] if same else min(counters.versions))

@@ -1,0 +1,211 @@
+"""What brings all servers back to a point between two rounds, after some were started anew."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from tfps.checkpoint.commit import Folder
+from tfps.checkpoint.lost_rows import check_held, contents_in, restore_rows
+from tfps.checkpoint.manager import CheckpointManager
+from tfps.checkpoint.parallel import in_parallel
+from tfps.consistency.applied_window import cell_of_ticket, window_after
+from tfps.consistency.round_point import (
+    RoundPoint,
+    ledger_at,
+    next_position,
+    returned_tickets,
+)
+from tfps.errors import CheckpointError
+from tfps.recovery.servers.server_loss import ServerLoss
+from tfps.runtime.coordinator.control_plane import bringing_back
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.coordinator.server import Server
+
+OWN_PUSHES = "variables by strategy.push or an optimizer"
+GOES_BACK = "all servers go back to a checkpoint, since one of them was lost"
+
+
+class RepeatableRun(Protocol):
+    """Training whose steps can be repeated from some points on."""
+
+    @property
+    def points(self) -> Sequence[RoundPoint]:
+        """Where it can go back to, the oldest first."""
+
+    def go_back(self, point: RoundPoint) -> int:
+        """Repeat from a point on; answers how many steps are, that somebody has heard of."""
+
+
+def starts_of(runtime: Runtime) -> tuple[int, ...]:
+    """How often each server was started: what was read before a change may be out of date."""
+    return tuple(server.starts for server in runtime.servers)
+
+
+def written_by_chief(runtime: Runtime) -> dict[str, int]:
+    """How often this process has written each variable on servers by itself."""
+    counts = {}
+    for contents in runtime.contents:
+        for resource, record in list(contents.records.items()):
+            variable = contents.variables.get(resource.shared_name)
+            if variable is not None and record is not None and record.initial_value is None:
+                counts[resource.shared_name] = variable.writes
+    if runtime.own_pushes:
+        counts[OWN_PUSHES] = runtime.own_pushes
+    return counts
+
+
+def point_now(runtime: Runtime, *, checkpoint: int) -> RoundPoint:
+    """The point at which the servers are, while no worker takes part.
+
+    Args:
+        runtime: the job.
+        checkpoint: the number of the one that has the variables as they are.
+    """
+    layout, ledgers = runtime.ticket_server.layout, runtime.cells()
+    returned = returned_tickets(layout, ledgers[0].tolist())
+    applied: list[Mapping[int, int]] = []
+    for server in runtime.servers:
+        window = server.ledger.values().applied if returned else None
+        applied.append(
+            {}
+            if window is None
+            else {ticket: int(window[cell_of_ticket(ticket)]) for ticket in returned}
+        )
+    return RoundPoint(
+        checkpoint=checkpoint,
+        ledgers=tuple(tuple(cells.tolist()) for cells in ledgers),
+        applied=tuple(applied),
+        writes=written_by_chief(runtime),
+    )
+
+
+class RoundRestoration:
+    """Lets all servers go back to the newest point whose checkpoint is sound.
+
+    Those that lived go back as well: what they have beyond the point is repeated.
+
+    Args:
+        runtime: the job.
+        write_totals: writes the totals of metrics as the runs know them.
+    """
+
+    def __init__(self, runtime: Runtime, *, write_totals: Callable[[], None]) -> None:
+        self._runtime, self._write_totals = runtime, write_totals
+
+    def go_back(
+        self, run: RepeatableRun, *, manager: CheckpointManager, anew: Sequence[Server]
+    ) -> list[ServerLoss]:
+        """Fill all servers; nobody else uses them from now on, until they are let go again.
+
+        Args:
+            run: what they were doing.
+            manager: has the checkpoints.
+            anew: the servers that hold nothing.
+
+        Returns:
+            What it costs, for each of these.
+
+        Raises:
+            CheckpointError: there is no sound checkpoint, it lacks something that a server held, or
+                what this process has written since would be lost.
+        """
+        began_s, layout = time.monotonic(), self._runtime.ticket_server.layout
+        for server in self._runtime.servers:
+            server.lost = server.lost or GOES_BACK
+        try:
+            point = self._newest(run, manager)
+            self._refuse_writes(point)
+            reached = max(self._versions(anew), default=0)
+            for server in anew:
+                self._runtime.replay(server)
+            self._fill(manager, point, anew)
+        except CheckpointError:
+            self._let_go()
+            raise
+        self._write_ledgers(point)
+        for contents in self._runtime.contents:
+            for variable in list(contents.variables.values()):
+                variable.refresh_mirrors()
+        repeated = run.go_back(point)
+        self._write_totals()
+        version = point.versions(layout)[0]
+        return [
+            ServerLoss(
+                server.index,
+                checkpoint=point.checkpoint,
+                restored_updates=version,
+                updates=max(version, reached),
+                repeated_steps=repeated,
+                seconds=time.monotonic() - began_s,
+            )
+            for server in anew
+        ]
+
+    def _let_go(self) -> None:
+        for server in self._runtime.servers:
+            if server.lost == GOES_BACK:
+                server.lost = None
+
+    def _newest(self, run: RepeatableRun, manager: CheckpointManager) -> RoundPoint:
+        points = {point.checkpoint: point for point in run.points}
+        there = sorted(points.keys() & set(Folder(manager.directory).numbers()))
+        if not there:
+            raise CheckpointError(
+                f"no checkpoint of this epoch is complete in {manager.directory}, so rounds cannot "
+                "be repeated"
+            )
+        return points[manager.newest_of(there).number]
+
+    def _refuse_writes(self, point: RoundPoint) -> None:
+        written = point.written_since(written_by_chief(self._runtime))
+        if written:
+            raise CheckpointError(
+                f"this process has written {', '.join(written)} in the middle of an epoch, after "
+                f"checkpoint {point.checkpoint}, and what a callback or a script has done is not "
+                "done again. Assign such values when an epoch begins or ends, or have them "
+                "computed by the step (a keras.optimizers.schedules.LearningRateSchedule)"
+            )
+
+    def _versions(self, anew: Sequence[Server]) -> list[int]:
+        lost = {server.index for server in anew}
+        living = [server for server in self._runtime.servers if server.index not in lost]
+        return [int(server.cells()[server.layout.VERSION]) for server in living]
+
+    def _fill(self, manager: CheckpointManager, point: RoundPoint, anew: Sequence[Server]) -> None:
+        contents = contents_in(manager)
+        manifest = manager.newest_of([point.checkpoint])
+        for server in anew:
+            check_held(server, contents, others=self._runtime.contents)
+
+        def fill(server: Server) -> None:
+            with bringing_back():
+                restore_rows(manager, server, manifest=manifest, contents=contents)
+
+        in_parallel([partial(fill, server) for server in self._runtime.servers])
+
+    def _write_ledgers(self, point: RoundPoint) -> None:
+        runtime, layout = self._runtime, self._runtime.ticket_server.layout
+        now = [server.cells() for server in runtime.servers]
+        position = next_position(layout, [*(cells.tolist() for cells in now), *point.ledgers])
+        incarnations = {w: runtime.latest_incarnation(w) or 0 for w in range(runtime.workers)}
+        number = runtime.closure_numbers.renew()
+        for server, cells, then, keys in zip(
+            runtime.servers, now, point.ledgers, point.applied, strict=True
+        ):
+            back = ledger_at(
+                layout,
+                then,
+                incarnations=incarnations,
+                position=position,
+                fence=int(cells[layout.FENCE]),
+            )
+            back[layout.TERM] = server.term
+            applied = window_after(number)
+            for ticket, key in keys.items():
+                applied[cell_of_ticket(ticket)] = key
+            server.ledger.assign_values(np.array(back, np.int64), applied)

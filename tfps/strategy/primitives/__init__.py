@@ -1,0 +1,1 @@
+"""The pull and push of a strategy, without Keras."""

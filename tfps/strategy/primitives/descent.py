@@ -1,0 +1,48 @@
+"""The update of a push without an optimizer: the servers subtract what comes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge.variables.shards import all_shards
+from tfps.optimizers.gathered_rows import GatheredRows
+from tfps.optimizers.server_update import UpdateContext
+from tfps.optimizers.update_targets import UpdateTarget
+
+
+class Descent:
+    """The update of a push without an optimizer: subtract the gradient.
+
+    Args:
+        parameters: what is pushed.
+    """
+
+    def __init__(self, parameters: Sequence[Any]) -> None:
+        self._trainable_variables = list(parameters)
+
+    def apply(self, gradients: Mapping[str, tf.Tensor], context: UpdateContext) -> None:
+        shards = {shard._value.shared_name: shard for shard in self._shards_on(context.device)}
+        slabs = [shard._value.slab for shard in shards.values()]
+        natives = {name: shard._value for name, shard in shards.items()}
+        natives |= {slab.shared_name: slab for slab in slabs if slab is not None}
+        for name, native in natives.items():
+            gradient = gradients.get(name)
+            if isinstance(gradient, tf.IndexedSlices):
+                _subtract_rows(shards[name], gradient)
+            elif gradient is not None:
+                native.assign_sub(gradient, read_value=False)
+
+    def _shards_on(self, device: str) -> list[Any]:
+        shards = all_shards(self._trainable_variables)
+        return [shard for shard in shards if shard._value.device == device]
+
+
+def _subtract_rows(shard: Any, gradient: tf.IndexedSlices) -> None:
+    """Subtract rows, each of which comes once."""
+    target = UpdateTarget(shard, {}, decays=False, is_slab=False)
+    rows = GatheredRows([target], [gradient])
+    rows.target.variable._value.assign_sub(rows.gradient, read_value=False)
+    rows.write_back()

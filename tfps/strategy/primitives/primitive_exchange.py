@@ -1,0 +1,83 @@
+"""One exchange of a pull or a push with all servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow as tf
+
+from tfps.consistency.ledger import Status
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.message.payload import Body
+from tfps.runtime.message.request_header import NOTHING_TOLD, Fields
+from tfps.runtime.server.function_half import FunctionHalf
+from tfps.runtime.worker.exchange import column_of, requests, timed_exchange
+from tfps.runtime.worker.exchange_times import ExchangeTimes
+from tfps.runtime.worker.worker_index import caller_of_call
+from tfps.strategy.primitives.reached_versions import refuse_unreached
+from tfps.transport.carrier import Message, ServerCall
+from tfps.transport.message import Kind, Reply
+
+
+class PrimitiveExchange:
+    """One exchange of a pull or a push with all servers.
+
+    Args:
+        runtime: the job.
+        on_worker: in a scheduled function, whose pushes tell how long exchanges took.
+    """
+
+    def __init__(self, runtime: Runtime, *, on_worker: bool) -> None:
+        self._carrier = runtime.data_plane.carrier
+        self._times = ExchangeTimes(runtime) if on_worker else None
+
+    def pull(self, calls: Mapping[int, ServerCall]) -> tuple[dict[int, Message], tf.Tensor]:
+        """The replies of all servers, and their versions."""
+        replies, duration = timed_exchange(self._carrier, calls)
+        noted = [] if self._times is None else [self._times.has_pulled(duration)]
+        with tf.control_dependencies(noted):  # a push that names the version tells of it
+            return replies, tf.stack(column_of(replies, Reply.VERSION))
+
+    def push(
+        self,
+        servers: Sequence[FunctionHalf],
+        bodies: Mapping[int, Body],
+        version: tf.Tensor,
+        *,
+        settle: Callable[[Sequence[tf.Tensor]], None] = lambda _: None,
+        coding: Fields = NOTHING_TOLD,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The new version, and the largest staleness that any server has found.
+
+        Args:
+            servers: the push's functions.
+            bodies: of the requests, by server.
+            version: that the gradients were computed from.
+            settle: is told with which statuses servers have answered.
+            coding: what the requests say of codecs.
+
+        Raises:
+            tf.errors.InvalidArgumentError: when it runs, a server has not reached the version.
+        """
+        with tf.control_dependencies([version]):
+            told = {} if self._times is None else self._times.fields()
+        calls = requests(
+            servers,
+            Kind.PUSH,
+            bodies,
+            versions=[version[p] for p in range(len(servers))],
+            fields={**caller_of_call(servers), **told, **coding},
+        )
+        replies, duration = timed_exchange(self._carrier, calls)
+        settle(column_of(replies, Reply.STATUS))
+        noted = [] if self._times is None else [self._times.has_pushed(duration)]
+        is_refused = tf.equal(tf.stack(column_of(replies, Reply.STATUS)), int(Status.AHEAD))
+        reached = tf.stack(column_of(replies, Reply.VERSION))
+        refused = refuse_unreached(
+            version,
+            reached,
+            where=is_refused,
+            changed="those that are behind have applied nothing",
+        )
+        with tf.control_dependencies([*noted, refused]):
+            return tf.identity(reached), tf.reduce_max(column_of(replies, Reply.STALENESS))

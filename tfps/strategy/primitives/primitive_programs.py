@@ -1,0 +1,173 @@
+"""What servers answer pulls and pushes by name with, traced at the first of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.variables.shards import all_shards
+from tfps.optimizers.optimizer_call import OptimizerCall
+from tfps.optimizers.server_update import ServerUpdate
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.program.program import Program
+from tfps.runtime.program.schedule import Schedule
+from tfps.runtime.server.admission import ByVersion
+from tfps.runtime.server.function_half import FunctionHalf
+from tfps.runtime.server.server_optimizer_call import Update
+from tfps.strategy.primitives.descent import Descent
+from tfps.strategy.primitives.named_parameter import NamedParameter, NamedParameters
+
+
+class PrimitiveHalf(FunctionHalf):
+    """Takes each push that comes: nobody knows which of them are made once more."""
+
+    def admission(self, number: int) -> ByVersion:
+        return ByVersion()
+
+    def _still_variables(self, program: Program, runtime: Runtime) -> list[Any]:
+        return []  # what `pull` answers is its caller's: nobody keeps another copy of it
+
+
+class PrimitivePrograms:
+    """The programs of pulls and pushes, as long as their variables lie where they lay.
+
+    Args:
+        runtime: the job.
+        parameters: that can be named.
+        update_of: the server-side update of a Keras optimizer.
+        lay_out: lays out what a program trains, before it is traced.
+        updates: all server-side updates that there are.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        parameters: NamedParameters,
+        *,
+        update_of: Callable[[Any], Update],
+        lay_out: Callable[[Program], Any],
+        updates: Callable[[], Sequence[ServerUpdate]],
+    ) -> None:
+        self._runtime, self._parameters = runtime, parameters
+        self._update_of, self._lay_out, self._updates = update_of, lay_out, updates
+        self._compiled: dict[Any, list[FunctionHalf]] = {}
+        self._eager: dict[Any, Any] = {}
+        self._layouts = runtime.layouts
+
+    def of_names(
+        self, names: tuple[str, ...], optimizer: Any = None, *, coded: bool = False
+    ) -> list[FunctionHalf]:
+        """The servers' functions for whole parameters; their program's call has the parameters.
+
+        Args:
+            names: of the parameters.
+            optimizer: applies what is pushed; None: it is subtracted.
+            coded: what is pushed goes through the job's codecs.
+
+        Raises:
+            ConfigError: a name that no variable of the scope has.
+        """
+        return self._of(
+            (names, id(optimizer), coded),
+            lambda: _call(optimizer, self._parameters.named(names)),
+            coded=coded,
+        )
+
+    def of_rows(self, name: str, optimizer: Any = None) -> list[FunctionHalf]:
+        """The same for rows of one table."""
+        return self._of(
+            ("rows", name, id(optimizer)),
+            lambda: _call(optimizer, self._parameters.named([name])),
+            by_rows=True,
+        )
+
+    def of_variables(self, variables: Sequence[Any], optimizer: Any) -> list[FunctionHalf]:
+        """The same for Keras variables, which a Keras optimizer trains."""
+        key = (tuple(id(variable) for variable in variables), id(optimizer))
+        return self._of(key, lambda: OptimizerCall(optimizer, tuple(variables)))
+
+    def eagerly(self, key: Any, function: Any, *, signature: Any = None) -> Any:
+        """A function that is traced at its first call, for calls on the coordinator."""
+        self._forget_outdated()
+        if key not in self._eager:
+            self._eager[key] = tf.function(function, autograph=False, input_signature=signature)
+        return self._eager[key]
+
+    def _of(
+        self,
+        key: Any,
+        make: Callable[[], OptimizerCall],
+        *,
+        by_rows: bool = False,
+        coded: bool = False,
+    ) -> list[FunctionHalf]:
+        self._forget_outdated()
+        if key not in self._compiled:
+            self._compiled[key] = self._compile(make(), by_rows=by_rows, coded=coded)
+        if not tf.executing_eagerly():
+            private.keep_with_graph(self._compiled[key])
+        return self._compiled[key]
+
+    def _compile(self, call: OptimizerCall, *, by_rows: bool, coded: bool) -> list[FunctionHalf]:
+        tables = call.variables if by_rows else ()
+        up = self._runtime.compression.up if coded else None
+        program = Program(
+            name="primitives",
+            step=lambda _: None,
+            batch_spec=None,
+            trains=True,
+            variables=() if by_rows else list(call.variables),
+            calls=[call],
+            schedule=Schedule(tables=tables, up=up),
+        )
+        if not isinstance(call.optimizer, Descent):
+            for shard in all_shards(tables):
+                shard._value.stays_alone = True
+            self._lay_out(program)
+            self._forget_outdated()
+        return [
+            PrimitiveHalf(
+                program,
+                runtime=self._runtime,
+                server=server,
+                update_of=self._update_by_rows if by_rows else self._update,
+                updates=self._updates(),
+                uses_replies=False,
+            )
+            for server in self._runtime.servers
+        ]
+
+    def _update(self, optimizer: Any) -> Update:
+        return optimizer if isinstance(optimizer, Descent) else self._update_of(optimizer)
+
+    def _update_by_rows(self, optimizer: Any) -> Update:
+        return _ByRows(self._update(optimizer))
+
+    def _forget_outdated(self) -> None:
+        """Variables that moved are looked for in their new places."""
+        self._runtime.refuse_if_closed()
+        if self._layouts != self._runtime.layouts:
+            self._layouts = self._runtime.layouts
+            self._compiled.clear()
+            self._eager.clear()
+
+
+class _ByRows:
+    """An update of those rows alone that come, whether its optimizer asks for that or not."""
+
+    def __init__(self, update: Update) -> None:
+        self._update = update
+
+    def apply(self, gradients: Any, context: Any) -> None:
+        self._update.apply(gradients, replace(context, by_rows=True))
+
+
+def _call(optimizer: Any, parameters: Sequence[NamedParameter]) -> OptimizerCall:
+    """An optimizer's, or a subtraction."""
+    if optimizer is None:
+        return OptimizerCall(Descent(parameters), tuple(parameters))
+    return OptimizerCall(optimizer, tuple(p.keras_variable for p in parameters))

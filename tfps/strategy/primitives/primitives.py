@@ -1,0 +1,167 @@
+"""Pull and push by name: the two primitives of a parameter server, for everybody."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge.closures.closure_error import lost_servers_as_unavailable
+from tfps.bridge.step_scope import known_value
+from tfps.optimizers.row_updates import refuse_to_densify
+from tfps.optimizers.server_update import ServerUpdate
+from tfps.optimizers.whole_model import for_whole_model
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.message.payload import decode, encode
+from tfps.runtime.message.wire import gradient_name, in_shards, scale_sent
+from tfps.runtime.program.program import Program
+from tfps.runtime.server.function_half import FunctionHalf
+from tfps.runtime.worker.exchange import payloads_of, requests
+from tfps.runtime.worker.residuals import PushCoding, Residuals
+from tfps.runtime.worker.worker_index import caller_of_call, worker_of_call
+from tfps.strategy.primitives.descent import Descent
+from tfps.strategy.primitives.named_parameter import NamedParameters
+from tfps.strategy.primitives.primitive_exchange import PrimitiveExchange
+from tfps.strategy.primitives.primitive_programs import PrimitivePrograms
+from tfps.strategy.primitives.push_refusal import refuse_where_others_wait
+from tfps.strategy.primitives.row_primitives import RowPrimitives
+from tfps.transport.message import COORDINATOR, Kind
+
+# What crosses `pull` and `push`: arrays on the coordinator, tensors in a scheduled function.
+Tensor: TypeAlias = tf.Tensor | np.ndarray[Any, Any]
+
+
+class Primitives:
+    """Pull and push by name, on the coordinator and inside functions that workers run.
+
+    Args:
+        runtime: the job.
+        update_of: the server-side update of a Keras optimizer.
+        lay_out: lays out what a program trains, before it is traced.
+        updates: all server-side updates that there are.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        update_of: Callable[[Any], Any],
+        lay_out: Callable[[Program], Any],
+        updates: Callable[[], Sequence[ServerUpdate]],
+    ) -> None:
+        self._runtime, self.parameters = runtime, NamedParameters()
+        self._programs = PrimitivePrograms(
+            runtime, self.parameters, update_of=update_of, lay_out=lay_out, updates=updates
+        )
+        self.rows = RowPrimitives(runtime, self.parameters, self._programs)
+
+    def pull(self, names: Sequence[str] | None = None) -> tuple[dict[str, Tensor], Tensor]:
+        """What `strategy.pull` does."""
+        chosen = tuple(self.parameters.names if names is None else names)
+        servers = self._programs.of_names(chosen)
+        if tf.executing_eagerly():
+            call = self._programs.eagerly(
+                ("pull", chosen),
+                lambda: self._pull(self._programs.of_names(chosen), on_worker=False),
+            )
+            with lost_servers_as_unavailable():
+                values, version = call()
+            return {name: value.numpy() for name, value in values.items()}, version.numpy()
+        return self._pull(servers, on_worker=True)
+
+    def push(
+        self, gradients: Mapping[str, Tensor], version: Tensor, *, optimizer: Any = None
+    ) -> tuple[Tensor, Tensor]:
+        """What `strategy.push` does."""
+        refuse_where_others_wait(self._runtime, "push")
+        chosen = tuple(gradients)
+        for name in chosen if optimizer is not None else ():
+            refuse_to_densify(optimizer, gradients[name], self.parameters.known.get(name))
+        tensors = [tf.convert_to_tensor(gradients[name]) for name in chosen]
+        version = tf.cast(tf.convert_to_tensor(version), tf.int64)
+        on_worker = not tf.executing_eagerly()
+        # Variables move, if they do, before anything is traced.
+        servers = self._programs.of_names(chosen, optimizer, coded=on_worker)
+        if on_worker:
+            return self._push(servers, tensors, version, on_worker=True)
+        call = self._programs.eagerly(
+            ("push", chosen, id(optimizer)),
+            lambda v, *g: self._push(
+                self._programs.of_names(chosen, optimizer), list(g), v, on_worker=False
+            ),
+        )
+        self._runtime.own_pushes += 1
+        with lost_servers_as_unavailable():
+            new, staleness = call(version, *tensors)
+        return new.numpy(), int(staleness)
+
+    def apply(self, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        """What `optimizer.apply(gradients, variables)` means when it is called on the coordinator.
+
+        Args:
+            optimizer: built.
+            gradients: of the variables' shapes; None for a variable that has none.
+            variables: of Keras, on servers.
+        """
+        pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
+        for gradient, variable in pairs:
+            refuse_to_densify(optimizer, gradient, variable)
+        tensors = [tf.convert_to_tensor(gradient) for gradient, _ in pairs]
+        chosen = [variable for _, variable in pairs]
+
+        def servers() -> list[FunctionHalf]:
+            return self._programs.of_variables(chosen, optimizer)
+
+        servers()  # variables move, if they do, before anything is traced
+        call = self._programs.eagerly(
+            ("apply", *map(id, chosen), id(optimizer)),
+            lambda version, *g: self._push(servers(), list(g), version, on_worker=False),
+        )
+        versions = [server.cells()[server.layout.VERSION] for server in self._runtime.servers]
+        self._runtime.own_pushes += 1
+        with lost_servers_as_unavailable():
+            call(tf.constant(versions, tf.int64), *tensors)
+
+    def _pull(self, servers: Sequence[FunctionHalf], *, on_worker: bool) -> tuple[Any, tf.Tensor]:
+        exchange = PrimitiveExchange(self._runtime, on_worker=on_worker)
+        calls = requests(servers, Kind.PULL, fields=caller_of_call(servers))
+        replies, version = exchange.pull(calls)
+        layouts = [server.parameter_layout for server in servers]
+        parameters = servers[0].program.calls[0].variables
+        found = decode(layouts, payloads_of(replies), parameters)
+        return {parameter.path: value for parameter, value in found}, version
+
+    def _push(
+        self,
+        servers: Sequence[FunctionHalf],
+        gradients: list[tf.Tensor],
+        version: tf.Tensor,
+        *,
+        on_worker: bool,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        exchange = PrimitiveExchange(self._runtime, on_worker=on_worker)
+        (call,), residuals = servers[0].program.calls, Residuals.in_graph(servers)
+        if not isinstance(call.optimizer, Descent):
+            gradients = for_whole_model(
+                call.optimizer,
+                gradients,
+                variables=call.variables,
+                read=known_value,
+            )
+        named = {gradient_name(p): g for p, g in zip(call.variables, gradients, strict=True)}
+        cut = in_shards(call.variables, lambda p: named[gradient_name(p)], name=gradient_name)
+        # Nobody numbers these pushes: two from one version, of one worker, draw alike.
+        worker = worker_of_call() if on_worker else tf.constant(COORDINATOR, tf.int64)
+        scale = scale_sent(call.optimizer, known_value)
+        seed = tf.stack([worker, tf.reduce_sum(version)])
+        coding = PushCoding(residuals, seed=seed, scale=next(iter(scale.values()), None))
+        residuals.prepare()
+        bodies = {
+            p: encode(server.wires[0], {**cut, **scale}, code=functools.partial(coding.code, p))
+            for p, server in enumerate(servers)
+        }
+        told = coding.told
+        return exchange.push(servers, bodies, version, settle=coding.settle, coding=told)

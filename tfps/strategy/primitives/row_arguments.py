@@ -1,0 +1,162 @@
+"""What `pull_rows` and `push_rows` are given, looked at before anything is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.errors import ConfigError
+from tfps.strategy.primitives.named_parameter import NamedParameter, NamedParameters
+
+
+def table_of(parameters: NamedParameters, name: Any, *, source: str) -> NamedParameter:
+    """The table of a name.
+
+    Args:
+        parameters: that there are.
+        name: of the table.
+        source: which primitive was called.
+
+    Raises:
+        ConfigError: no name, one that no variable has, or that of a variable without rows.
+    """
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"name: received {name!r}, expected the name of one table: the path of a Keras "
+            "variable, or the name of a raw one, as a string",
+            source=source,
+        )
+    (table,) = parameters.named([name])
+    if len(table.shape) < 2:
+        raise ConfigError(
+            f"name: received {name!r}, whose shape {table.shape} has no rows; expected a table, "
+            "which has two axes at least. strategy.pull() and strategy.push() take any variable",
+            source=source,
+        )
+    return table
+
+
+def keras_variable_of(table: NamedParameter, *, source: str) -> Any:
+    """What a Keras optimizer knows a table by.
+
+    Raises:
+        ConfigError: it is a raw variable.
+    """
+    if table.keras_variable is None:
+        raise ConfigError(
+            f"optimizer: received one for {table.path}, which is a tf.Variable; expected None, "
+            "since optimizers of Keras update a keras.Variable. Make it one, or scale the "
+            "gradients by a learning rate and leave the optimizer out",
+            source=source,
+        )
+    return table.keras_variable
+
+
+def checked_ids(given: Any, table: NamedParameter, *, source: str) -> tf.Tensor:
+    """Ids of rows as an int64 vector; on the coordinator their values are looked at, too.
+
+    Raises:
+        ConfigError: they are no vector of integers, or not ids of the table.
+    """
+    ids = _as_tensor(given, "ids", "a vector of integers", dtype=tf.int64, source=source)
+    if not ids.dtype.is_integer:
+        raise ConfigError(
+            f"ids: received {ids.dtype.name}, expected integers, such as int64; cast them",
+            source=source,
+        )
+    if ids.shape.rank not in (1, None):
+        raise ConfigError(
+            f"ids: received the shape {_text(ids.shape)}, expected a vector, with one id for each "
+            "row; flatten them with tf.reshape(ids, [-1])",
+            source=source,
+        )
+    if tf.executing_eagerly():
+        _refuse_strangers(ids.numpy(), table, source=source)
+    return tf.ensure_shape(tf.cast(ids, tf.int64), [None])
+
+
+def _refuse_strangers(ids: np.ndarray[Any, Any], table: NamedParameter, *, source: str) -> None:
+    rows = table.shape[0]
+    (wrong,) = np.nonzero((ids < 0) | (ids >= rows))
+    if wrong.size:
+        first = int(wrong[0])
+        raise ConfigError(
+            f"ids: received {ids[first]} at position {first}, expected ids from 0 to {rows - 1}: "
+            f"{table.path} has {rows} rows. Map ids into them, as keras.layers.Hashing does, or "
+            "make the table larger",
+            source=source,
+        )
+
+
+def checked_gradients(
+    given: Any, table: NamedParameter, ids: tf.Tensor, *, source: str
+) -> tf.Tensor:
+    """A row of gradients for each id, of the table's dtype.
+
+    Raises:
+        ConfigError: they have another shape, or numbers of another kind.
+    """
+    dtype = table._value.dtype
+    expected = [ids.shape[0], *table.shape[1:]]
+    gradients = _as_tensor(
+        given, "gradients", f"{dtype.name} of shape {_text(expected)}", dtype=dtype, source=source
+    )
+    if not gradients.shape.is_compatible_with(expected):
+        raise ConfigError(
+            f"gradients: received the shape {_text(gradients.shape)}, expected {_text(expected)}: "
+            f"one row of {table.path} for each id, also where an id comes more than once",
+            source=source,
+        )
+    if gradients.dtype != dtype and not (gradients.dtype.is_floating and dtype.is_floating):
+        raise ConfigError(
+            f"gradients: received {gradients.dtype.name}, expected {dtype.name}, which "
+            f"{table.path} has; cast them",
+            source=source,
+        )
+    return tf.ensure_shape(tf.cast(gradients, dtype), [None, *table.shape[1:]])
+
+
+def checked_version(given: Any, *, servers: int, source: str) -> tf.Tensor:
+    """A version as an int64 vector; whether a server has reached it, the server knows.
+
+    Raises:
+        ConfigError: it is no vector of a whole number for each server.
+    """
+    expected = f"what a pull has answered: {servers} integers, one for each parameter server"
+    version = _as_tensor(given, "version", expected, dtype=tf.int64, source=source)
+    if not (version.dtype.is_integer and version.shape.is_compatible_with([servers])):
+        raise ConfigError(
+            f"version: received {version.dtype.name} of shape {_text(version.shape)}, expected "
+            f"{expected}",
+            source=source,
+        )
+    if tf.executing_eagerly() and (version.numpy() < 0).any():
+        raise ConfigError(
+            f"version: received {version.numpy().tolist()}, expected {expected}; they count from 0",
+            source=source,
+        )
+    return tf.ensure_shape(tf.cast(version, tf.int64), [servers])
+
+
+def _as_tensor(given: Any, name: str, expected: str, *, dtype: tf.DType, source: str) -> tf.Tensor:
+    """Numbers without a dtype of their own get the one that is wanted, if they can."""
+    hint = dtype if isinstance(given, list | tuple | int | float) else None
+    try:
+        return tf.convert_to_tensor(given, dtype_hint=hint)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{name}: received {type(given).__name__}, which makes no tensor; expected {expected}",
+            source=source,
+        ) from error
+
+
+def _text(shape: tf.TensorShape | Sequence[int | None]) -> str:
+    """A shape as users write it; what is not known before it runs is None."""
+    if isinstance(shape, tf.TensorShape):
+        if shape.rank is None:
+            return "of any rank"
+        shape = shape.as_list()
+    return str(tuple(shape))

@@ -1,0 +1,188 @@
+"""Pull and push of some rows of a table, by their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge.closures.closure_error import lost_servers_as_unavailable
+from tfps.bridge.id_check import AskedIds, check_ids
+from tfps.bridge.step_scope import known_value
+from tfps.optimizers.row_updates import refuse_without_row_updates
+from tfps.optimizers.whole_model import for_whole_model
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.message.payload import Body, encode
+from tfps.runtime.message.wire import scale_sent
+from tfps.runtime.server.function_half import FunctionHalf
+from tfps.runtime.worker.exchange import requests
+from tfps.runtime.worker.look_ups import LookUps, NoPushes
+from tfps.runtime.worker.row_gradients import RowValues, row_bodies
+from tfps.runtime.worker.shard_rows import DistinctRows
+from tfps.runtime.worker.worker_index import caller_of_call
+from tfps.strategy.primitives.descent import Descent
+from tfps.strategy.primitives.named_parameter import NamedParameters
+from tfps.strategy.primitives.primitive_exchange import PrimitiveExchange
+from tfps.strategy.primitives.primitive_programs import PrimitivePrograms
+from tfps.strategy.primitives.push_refusal import refuse_where_others_wait
+from tfps.strategy.primitives.reached_versions import ReachedVersions, refuse_unreached
+from tfps.strategy.primitives.row_arguments import (
+    checked_gradients,
+    checked_ids,
+    checked_version,
+    keras_variable_of,
+    table_of,
+)
+from tfps.transport.carrier import Message
+from tfps.transport.message import Kind
+
+IDS = tf.TensorSpec([None], tf.int64)
+NOTHING = "nothing was applied"
+TABLE = 0  # its number, since a program is about one
+
+
+class RowPrimitives:
+    """Pull and push of rows, on the coordinator and inside functions that workers run.
+
+    Args:
+        runtime: the job.
+        parameters: that can be named.
+        programs: of all primitives.
+    """
+
+    def __init__(
+        self, runtime: Runtime, parameters: NamedParameters, programs: PrimitivePrograms
+    ) -> None:
+        self._runtime, self._parameters, self._programs = runtime, parameters, programs
+        self._reached = ReachedVersions(len(runtime.servers))
+
+    def pull(self, name: str, ids: Any) -> tuple[Any, Any]:
+        """What `strategy.pull_rows` does."""
+        source = "strategy.pull_rows()"
+        self._runtime.refuse_if_closed()
+        table = table_of(self._parameters, name, source=source)
+        ids = checked_ids(ids, table, source=source)
+        servers = self._programs.of_rows(name)
+        if not tf.executing_eagerly():
+            rows, version = self._pull(servers, ids, on_worker=True)
+            return rows, self._reached.note(version)
+        call = self._programs.eagerly(
+            ("pull rows", name),
+            lambda ids: self._pull(self._programs.of_rows(name), ids, on_worker=False),
+            signature=[IDS],
+        )
+        with lost_servers_as_unavailable():
+            rows, version = call(ids)
+        return rows.numpy(), self._reached.note(version.numpy())
+
+    def push(
+        self, name: str, ids: Any, gradients: Any, version: Any, *, optimizer: Any = None
+    ) -> tuple[Any, Any]:
+        """What `strategy.push_rows` does."""
+        source = "strategy.push_rows()"
+        self._runtime.refuse_if_closed()
+        refuse_where_others_wait(self._runtime, "push_rows")
+        table = table_of(self._parameters, name, source=source)
+        ids = checked_ids(ids, table, source=source)
+        gradients = checked_gradients(gradients, table, ids, source=source)
+        named = checked_version(version, servers=len(self._runtime.servers), source=source)
+        is_reached = self._reached.has(version if tf.is_tensor(version) else named)
+        if optimizer is not None:
+            variable = keras_variable_of(table, source=source)
+            refuse_without_row_updates(optimizer, variable, source=source)
+        # Variables move, if they do, before anything is traced.
+        servers = self._programs.of_rows(name, optimizer)
+        if not tf.executing_eagerly():
+            if not is_reached:
+                named = self._asked_first(servers, named)
+            new, staleness = self._push(servers, ids, gradients, named, on_worker=True)
+            return self._reached.note(new), staleness
+        if not is_reached:
+            self._refuse_before(named)
+        call = self._programs.eagerly(
+            ("push rows", name, id(optimizer)),
+            lambda *arguments: self._push(
+                self._programs.of_rows(name, optimizer), *arguments, on_worker=False
+            ),
+            signature=[
+                IDS,
+                tf.TensorSpec([None, *table.shape[1:]], gradients.dtype),
+                tf.TensorSpec(named.shape, tf.int64),
+            ],
+        )
+        self._runtime.own_pushes += 1
+        with lost_servers_as_unavailable():
+            new, staleness = call(ids, gradients, named)
+        return self._reached.note(new.numpy()), int(staleness)
+
+    def _refuse_before(self, version: tf.Tensor) -> None:
+        """On the coordinator: raise an error where a server has not reached a version."""
+        servers = self._runtime.servers
+        with lost_servers_as_unavailable():
+            reached = np.array([server.cells()[server.layout.VERSION] for server in servers])
+        refuse_unreached(version, reached, where=version > reached, changed=NOTHING)
+        self._reached.note(reached)
+
+    def _asked_first(self, servers: Sequence[FunctionHalf], version: tf.Tensor) -> tf.Tensor:
+        """In a scheduled function: a version, once all servers have told that they reached it."""
+        exchange = PrimitiveExchange(self._runtime, on_worker=True)
+        # It waits for the pushes before this one.
+        calls = requests(servers, Kind.PULL, fields=caller_of_call(servers))
+        _, reached = exchange.pull(calls)
+        refused = refuse_unreached(version, reached, where=version > reached, changed=NOTHING)
+        with tf.control_dependencies([refused]):
+            return tf.identity(version)
+
+    def _pull(
+        self, servers: Sequence[FunctionHalf], ids: tf.Tensor, *, on_worker: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        exchange, versions = PrimitiveExchange(self._runtime, on_worker=on_worker), []
+        caller = caller_of_call(servers)
+
+        def ask(bodies: Mapping[int, Body], **_: Any) -> dict[int, Message]:
+            """A server without rows of the table tells its version."""
+            others = [p for p in range(len(servers)) if p not in bodies]
+            empty = {p: Body(tf.zeros([0], tf.uint8)) for p in others}
+            calls = requests(servers, Kind.LOOK_UP, bodies, fields=caller) | requests(
+                servers, Kind.PULL, empty, fields=caller
+            )
+            replies, version = exchange.pull(calls)
+            versions.append(version)
+            return {p: replies[p] for p in bodies}
+
+        rows = LookUps(servers, ask=ask, pushes=NoPushes()).rows_here(TABLE, ids)
+        return rows, versions[0]
+
+    def _push(
+        self,
+        servers: Sequence[FunctionHalf],
+        ids: tf.Tensor,
+        gradients: tf.Tensor,
+        version: tf.Tensor,
+        *,
+        on_worker: bool,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        (call,) = servers[0].program.calls
+        table, devices = call.variables[TABLE], [server.server.device for server in servers]
+        with tf.control_dependencies([check_ids([AskedIds.of(ids, table)])]):
+            checked = tf.identity(ids)
+        distinct = DistinctRows.of(table, checked, devices=devices)
+        rows = RowValues.of(tf.IndexedSlices(gradients, checked), distinct)
+        if not isinstance(call.optimizer, Descent):
+            values = for_whole_model(
+                call.optimizer,
+                [rows.values],
+                variables=call.variables,
+                read=known_value,
+            )
+            rows = rows._replace(values=values[0])
+        bodies = row_bodies(
+            [rows],
+            optimizer=call.optimizer,
+            wires=[server.wires[0] for server in servers],
+        )
+        scale = scale_sent(call.optimizer, known_value)
+        every = {p: encode(s.wires[0], scale, bodies.get(p)) for p, s in enumerate(servers)}
+        return PrimitiveExchange(self._runtime, on_worker=on_worker).push(servers, every, version)

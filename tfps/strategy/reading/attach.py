@@ -1,0 +1,208 @@
+"""`tfps.attach`: reads a running job from a process that takes no part in it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.cluster.address import split_address
+from tfps.cluster.topology import Topology
+from tfps.cluster.waiting import connection_problem
+from tfps.errors import ConfigError, ConnectTimeout
+from tfps.recovery.reading.data_port_reader import DataPortReader
+from tfps.recovery.reading.line_reader import LineReader
+from tfps.runtime.coordinator.connections import ControlLine
+from tfps.runtime.coordinator.control_plane import ControlPlane, NoSuchFunction
+from tfps.runtime.coordinator.runtime import container_of, number_of
+from tfps.strategy.job_name import is_job_name
+from tfps.strategy.reading.attachment import Attachment, NoSuchJob
+from tfps.strategy.reading.server_addresses import data_ports, server_addresses
+from tfps.transport import tokens
+from tfps.transport.direct import (
+    SECRET_VARIABLE,
+    Endpoint,
+    HandshakeError,
+    Tls,
+    fingerprint,
+    secret_from_environment,
+)
+
+LONGEST_ATTEMPT_S = 60.0  # a large model takes a slow network as long
+
+
+def attach(
+    job: str,
+    addresses: Sequence[str] | tf.distribute.cluster_resolver.ClusterResolver | None = None,
+    *,
+    secret: str | bytes | None = None,
+    tls: Tls | None = None,
+    timeout_s: float = 30.0,
+) -> Attachment:
+    """Read a running job's weights and counters, in a process that takes no part in it.
+
+    For a notebook, an evaluator or a monitor, while the job trains or after its chief has died. All
+    it needs are the servers: this process connects TensorFlow to no cluster and has no model.
+
+    Args:
+        job: the name that its chief has given: ``ParameterServerStrategy(job=...)``, or
+            ``TFPS_JOB_ID``.
+        addresses: ``host:port`` of the parameter servers, in the order of ``TF_CONFIG``; or a
+            cluster resolver; None reads ``TF_CONFIG``. With ``tls`` a list of their data ports
+            (``TFPS_DATA_PORT`` of each).
+        secret: that of the servers' ``TFPS_JOB_SECRET``; None reads this process's environment. It
+            is compared or proved, and not sent.
+        tls: reads over the servers' data ports, encrypted, with this certificate; TensorFlow's port
+            may be closed then. None reads over TensorFlow's port, which has no encryption.
+        timeout_s: how long the servers may take, for this and for each call later.
+
+    Raises:
+        ConfigError: these servers have no such job, or another secret; or a wrong argument.
+        ConnectTimeout: a server that does not answer.
+
+    Example:
+
+    ```python
+    with tfps.attach("night", ["10.0.0.7:2222", "10.0.0.8:2222"]) as job:
+        values, version = job.pull(["dense/kernel"])
+        print(job.stats().updates_applied)
+    ```
+    """
+    problems = [] if is_job_name(job) else [f"job: received {job!r}, expected the name of a job"]
+    if not (isinstance(timeout_s, int | float) and 0 < timeout_s < math.inf):
+        problems.append(f"timeout_s: received {timeout_s!r}, expected seconds above 0")
+    if not (secret is None or (isinstance(secret, str | bytes) and secret)):
+        problems.append("secret: received neither a text that says something nor None")
+    brought = getattr(addresses, "tfps_connections", None)  # of `tfps.testing.OneProcess`
+    if tls is not None:
+        problems += _tls_problems(tls, _as_given(secret))
+        servers = data_ports(addresses, problems)
+    else:
+        servers = [] if brought is not None else server_addresses(addresses, problems)
+    if problems:
+        raise ConfigError(problems, source="tfps.attach")
+    if tls is not None:
+        return _attach_by_tls(
+            job, servers, secret=_as_given(secret) or b"", tls=tls, timeout_s=timeout_s
+        )
+    lines: list[ControlLine]
+    if brought is not None:
+        lines = [brought.control(("ps", k)) for k, _ in enumerate(brought.topology.servers)]
+    else:
+        _check_reachable(servers, timeout_s=timeout_s)
+        devices = Topology.of_tasks(workers=0, servers=len(servers)).servers
+        lines = [
+            ControlPlane(
+                address=partial(servers.__getitem__, index),
+                device=device,
+                longest_attempt_s=LONGEST_ATTEMPT_S,
+            )
+            for index, device in enumerate(devices)
+        ]
+    try:
+        with _explained(job):
+            _check_secret(_as_given(secret), lines, job=job, timeout_s=timeout_s)
+            readers = [LineReader(line, container=container_of(job)) for line in lines]
+            return Attachment(job, readers, timeout_s=timeout_s)
+    except BaseException as error:
+        for line in lines:
+            line.close(answering=not isinstance(error, ConnectTimeout | tf.errors.OpError))
+        raise
+
+
+@contextlib.contextmanager
+def _explained(job: str) -> Iterator[None]:
+    """Say of what goes wrong with servers what the user can do about it."""
+    try:
+        yield
+    except NoSuchJob as error:
+        raise ConfigError(
+            f"job: the servers hold no job {job!r}. Look whether the chief that names it so "
+            f"has begun (ParameterServerStrategy(job={job!r})), and has not closed it"
+        ) from error
+    except tf.errors.UnavailableError as error:
+        raise ConnectTimeout(f"{error.message} {ORDER}") from error
+
+
+def _attach_by_tls(
+    job: str, servers: Sequence[str], *, secret: bytes, tls: Tls, timeout_s: float
+) -> Attachment:
+    ends = [Endpoint(*split_address(server)) for server in servers]
+    number = number_of(job)
+    readers = [
+        DataPortReader(end, job=job, number=number, secret=secret, encryption=tls) for end in ends
+    ]
+    try:
+        with _explained(job):
+            return Attachment(job, readers, timeout_s=timeout_s)
+    except BaseException as error:
+        for reader in readers:
+            reader.close()
+        refusal = error.__cause__ and error.__cause__.__cause__
+        if isinstance(refusal, HandshakeError):
+            raise ConfigError(
+                f"job, secret, tls: {refusal}. The servers have no job {job!r} that has begun, "
+                f"another {SECRET_VARIABLE}, no TLS, a certificate of another authority, or the "
+                "addresses are not those of their data ports (TFPS_DATA_PORT of each)",
+                source="tfps.attach",
+            ) from error
+        raise
+
+
+def _tls_problems(tls: Any, secret: bytes | None) -> list[str]:
+    problems = []
+    if not isinstance(tls, Tls):
+        problems.append(f"tls: received {tls!r}, expected a tfps.Tls or None")
+    if secret is None:
+        problems.append(
+            "secret: received none; with tls=, expected that of the servers, which admit nobody "
+            f"who does not know it: secret=..., or {SECRET_VARIABLE} of this process"
+        )
+    return problems
+
+
+ORDER = (
+    "Give the addresses of all parameter servers in the order of TF_CONFIG (cluster.ps), and look "
+    "whether they run, and whether this machine may reach them."
+)
+
+
+def _check_reachable(servers: Sequence[str], *, timeout_s: float) -> None:
+    reasons = [(address, connection_problem(address, timeout_s=timeout_s)) for address in servers]
+    problems = [
+        f"ps {index} at {address}: {reason}"
+        for index, (address, reason) in enumerate(reasons)
+        if reason is not None
+    ]
+    if problems:
+        raise ConnectTimeout(f"{'; '.join(problems)}. {ORDER}")
+
+
+def _as_given(secret: str | bytes | None) -> bytes | None:
+    if secret is None:
+        return secret_from_environment()
+    return (secret.encode() if isinstance(secret, str) else secret).strip()
+
+
+def _check_secret(
+    secret: bytes | None, lines: Sequence[ControlLine], *, job: str, timeout_s: float
+) -> None:
+    number = number_of(job)
+    own = fingerprint(secret, job=number)
+    for index, line in enumerate(lines):
+        try:
+            theirs = line.ask(tokens.FINGERPRINT, number, patience_s=timeout_s)
+        except NoSuchFunction:  # a plain server knows no secret
+            continue
+        if theirs != own:
+            has = "have another one" if theirs else "have none"
+            received = "none" if secret is None else "one"
+            raise ConfigError(
+                f"secret: received {received}, but the servers {has} (ps {index}). Give what "
+                f"they were started with: secret=..., or {SECRET_VARIABLE} of this process",
+                source="tfps.attach",
+            )

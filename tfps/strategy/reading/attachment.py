@@ -1,0 +1,216 @@
+"""A running job for who only reads its weights and counters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.checkpoint.parallel import in_parallel
+from tfps.consistency.ledger import LedgerLayout
+from tfps.errors import ConfigError, StrategyClosed
+from tfps.recovery.chief.job_record import JobRecord
+from tfps.recovery.reading.recorded_values import RecordedValue, recorded_values
+from tfps.recovery.reading.server_reader import RecordChanged, ServerReader
+from tfps.strategy.reading.stats import JobStats, job_stats
+from tfps.transport.message import PROTOCOL
+
+Result = TypeVar("Result")
+Array = np.ndarray[Any, Any]
+
+AGAIN_S = 0.2  # between attempts
+MOST_BYTES = (1 << 31) - (1 << 20)  # of one answer of TensorFlow's
+
+
+class NoSuchJob(Exception):
+    """Not every server has a record of the job."""
+
+
+class Attachment:
+    """A running job, for who only reads; `tfps.attach` makes it.
+
+    What it does is a look at each server: no worker and no chief notices, nothing is written, and
+    the job may end or get another chief meanwhile. It is a context manager.
+
+    Args:
+        job: its name.
+        readers: of the servers, in their order.
+        timeout_s: how long the servers together may take for a call.
+
+    Example:
+
+    ```python
+    with tfps.attach("night", ["10.0.0.7:2222"]) as job:
+        values, version = job.pull(["dense/kernel"])
+        print(job.stats().updates_applied)
+    ```
+    """
+
+    def __init__(self, job: str, readers: Sequence[ServerReader], *, timeout_s: float) -> None:
+        self.job, self._readers, self._timeout_s = job, readers, timeout_s
+        self._closed = False
+        self._look_again(timeout_s)
+
+    @property
+    def names(self) -> list[str]:
+        """What can be pulled: weights, optimizer slots and all other variables, by their paths."""
+        self._until_it_works(self._look_again)
+        return list(self._values)
+
+    def pull(self, names: Sequence[str] | None = None) -> tuple[dict[str, Array], Array]:
+        """Read variables as they are now.
+
+        Those of one server are of one moment. While the job trains, two servers may be some updates
+        apart, as the versions say; at rest they are equal.
+
+        Args:
+            names: paths of variables, as `names` lists them; None reads all.
+
+        Returns:
+            The values by name, and the version of each server that they are of.
+
+        Raises:
+            ConfigError: a name that the job does not have, or more than 2 GB of one server.
+            StrategyClosed: the job has ended, or this was closed.
+            tf.errors.UnavailableError: a server does not answer within ``timeout_s``.
+        """
+
+        def pull(patience_s: float) -> tuple[dict[str, Array], Array]:
+            chosen = self._chosen(names, patience_s)
+            cells, found = self._read(chosen, patience_s)
+            values = {
+                name: value.joined([found[part.server, part.resource] for part in value.parts])
+                for name, value in chosen.items()
+            }
+            return values, np.array([each[self._layout.VERSION] for each in cells])
+
+        return self._until_it_works(pull)
+
+    def stats(self) -> JobStats:
+        """One frozen snapshot of what the servers have counted.
+
+        Raises:
+            StrategyClosed: the job has ended, or this was closed.
+            tf.errors.UnavailableError: a server does not answer within ``timeout_s``.
+        """
+
+        def take(patience_s: float) -> JobStats:
+            cells, _ = self._read({}, patience_s)
+            record = self._records[0]
+            return job_stats(
+                self._layout,
+                cells,
+                workers=record.present,
+                has_bound=record.bound_steps is not None,
+            )
+
+        return self._until_it_works(take)
+
+    def close(self) -> None:
+        """Let the servers go; the job is not concerned. Later calls do nothing."""
+        if not self._closed:
+            self._closed = True
+            for reader in self._readers:
+                reader.close()
+
+    def __enter__(self) -> Attachment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _layout(self) -> LedgerLayout:
+        return LedgerLayout(self._records[0].workers)
+
+    def _look_again(self, patience_s: float) -> None:
+        """Read where the variables lie."""
+        looks = [partial(reader.record, patience_s=patience_s) for reader in self._readers]
+        records = [record for record in in_parallel(looks) if record is not None]
+        if len(records) < len(self._readers):
+            raise NoSuchJob
+        if (protocol := records[0].protocol) != PROTOCOL:
+            raise ConfigError(
+                f"job: {self.job!r} is of a version of tfps with protocol {protocol}, this one has "
+                f"{PROTOCOL}; read it with the version that trains it"
+            )
+        if (servers := records[0].servers) != len(records):
+            raise ConfigError(
+                f"addresses: received {len(records)}, but job {self.job!r} has {servers} parameter "
+                "servers; give those of all, in the order of TF_CONFIG"
+            )
+        self._records: list[JobRecord] = records
+        self._values = recorded_values(records)
+
+    def _chosen(self, names: Sequence[str] | None, patience_s: float) -> dict[str, RecordedValue]:
+        if names is None:
+            return self._values
+        if isinstance(names, str):
+            raise ConfigError(f"names: received {names!r}, expected a list of names: [{names!r}]")
+        unknown = [name for name in names if name not in self._values]
+        if unknown:
+            # A chief writes down what it has made when it hands out work.
+            self._look_again(patience_s)
+            unknown = [name for name in unknown if name not in self._values]
+        if unknown:
+            raise ConfigError(
+                f"names: job {self.job!r} has no {unknown}; it has {list(self._values)}"
+            )
+        return {name: self._values[name] for name in names}
+
+    def _read(
+        self, chosen: dict[str, RecordedValue], patience_s: float
+    ) -> tuple[list[Array], dict[tuple[int, str], Array]]:
+        wanted: list[list[str]] = [[] for _ in self._readers]
+        sizes = [0] * len(self._readers)
+        for part in (part for value in chosen.values() for part in value.parts):
+            wanted[part.server].append(part.resource)
+            sizes[part.server] += part.view.size_bytes
+        for server, size_bytes in enumerate(sizes):
+            if size_bytes > MOST_BYTES:
+                raise ConfigError(
+                    f"names: those on ps {server} have {size_bytes:,} bytes, expected at most "
+                    f"{MOST_BYTES:,} at once; pull some names after the others"
+                )
+        reads = [
+            partial(reader.read, record, resources, patience_s=patience_s)
+            for reader, record, resources in zip(self._readers, self._records, wanted, strict=True)
+        ]
+        answers = in_parallel(reads)
+        found = {
+            (server, resource): value
+            for server, ((_, values), resources) in enumerate(zip(answers, wanted, strict=True))
+            for resource, value in zip(resources, values, strict=True)
+        }
+        return [cells for cells, _ in answers], found
+
+    def _until_it_works(self, call: Callable[[float], Result]) -> Result:
+        """Variables may move between a look and a read, and a server may be away for moments."""
+        if self._closed:
+            raise StrategyClosed(f"job {self.job!r}: this attachment is closed; attach again")
+        until_s = time.monotonic() + self._timeout_s
+        looked = True
+        while True:
+            left_s = max(0.0, until_s - time.monotonic())
+            try:
+                if not looked:
+                    self._look_again(left_s)
+                    looked = True
+                return call(left_s)
+            except NoSuchJob as error:
+                text = f"job {self.job!r} has ended, and the servers hold nothing of it any more"
+                raise StrategyClosed(text) from error
+            except RecordChanged:
+                looked = False
+            except tf.errors.UnavailableError:
+                if time.monotonic() > until_s:
+                    raise
+                if not looked:  # it does not answer; perhaps it was started anew
+                    for reader in self._readers:
+                        reader.renew()
+                looked = False
+                time.sleep(AGAIN_S)

@@ -1,0 +1,189 @@
+"""`strategy.stats()`, and `stats()` of who is attached: what servers have counted, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tfps.consistency.histogram import DURATION_BINS, quantile_seconds
+from tfps.consistency.ledger import STALENESS_BINS, LedgerLayout
+from tfps.strategy.reading.traffic import Traffic, take_traffic
+
+PUSH, PULL, WAIT, UPDATE, ENCODE, DECODE = range(6)
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Two quantiles of a duration, in seconds; None where nothing was measured."""
+
+    p50: float | None
+    p99: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobStats:
+    """What the servers of a job have counted. What is not measured is None, never 0.
+
+    Attributes:
+        updates_applied: the smallest count of all servers; they are equal with drained workers.
+        gradients_dropped: refused gradients.
+        examples_seen: training examples of closed tickets.
+        gradient_staleness_updates: staleness -> number of gradients; the last bin collects all
+            above it.
+        clock_gap_steps: (now, largest when a worker started a step) difference of completed steps
+            between active workers; the asynchronous mode has no gate, so the largest is None.
+        worker_steps: completed training steps of each worker.
+        worker_evaluation_steps: completed evaluation steps of each worker.
+        versions: of each server.
+        exchanges: joins, pulls, pushes and look-ups of rows answered, per server.
+        bytes_pulled: bytes of parameters sent to workers.
+        bytes_pushed: bytes of gradients, state and reports of steps received.
+        pull_seconds: round trips to all servers that fetch parameters for training and bring
+            nothing: one when a scheduled function begins, and one when a worker joins an epoch of
+            `fit`. Of `fit`'s steps there is none, since the reply to a push brings the parameters.
+            The first of a worker is left out: it connects, and prepares the functions. Where
+            workers wait for each other, the wait is in it.
+        push_seconds: round trips to all servers that bring gradients and end with the newest
+            parameters: one for each step of `fit`, and for each optimizer call of a scheduled
+            function. The wait of a mode is in it. A worker tells of one with its next push, so the
+            newest of each is missing.
+        update_seconds: of the optimizer on a server, for each update.
+        wait_seconds: of a worker in `fit` for its next batch; scheduled functions get their batches
+            themselves.
+        encode_seconds: of codecs, for the gradients of a push on its worker, and for the parameters
+            of a reply on the server; without codecs there are none.
+        decode_seconds: of codecs on the other side: for the gradients of a push on each server, and
+            for the parameters of all replies on the worker, which tells of it with its next push.
+    """
+
+    updates_applied: int
+    gradients_dropped: int
+    examples_seen: int
+    gradient_staleness_updates: dict[int, int]
+    clock_gap_steps: tuple[int, int | None]
+    worker_steps: tuple[int, ...]
+    worker_evaluation_steps: tuple[int, ...]
+    versions: tuple[int, ...]
+    exchanges: tuple[int, ...]
+    bytes_pulled: int
+    bytes_pushed: int
+    pull_seconds: Quantiles
+    push_seconds: Quantiles
+    update_seconds: Quantiles
+    wait_seconds: Quantiles
+    encode_seconds: Quantiles
+    decode_seconds: Quantiles
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stats(JobStats):
+    """A snapshot of a job, with what its chief alone knows.
+
+    Attributes:
+        steps_per_s: training steps of each worker per second in the current or latest epoch of
+            `fit`, from the first step that was seen to the last; None before that.
+        carriers: per server.
+        tasks: name -> "alive", "lost" or "rejoining".
+        incarnations: how many lives each worker has had: 1, and one more each time that it worked
+            again after it was lost.
+        fallback_steps: steps that took TensorFlow's own path.
+        traffic: what has travelled, by server and direction, and what it was before coding.
+        residuals_dropped: what codecs have left out of a worker's gradients, and what went with the
+            worker when it was lost (`tfps.compression`).
+        updates_lost: updates that rows of servers lack which were lost and came back with a
+            checkpoint (`tfps.Recovery`).
+    """
+
+    steps_per_s: tuple[float, ...] | None
+    carriers: tuple[str, ...]
+    tasks: dict[str, str]
+    incarnations: tuple[int, ...]
+    fallback_steps: int
+    traffic: tuple[Traffic, ...]
+    residuals_dropped: int
+    updates_lost: int
+
+
+def take_stats(strategy: Any) -> Stats:
+    """Ask every server once."""
+    runtime = strategy.runtime
+    cells = runtime.cells()
+    counted = job_stats(
+        runtime.ticket_server.layout,
+        cells,
+        workers=runtime.workers,
+        has_bound=strategy.consistency.bound_steps is not None,
+    )
+    return Stats(
+        **vars(counted),
+        steps_per_s=strategy.worker_rates(),
+        carriers=runtime.data_plane.carriers,
+        tasks=strategy.tasks,
+        incarnations=strategy._worker_lives(),
+        fallback_steps=runtime.fallback_steps,
+        traffic=take_traffic(runtime, strategy._latest_traffic, cells=cells),
+        residuals_dropped=strategy._residuals_dropped(),
+        updates_lost=0 if strategy._recovering is None else strategy._recovering.updates_lost,
+    )
+
+
+def job_stats(
+    layout: LedgerLayout,
+    all_cells: list[np.ndarray[Any, Any]],
+    *,
+    workers: int,
+    has_bound: bool,
+) -> JobStats:
+    """What ledgers say.
+
+    Args:
+        layout: of each ledger.
+        all_cells: of the servers, in their order.
+        workers: how many there are.
+        has_bound: the mode has one, so servers measure the gap at the gate.
+    """
+    tickets = all_cells[0]
+    places = range(workers)
+    versions = tuple(int(cells[layout.VERSION]) for cells in all_cells)
+    steps = tuple(int(tickets[layout.steps(worker)]) for worker in places)
+    clocks = [int(tickets[layout.clock(worker)]) for worker in places] if has_bound else steps
+    active = [clocks[worker] for worker in places if tickets[layout.active(worker)]]
+    return JobStats(
+        updates_applied=min(versions),
+        gradients_dropped=int(max(cells[layout.DROPPED] for cells in all_cells)),
+        examples_seen=int(tickets[layout.EXAMPLES]),
+        gradient_staleness_updates=_staleness(layout, tickets),
+        clock_gap_steps=(
+            max(active) - min(active) if active else 0,
+            int(max(cells[layout.LARGEST_GAP] for cells in all_cells)) if has_bound else None,
+        ),
+        worker_steps=steps,
+        worker_evaluation_steps=tuple(
+            int(tickets[layout.evaluation_steps(worker)]) for worker in places
+        ),
+        versions=versions,
+        exchanges=tuple(int(cells[layout.EXCHANGES]) for cells in all_cells),
+        bytes_pulled=sum(int(cells[layout.BYTES_SENT]) for cells in all_cells),
+        bytes_pushed=sum(int(cells[layout.BYTES_RECEIVED]) for cells in all_cells),
+        pull_seconds=_quantiles(layout, all_cells, PULL),
+        push_seconds=_quantiles(layout, all_cells, PUSH),
+        update_seconds=_quantiles(layout, all_cells, UPDATE),
+        wait_seconds=_quantiles(layout, all_cells[:1], WAIT),
+        encode_seconds=_quantiles(layout, all_cells, ENCODE),
+        decode_seconds=_quantiles(layout, all_cells, DECODE),
+    )
+
+
+def _staleness(layout: LedgerLayout, cells: np.ndarray[Any, Any]) -> dict[int, int]:
+    begin = layout.staleness(0)
+    counts = cells[begin : begin + STALENESS_BINS]
+    return {value: int(count) for value, count in enumerate(counts) if count}
+
+
+def _quantiles(layout: LedgerLayout, all_cells: list[np.ndarray[Any, Any]], kind: int) -> Quantiles:
+    begin = layout.duration(kind, 0)
+    counts = sum(cells[begin : begin + DURATION_BINS] for cells in all_cells)
+    values = [int(count) for count in np.asarray(counts)]
+    return Quantiles(quantile_seconds(values, 0.5), quantile_seconds(values, 0.99))

@@ -1,0 +1,28 @@
+"""What is known of each task of a strategy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfps.bridge import tensorflow_private as private
+from tfps.recovery.probing.liveness import Verdict
+
+
+def task_states(strategy: Any) -> dict[str, str]:
+    """Each worker and server by its name: "alive", "lost", or "rejoining"."""
+    lost = {
+        (task_type, index): strategy._guard.verdict(task_type, index) is Verdict.LOST
+        for task_type, index, _ in strategy.cluster.tasks("worker", "ps")
+    }
+    tasks = {
+        f"{task_type} {index}": "lost" if is_lost else "alive"
+        for (task_type, index), is_lost in lost.items()
+    }
+    if strategy._cluster_coordinator is not None:
+        queue = private.closure_queue(strategy._cluster_coordinator)
+        kept_out = queue.recalled | queue.barred
+        for index, alive in enumerate(private.alive_workers(strategy._cluster_coordinator)):
+            if not alive or index in kept_out:
+                answers = strategy._guard.verdict("worker", index) is Verdict.ALIVE
+                tasks[f"worker {index}"] = "rejoining" if answers else "lost"
+    return tasks

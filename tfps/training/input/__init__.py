@@ -1,0 +1,1 @@
+"""Batches for the workers, from arrays, datasets and functions."""

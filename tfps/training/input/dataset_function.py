@@ -1,0 +1,237 @@
+"""A dataset function as input: every worker builds and iterates a pipeline of its own."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+
+from tfps.bridge import tensorflow_private as private
+from tfps.errors import ConfigError
+from tfps.runtime.program.examples import count_examples
+from tfps.runtime.worker.visit import BatchClaim
+from tfps.training.input.batch import common_spec, empty_component, restore_batch
+from tfps.training.input.shards import Shards
+
+
+class DatasetFunctionAdapter(DataAdapter):
+    """Lets Keras's epoch iterator carry a dataset function; it knows nothing of its length.
+
+    Args:
+        function: makes a dataset.
+        shards: how many; None: one pipeline per worker.
+    """
+
+    def __init__(
+        self, function: Callable[..., tf.data.Dataset], *, shards: int | None = None
+    ) -> None:
+        self.function, self.shards = function, shards
+
+    @classmethod
+    def of(cls, x: Any, options: dict[str, Any], *, shards: int | None) -> DatasetFunctionAdapter:
+        """An adapter that sees to the other arguments of `fit` or `evaluate`.
+
+        Args:
+            x: a callable, an object with a ``dataset_fn``, or `Shards` of one.
+            options: of Keras's epoch iterator; class weights are taken out.
+            shards: how many, where `x` does not say it.
+
+        Raises:
+            ConfigError: targets or weights beside the function.
+        """
+        for name in ("y", "sample_weight"):
+            if options.get(name) is not None:
+                raise ConfigError(
+                    f"{name}: received an array beside a dataset function, expected it to be part "
+                    "of the batches that the function's dataset yields"
+                )
+        if isinstance(x, Shards):
+            x, shards = x.function, x.number
+        function = getattr(x, "dataset_fn", x)
+        weights = options.pop("class_weight", None)
+        if weights is not None:
+            function = _with_class_weights(function, weights)
+        return cls(function, shards=shards)
+
+    @property
+    def num_batches(self) -> int | None:
+        return None
+
+    @property
+    def batch_size(self) -> int | None:
+        return None
+
+    @property
+    def has_partial_batch(self) -> bool | None:
+        return None
+
+    @property
+    def partial_batch_size(self) -> int | None:
+        return None
+
+
+def _with_class_weights(
+    function: Callable[..., tf.data.Dataset], weights: dict[int, float]
+) -> Callable[..., tf.data.Dataset]:
+    @functools.wraps(function, updated=())
+    def weighted(*arguments: Any) -> tf.data.Dataset:
+        adapter = TFDatasetAdapter(function(*arguments), class_weight=weights)
+        return adapter.get_tf_dataset()
+
+    return weighted
+
+
+def is_dataset_function(x: Any) -> bool:
+    """Whether the input of `fit` is a callable (or a `DatasetCreator`) that makes a dataset.
+
+    In shards or not.
+    """
+    if isinstance(x, Shards):
+        return True
+    if isinstance(x, (tf.data.Dataset, DataAdapter)) or hasattr(x, "__array__"):
+        return False
+    return hasattr(x, "dataset_fn") or (callable(x) and not hasattr(x, "__getitem__"))
+
+
+def takes_context(function: Callable[..., Any]) -> bool:
+    """Whether a dataset function is to be called with a `tf.distribute.InputContext`.
+
+    It is when a positional parameter needs a value, or when the first one is named after the
+    context; ``def make(batch_size=64)`` wants none.
+    """
+    parameters = list(inspect.signature(function).parameters.values())
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if any(p.default is p.empty for p in positional):
+        return True
+    if positional:
+        return "context" in positional[0].name or positional[0].name == "ctx"
+    return any(p.kind is p.VAR_POSITIONAL for p in parameters)
+
+
+def dataset_of_pipeline(
+    function: Callable[..., tf.data.Dataset], *, index: int, pipelines: int, strategy: Any
+) -> tf.data.Dataset:
+    """What a dataset function makes for one of several input pipelines.
+
+    Args:
+        function: from an InputContext (or nothing) to a dataset.
+        index: of the pipeline.
+        pipelines: how many there are.
+        strategy: ours.
+
+    Raises:
+        TypeError: it is no dataset.
+    """
+    context = tf.distribute.InputContext(
+        num_input_pipelines=pipelines,
+        input_pipeline_id=index,
+        num_replicas_in_sync=strategy.num_replicas_in_sync,
+    )
+    dataset = function(context) if takes_context(function) else function()
+    if not isinstance(dataset, tf.data.Dataset):
+        raise TypeError(
+            f"the dataset function returned {type(dataset).__name__}, expected a "
+            "tf.data.Dataset of batches"
+        )
+    return dataset
+
+
+class WorkerPipelines:
+    """One pipeline per worker; a ticket is the right to draw one batch from the own one.
+
+    The function receives a true `tf.distribute.InputContext` (workers, index, local replicas) and
+    should shard by it; one that ignores it shows all data to each worker.
+
+    Args:
+        function: from an InputContext (or nothing) to a dataset.
+        coordinator: runs the function on every worker, and again on one that came back.
+        workers: how many there are.
+    """
+
+    is_per_worker = True
+    shards = None
+    failure: Exception | None = None
+
+    def __init__(
+        self, function: Callable[..., tf.data.Dataset], *, coordinator: Any, workers: int
+    ) -> None:
+        self._coordinator = coordinator
+        self._datasets = [
+            # Without AutoGraph, which would hide where the user's function raised an error.
+            tf.function(
+                functools.partial(
+                    dataset_of_pipeline,
+                    function,
+                    index=index,
+                    pipelines=workers,
+                    strategy=coordinator.strategy,
+                ),
+                autograph=False,
+            ).get_concrete_function()
+            for index in range(workers)
+        ]
+        self.batch_spec = common_spec(
+            [dataset.structured_outputs.element_spec for dataset in self._datasets], each="worker"
+        )
+        self._flat_specs = tf.nest.flatten(self.batch_spec, expand_composites=True)
+
+    @property
+    def description(self) -> str:
+        return "a dataset function, called on every worker"
+
+    @property
+    def input_graphs(self) -> list[Any]:
+        return [dataset.graph for dataset in self._datasets]
+
+    def key(self) -> Any:
+        return ("pipelines", str(self.batch_spec))
+
+    def new_pass(self) -> list[Any]:
+        """Build every worker's pipeline anew."""
+        return private.create_on_workers(
+            self._coordinator, [_maker_of_iterators(dataset) for dataset in self._datasets]
+        )
+
+    def arguments(self, iterators: list[Any], offset_steps: int) -> list[Any]:
+        return iterators
+
+    def argument_specs(self, arguments: list[Any]) -> Any:
+        return (tf.data.IteratorSpec(self.batch_spec),)
+
+    def bind(self, arguments: list[Any], worker: int) -> Any:
+        return (private.remote_result(arguments[worker]),)
+
+    def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
+        (iterator,) = arguments
+
+        def draw() -> list[tf.Tensor]:
+            optional = iterator.get_next_as_optional()
+            there = optional.has_value()
+
+            def take() -> list[tf.Tensor]:
+                return tf.nest.flatten(optional.get_value(), expand_composites=True)
+
+            return [there, *tf.cond(there, take, self._nothing)]
+
+        there, *components = tf.cond(
+            claim.ticket >= 0, draw, lambda: [tf.constant(False), *self._nothing()]
+        )
+        return there, restore_batch(self.batch_spec, components)
+
+    def examples(self, batch: Any) -> tf.Tensor:
+        return count_examples(batch)
+
+    def on_drained(self) -> None:
+        """Nothing is kept for a ticket."""
+
+    def _nothing(self) -> list[tf.Tensor]:
+        return [tf.constant(empty_component(spec)) for spec in self._flat_specs]
+
+
+def _maker_of_iterators(dataset: Callable[[], Any]) -> Callable[[], Any]:
+    return lambda: iter(dataset())

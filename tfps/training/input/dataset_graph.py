@@ -1,0 +1,226 @@
+"""Whether a dataset can be iterated by every worker, and the graph by which they do it."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterable, Iterator
+from random import Random
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge.functions.traced_graph import operations_below
+from tfps.training.input.early_dataset import calls_python, graph_of, nodes_of
+
+AttrValue = tf.compat.v1.AttrValue
+
+# A graph goes to every worker as one constant, and takes many times its size to parse; a dataset
+# that holds more data than this is cheaper sent batch by batch.
+MAX_GRAPH_BYTES = 16 << 20
+# Resources that other tasks cannot open, and pipelines that write files or are served elsewhere.
+BOUND_TO_A_TASK = ("MutableHashTable", "MutableDenseHashTable", "DataService", "Snapshot", "Save")
+READING_FILES = ("TFRecord", "TextLine", "FixedLengthRecord", "CSV", "ReadFile", "MatchingFiles")
+# Operations with a seed, and which of their inputs hold it.
+SEED_INPUTS = {
+    "ShuffleDatasetV3": (2, 3),
+    "ShuffleAndRepeatDatasetV2": (2, 3),
+    "RandomDataset": (0, 1),
+    "RandomDatasetV2": (0, 1),
+}
+SEEDLESS = ("ShuffleDataset", "ShuffleDatasetV2", "ShuffleAndRepeatDataset")
+
+
+class NotPortable(Exception):
+    """A dataset must be iterated where it was made; says why."""
+
+
+def portable_graph(dataset: tf.data.Dataset) -> tf.compat.v1.GraphDef:
+    """A dataset's graph, which any task can iterate.
+
+    Raises:
+        NotPortable: its batches depend on this process, or it holds too many data.
+    """
+    if calls_python(dataset):
+        raise NotPortable("it calls Python")
+    _check_size(_held_bytes(dataset))
+    policy = tf.data.experimental.ExternalStatePolicy.FAIL
+    try:
+        graph = graph_of(dataset, external_state=policy)
+    except tf.errors.FailedPreconditionError as error:
+        raise NotPortable(_reason(error)) from None
+    _check_size(graph.ByteSize())
+    for node in nodes_of(graph):
+        if node.op.startswith(BOUND_TO_A_TASK) or node.op in SEEDLESS:
+            raise NotPortable(f"its {node.op} works in one task only")
+    try:
+        tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
+    except tf.errors.OpError as error:
+        raise NotPortable(f"its graph cannot be read back: {error.message}") from None
+    return graph
+
+
+def make_deterministic(graph: tf.compat.v1.GraphDef) -> None:
+    """Let all tasks make the same batches in the same order.
+
+    What the user left to chance is settled: a shuffle without a seed gets one, and parallel
+    operations that may change the order keep it.
+
+    Raises:
+        NotPortable: something cannot be settled.
+    """
+    for node in nodes_of(graph):
+        if "deterministic" in node.attr:
+            node.attr["deterministic"].s = b"true"
+        if "sloppy" in node.attr:
+            node.attr["sloppy"].b = False
+    for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
+        _make_nodes_deterministic(nodes)
+
+
+def reads_files(graph: tf.compat.v1.GraphDef) -> bool:
+    """Whether its batches come from files, which another machine may not have."""
+    return any(node.op.startswith(READING_FILES) for node in nodes_of(graph))
+
+
+def _check_size(held_bytes: int) -> None:
+    if held_bytes > MAX_GRAPH_BYTES:
+        raise NotPortable(
+            f"it holds {held_bytes / 2**20:.0f} MB of data, more than {MAX_GRAPH_BYTES >> 20} MB"
+        )
+
+
+def _held_bytes(dataset: tf.data.Dataset) -> int:
+    """About how many bytes of tensors its graph would hold."""
+    tensors = list(getattr(dataset, "_tensors", ()))
+    for function in dataset._functions():
+        tensors += [t for t in function.function.captured_inputs if hasattr(t, "numpy")]
+    own = sum(_size_bytes(tensor) for tensor in tensors)
+    return own + sum(_held_bytes(before) for before in dataset._inputs())
+
+
+def _size_bytes(tensor: Any) -> int:
+    if tensor.dtype in (tf.resource, tf.variant):
+        return 0
+    return int(tf.size(tensor)) * max(1, tensor.dtype.size)
+
+
+def _make_nodes_deterministic(nodes: Iterable[Any]) -> None:
+    """Give seeds to what has none."""
+    by_name = {node.name: node for node in nodes}
+    for node in nodes:
+        positions = SEED_INPUTS.get(node.op)
+        if positions is not None:
+            if node.op.startswith("Shuffle"):
+                _forget_generator(by_name.get(node.input[-1].split(":")[0]))
+            _seed(node, [by_name.get(node.input[at].split(":")[0]) for at in positions])
+        elif node.op.startswith("CacheDataset") and node.op != "CacheDataset":
+            _check_cache(node, by_name)
+
+
+def _seed(node: Any, constants: list[Any]) -> None:
+    if any(constant is None or constant.op != "Const" for constant in constants):
+        raise NotPortable(f"the seed of its {node.op} is computed")
+    seeds = [int(tf.make_ndarray(constant.attr["value"].tensor)) for constant in constants]
+    if any(seeds):
+        return
+    for constant in constants:
+        seed = tf.make_tensor_proto(1 + secrets.randbits(31), tf.int64)
+        constant.attr["value"].tensor.CopyFrom(seed)
+
+
+def _forget_generator(constant: Any) -> None:
+    """Found in this process, it would go on there; by another name, each copy makes its own."""
+    for handle in constant.attr["value"].tensor.resource_handle_val if constant else ():
+        handle.name, handle.device = f"tfps_{secrets.token_hex(8)}", ""
+
+
+def _check_cache(node: Any, by_name: dict[str, Any]) -> None:
+    constant = by_name.get(node.input[1].split(":")[0])
+    if (
+        constant is None
+        or constant.op != "Const"
+        or tf.make_ndarray(constant.attr["value"].tensor).item()
+    ):
+        raise NotPortable("it is cached in a file, which one task can write")
+
+
+def _reason(error: tf.errors.OpError) -> str:
+    """What TensorFlow says, without the names of its own operations around it."""
+    text = error.message.split("graph: ")[-1].split(" [Op:")[0].strip().rstrip(".")
+    return f"it cannot be serialised: {text}"
+
+
+@contextlib.contextmanager
+def without_global_seed(graph: Any) -> Iterator[None]:
+    """While it is open, a shuffle of a graph has a seed only if the user gives it one.
+
+    With the program's global seed TensorFlow gives another one to each operation, so that shards
+    of a list of files, say, which is shuffled for each of them, would overlap.
+
+    Args:
+        graph: that is being traced.
+    """
+    seed, graph.seed = graph.seed, None
+    try:
+        yield
+    finally:
+        graph.seed = seed
+
+
+def make_operations_deterministic(graph: Any, number: tf.Tensor) -> set[str]:
+    """Let a function that is traced make its datasets in one order, another one for each number.
+
+    As `make_deterministic` does for graphs, but a shuffle has the same order whenever its dataset
+    is iterated: workers iterate it as often as they must. One that the user does not want to differ
+    between iterations does not differ between numbers. All that have no seed get the same one,
+    which follows from the program's global seed if there is one.
+
+    Args:
+        graph: that makes the datasets.
+        number: of the pass, int64.
+
+    Returns:
+        What cannot be settled, since it lies in a function of a dataset: names of operations.
+    """
+    bits = secrets.randbits(31) if graph.seed is None else Random(graph.seed).getrandbits(31)
+    chance = tf.constant(1 + bits, tf.int64)
+    own = list(graph.get_operations())
+    for operation in own:
+        names = [attribute.name for attribute in operation.op_def.attr]
+        if "deterministic" in names:
+            operation._set_attr("deterministic", AttrValue(s=b"true"))
+        if "sloppy" in names:
+            operation._set_attr("sloppy", AttrValue(b=False))
+        positions = SEED_INPUTS.get(operation.type)
+        if positions is not None:
+            differs = "reshuffle_each_iteration" not in names or operation.get_attr(
+                "reshuffle_each_iteration"
+            )
+            seed = chance if _is_unseeded(operation) else operation.inputs[positions[0]]
+            operation._update_input(positions[0], seed + number if differs else seed)
+            if "reshuffle_each_iteration" in names:
+                operation._set_attr("reshuffle_each_iteration", AttrValue(b=False))
+    mine = set(map(id, own))
+    return {
+        operation.type
+        for operation in operations_below(graph)
+        if id(operation) not in mine and _is_left_to_chance(operation)
+    }
+
+
+def _is_unseeded(operation: Any) -> bool:
+    positions = SEED_INPUTS[operation.type]
+    return all(tf.get_static_value(operation.inputs[at]) == 0 for at in positions)
+
+
+def _is_left_to_chance(operation: Any) -> bool:
+    """Whether an operation of a dataset need not make the same elements in the same order again."""
+    if operation.type in SEED_INPUTS:
+        return _is_unseeded(operation)
+    names = [attribute.name for attribute in operation.op_def.attr]
+    return (
+        operation.type in SEEDLESS
+        or ("deterministic" in names and operation.get_attr("deterministic") == b"false")
+        or ("sloppy" in names and operation.get_attr("sloppy"))
+    )

@@ -1,0 +1,81 @@
+"""Datasets that were made before the strategy connected this process to its cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge.closures.connection import is_on_a_cluster
+
+# Of whatever is made before connecting; afterwards no device has this name.
+EARLY_DEVICE = "/job:localhost"
+PYTHON_OPERATIONS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
+
+
+def on_this_task(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The same dataset on a device that still exists; TensorFlow fails with "unknown device".
+
+    A dataset derived from it is made on today's device, without a copy. Functions that call Python
+    name the old device in their graph; they are taken from the graph of the dataset, in which no
+    device is left. That graph begins its shuffles anew, so it is the second choice.
+    """
+    if not _is_gone(dataset._variant_tensor.device):
+        return dataset
+    return _without_devices(dataset) if calls_python(dataset) else dataset.take(-1)
+
+
+def tells_of_an_early_device(error: tf.errors.OpError) -> bool:
+    """Whether an error names a device of before the connection."""
+    return _is_gone(str(error))
+
+
+def _is_gone(text: str) -> bool:
+    """Whether a text names a device that this process had once, and has no more."""
+    return EARLY_DEVICE in text and is_on_a_cluster()
+
+
+def graph_of(dataset: tf.data.Dataset, *, external_state: Any) -> tf.compat.v1.GraphDef:
+    """A dataset as a graph that names no device.
+
+    Args:
+        dataset: any.
+        external_state: a `tf.data.experimental.ExternalStatePolicy`: what to do about functions
+            that depend on more than their arguments.
+
+    Raises:
+        FailedPreconditionError: there are such, and the policy is FAIL.
+    """
+    graph = tf.compat.v1.GraphDef()
+    serialized = dataset._as_serialized_graph(external_state_policy=external_state)
+    graph.ParseFromString(serialized.numpy())
+    for node in nodes_of(graph):
+        node.device = ""
+    return graph
+
+
+def nodes_of(graph: tf.compat.v1.GraphDef) -> Iterator[Any]:
+    """All nodes, also those of functions."""
+    yield from graph.node
+    for function in graph.library.function:
+        yield from function.node_def
+
+
+def calls_python(dataset: tf.data.Dataset) -> bool:
+    """Whether one of its functions, or of those before it, calls Python."""
+    own = any(
+        node.op in PYTHON_OPERATIONS
+        for function in dataset._functions()
+        for node in nodes_of(function.function.graph.as_graph_def())
+    )
+    return own or any(calls_python(before) for before in dataset._inputs())
+
+
+def _without_devices(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    policy = tf.data.experimental.ExternalStatePolicy.IGNORE
+    graph = graph_of(dataset, external_state=policy)
+    variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
+    moved = tf.data.experimental.from_variant(variant, dataset.element_spec)
+    length = dataset.cardinality()
+    return moved.apply(tf.data.experimental.assert_cardinality(length)) if length >= 0 else moved

@@ -1,0 +1,116 @@
+"""Input without an end, for which the caller has to say how many batches make an epoch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.backend.config import max_steps_per_epoch
+from keras.src.trainers.data_adapters.data_adapter_utils import unpack_x_y_sample_weight
+
+from tfps.bridge import tensorflow_private as private
+from tfps.errors import ConfigError
+from tfps.training.input.dataset_function import dataset_of_pipeline, is_dataset_function
+from tfps.training.input.epoch_iterator import undistributed
+from tfps.training.input.shards import Shards
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Which argument says how much of some data is used.
+
+    Args:
+        data: the argument with the data.
+        steps: the argument that limits them.
+        endless: what does not end without it.
+        meaning: of the limit.
+    """
+
+    data: str
+    steps: str
+    endless: str
+    meaning: str
+
+
+LIMITS = {
+    "fit": (
+        Limit(
+            "x",
+            "steps_per_epoch",
+            "its first epoch",
+            "the number of batches of an epoch, or -1 to train until a callback stops it",
+        ),
+        Limit("validation_data", "validation_steps", "its first validation", "a number of batches"),
+    ),
+    "evaluate": (Limit("x", "steps", "it", "a number of batches"),),
+    "predict": (Limit("x", "steps", "it", "a number of batches"),),
+}
+
+
+def refuse_endless_input(method: str, arguments: Mapping[str, Any], *, strategy: Any) -> None:
+    """Refuse to begin what would never end, where that can be known.
+
+    Args:
+        method: of a model.
+        arguments: that it was called with.
+        strategy: whose worker is asked about the dataset of a dataset function.
+
+    Raises:
+        ConfigError: the data are endless, and nothing limits them; a `ValueError`, as TensorFlow's.
+    """
+    is_validation = arguments.get("kwargs", {}).get("_use_cached_eval_dataset")
+    if max_steps_per_epoch() or is_validation:  # whose data were looked at when `fit` began
+        return
+    for limit in LIMITS.get(method, ()):
+        data = arguments.get(limit.data)
+        if data is None or arguments.get(limit.steps):
+            continue
+        x, _, _ = unpack_x_y_sample_weight(data)
+        kind = _kind_of_endless(undistributed(x), strategy)
+        if kind is not None:
+            raise ConfigError(
+                f"{method} received {kind} without an end as `{limit.data}`, so {limit.endless} "
+                "would never end. When passing an infinitely repeating dataset, please specify a "
+                f"`{limit.steps}` value: {limit.meaning}. Or leave out repeat()."
+            )
+
+
+def _kind_of_endless(x: Any, strategy: Any) -> str | None:
+    """What an input is, if it is endless for sure."""
+    if isinstance(x, tf.data.Dataset):
+        return "a tf.data.Dataset" if _is_infinite(x.cardinality()) else None
+    if isinstance(x, keras.utils.PyDataset):
+        return "a PyDataset" if x.num_batches is None else None
+    if is_dataset_function(x):
+        shards = x if isinstance(x, Shards) else Shards(x, number=strategy.runtime.workers)
+        return "a dataset function" if _is_endless(shards, strategy) else None
+    return None
+
+
+def _is_endless(shards: Shards, strategy: Any) -> bool:
+    """Asked of a worker, where the function's files are."""
+    strategy._wait_for_hung_workers()
+    alive = private.alive_workers(strategy.coordinator)
+    worker = alive.index(True) if any(alive) else 0
+    make = functools.partial(
+        dataset_of_pipeline,
+        getattr(shards.function, "dataset_fn", shards.function),
+        index=min(worker, shards.number - 1),
+        pipelines=shards.number,
+        strategy=strategy,
+    )
+    cardinality = tf.function(lambda: make().cardinality(), autograph=False)
+    concrete = cardinality.get_concrete_function()
+    try:
+        with tf.device(strategy.runtime.topology.worker(worker)):
+            return _is_infinite(concrete())
+    except tf.errors.OpError:
+        return False  # not known; the error comes again when the workers make their datasets
+
+
+def _is_infinite(cardinality: tf.Tensor) -> bool:
+    return int(cardinality) == tf.data.INFINITE_CARDINALITY

@@ -1,0 +1,212 @@
+"""Keras's epoch iterator, giving out steps of a ticket run instead of batches."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+from keras.src.trainers.epoch_iterator import EpochIterator
+
+from tfps.consistency.local_steps import period_steps_of
+from tfps.consistency.synchronous import adaptive_batches_of
+from tfps.training.input.dataset_function import DatasetFunctionAdapter, is_dataset_function
+from tfps.training.input.feeder import Feeder
+from tfps.training.input.shard_pipelines import ShardPipelines
+from tfps.training.input.sharding import pipeline_per_worker
+from tfps.training.input.shards import Shards
+from tfps.training.input.source import Source, choose_source
+
+logger = logging.getLogger(__name__)
+
+NOT_EXACT = (
+    "fit with a dataset function: what a worker that dies has not used of its own data is not "
+    "visited again in that epoch. tfps.Shards(function, number=n) uses each example exactly once."
+)
+IDLE = "tfps.Shards: received number=%d with %d workers: %d of them will have nothing to do."
+
+
+class TicketRunRequest:
+    """What the train or test function receives: run this epoch's run up to a step.
+
+    Attributes:
+        source: where batches come from.
+        data_pass: the source's current pass over the data.
+        offset_steps: how far the pass had come when the epoch began.
+        tickets: steps of the epoch, None when only the data know.
+        upto_steps: steps of the epoch that shall be done when the function returns.
+    """
+
+    def __init__(
+        self, source: Any, data_pass: Any, *, offset_steps: int, tickets: int | None
+    ) -> None:
+        self.source, self.data_pass = source, data_pass
+        self.offset_steps, self.tickets = offset_steps, tickets
+        self.upto_steps = 0
+
+    @classmethod
+    def of_one_step(cls, source: Any) -> TicketRunRequest:
+        """A request for the only step that a source has a batch for."""
+        request = cls(source, None, offset_steps=0, tickets=1)
+        request.upto_steps = 1
+        return request
+
+    @property
+    def is_last(self) -> bool:
+        return self.tickets is not None and self.upto_steps >= self.tickets
+
+
+class TicketIterator(EpochIterator):
+    """Yields (first step, last step, `TicketRunRequest`); the numbers are those of plain Keras.
+
+    Args:
+        strategy: ours.
+        x: data as `fit` takes them; a dataset function is accepted too.
+        options: the other arguments of Keras's epoch iterator.
+    """
+
+    def __init__(self, *, strategy: Any, x: Any, **options: Any) -> None:
+        x = undistributed(x)
+        # Only `fit` passes class weights; an evaluation visits each example once, whatever is set.
+        fits, workers = "class_weight" in options, strategy.runtime.workers
+        if fits and (function := pipeline_per_worker(_weighted(x, options))):
+            x, options["class_weight"] = function, None
+        elif isinstance(x, Shards) and x.number < workers:
+            _say_once(IDLE, x.number, workers, workers - x.number)
+        elif fits and not isinstance(x, Shards) and is_dataset_function(x):
+            _say_once(NOT_EXACT)
+        if is_dataset_function(x):
+            # As many as the function would make pipelines in `fit`, so that it is called alike.
+            x = DatasetFunctionAdapter.of(x, options, shards=None if fits else workers)
+            options["shuffle"] = False
+        super().__init__(x=x, **options)
+        self.source = choose_source(
+            self.data_adapter,
+            coordinator=strategy.coordinator,
+            workers=workers,
+            period_steps=_most_steps(strategy),
+        )
+        if isinstance(self.source, Feeder):
+            self.source.until_seen = strategy.recovery is not None
+        self._strategy = strategy
+        self._request: TicketRunRequest | None = None
+
+    @property
+    def batch_spec(self) -> Any:
+        return self.source.batch_spec
+
+    def _get_iterator(self) -> Any:
+        return _Passes(self.source)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._request = None
+        steps_before = self._steps_seen if self._current_iterator is not None else 0
+        self._offset_steps = steps_before if self.steps_per_epoch else 0
+        return super().__iter__()
+
+    def __next__(self) -> tuple[int, int, TicketRunRequest]:
+        begin, end, data_pass = next(self._epoch_iterator)
+        if self._request is None:
+            self._request = TicketRunRequest(
+                self.source,
+                data_pass.value,
+                offset_steps=self._offset_steps,
+                tickets=self._tickets_of_epoch(),
+            )
+        request = self._request
+        request.upto_steps = end + 1
+        if request.tickets is not None:
+            request.upto_steps = min(request.upto_steps, request.tickets)
+        return begin, end, request
+
+    def _tickets_of_epoch(self) -> int | None:
+        if isinstance(self.source, ShardPipelines) and not self.steps_per_epoch:
+            return None  # a period that is cut short where a shard ends takes a ticket, too
+        total = self.steps_per_epoch or self._num_batches
+        if total is None or total < 0:
+            return None
+        if self.steps_per_epoch and self._num_batches and self._num_batches > 0:
+            return int(min(total, self._num_batches - self._offset_steps))
+        return int(total)
+
+    def tf_sync(self) -> None:
+        """Keras calls this when the epoch's loop ends, also early: nobody works on after it."""
+        self._end_of_epoch(is_whole=True)
+
+    def _end_of_epoch(self, *, is_whole: bool) -> None:
+        follower = self._strategy._active_follower
+        if follower is not None and follower.follows(self._request):
+            follower.end_of_epoch(is_whole=is_whole)
+
+    def _interrupted_warning(self) -> None:
+        """Not where the length could not be known: the advice to repeat the data would be wrong."""
+        if self.steps_per_epoch or not isinstance(self.data_adapter, DatasetFunctionAdapter):
+            super()._interrupted_warning()
+
+    @contextlib.contextmanager
+    def catch_stop_iteration(self) -> Iterator[None]:
+        with super().catch_stop_iteration():
+            try:
+                yield
+            except StopIteration:
+                self._end_of_epoch(is_whole=True)
+                raise
+            except KeyboardInterrupt:
+                raise  # no worker is waited for: `Trainer.following` gives the run up
+            except BaseException:
+                self._end_of_epoch(is_whole=False)
+                raise
+            self._end_of_epoch(is_whole=True)
+
+
+def undistributed(x: Any) -> Any:
+    """What the strategy's own `experimental_distribute_dataset` and its kin were given."""
+    for attribute in ("_original_dataset", "_dataset_fn"):
+        if isinstance(x, tf.distribute.DistributedDataset) and hasattr(x, attribute):
+            return getattr(x, attribute)
+    return x
+
+
+@functools.cache
+def _say_once(message: str, *arguments: int) -> None:
+    logger.warning(message, *arguments)
+
+
+def _weighted(x: Any, options: dict[str, Any]) -> Any:
+    """A dataset with the weights that `fit` was given for its classes."""
+    if not isinstance(x, tf.data.Dataset) or options["class_weight"] is None:
+        return x
+    return TFDatasetAdapter(x, class_weight=options["class_weight"]).get_tf_dataset()
+
+
+def _most_steps(strategy: Any) -> int:
+    """How many steps a worker can take between two exchanges."""
+    adaptive_batches = adaptive_batches_of(strategy.consistency)
+    if adaptive_batches > 1:
+        return int(adaptive_batches * strategy.runtime.workers)
+    return period_steps_of(strategy.consistency)
+
+
+class _Passes:
+    """Iterable that starts a new pass over the data."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def __iter__(self) -> _Pass:
+        return _Pass(self._source.new_pass())
+
+
+class _Pass:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __iter__(self) -> _Pass:
+        return self
+
+    def __next__(self) -> Any:
+        raise StopIteration  # Keras hands it on and never draws from it

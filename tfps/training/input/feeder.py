@@ -1,0 +1,244 @@
+"""Any other dataset as input: the chief iterates it, a worker asks for the batch of its ticket."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.functions.traced_graph import graphs_of_dataset
+from tfps.errors import UnsupportedError
+from tfps.runtime.program.examples import count_examples
+from tfps.runtime.worker.visit import BatchClaim
+from tfps.training.input.batch import empty_component, restore_batch
+from tfps.training.input.early_dataset import tells_of_an_early_device
+
+
+class BatchKeeper:
+    """Numbers the batches of an iterator and keeps each until its ticket is surely closed. Pure.
+
+    A worker's request for a new ticket proves that the one before the last is closed; the batches
+    of a lost worker stay until another worker has asked for them, or until the workers are drained.
+
+    Args:
+        batches: iterated once, in order. A worker is named by its incarnation.
+        period_steps: of a worker, for one ticket of the servers.
+        until_seen: keep each batch until the chief has seen its ticket closed: the server that has
+            the tickets may be lost, and the chief's look is what it goes on from.
+
+    Where all tickets from some number on may be handed out again, all batches from there on stay.
+    """
+
+    def __init__(
+        self, batches: Iterator[Any], *, period_steps: int = 1, until_seen: bool = False
+    ) -> None:
+        self._batches, self._most_open = batches, 2 * period_steps
+        self._until_seen = until_seen
+        self._held_from: int | None = None
+        self._closed: collections.deque[int] = collections.deque()  # not seen by the chief
+        self._passed = 0  # how many were closed before these
+        self._next = 0
+        self._kept: dict[int, Any] = {}
+        self._asked: dict[int, collections.deque[int]] = {}
+        self._owner: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self.exhausted = False
+        self.failure: Exception | None = None
+
+    def get(self, number: int, *, worker: int) -> Any | None:
+        """The batch of a number, or None if the iterator ended, or failed, before it."""
+        with self._lock:
+            while number >= self._next and not self.exhausted:
+                try:
+                    self._kept[self._next] = next(self._batches)
+                    self._next += 1
+                except StopIteration:
+                    self.exhausted = True
+                except Exception as error:  # noqa: BLE001 - the chief raises it
+                    # The user's own; a worker would only quote it. To workers it is the end.
+                    self.failure = error
+                    self.exhausted = True
+            batch = self._kept.get(number)
+            if batch is not None:
+                self._note(number, worker)
+            return batch
+
+    def on_drained(self) -> None:
+        """All tickets handed out so far are closed: forget the batches that were asked for.
+
+        Those of the last two tickets of every closure stay otherwise, and in lock-step each step
+        has its own.
+        """
+        with self._lock:
+            for number in (*self._owner, *self._closed):
+                if self._held_from is None:
+                    self._kept.pop(number, None)
+            self._pass_over()
+            self._owner.clear()
+            self._asked.clear()
+
+    def hold_from(self, number: int) -> None:
+        """From a number on, batches may be asked for again; those before are done with."""
+        with self._lock:
+            self._held_from = number
+            for done in [known for known in self._kept if known < number]:
+                del self._kept[done]
+
+    @property
+    def closed(self) -> int:
+        """How many batches had their tickets closed, up to now."""
+        with self._lock:
+            return self._passed + len(self._closed)
+
+    def are_seen(self, closed: int) -> None:
+        """The chief has seen that the tickets of so many are closed."""
+        with self._lock:
+            while self._passed < closed and self._closed:
+                self._kept.pop(self._closed.popleft(), None)
+                self._passed += 1
+
+    def on_server_return(self) -> None:
+        """What the chief has not seen closed is open again: it is asked for once more."""
+        with self._lock:
+            self._pass_over()
+
+    def _pass_over(self) -> None:
+        self._passed += len(self._closed)
+        self._closed.clear()
+
+    @property
+    def drawn(self) -> int:
+        """How many batches the iterator has given so far."""
+        return self._next
+
+    def _note(self, number: int, worker: int) -> None:
+        self._owner[number] = worker
+        asked = self._asked.setdefault(worker, collections.deque())
+        asked.append(number)
+        if len(asked) > self._most_open:
+            closed = asked.popleft()
+            if self._owner.get(closed) == worker:
+                self._owner.pop(closed, None)
+                if self._held_from is not None:
+                    return
+                if self._until_seen:
+                    self._closed.append(closed)
+                else:
+                    self._kept.pop(closed, None)
+
+
+class Feeder:
+    """A dataset, generator or `PyDataset`, iterated on the chief.
+
+    One request per step brings a batch to the worker that holds its ticket; each batch is kept
+    until it was applied, so a lost worker loses none.
+
+    Args:
+        dataset: of batches.
+        reason: why the workers do not iterate it themselves.
+        device: of the chief.
+        period_steps: of a worker, for one ticket of the servers.
+    """
+
+    is_per_worker = False
+    shards = None
+    until_seen = False  # see `BatchKeeper`
+
+    def __init__(
+        self, dataset: tf.data.Dataset, *, reason: str, device: str, period_steps: int = 1
+    ) -> None:
+        self._dataset, self._reason, self._period_steps = dataset, reason, period_steps
+        self.batch_spec = dataset.element_spec
+        self._flat_specs = tf.nest.flatten(self.batch_spec, expand_composites=True)
+        self.keeper: BatchKeeper | None = None
+        self._first_number = 0
+        self._device = device
+        signature = [tf.TensorSpec([2], tf.int64)]
+        self._function = server_function(self._serve, device=device, signature=signature)
+
+    @property
+    def description(self) -> str:
+        return f"a dataset, iterated on the chief and sent batch by batch: {self._reason}"
+
+    def key(self) -> Any:
+        return ("feeder", id(self))
+
+    @property
+    def input_graphs(self) -> list[Any]:
+        return graphs_of_dataset(self._dataset)
+
+    @property
+    def failure(self) -> Exception | None:
+        """What the dataset raised when a batch was drawn from it."""
+        return None if self.keeper is None else self.keeper.failure
+
+    def new_pass(self) -> BatchKeeper:
+        """Start iterating anew."""
+        try:
+            return BatchKeeper(
+                iter(self._dataset), period_steps=self._period_steps, until_seen=self.until_seen
+            )
+        except tf.errors.OpError as error:
+            if not tells_of_an_early_device(error):
+                raise
+            raise UnsupportedError(
+                "the dataset uses a variable, a table or a layer with a vocabulary that was "
+                "created before the strategy connected to its cluster; TensorFlow cannot use it "
+                "any more. Create the strategy first, or pass a function that makes the dataset."
+            ) from error
+
+    def arguments(self, keeper: BatchKeeper, offset_steps: int) -> Any:
+        self.keeper, self._first_number = keeper, offset_steps
+        return (tf.constant(0),)
+
+    def argument_specs(self, arguments: Any) -> Any:
+        return arguments
+
+    def bind(self, arguments: Any, worker: int) -> Any:
+        return arguments
+
+    def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
+        asked = tf.stack([tf.where(claim.ticket >= 0, claim.position, -1), claim.incarnation])
+        outputs = tf.raw_ops.RemoteCall(
+            target=self._device,
+            args=[asked],
+            Tout=[tf.bool, *(spec.dtype for spec in self._flat_specs)],
+            f=self._function,
+        )
+        private.run_independently(outputs[0].op)
+        there, *components = outputs
+        return there, restore_batch(self.batch_spec, components)
+
+    def examples(self, batch: Any) -> tf.Tensor:
+        return count_examples(batch)
+
+    def hold_from(self, position: int) -> None:
+        """From a position of the run on, batches may be asked for again."""
+        if self.keeper is not None:
+            self.keeper.hold_from(self._first_number + position)
+
+    def on_drained(self) -> None:
+        """Forget the batches of all steps so far."""
+        if self.keeper is not None:
+            self.keeper.on_drained()
+
+    def _serve(self, asked: tf.Tensor) -> list[tf.Tensor]:
+        types = [tf.bool, *(spec.dtype for spec in self._flat_specs)]
+        return list(tf.numpy_function(self._answer, [asked], types))
+
+    def _answer(self, asked: np.ndarray[Any, Any]) -> list[Any]:
+        number, incarnation = (int(value) for value in asked)
+        keeper = self.keeper
+        batch = None
+        if number >= 0 and keeper is not None:
+            batch = keeper.get(number + self._first_number, worker=incarnation)
+        if batch is None:
+            return [np.array(False), *(empty_component(spec) for spec in self._flat_specs)]
+        flat = tf.nest.flatten(batch, expand_composites=True)
+        return [np.array(True), *(component.numpy() for component in flat)]

@@ -1,0 +1,87 @@
+"""Where workers ask the chief which batch of which shard is theirs."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.functions.server_function import server_function
+from tfps.consistency.shard_book import Place, ShardBook
+
+NOWHERE = -1
+_desks: weakref.WeakKeyDictionary[Any, LeaseDesk] = weakref.WeakKeyDictionary()
+
+
+class LeaseDesk:
+    """One function for all inputs of a coordinator, so that a worker's closure fits all of them.
+
+    Args:
+        device: of the chief.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._books: weakref.WeakValueDictionary[int, ShardBook] = weakref.WeakValueDictionary()
+        self._names = itertools.count(1)
+        self._function = server_function(
+            self._serve, device=device, signature=[tf.TensorSpec([6], tf.int64)]
+        )
+
+    @classmethod
+    def of(cls, coordinator: Any) -> LeaseDesk:
+        """The coordinator's one."""
+        if coordinator not in _desks:
+            _desks[coordinator] = cls(coordinator.strategy.runtime.topology.chief)
+        return _desks[coordinator]
+
+    def open(self, book: ShardBook) -> int:
+        """Answer from a book, under the name that this returns, until it is closed or gone."""
+        name = next(self._names)
+        self._books[name] = book
+        return name
+
+    def close(self, name: int) -> None:
+        """Who still asks for that name does it too late, and finds no batch."""
+        self._books.pop(name, None)
+
+    def ask(
+        self,
+        name: tf.Tensor,
+        *,
+        worker: tf.Tensor,
+        position: tf.Tensor,
+        goes_back: bool,
+        ended: Any,
+    ) -> list[tf.Tensor]:
+        """Traced on a worker: the shard and the index of a ticket's batch, or `NOWHERE`.
+
+        Args:
+            name: of the book.
+            worker: its index.
+            position: of the ticket in its run.
+            goes_back: whether the ticket does, if there is no batch.
+            ended: the shard and the index where the worker found nothing just now, or `NOWHERE`.
+        """
+        asked = tf.stack([name, worker, position, tf.constant(int(goes_back), tf.int64), *ended])
+        (place,) = tf.raw_ops.RemoteCall(
+            target=self._device, args=[asked], Tout=[tf.int64], f=self._function
+        )
+        private.run_independently(place.op)
+        return tf.unstack(tf.ensure_shape(place, [2]))
+
+    def _serve(self, asked: tf.Tensor) -> list[tf.Tensor]:
+        return [tf.numpy_function(self._answer, [asked], tf.int64)]
+
+    def _answer(self, asked: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        name, worker, position, goes_back, *ended = (int(value) for value in asked)
+        book, place = self._books.get(name), None
+        if book is not None:
+            if ended[0] != NOWHERE:
+                book.end(Place(*ended))
+            place = book.place(position, worker=worker, may_wait=bool(goes_back))
+        return np.array([NOWHERE, 0] if place is None else place, np.int64)

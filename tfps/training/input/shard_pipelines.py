@@ -1,0 +1,248 @@
+"""A dataset function in shards: each is one worker's at a time, and each batch is used once."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.consistency.shard_book import ShardBook
+from tfps.runtime.program.examples import count_examples
+from tfps.runtime.worker.visit import BatchClaim
+from tfps.training.input.batch import common_spec, empty_component, numbered, restore_batch
+from tfps.training.input.dataset_function import dataset_of_pipeline, takes_context
+from tfps.training.input.dataset_graph import make_operations_deterministic, without_global_seed
+from tfps.training.input.lease_desk import NOWHERE, LeaseDesk
+
+logger = logging.getLogger(__name__)
+
+# Dataset operations run on processors only, and so must what picks one.
+PROCESSOR = "/device:CPU:0"
+IN_ORDER = tf.data.Options()
+IN_ORDER.deterministic = True
+
+
+class ShardPass:
+    """One pass over all shards; workers build its pipelines once it is used."""
+
+    def __init__(self, book: ShardBook) -> None:
+        self.book = book
+        self.name: int | None = None  # at the desk
+        self.on_workers: Sequence[Any] = ()
+
+
+class ShardPipelines:
+    """Pipelines that workers build for the shards that they hold a lease of.
+
+    The chief keeps the book: it is asked, in each step, which batch of which shard a ticket stands
+    for, and a ticket that came back from a lost worker stands for the same one. Whoever takes it
+    over builds the shard's pipeline anew and draws until it is there, so all workers must see a
+    shard's batches in one order: what the function leaves to chance is settled, and is another one
+    in each pass.
+
+    Args:
+        function: from an InputContext to the dataset of a shard, or from nothing to one that is cut
+            into shards, batch by batch.
+        number: of shards.
+        coordinator: runs the function on every worker, and again on one that came back.
+        workers: how many there are.
+    """
+
+    is_per_worker = False
+    failure: Exception | None = None
+
+    def __init__(
+        self,
+        function: Callable[..., tf.data.Dataset],
+        *,
+        number: int,
+        coordinator: Any,
+        workers: int,
+    ) -> None:
+        self._function, self._number = function, number
+        self._coordinator, self._workers = coordinator, workers
+        self._desk = LeaseDesk.of(coordinator)
+        self._passes = itertools.count()
+        self._book: ShardBook | None = None
+        self.batch_spec: Any = None
+        scalar = tf.TensorSpec([], tf.int64)
+        # Without AutoGraph, which would hide where the user's function raised an error.
+        self._open = tf.function(self._trace, autograph=False).get_concrete_function(scalar, scalar)
+        self._numbered_spec = self._open.structured_outputs[0].element_spec
+        self._flat_specs = tf.nest.flatten(self.batch_spec, expand_composites=True)
+
+    @property
+    def description(self) -> str:
+        return f"a dataset function in {self._number} shards, each walked by one worker at a time"
+
+    @property
+    def input_graphs(self) -> list[Any]:
+        return [self._open.graph]
+
+    @property
+    def shards(self) -> ShardBook | None:
+        return self._book
+
+    def key(self) -> Any:
+        return ("shards", str(self.batch_spec))
+
+    def new_pass(self) -> ShardPass:
+        """All shards from their begins, in another order if they are shuffled."""
+        return ShardPass(ShardBook(self._number, is_at_work=self._is_at_work))
+
+    def arguments(self, data_pass: ShardPass, offset_steps: int) -> Any:
+        self._book = data_pass.book
+        if data_pass.name is not None:
+            self._desk.close(data_pass.name)
+        data_pass.name = self._desk.open(data_pass.book)  # of this run
+        if not data_pass.on_workers:
+            number = next(self._passes)
+            data_pass.on_workers = private.create_on_workers(
+                self._coordinator,
+                [
+                    functools.partial(self._begin, worker % self._number, number)
+                    for worker in range(self._workers)
+                ],
+            )
+        data_pass.book.begin_round(offset_steps)
+        return data_pass.on_workers, data_pass.name
+
+    def argument_specs(self, arguments: Any) -> Any:
+        return (
+            tf.data.IteratorSpec(self._numbered_spec),
+            tf.TensorSpec([None], tf.variant),
+            tf.TensorSpec([2], tf.int64),
+        )
+
+    def bind(self, arguments: Any, worker: int) -> Any:
+        on_workers, name = arguments
+        return (*private.remote_result(on_workers[worker]), tf.constant([name, worker], tf.int64))
+
+    def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
+        iterator, pipelines, numbers = arguments
+        name, worker = tf.unstack(numbers)
+        nowhere = [tf.constant(NOWHERE, tf.int64), tf.constant(0, tf.int64)]
+        nothing = [tf.constant(empty_component(spec)) for spec in self._flat_specs]
+
+        def ask(ended: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+            return self._desk.ask(
+                name,
+                worker=worker,
+                position=claim.position,
+                goes_back=claim.goes_back,
+                ended=ended,
+            )
+
+        def go(shard: tf.Tensor, index: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
+            number, there, *components = self._reach(iterator, pipelines, (shard, index))
+            place = tf.cond(there, lambda: [shard, index], lambda: ask([shard, number]))
+            return [*place, there, *components]
+
+        place = tf.cond(claim.ticket >= 0, lambda: ask(nowhere), lambda: nowhere)
+        scalar = tf.TensorShape([])
+        _, _, there, *components = tf.while_loop(
+            lambda shard, _, there, *__: (shard >= 0) & ~there,
+            go,
+            [*place, tf.constant(False), *nothing],
+            shape_invariants=[scalar, scalar, scalar, *(s.shape for s in self._flat_specs)],
+            parallel_iterations=1,
+        )
+        return there, restore_batch(self.batch_spec, components)
+
+    def examples(self, batch: Any) -> tf.Tensor:
+        return count_examples(batch)
+
+    def on_drained(self) -> None:
+        """The book keeps every place: who repeats a ticket needs it."""
+
+    def _is_at_work(self, worker: int) -> bool:
+        queue = private.closure_queue(self._coordinator)
+        alive = private.alive_workers(self._coordinator)[worker]
+        return alive and worker not in queue.barred | queue.recalled
+
+    def _begin(self, shard: int, number: int) -> Any:
+        """On a worker: an iterator of the shard that it most likely begins with, and all shards."""
+        dataset, pipelines = self._open(tf.constant(shard, tf.int64), tf.constant(number, tf.int64))
+        return iter(dataset), pipelines
+
+    def _trace(self, first: tf.Tensor, number: tf.Tensor) -> Any:
+        """One shard with its batches numbered, and the pipelines of all, in the order of a pass."""
+        graph = private.current_graph()
+        with without_global_seed(graph):
+            datasets = [dataset.with_options(IN_ORDER) for dataset in self._datasets()]
+        self.batch_spec = common_spec([dataset.element_spec for dataset in datasets], each="shard")
+        unsettled = make_operations_deterministic(graph, number)
+        if unsettled:
+            logger.warning(UNSETTLED, ", ".join(sorted(unsettled)))
+        variants = [dataset._variant_tensor for dataset in datasets]
+        with tf.device(PROCESSOR):
+            # TensorFlow makes another operation of a stack of one, which knows no datasets.
+            pipelines = tf.stack(variants if self._number > 1 else variants * 2)
+        return self._pipeline(pipelines, first), pipelines
+
+    def _datasets(self) -> list[tf.data.Dataset]:
+        """Of the shards; what a function without a context makes is cut."""
+        make = functools.partial(
+            dataset_of_pipeline,
+            self._function,
+            pipelines=self._number,
+            strategy=self._coordinator.strategy,
+        )
+        if takes_context(self._function):
+            return [make(index=shard) for shard in range(self._number)]
+        whole = make(index=0)
+        return [whole.shard(self._number, shard) for shard in range(self._number)]
+
+    def _pipeline(self, pipelines: tf.Tensor, shard: tf.Tensor) -> tf.data.Dataset:
+        """(number, (shard, whether it is a batch, *components)), without end."""
+        with tf.device(PROCESSOR):
+            variant = tf.gather(pipelines, shard)
+            return numbered(tf.data.experimental.from_variant(variant, self.batch_spec), shard)
+
+    def _reach(
+        self, iterator: Any, pipelines: tf.Tensor, place: tuple[tf.Tensor, tf.Tensor]
+    ) -> list[tf.Tensor]:
+        """Draw until a place, or the end of its shard: (number, whether it is there, *batch)."""
+        shard, index = place
+        scalar = tf.TensorShape([])
+        invariants = [scalar, scalar, scalar, *(spec.shape for spec in self._flat_specs)]
+
+        def draw(*_: Any) -> list[tf.Tensor]:
+            number, (drawn, there, *components) = iterator.get_next()
+            return [number, drawn, there, *components]
+
+        def go_on() -> list[tf.Tensor]:
+            return list(
+                tf.while_loop(
+                    lambda number, drawn, there, *_: (drawn == shard) & there & (number < index),
+                    draw,
+                    draw(),
+                    shape_invariants=invariants,
+                    parallel_iterations=1,
+                )
+            )
+
+        def begin_anew() -> list[tf.Tensor]:
+            dataset = self._pipeline(pipelines, shard)._apply_debug_options()  # as iter() does
+            begun = tf.raw_ops.MakeIterator(
+                dataset=dataset._variant_tensor, iterator=iterator._iterator_resource
+            )
+            with tf.control_dependencies([begun]):
+                return go_on()
+
+        found = go_on()
+        elsewhere = (found[1] != shard) | (found[0] > index)
+        number, _, there, *components = tf.cond(elsewhere, begin_anew, lambda: found)
+        return [number, there, *components]
+
+
+UNSETTLED = (
+    "the dataset function has %s in a function of its dataset, without a seed or in any order, so "
+    "that two workers may see a shard in different orders. Should a worker die, an example may be "
+    "visited twice or not at all. Give it a seed, or deterministic=True."
+)

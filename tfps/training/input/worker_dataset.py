@@ -1,0 +1,213 @@
+"""A dataset that every worker iterates itself; a ticket says which batch counts."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.functions.traced_graph import graphs_of_dataset
+from tfps.runtime.program.examples import count_examples
+from tfps.runtime.worker.visit import BatchClaim
+from tfps.training.input.batch import numbered, restore_batch
+from tfps.training.input.dataset_graph import (
+    NotPortable,
+    make_deterministic,
+    portable_graph,
+    reads_files,
+)
+
+# How often each dataset was iterated: its shuffles give another order each time.
+_passes_of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+
+@dataclass
+class WorkerPass:
+    """One pass over a dataset, on every worker once it is used."""
+
+    number: int
+    iterators: list[Any] = field(default_factory=list)
+
+
+class WorkerDataset:
+    """One dataset on all workers, from one graph, so that all see the same batches.
+
+    A worker draws until it holds the batch of its ticket and leaves the ones before to the others:
+    nothing but the graph leaves the chief, however long the dataset is. A ticket that came back
+    from a lost worker may lie behind; its new owner then begins the pass anew.
+
+    Args:
+        dataset: of batches, on this task.
+        identity: what the user passed; its passes are counted.
+        coordinator: makes the datasets, and makes them again on a worker that came back.
+        workers: how many there are.
+
+    Raises:
+        NotPortable: it must be iterated on the chief.
+    """
+
+    is_per_worker = False
+    shards = None
+    failure: Exception | None = None
+
+    def __init__(
+        self, dataset: tf.data.Dataset, *, identity: Any, coordinator: Any, workers: int
+    ) -> None:
+        graph = portable_graph(dataset)
+        make_deterministic(graph)
+        self.batch_spec = dataset.element_spec
+        self._flat_specs = tf.nest.flatten(self.batch_spec, expand_composites=True)
+        self._graph_bytes = graph.ByteSize()
+        self._graph = tf.constant(graph.SerializeToString())
+        if reads_files(graph):
+            self._check_files(coordinator, workers)
+        self._identity, self._coordinator = identity, coordinator
+        self._first_pass = _passes_of.get(identity, 0)
+        self._next_pass = [0] * workers  # that an iterator of a worker's dataset would be
+        self._numbered = tf.function(self._make, autograph=False).get_concrete_function(
+            tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)
+        )
+        self._numbered_spec = self._numbered.structured_outputs.element_spec
+        makers = [functools.partial(self._create, worker) for worker in range(workers)]
+        self._datasets = private.create_on_workers(coordinator, makers)
+
+    @property
+    def description(self) -> str:
+        return (
+            f"a dataset that can be serialised ({self._graph_bytes / 1024:.0f} KB), iterated by "
+            "every worker; each batch is used by one"
+        )
+
+    @property
+    def input_graphs(self) -> list[Any]:
+        return graphs_of_dataset(self._identity)
+
+    def key(self) -> Any:
+        return ("worker_dataset", str(self.batch_spec))
+
+    def new_pass(self) -> WorkerPass:
+        """The dataset from its begin, in the order of its next iteration."""
+        number = _passes_of.get(self._identity, 0)
+        _passes_of[self._identity] = number + 1
+        return WorkerPass(number)
+
+    def arguments(self, data_pass: WorkerPass, offset_steps: int) -> Any:
+        if not data_pass.iterators:
+            makers = [
+                functools.partial(self._begin, worker, data_pass.number)
+                for worker in range(len(self._datasets))
+            ]
+            data_pass.iterators = private.create_on_workers(self._coordinator, makers)
+        return data_pass.iterators, tf.constant([data_pass.number, offset_steps], tf.int64)
+
+    def argument_specs(self, arguments: Any) -> Any:
+        return (
+            tf.data.IteratorSpec(self._numbered_spec),
+            tf.TensorSpec([], tf.string),
+            tf.TensorSpec([2], tf.int64),
+        )
+
+    def bind(self, arguments: Any, worker: int) -> Any:
+        iterators, numbers = arguments
+        return private.remote_result(iterators[worker]), self._graph, numbers
+
+    def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
+        iterator, graph, numbers = arguments
+        wanted = claim.position + numbers[1]
+        invariants = [tf.TensorShape([]), tf.TensorShape([]), *(s.shape for s in self._flat_specs)]
+
+        def draw() -> list[tf.Tensor]:
+            number, (there, *components) = iterator.get_next()
+            return [number, there, *components]
+
+        def reach() -> list[tf.Tensor]:
+            return list(
+                tf.while_loop(
+                    lambda number, *_: number < wanted,
+                    lambda *_: draw(),
+                    draw(),
+                    shape_invariants=invariants,
+                    parallel_iterations=1,
+                )
+            )
+
+        def begin_anew() -> list[tf.Tensor]:
+            dataset = self._make(graph, numbers[0])._apply_debug_options()  # as iter() does
+            begun = tf.raw_ops.MakeIterator(
+                dataset=dataset._variant_tensor, iterator=iterator._iterator_resource
+            )
+            with tf.control_dependencies([begun]):
+                return reach()
+
+        def find() -> list[tf.Tensor]:
+            found = reach()
+            return list(tf.cond(found[0] > wanted, begin_anew, lambda: found))
+
+        nothing = [tf.constant(0, tf.int64), tf.constant(False), *self._nothing()]
+        _, there, *components = tf.cond(claim.ticket >= 0, find, lambda: nothing)
+        return there, restore_batch(self.batch_spec, components)
+
+    def examples(self, batch: Any) -> tf.Tensor:
+        return count_examples(batch)
+
+    def on_drained(self) -> None:
+        """Nothing is kept for a ticket."""
+
+    def _create(self, worker: int) -> tf.data.Dataset:
+        """The dataset on a worker; it lives as long as this source, and so do its caches."""
+        self._next_pass[worker] = self._first_pass
+        return self._numbered(self._graph, tf.constant(self._first_pass, tf.int64))
+
+    def _begin(self, worker: int, number: int) -> Any:
+        """An iterator of a pass; those of passes before it take their seeds."""
+        dataset = private.remote_result(self._datasets[worker])
+        while self._next_pass[worker] < number:
+            iter(dataset)
+            self._next_pass[worker] += 1
+        self._next_pass[worker] = number + 1
+        return iter(dataset)
+
+    def _make(self, graph: tf.Tensor, passes: tf.Tensor) -> tf.data.Dataset:
+        """(number, (whether it is a batch, *components)), without end: nothing follows the last."""
+        variant = tf.raw_ops.DatasetFromGraph(graph_def=graph)
+        dataset = tf.data.experimental.from_variant(variant, self.batch_spec)
+
+        def pass_over(done: tf.Tensor) -> tf.Tensor:
+            iter(dataset)  # takes the seeds of a pass, and no batch
+            return done + 1
+
+        before = tf.while_loop(lambda done: done < passes, pass_over, [tf.constant(0, tf.int64)])
+        with tf.control_dependencies(before):
+            return numbered(dataset)
+
+    def _nothing(self) -> list[tf.Tensor]:
+        return [
+            tf.zeros([size or 0 for size in (s.shape.as_list() if s.shape.rank else [])], s.dtype)
+            for s in self._flat_specs
+        ]
+
+    def _check_files(self, coordinator: Any, workers: int) -> None:
+        """A worker on another machine may lack the files; the chief has them."""
+
+        @tf.function(autograph=False)
+        def first(graph: tf.Tensor) -> tf.Tensor:
+            variant = tf.raw_ops.DatasetFromGraph(graph_def=graph)
+            dataset = tf.data.experimental.from_variant(variant, self.batch_spec)
+            return iter(dataset).get_next_as_optional().has_value()
+
+        topology = coordinator.strategy.runtime.topology
+        for worker, alive in enumerate(private.alive_workers(coordinator)):
+            try:
+                with tf.device(topology.worker(worker)):
+                    if alive:
+                        first(self._graph)
+            except (tf.errors.NotFoundError, tf.errors.PermissionDeniedError) as error:
+                raise NotPortable(
+                    f"worker {worker} cannot read its files: {error.message}"
+                ) from None
+            except tf.errors.UnavailableError:
+                continue  # it is lost, and looked after elsewhere

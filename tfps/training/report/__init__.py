@@ -1,0 +1,1 @@
+"""Rates, logs and lines that a run shows."""

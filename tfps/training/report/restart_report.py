@@ -1,0 +1,43 @@
+"""The line at the end of `fit` about tasks that died in it and were started again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+from keras.src.utils import io_utils
+
+from tfps.recovery.restarts.kept_tasks import in_words, kept_tasks
+
+logger = logging.getLogger(__name__)
+
+
+class RestartReport(keras.callbacks.Callback):
+    """Says which tasks were started again during a `fit`; nothing where none was.
+
+    Only of tasks that this process keeps: who else keeps some says it by itself.
+
+    Args:
+        addresses: of the tasks, ``host:port``.
+    """
+
+    def __init__(self, addresses: Iterable[str]) -> None:
+        super().__init__()
+        self._addresses = frozenset(addresses)
+        self._before = 0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._before = len(self._restarts())
+
+    def on_train_end(self, logs: Any = None) -> None:
+        text = in_words(self._restarts()[self._before :])
+        if text and self.params.get("verbose"):
+            io_utils.print_msg(text)
+        elif text:
+            logger.info("%s", text)
+
+    def _restarts(self) -> list[str]:
+        kept = kept_tasks(self._addresses)
+        return kept.restarts if kept is not None else []

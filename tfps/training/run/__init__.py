@@ -1,0 +1,1 @@
+"""A run of tickets: its closures, its progress and its checkpoints."""

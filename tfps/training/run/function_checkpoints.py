@@ -1,0 +1,118 @@
+"""The checkpoints that `tfps.Recovery` has scheduled functions save, where they go in rounds."""
+
+from __future__ import annotations
+
+import logging
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tfps.bridge.closures.closure_queue import ClosureQueue
+from tfps.checkpoint.attempts import Attempts
+from tfps.checkpoint.commit import Folder
+from tfps.checkpoint.manager import CheckpointManager
+from tfps.errors import CheckpointError, CheckpointNotSaved
+
+logger = logging.getLogger(__name__)
+
+CHANGED_BY_FUNCTIONS = (
+    "scheduled functions under tfps.Synchronous have changed variables since the newest "
+    "checkpoint, and they are not repeated. "
+)
+NEWEST = (
+    "The newest checkpoint in %s is number %d: start the job again, restore it with restore_latest "
+    "of a tfps.CheckpointManager, and schedule the functions that came after it again"
+)
+NO_CHECKPOINT = (
+    "There is no checkpoint in %s: start the job again from the beginning. With "
+    "tfps.Recovery(checkpoints=<a tfps.CheckpointManager of the model>, every_steps=...) "
+    "checkpoints are saved between scheduled functions"
+)
+
+
+class FunctionCheckpoints:
+    """Saves before the first function and after so many; a program's own saves count as well.
+
+    Where one cannot be written the program goes on, and later functions try again: 10 s after the
+    first failure at the earliest, then after twice as long each time, up to 10 minutes.
+
+    Args:
+        every_steps: how many functions; None: only the program saves.
+
+    Attributes:
+        begins_anew: whether something else has changed variables, so that it is not known whether a
+            checkpoint has what the next function begins from.
+        since: how many functions that change variables were scheduled since the newest checkpoint.
+    """
+
+    def __init__(self, *, every_steps: int | None) -> None:
+        self._every_steps = every_steps
+        self._attempts = Attempts()
+        self._queue: ClosureQueue | None = None
+        self.begins_anew = True
+        self.since = 0
+
+    def attend(self, queue: ClosureQueue, before: Callable[[Any], None]) -> None:
+        """Begin to watch the closures of a coordinator.
+
+        Args:
+            queue: its threads may outlive the strategy, and do not keep it alive.
+            before: a method that is called with each closure before it is queued.
+        """
+        reference = weakref.WeakMethod(before)
+
+        def on_scheduled(closure: Any) -> None:
+            if (call := reference()) is not None:
+                call(closure)
+
+        self._queue, queue.on_scheduled = queue, on_scheduled
+
+    def taken(self) -> None:
+        """A checkpoint has what the servers hold."""
+        if self._queue is None or self._queue.is_idle:  # else it may lack some of the functions
+            self.begins_anew, self.since = False, 0
+
+    def count(self) -> None:
+        """A function that changes variables is about to be queued."""
+        self.since += 1
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to save before the next function."""
+        if self._every_steps is None:
+            return False
+        if not self.begins_anew and self.since < self._every_steps:
+            return False
+        return self._attempts.may_save(now_s=time.monotonic())
+
+    def save(self, manager: CheckpointManager) -> None:
+        """Save in the background, once all functions have ended."""
+        try:
+            manager.save()
+        except CheckpointNotSaved:  # which is in the log
+            self._attempts = self._attempts.failed(now_s=time.monotonic())
+            logger.warning(
+                "functions go on without that checkpoint. The next attempt is made with the first "
+                "function after %.0f s; %d have failed",
+                self._attempts.pause_s,
+                self._attempts.failures,
+            )
+        else:
+            self._attempts = Attempts()
+
+    def refuse_loss(self, folder: Path) -> None:
+        """Refuse to go on without a server, where functions would have to be repeated.
+
+        Args:
+            folder: of the checkpoints.
+
+        Raises:
+            CheckpointError: functions have changed variables since the newest checkpoint.
+        """
+        if not self.since:
+            return
+        numbers = Folder(folder).numbers()
+        told = NEWEST % (folder, max(numbers)) if numbers else NO_CHECKPOINT % folder
+        raise CheckpointError(CHANGED_BY_FUNCTIONS + told)

@@ -1,0 +1,222 @@
+"""Sees to it that training in rounds can be repeated from a checkpoint, whenever a server is lost.
+
+While a run of `fit` trains, it can go back to the points that it has noted: one when it begins, and
+one with each checkpoint. Where no run trains, a checkpoint has all variables as they are, so that
+nothing has to be repeated: one is saved, and waited for, before a run begins and when it has ended,
+unless there is one already. Scheduled functions are not repeated.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from tfps.checkpoint.commit import Folder
+from tfps.checkpoint.manager import CheckpointManager
+from tfps.checkpoint.manifest import Manifest
+from tfps.consistency.round_point import RoundPoint
+from tfps.errors import CheckpointError
+from tfps.recovery.servers.round_restoration import point_now, starts_of, written_by_chief
+from tfps.runtime.coordinator.function_membership import changes_variables
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.coordinator.server import Server
+from tfps.training.run.function_checkpoints import FunctionCheckpoints
+from tfps.training.run.recovery_checkpoints import RoundCheckpoints
+from tfps.training.run.ticket_run import TicketRun
+
+logger = logging.getLogger(__name__)
+
+NOTHING_KEPT = (
+    "there is no checkpoint of what was trained: under tfps.Synchronous, fit of the model that "
+    "tfps.Recovery has checkpoints of saves them where it has to, every_steps does so between "
+    "scheduled functions, and nothing else does"
+)
+CHANGED = (
+    "variables have changed since checkpoint %d in a way that cannot be repeated: only steps of "
+    "fit can, other than with a dataset function without tfps.Shards; neither train_on_batch, "
+    "scheduled functions nor what this script writes itself. Start the job again from its newest "
+    "checkpoint"
+)
+FUNCTIONS_NOT_SAVED = (
+    "scheduled functions under tfps.Synchronous: a parameter server that is lost ends this job, "
+    "and no checkpoint has what the functions begin from. Save one before they are scheduled, and "
+    "others between them: tfps.Recovery(checkpoints=<a tfps.CheckpointManager of the model>, "
+    "every_steps=...) does, and so does manager.save()"
+)
+NOT_REPEATABLE = (
+    "fit with a dataset function under tfps.Synchronous: workers draw their own data, which cannot "
+    "be drawn again, so a parameter server that is lost in an epoch ends this job. With "
+    "tfps.Shards(function, number=n) training goes on."
+)
+
+
+class RoundPoints:
+    """Where the servers of a job can go back to.
+
+    Args:
+        runtime: the job.
+        every_steps: after how many scheduled functions a checkpoint is saved; None: never.
+
+    Attributes:
+        run: the one that trains and can go back; None: there is none.
+        functions: the checkpoints between scheduled functions.
+        lock: who goes back holds it, and who decides that a run need not any more.
+    """
+
+    def __init__(self, runtime: Runtime, *, every_steps: int | None = None) -> None:
+        self._runtime = runtime
+        self.functions = FunctionCheckpoints(every_steps=every_steps)
+        self._manager: CheckpointManager | None = None
+        self._savers: list[RoundCheckpoints] = []  # of a `fit`, and of those within its hooks
+        self._newest: RoundPoint | None = None
+        self.run: TicketRun | None = None
+        self.lock = threading.Lock()
+
+    def adopt(self, manager: CheckpointManager) -> None:
+        """Go by the checkpoints of a manager from now on."""
+        self._manager, self._newest = manager, None
+        manager.taken = self._on_checkpoint
+        self.functions.begins_anew = True
+
+    def save_with(self, saver: RoundCheckpoints) -> None:
+        """Have checkpoints saved by a callback while its `fit` goes on."""
+        self._savers = [*filter(_is_active, self._savers), saver]
+
+    def begin(self, run: TicketRun) -> None:
+        """A run is about to hand out its first tickets."""
+        self.run = None
+        run.resumed = functools.partial(self._let_go_back, run)
+        self._let_go_back(run)
+
+    def end(self, run: TicketRun) -> None:
+        """A run has ended and is drained; what it has made is kept."""
+        while run.trains and not run.is_of_one_batch and self._saver is not None:
+            starts = starts_of(self._runtime)
+            run.drain()
+            self._keep(run.completed)
+            with self.lock:
+                if starts_of(self._runtime) == starts:
+                    self.run = None
+                    break
+        self.run = None  # one that it has interrupted is noted anew when it goes on
+        self.functions.begins_anew |= run.trains
+
+    def abandon(self) -> None:
+        """A run has ended with an error, and with it what saves for it."""
+        self._savers.clear()
+        self.run = None
+        self.functions.begins_anew = True
+
+    def before_closure(self, closure: Any) -> None:
+        """Save a checkpoint before a scheduled function changes variables, where one is due."""
+        functions, manager = self.functions, self._manager
+        if not changes_variables(closure):
+            return
+        if self.run is None:
+            if functions.begins_anew and self.is_kept():
+                functions.taken()
+            if manager is not None and functions.is_due:
+                functions.save(manager)
+            elif functions.begins_anew and not functions.since:
+                _warn(FUNCTIONS_NOT_SAVED)
+        functions.count()
+
+    def unchanged(self, living: Sequence[Server], *, seen: Sequence[int] | None) -> int:
+        """The number of the checkpoint that has all variables as they are now; no run trains.
+
+        Args:
+            living: the servers that hold what they held.
+            seen: the ledger of the ticket server as it was read last; None: nobody knows it.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        point = self._newest
+        if point is None or point.checkpoint not in self._there():
+            raise CheckpointError(NOTHING_KEPT)
+        layout, writes = self._runtime.ticket_server.layout, written_by_chief(self._runtime)
+        ledgers = {server.index: server.cells().tolist() for server in living}
+        if living:
+            same = point.is_state(layout, ledgers, writes)
+        else:
+            same = seen is not None and seen[layout.VERSION] == point.versions(layout)[0]
+            same = same and not point.written_since(writes)
+        if not same:
+            raise CheckpointError(CHANGED % point.checkpoint)
+        return point.checkpoint
+
+    def renew(self) -> None:
+        """Servers were filled from the newest checkpoint, which still is what they hold."""
+        if self._newest is not None:
+            self._newest = point_now(self._runtime, checkpoint=self._newest.checkpoint)
+
+    @property
+    def _saver(self) -> RoundCheckpoints | None:
+        """Of the innermost `fit` that goes on."""
+        return next(filter(_is_active, reversed(self._savers)), None)
+
+    def _let_go_back(self, run: TicketRun) -> None:
+        """Note where a run is, which neither has tickets out nor moves."""
+        while self._saver is not None and not run.is_of_one_batch:
+            starts = starts_of(self._runtime)
+            self._keep(None)
+            if run.trains and not run.is_repeatable:
+                _warn(NOT_REPEATABLE)
+            if not run.trains or not run.is_repeatable:
+                return
+            run.sample()
+            if self._newest is not None and self.is_kept():
+                point = point_now(self._runtime, checkpoint=self._newest.checkpoint)
+                run.note(point, committed=self._there())
+            with self.lock:
+                if starts_of(self._runtime) == starts:
+                    self.run = run if run.points else None
+                    return
+
+    def _keep(self, done_steps: int | None) -> None:
+        """Save, and wait for it, unless there is a checkpoint of what the servers hold."""
+        while (saver := self._saver) is not None and not self.is_kept():
+            starts = starts_of(self._runtime)
+            saver.keep(done_steps=done_steps)
+            if starts_of(self._runtime) == starts:
+                return  # it is there, or it was said why it cannot be saved
+
+    def _on_checkpoint(self, manifest: Manifest) -> None:
+        """Workers are drained, and the servers have noted all values."""
+        layout, starts = self._runtime.ticket_server.layout, starts_of(self._runtime)
+        point = point_now(self._runtime, checkpoint=manifest.number)
+        counters = manifest.counters
+        if counters is None or tuple(counters.versions) != point.versions(layout):
+            return  # another thread of the program goes on scheduling functions
+        with self.lock:
+            if starts_of(self._runtime) != starts:
+                return
+            self._newest = point
+            self.functions.taken()
+            if self.run is not None:
+                self.run.note(point, committed=self._there())
+
+    def _there(self) -> list[int]:
+        """The numbers of the checkpoints that are complete."""
+        return [] if self._manager is None else Folder(self._manager.directory).numbers()
+
+    def is_kept(self) -> bool:
+        """Whether a complete checkpoint has what the servers hold now."""
+        point = self._newest
+        if point is None or self.functions.since or point.checkpoint not in self._there():
+            return False
+        ledgers = {s.index: s.cells().tolist() for s in self._runtime.servers}
+        layout = self._runtime.ticket_server.layout
+        return point.is_state(layout, ledgers, written_by_chief(self._runtime))
+
+
+def _is_active(saver: RoundCheckpoints) -> bool:
+    return saver.is_active
+
+
+@functools.cache
+def _warn(message: str) -> None:
+    logger.warning(message)

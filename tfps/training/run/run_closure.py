@@ -1,0 +1,121 @@
+"""The closure of a ticket run: a worker takes tickets until it finds none."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.closures.closure_error import LOST_SERVER
+from tfps.consistency.ledger import Status
+from tfps.runtime.compile.compiled import CompiledProgram
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.coordinator.worker_error import servers_error
+from tfps.runtime.worker.visit import closure_control
+from tfps.training.run.seeds import seeds_of_visit
+
+logger = logging.getLogger(__name__)
+
+# A connection that breaks while its server lives is rare; one that breaks each time has a reason.
+ATTEMPTS = 5
+RECONNECT_AFTER_S = 0.2
+
+
+class RunClosure:
+    """Called on any worker; connects again where a connection to a living server broke.
+
+    Args:
+        compiled: the program, compiled for servers and workers.
+        runtime: the job.
+        coordinator: schedules the closures.
+        arguments: of the batch source.
+        seeds: int64 [generators, 2], the seed generators' states at the first ticket.
+        control: returns the run's first ticket, and how many steps it has.
+        begins: called with the worker that has taken a closure.
+
+    Attributes:
+        visited: workers that ran a closure to its end.
+    """
+
+    def __init__(
+        self,
+        compiled: CompiledProgram,
+        *,
+        runtime: Runtime,
+        coordinator: Any,
+        arguments: Any,
+        seeds: np.ndarray[Any, Any],
+        control: Callable[[], tuple[int, int]],
+        begins: Callable[[int], None],
+    ) -> None:
+        self._compiled, self._runtime, self._coordinator = compiled, runtime, coordinator
+        self._queue = private.closure_queue(coordinator)
+        self._failures = private.failure_handler(coordinator)
+        self._arguments, self._seeds = arguments, seeds
+        self._control, self._begins = control, begins
+        self.visited: set[int] = set()
+
+    def __call__(self) -> None:
+        """Run in a worker's thread of the coordinator; a lost worker's tickets go back at once."""
+        worker = private.worker_index()
+        self._begins(worker)
+        for attempt in range(1, ATTEMPTS + 1):
+            incarnation = self._runtime.next_incarnation(worker)
+            if self._queue.is_recalled():
+                self._runtime.cancel_expected(worker)
+                return  # only the incarnation before this one may have been evicted with the recall
+            try:
+                if self._run_as(worker, incarnation):
+                    if not self._queue.is_recalled():
+                        self.visited.add(worker)
+                    return
+            except BaseException as error:
+                if isinstance(error, tf.errors.CancelledError) and not self._runtime.closed:
+                    # Evicted at once, it could have its gradient on some servers and not on others.
+                    self._runtime.data_plane.cancel(worker, incarnation)
+                with contextlib.suppress(tf.errors.OpError):  # a lost server cannot be told
+                    self._runtime.evict(worker, incarnation)
+                raise
+            if self._runtime.closed:
+                return  # with its connections: this run is over
+            # The connection to a server broke. If the server lives, the worker enters anew.
+            self._runtime.evict(worker, incarnation)
+            logger.warning(
+                "worker %d lost its connection to a parameter server and connects again "
+                "(attempt %d of %d)",
+                worker,
+                attempt,
+                ATTEMPTS,
+            )
+            time.sleep(RECONNECT_AFTER_S * attempt)
+        raise tf.errors.UnavailableError(
+            None,
+            None,
+            f"worker {worker} cannot exchange with the parameter servers, although they are alive. "
+            + self._runtime.data_plane.last_failures(),
+        )
+
+    def _run_as(self, worker: int, incarnation: int) -> bool:
+        """Run a closure; returns whether every server had the last word."""
+        known_to = self._compiled.known_to
+        first, steps = self._control()
+        control = closure_control(worker, incarnation, first, steps, knows_it=worker in known_to)
+        known_to.discard(worker)  # unless it ends well: it may be another process next time
+        seeds = seeds_of_visit(self._compiled, self._seeds, workers=self._runtime.workers)
+        arguments = self._compiled.source.bind(self._arguments, worker)
+        result = self._compiled.run(self._coordinator, worker, control, seeds, arguments)
+        if Status.LOST not in np.asarray(result)[1:]:
+            known_to.add(worker)
+            return True
+        if self._failures.servers.excuses():
+            raise tf.errors.UnavailableError(None, None, LOST_SERVER)  # it runs again
+        error = servers_error(self._compiled.servers, self._runtime.data_plane)
+        if error is not None:
+            raise error
+        return False
