@@ -189,7 +189,7 @@ def test_work_may_be_scheduled_while_a_server_is_lost(
         assert not membership.scheduled(_closure(), is_idle=True)
     assert runtime.told == [("evict", 0, 1), ("evict", 1, 2)]
     assert not membership.is_member(0)
-    membership.all_begin(without=())
+    assert membership.scheduled(_closure(), is_idle=True)
     assert runtime.told[2:] == [("expect", [True, True, False])]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 
@@ -40,10 +39,3 @@ class ClosureMembership:
 
     def on_leave(self, worker: int) -> None:
         """A worker has nothing to run, or what it ran was given to another one."""
-
-    def all_begin(self, *, without: Collection[int]) -> None:
-        """Workers go over to functions in which they wait for each other.
-
-        Args:
-            without: workers that will not come.
-        """

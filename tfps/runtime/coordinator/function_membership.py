@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -53,23 +53,19 @@ class FunctionMembership(ClosureMembership):
         begins = is_idle or not self._members
         if not (begins and self._has_rounds and trains(closure)):
             return False
-        return self._expect_all(without=())
+        return self._expect_all()
 
-    def all_begin(self, *, without: Collection[int]) -> None:
-        if self._has_rounds:
-            self._expect_all(without=without)
-
-    def _expect_all(self, *, without: Collection[int]) -> bool:
+    def _expect_all(self) -> bool:
         with self._lock:
             runtime = running(self._of)
-            expected = self._there - self._members.keys() - set(without)
+            expected = self._there - self._members.keys()
             for worker in expected:
                 self._members[worker] = runtime.next_incarnation(worker)
             try:
                 if expected:
                     with let_lost_servers_go():
                         runtime.expect([worker in expected for worker in range(runtime.workers)])
-            except tf.errors.OpError:  # who brings a lost server back lets all begin, or ends it
+            except tf.errors.OpError:  # all begin with a later function, or the job ends
                 for worker in expected:
                     self._evict(worker)
                 return False
