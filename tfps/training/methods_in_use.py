@@ -10,6 +10,8 @@ from typing import Any
 from tfps.errors import UnsupportedError
 from tfps.runtime.coordinator.thread_turn import ThreadTurn
 
+WITHOUT_TRAINING = ("test", "predict")
+
 
 class MethodsInUse:
     """Keeps runs of one step of a model apart: the one of `fit` from that of a call in its hooks.
@@ -31,9 +33,12 @@ class MethodsInUse:
     def going_on(self, model: Any, kind: str, turn: ThreadTurn) -> Iterator[None]:
         """While it is open, no other thread runs a step of this kind.
 
+        Training waits for an evaluation or a prediction that another thread has begun before it:
+        it may move variables to other places, where the steps of those do not look for them.
+
         Args:
             model: whose step it is.
-            kind: ``"train"``, which another thread cannot wait for, or ``"test"``.
+            kind: ``"train"``, which another thread cannot wait for, ``"test"`` or ``"predict"``.
             turn: this thread has it.
 
         Raises:
@@ -47,8 +52,9 @@ class MethodsInUse:
                 "at a time. Wait until that fit() has returned; evaluate(), predict(), save() and "
                 "reads of weights may come from any thread."
             )
-        if self._threads.get(kind, mine) != mine:
-            with turn.lent(lambda: kind not in self._threads):
+        first = {kind} if "train" in self._threads or kind != "train" else {*WITHOUT_TRAINING}
+        if any(self._threads.get(each, mine) != mine for each in first):
+            with turn.lent(lambda: first.isdisjoint(self._threads)):
                 pass
         if kind in self._threads:
             with self._other_function(model, f"{kind}_function"):

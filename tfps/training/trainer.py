@@ -115,8 +115,9 @@ class Trainer:
         ):
             with self.predicting(model):
                 return original(model, adapter, **options)
-        with _on_workers(model, strategy):
-            return original(model, adapter, **options)
+        with MethodsInUse.of(model).going_on(model, "predict", strategy.runtime.turn):
+            with _on_workers(model, strategy):
+                return original(model, adapter, **options)
 
     def predicting(self, model: Any) -> contextlib.AbstractContextManager[None]:
         return ChiefPrediction.of(model).going_on(model)
@@ -362,10 +363,17 @@ def _build_symbolically(model: Any, strategy: Any, data_batch: Any) -> None:
         return
     except Exception as error:  # noqa: BLE001 - raised below, as itself
         reason = _reason_not_to_build(error)
-    # In one process nothing is built before the step runs, and the error is that of the step.
+    # In one process nothing is built before the step runs, and the error is that of the step. That
+    # may have none: only without variables a value that a branch or a loop writes stays inside.
     follower = Follower(model, strategy=strategy, step="train" if trains() else "test")
     follower.try_step(tf.nest.map_structure(_spec_of, data_batch))
-    raise reason
+    if not _is_built(model):
+        raise reason
+
+
+def _is_built(model: Any) -> bool:
+    parts = [*model._flatten_layers(), model.optimizer, model._compile_metrics, model._compile_loss]
+    return all(part.built for part in parts if part is not None)
 
 
 def _reason_not_to_build(error: Exception) -> BaseException:

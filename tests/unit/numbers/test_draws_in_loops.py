@@ -47,6 +47,16 @@ def _branch(draw: Callable[[], Any], x: Any) -> Any:
     )
 
 
+def _both_branches(draw: Callable[[], Any], x: Any) -> Any:
+    """Draw in either branch: neither sees what the other has made of the generator's state."""
+    drawn = lambda: tf.stack([draw() for _ in range(DRAWS)])  # noqa: E731
+    return tf.cond(x[0, 0] % 2 > 0, drawn, lambda: 2.0 * drawn())
+
+
+def _after_a_loop(draw: Callable[[], Any], x: Any) -> Any:
+    return tf.concat([_while_loop(draw, x)[1:], [draw()]], 0)
+
+
 def _nested(draw: Callable[[], Any], x: Any) -> Any:
     """Draw as often as the example's number says, in a loop of loops."""
     inner = lambda j, total: (j + 1, total + draw())  # noqa: E731
@@ -97,6 +107,8 @@ WAYS: dict[str, Draw] = {
     "scan": _scan,
     "map_fn": _map,
     "a branch": _branch,
+    "both branches": _both_branches,
+    "after a loop": _after_a_loop,
     "loops in loops": _nested,
     "tf.function": _function,
     "a recurrent cell": _recurrent,
@@ -111,7 +123,7 @@ MODES: dict[str, Any] = {
 }
 
 
-@pytest.mark.quick("loops in loops", "no seed")
+@pytest.mark.quick("both branches", "loops in loops", "no seed")
 @pytest.mark.parametrize("way", WAYS)
 def test_one_worker_draws_what_one_process_draws(
     strategy: tfps.ParameterServerStrategy, way: str

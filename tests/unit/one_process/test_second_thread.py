@@ -196,6 +196,37 @@ def test_several_threads(make_strategy: Make, tmp_path: Path) -> None:
     assert iterations(model) == 2 * STEPS
 
 
+@pytest.mark.parametrize("method", ["evaluate", pytest.param("predict", marks=pytest.mark.slow)])
+def test_fit_waits_for_what_another_thread_has_begun(make_strategy: Make, method: str) -> None:
+    """The first step that trains moves variables: the steps of the other would not find them."""
+    model, begun = small(make_strategy()), threading.Event()
+    returned, ended = list[Any](), threading.Event()
+
+    class Begun(keras.callbacks.Callback):
+        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+            begun.set()
+
+        on_predict_batch_end = on_test_batch_end
+
+    def call() -> None:
+        data = {"x": X} if method == "predict" else {"x": X, "y": Y}
+        options: dict[str, Any] = {"batch_size": BATCH, "verbose": 0, "callbacks": [Begun()]}
+        try:
+            returned.append(getattr(model, method)(**data, **options))
+        finally:
+            begun.set()
+            ended.set()
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert begun.wait(60)
+    model.fit(X, Y, batch_size=BATCH, verbose=0)
+    assert ended.wait(60)
+    thread.join()
+    assert len(returned) == 1
+    assert iterations(model) == STEPS
+
+
 def test_one_thread_trains_a_model(make_strategy: Make) -> None:
     model = small(make_strategy(batch_callbacks="sampled"))
     with (
