@@ -196,7 +196,7 @@ def test_what_is_replaced_in_tensorflow_is_listed() -> None:
     owners = (
         r"(?:Context|TrackableSaveable|polymorphic_function\.Function|cluster_coordinator|kind)"
     )
-    bridge = "".join(path.read_text() for path in (ROOT / "tfps/bridge").glob("*.py"))
+    bridge = "".join(path.read_text() for path in (ROOT / "tfps/bridge").rglob("*.py"))
     replaced = set(re.findall(rf"^ +{owners}\.(\w+) = ", bridge, re.M))
     replaced = {name for name in replaced if not name.startswith("_tfps_")}
     assert {"update_server_def", "restore", "__call__", "_CoordinatedClosureQueue"} <= replaced
