@@ -60,7 +60,8 @@ class MethodsInUse:
             with self._other_function(model, f"{kind}_function"):
                 yield
             return
-        values = [(v, v.numpy()) for v in model.metrics_variables] if self._threads else []
+        resets = bool(self._threads) and kind != "predict"  # which leaves metrics alone
+        values = [(v, v.numpy()) for v in model.metrics_variables] if resets else []
         self._threads[kind] = mine
         try:
             yield
