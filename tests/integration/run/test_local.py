@@ -344,10 +344,13 @@ time.sleep(100)
 
 
 def test_a_terminal_belongs_to_the_script_and_ctrl_c_is_one_line(script: Path) -> None:
+    # One write each: without a buffer print() writes piece by piece, and a worker's line may come
+    # between two of them.
     _ends_with(
         script,
-        "print(sys.stdout.isatty(), sys.stderr.isatty(), sys.stdin.isatty(), flush=True);"
-        "print('10%\\r50%\\r100%', flush=True); print('name', input('who? '), flush=True)" + BAR,
+        "write = lambda text: (sys.stdout.write(text + '\\n'), sys.stdout.flush());"
+        "write(f'{sys.stdout.isatty()} {sys.stderr.isatty()} {sys.stdin.isatty()}');"
+        "write('10%\\r50%\\r100%'); write('name ' + input('who? '))" + BAR,
     )
     logs = str(script.parent / "logs")
     arguments = [*TFPS, "run", "--workers", "1", "--log-dir", logs, str(script)]
@@ -358,9 +361,9 @@ def test_a_terminal_belongs_to_the_script_and_ctrl_c_is_one_line(script: Path) -
         environment=ALONE,
     )
     assert status == 130, text
-    assert "True True True\r\n" in text
-    assert "10%\r50%\r100%\r\n" in text
-    assert "name me\r\n" in text
+    assert "True True True\r\n" in text, text
+    assert "10%\r50%\r100%\r\n" in text, text
+    assert "name me\r\n" in text, text
     assert "[chief]" not in text
     assert "[worker 0] a step on a worker" in text
     assert not RAW.search(text.replace(str(script.parent), ""))
