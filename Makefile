@@ -38,10 +38,13 @@ train: ## Train the reference job on a local cluster; ARGS=recommender for the o
 	@.ci/step 4/4 'Train: $(strip tfps train $(SHOWN)) (a few minutes)' \
 		$(BIN)/tfps train $(ARGS)
 
-test: ## Run the tests, without those that take minutes.
+# What `make test` leaves to `make test-all`; tests/conftest.py says why.
+QUICK := not (slow or repeats or rare)
+
+test: ## Run the main tests, each behaviour once.
 	@.ci/environment test 4
-	@.ci/step 4/4 'Test: $(strip pytest -m "not slow" $(SHOWN)) (13 to 15 minutes on 2 cores)' \
-		$(PYTEST) -m "not slow" --quickly --durations=50 $(ARGS)
+	@.ci/step 4/4 'Test: $(strip pytest -m "$(QUICK)" $(SHOWN)) (10 minutes on 2 cores)' \
+		$(PYTEST) -m "$(QUICK)" --quickly --durations=50 $(ARGS)
 
 # What trains on a cluster; the rest of tests/cluster is about processes or names its carrier.
 TRAINING := $(addprefix tests/cluster/,optimizers recovery strategy training)

@@ -1,9 +1,9 @@
 """Order and marks: unit tests first, then those on a cluster, then commands as processes.
 
-`make test` runs the main behaviours, each once: what takes minutes, what repeats a test with other
-values, and what is rarer is slow and belongs to `make test-all`.
-``@pytest.mark.quick("fit", "load*")`` says which variants of a parametrised test stay; without it
-all do, but for the one on the second carrier.
+`make test` runs the main behaviours, each once. What is `slow` (takes minutes), `repeats` another
+test with other values or on a cluster, or is `rare` belongs to `make test-all`.
+``@pytest.mark.quick("fit", "load*")`` says which variants of a parametrised test `make test` runs;
+the others repeat them. Without it all run, but for the one on the second carrier.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from hypothesis import settings
 
 from tfps import pytest_plugin
 
-# pytest-timeout ends what hangs; a busy machine makes single examples slow.
+# pytest-timeout ends what hangs; a busy machine makes single examples slow. `scaled_examples` takes
+# the numbers of single tests from here.
 settings.register_profile("tfps", deadline=None)
+settings.register_profile("tfps-quickly", deadline=None, max_examples=25)
 settings.load_profile("tfps")
 
 TESTS = Path(__file__).parent
 # Quick ones first: a mistake in a decision shows before a cluster starts.
 LEVELS = ("unit", "cluster", "integration")
+LATER = ("slow", "repeats", "rare")  # what `make test` leaves to `make test-all`
 
 
 def _level(item: pytest.Item) -> str:
@@ -62,7 +65,7 @@ def _leave_variants_to_test_all(items: list[pytest.Item]) -> None:
         patterns = [pattern for mark in item.iter_markers("quick") for pattern in mark.args]
         matching = {pattern for pattern in patterns if fnmatchcase(_variant(item), pattern)}
         if not matching and (patterns or _is_on_the_other_carrier(item)):
-            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.repeats)
         for pattern in patterns:
             found[item.nodeid.partition("[")[0], pattern] |= pattern in matching
     selects = any("::" in argument for argument in items[0].config.args) if items else False
@@ -115,9 +118,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--quickly",
         action="store_true",
-        help="leave TensorFlow's tuning of inputs out of the tests, and on clusters its "
-        "optimization of graphs; what runs as a command has both all the same, but for the long "
-        "script of the pages",
+        help="try a quarter of the examples of property tests, leave TensorFlow's tuning of inputs "
+        "out, and on clusters its optimization of graphs; what runs as a command has both all the "
+        "same, but for the long script of the pages",
     )
     parser.addoption(
         "--gpus",
@@ -159,6 +162,7 @@ def _prepare_tensorflow(*, quickly: bool) -> None:
 
     OneProcess.reserve(workers=3, ps=2)
     if quickly:
+        settings.load_profile("tfps-quickly")
         from tests.quickly import leave_inputs_untuned
 
         leave_inputs_untuned()
@@ -168,7 +172,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(_level(item))
     _leave_variants_to_test_all(items)
-    quick = [item for item in items if item.get_closest_marker("slow") is None]
+    quick = [item for item in items if not any(map(item.get_closest_marker, LATER))]
     sizes = Counter(_group(item.path) for item in quick)
     items.sort(key=lambda item: _place(item, sizes))
 

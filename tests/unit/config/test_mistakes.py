@@ -13,12 +13,13 @@ import tomli_w
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.scaled_examples import scaled_examples
 from tfps.config import parse, to_toml
 from tfps.config.overrides import apply_overrides
 from tfps.errors import ConfigError
 
 # A busy machine is no mistake.
-relaxed = settings(deadline=None, max_examples=60)
+relaxed = settings(deadline=None, max_examples=scaled_examples(60))
 
 GOOD = tomllib.loads(to_toml(parse({})))
 

@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.scaled_examples import scaled_examples
 from tests.unit.consistency.plain_ledger import PlainLedger
 from tfps.consistency.applied_window import (
     FUNCTION_CELLS,
@@ -86,7 +87,7 @@ class Job:
 STEPS = st.lists(st.tuples(st.sampled_from(["begin", "again", "send", "kill"]), st.integers(0, 9)))
 
 
-@settings(max_examples=200)
+@settings(max_examples=scaled_examples(200))
 @given(steps=STEPS, offset=st.sampled_from([0, FUNCTION_CELLS - 2, 5 * FUNCTION_CELLS - 3]))
 def test_each_push_counts_once_on_every_server(steps: list[tuple[str, int]], offset: int) -> None:
     job, begun = Job(), list[int]()

@@ -9,18 +9,21 @@ import numpy as np
 import tensorflow as tf
 from hypothesis import given, settings
 
+from tests.scaled_examples import scaled_examples
 from tests.unit.consistency.gate_machine import VECTORS, GateMachine
 from tfps.consistency.clock import Clocks, decide
 from tfps.consistency.waiters import TensorVectors
 
 TestGate = GateMachine.TestCase
-TestGate.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestGate.settings = settings(
+    max_examples=scaled_examples(200), stateful_step_count=40, deadline=None
+)
 
 BITS = st.lists(st.integers(0, 1), min_size=3, max_size=3)
 COUNTS = st.lists(st.integers(0, 5), min_size=3, max_size=3)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=scaled_examples(50))
 @given(clocks=COUNTS, active=BITS, waiting=BITS, asking=BITS, bound=st.integers(0, 3))
 def test_tensors_decide_as_arrays(
     clocks: list[int], active: list[int], waiting: list[int], asking: list[int], bound: int

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.scaled_examples import scaled_examples
 from tests.unit.consistency.plain_ledger import PlainLedger
 from tfps.consistency import ledger as decide
 from tfps.consistency.applied_window import blank_window, key_of_function
@@ -137,7 +138,7 @@ class Job:
         self.servers[index].return_from(self.servers[1 - index], self.latest)
 
 
-@settings(max_examples=300)
+@settings(max_examples=scaled_examples(300))
 @given(st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 11)), max_size=60))
 def test_each_function_counts_once_on_every_server(events: list[tuple[str, int]]) -> None:
     job = Job()

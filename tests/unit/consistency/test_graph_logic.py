@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 
+from tests.scaled_examples import scaled_examples
 from tfps.consistency import chief_requests, issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import MAX_CALLS, STALENESS_BINS, Ledger, LedgerLayout
@@ -215,7 +216,7 @@ def _on_tensors(name: str) -> Callable[..., tf.Tensor]:
 
 
 @pytest.mark.parametrize("name", DECISIONS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled_examples(60), deadline=None)
 @given(data=st.data())
 def test_tensors_decide_as_integers(name: str, data: st.DataObject) -> None:
     decision, parameters = DECISIONS[name]

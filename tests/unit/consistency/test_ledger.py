@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.scaled_examples import scaled_examples
 from tests.unit.consistency.ledger_model import Input, ServerModel, WorkerModel
 from tfps.consistency import chief_requests
 from tfps.consistency.ledger import NO_TICKET, STALENESS_BINS, LedgerLayout
@@ -291,7 +292,7 @@ class TicketMachine(RuleBasedStateMachine):
 
 TestTickets = TicketMachine.TestCase
 TestTickets.settings = settings(
-    max_examples=60, stateful_step_count=60, deadline=None, print_blob=True
+    max_examples=scaled_examples(60), stateful_step_count=60, deadline=None, print_blob=True
 )
 
 

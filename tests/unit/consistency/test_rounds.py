@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 from hypothesis import given, settings
 
+from tests.scaled_examples import scaled_examples
 from tfps.consistency.ledger import MAX_CALLS, NEVER, NOTHING
 from tfps.consistency.rounds import RoundDecision, Rounds, decide
 from tfps.consistency.vectors import ArrayVectors
@@ -247,7 +248,7 @@ class Job:
 SIZES = {"slots": st.integers(1, 4), "servers": st.integers(1, 3), "calls": st.integers(1, 2)}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=scaled_examples(150))
 @given(order=st.randoms(use_true_random=False), tickets=st.integers(0, 25), **SIZES)
 def test_every_round_has_all_workers(
     order: random.Random, tickets: int, slots: int, servers: int, calls: int
@@ -266,7 +267,7 @@ def test_every_round_has_all_workers(
     assert set(sizes) <= {slots}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=scaled_examples(150))
 @given(
     order=st.randoms(use_true_random=False),
     tickets=st.integers(0, 25),
@@ -293,7 +294,7 @@ def test_nobody_waits_for_ever(
 FUNCTIONS = {**SIZES, "calls": st.just(1), "call_ids": st.integers(2, 3)}
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=scaled_examples(80))
 @given(
     order=st.randoms(use_true_random=False),
     tickets=st.integers(0, 25),
@@ -319,7 +320,7 @@ def test_a_round_of_several_optimizers_applies_each(
     assert sum(len(workers) for means in rounds[0].values() for workers in means) == 2 * tickets
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=scaled_examples(80))
 @given(
     order=st.randoms(use_true_random=False),
     tickets=st.integers(0, 25),
@@ -344,7 +345,7 @@ UNITS = st.lists(st.integers(-2, 2), min_size=3, max_size=3)
 WANTED = st.lists(st.sampled_from([NOTHING, 0, 1, 16, 17, 32]), min_size=3, max_size=3)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=scaled_examples(50))
 @given(
     position=st.sampled_from([0, 1, 16, 17, 32]),
     vectors_of=st.tuples(NUMBERS, UNITS, WANTED),

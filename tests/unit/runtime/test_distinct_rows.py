@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 
+from tests.scaled_examples import scaled_examples
 from tfps.optimizers.gathered_rows import end_to_end
 from tfps.partitioners.row_rule import RULES, rows_of
 from tfps.runtime.worker.row_gradients import RowValues
@@ -28,7 +29,7 @@ def _table(rule: Any) -> Any:
     return SimpleNamespace(_value=SimpleNamespace(shards=shards, rule=rule))
 
 
-@settings(max_examples=30)
+@settings(max_examples=scaled_examples(30))
 @given(
     st.lists(st.integers(0, ROWS - 1), max_size=20),
     st.sampled_from(sorted(RULES)),

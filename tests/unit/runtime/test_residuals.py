@@ -11,6 +11,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.scaled_examples import scaled_examples
 from tfps.compression import Codec, Quantize, TopK
 from tfps.compression.by_rule import CodecChoice
 from tfps.compression.memory import ErrorFeedback, Kept, Remembered, memory_of
@@ -92,7 +93,7 @@ class Worker:
 statuses = st.sampled_from([Status.OK, Status.OK, Status.LATE, Status.DUPLICATE, Status.EVICTED])
 
 
-@settings(max_examples=40)
+@settings(max_examples=scaled_examples(40))
 @given(
     codec=st.sampled_from(CODECS),
     pushes=st.lists(st.tuples(statuses, st.sampled_from([1.0, 2.0, 0.5])), max_size=8),

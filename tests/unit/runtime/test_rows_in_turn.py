@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from hypothesis import given, settings
 
+from tests.scaled_examples import scaled_examples
 from tfps.compression import Cast, Quantize
 from tfps.runtime.message.row_format import CodedRows, RowFormat, joined_rows, rows_in_turn
 
@@ -40,7 +41,7 @@ def test_each_variable_has_its_own(of: list[tuple[Any, int]], seed: int) -> None
         np.testing.assert_array_equal(each, expected)
 
 
-@settings(max_examples=12)
+@settings(max_examples=scaled_examples(12))
 @given(
     st.lists(st.tuples(st.sampled_from([4, 70]), st.integers(0, 3)), min_size=1, max_size=5),
     st.sampled_from([None, Cast(), Cast("float16"), Quantize(8), Quantize(4)]),

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 
+from tests.scaled_examples import scaled_examples
 from tfps.placement.slab import ITEM_BYTES
 from tfps.transport.layout import Layout
 from tfps.transport.packing import Segments, pack, unpack
@@ -54,7 +55,7 @@ def _lines(segments: Segments) -> bytes:
     return b"".join(a.tobytes().ljust(max(-(-a.nbytes // 64), 1) * 64, b"\0") for a in arrays)
 
 
-@settings(max_examples=40)
+@settings(max_examples=scaled_examples(40))
 @given(entries=st.lists(st.tuples(st.sampled_from(DTYPES), SHAPES), max_size=12))
 def test_segments_are_the_bytes_of_the_payload(entries: list[tuple[str, tuple[int, ...]]]) -> None:
     layout = Layout.of([(f"tensor {k}", *entry) for k, entry in enumerate(entries)])
@@ -87,7 +88,7 @@ def test_segments_that_fit_are_taken_as_they_are() -> None:
         assert len(graph.get_operations()) == operations
 
 
-@settings(max_examples=40)
+@settings(max_examples=scaled_examples(40))
 @given(entries=st.lists(st.tuples(st.sampled_from(DTYPES), SHAPES), max_size=12))
 def test_roundtrip(entries: list[tuple[str, tuple[int, ...]]]) -> None:
     _check([(f"tensor {k}", dtype, shape) for k, (dtype, shape) in enumerate(entries)])
