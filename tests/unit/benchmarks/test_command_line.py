@@ -91,7 +91,7 @@ def test_a_run_that_was_stopped_goes_on_behind_its_last_turn(tmp_path: Path) -> 
     assert len(run_command("placement", *three, output=tmp_path)[0]) == 2
 
 
-@pytest.mark.quick("network*", "rows*")
+@pytest.mark.quick("rows*")
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
@@ -127,6 +127,7 @@ def test_another_machine_measures_anew(tmp_path: Path) -> None:
             assert journal.answer({"name": "a"}, partial(int, measured)) == 2
 
 
+@pytest.mark.rare
 @given(st.lists(st.sampled_from("abc"), max_size=8), st.integers(0, 8), st.booleans())
 def test_every_turn_is_measured_once_wherever_a_run_is_stopped(
     names: Sequence[str], stop: int, is_torn: bool

@@ -58,6 +58,7 @@ def test_constants_are_what_keras_makes_of_them(name: str) -> None:
     np.testing.assert_array_equal(_drawn(INITIALIZERS[name], Scattered(1000, 3)), expected)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("name", INITIALIZERS)
 def test_values_are_spread_like_those_of_keras(name: str) -> None:
     found = _drawn(INITIALIZERS[name], Modulo(1000, 2))

@@ -24,6 +24,7 @@ def _make(shape: tuple[int, ...]) -> keras.Variable:
     return keras.Variable(np.zeros(shape, "float32"))
 
 
+@pytest.mark.quick("(3,)-*")
 @pytest.mark.parametrize("stored", KINDS)
 @pytest.mark.parametrize("wanted", KINDS)
 @pytest.mark.parametrize("columns", [(), (3,), (2, 2)], ids=str)

@@ -76,6 +76,7 @@ def test_training_goes_on_as_if_nothing_had_happened(
     _assert_same(_state(fresh), expected)
 
 
+@pytest.mark.rare
 def test_mixed_precision_and_integers(tmp_path: Path) -> None:
     optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1, momentum=0.9))
     model = _model(optimizer=optimizer, dtype="bfloat16")
@@ -186,6 +187,7 @@ def test_the_callback_saves_epochs_and_training_is_resumed(tmp_path: Path) -> No
     assert all("loss" in manifest.metrics for manifest in manager.checkpoints)
 
 
+@pytest.mark.repeats
 def test_the_callback_saves_after_steps(tmp_path: Path) -> None:
     model = _model()
     manager = tfps.CheckpointManager(model, tmp_path, keep=KeepLatest(9))
@@ -197,6 +199,7 @@ def test_the_callback_saves_after_steps(tmp_path: Path) -> None:
     assert int(fresh.optimizer.iterations) == 3
 
 
+@pytest.mark.rare
 def test_the_callback_counts_the_steps_of_an_execution(tmp_path: Path) -> None:
     model = _model()
     model.compile("adam", "mse", steps_per_execution=4)

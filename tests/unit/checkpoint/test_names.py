@@ -62,6 +62,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.quick("adam-*", "loss scale-_functional")
 @pytest.mark.parametrize("make", [_subclassed, _functional, _recurrent])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_a_second_model_has_the_same_names(make: Any, optimizer: Callable[[], Any]) -> None:

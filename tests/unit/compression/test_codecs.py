@@ -45,6 +45,7 @@ def test_bytes_are_as_many_as_said(codec: Codec, vector: np.ndarray, seed: int) 
     np.testing.assert_array_equal(arrived, sent(codec, vector, seed=seed))
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("codec", EACH, ids=repr)
 def test_sizes_hold_in_a_graph(codec: Codec) -> None:
     for items in (0, 1, 255, 256, 257):
@@ -56,6 +57,7 @@ def test_identity_keeps_each_bit(vector: np.ndarray) -> None:
     assert sent(Identity(), vector).tobytes() == vector.tobytes()
 
 
+@pytest.mark.quick("Quantize(bits=4*")
 @pytest.mark.parametrize("codec", UNBIASED, ids=repr)
 def test_unbiased_codecs_are_right_on_average(codec: Codec) -> None:
     assert not keeps_something(codec)

@@ -50,6 +50,7 @@ def _approximately(numbers: list[dict[str, float]]) -> list[Any]:
     return [pytest.approx(each, abs=1e-6) for each in numbers]
 
 
+@pytest.mark.quick("keras")
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_to_save(way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trained = network()
@@ -67,6 +68,7 @@ def test_every_way_to_save(way: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert last == "evaluation: 2 checkpoints evaluated: max_evaluations=2 is reached"
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("way", ["model and optimizer", "weights"])
 @pytest.mark.parametrize(
     ("optimizer", "iterations"),

@@ -147,6 +147,7 @@ def test_a_masked_update_is_done_or_leaves_every_bit(
         np.testing.assert_allclose(value, conditional, rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.quick("SGD", "Adam", "momentum", "global_clipnorm")
 @pytest.mark.parametrize("name", CASES)
 def test_what_can_be_masked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where XLA compiles all of an update, up to a size."""
@@ -181,6 +182,7 @@ def test_a_masked_update_may_only_assign() -> None:
         server_function(scatter, device=DEVICE, signature=[tf.TensorSpec([], tf.bool)])
 
 
+@pytest.mark.quick("SGD", "Adam", "momentum", "Nadam", "clipnorm", "schedule")
 @pytest.mark.parametrize("name", CASES)
 def test_same_numbers_as_keras(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_update, "COMPILED_ITEMS", 0)

@@ -139,6 +139,7 @@ def test_a_custom_loop_uses_it_like_any_optimizer(strategy: tfps.ParameterServer
     assert int(optimizer.iterations.numpy()) == 5
 
 
+@pytest.mark.rare
 def test_pipelined_training_counts_and_discounts_its_delay(cluster: OneProcess) -> None:
     """Every gradient but the first lacks exactly one update, its own worker's."""
     strategy = tfps.ParameterServerStrategy(

@@ -44,6 +44,7 @@ def _trained_by(
     return weights, optimizer
 
 
+@pytest.mark.rare
 def test_in_a_loop_of_ones_own_the_distance_is_the_staleness(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:
@@ -162,6 +163,7 @@ def test_for_the_coordinator_nothing_is_stale(strategy: tfps.ParameterServerStra
         np.testing.assert_array_equal(slot.numpy(), 0)
 
 
+@pytest.mark.rare
 def test_it_is_saved_and_loaded_with_the_model(
     strategy: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ FLOATS = np.arange(24, dtype="float64").reshape(12, 2)
 LABELS = np.arange(12)
 
 
+@pytest.mark.quick("x y-5", "weights-12", "dict and list-5", "other types-4")
 @pytest.mark.parametrize("batch_size", [4, 5, 12, 20])
 @pytest.mark.parametrize(
     "arguments",
@@ -50,6 +51,7 @@ def test_batches_are_those_of_keras(arguments: tuple[Any, ...], batch_size: int)
             np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.quick("10-True", "12-batch")
 @pytest.mark.parametrize("shuffle", [True, False, "batch"])
 @pytest.mark.parametrize("examples", [12, 10])
 def test_an_order_that_is_drawn_ahead_is_that_of_the_next_pass(
