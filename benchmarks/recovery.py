@@ -163,14 +163,19 @@ def _keep(what: str, cluster: LocalCluster) -> None:
     cluster.keeper.say = lambda _: None  # of what was to be
 
 
-def _tables(mib: int, manager_folder: Path) -> tuple[Any, Any, Any, dict[str, Any]]:
+def _tables(
+    mib: int, folder: Path, *, is_recovered: bool = False
+) -> tuple[Any, Any, Any, dict[str, Any]]:
     """A strategy, a model of tables, its checkpoints, and arrays to fit it to."""
     import tfps
 
-    strategy = tfps.ParameterServerStrategy(placement="round_robin")
+    fault_tolerance = tfps.FaultTolerance(checkpoints=folder if is_recovered else None)
+    strategy = tfps.ParameterServerStrategy(
+        placement="round_robin", fault_tolerance=fault_tolerance
+    )
     model, ids, targets = table_model(strategy, table_rows(mib), steps=EPOCH_STEPS)
     arrays = {"x": ids, "y": targets, "batch_size": BATCH}
-    return strategy, model, tfps.CheckpointManager(model, manager_folder), arrays
+    return strategy, model, tfps.CheckpointManager(model, folder), arrays
 
 
 @contextmanager
@@ -200,10 +205,7 @@ def _lose_server(mib: int, folder: Path, process: int) -> dict[str, Any]:
     """Kill a server of tables while they are trained."""
     import keras
 
-    import tfps
-
-    strategy, model, manager, arrays = _tables(mib, folder)
-    strategy.recovery = tfps.Recovery(checkpoints=manager)
+    _, model, manager, arrays = _tables(mib, folder, is_recovered=True)
     model.fit(**{name: each[:BATCH] for name, each in arrays.items() if name != "batch_size"})
     manager.save(background=False)
 
@@ -309,12 +311,11 @@ def _lose_worker(process: int) -> dict[str, Any]:
 
 
 def _epochs(steps: int, tasks: TaskNumbers, folder: Path | None) -> dict[str, Any]:
-    """Train epochs with a `tfps.Recovery` over a folder, or without; nothing is saved in them."""
+    """Train epochs with checkpoints in a folder, or without; nothing is saved in them."""
     import tfps
 
-    strategy = tfps.ParameterServerStrategy()
+    fault_tolerance = tfps.FaultTolerance(checkpoints=folder)
+    strategy = tfps.ParameterServerStrategy(fault_tolerance=fault_tolerance)
     model, arrays = _dense(strategy, steps=steps)
-    if folder is not None:
-        strategy.recovery = tfps.Recovery(checkpoints=tfps.CheckpointManager(model, folder))
     clock = tasks.clock(by_role=False)
     return measured_fit(model, clock=clock, steps=steps, epochs=2, **arrays)

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from tfps.evaluation.best_model import SidecarEvaluatorModelExport
     from tfps.evaluation.sidecar_evaluator import SidecarEvaluator
     from tfps.launch.local_cluster import LocalCluster
-    from tfps.recovery.recovery import Recovery
-    from tfps.recovery.restarts.restarts import Restarts
+    from tfps.recovery.fault_tolerance import FaultTolerance
     from tfps.strategy.coordinator import ClusterCoordinator
+    from tfps.strategy.job import Job
     from tfps.strategy.parameter_server import ParameterServerStrategy
     from tfps.strategy.reading.attach import attach
     from tfps.strategy.reading.attachment import Attachment
@@ -39,11 +39,11 @@ _HOMES = {
     "BoundedStaleness": "tfps.consistency.modes",
     "CheckpointManager": "tfps.checkpoint.manager",
     "ClusterCoordinator": "tfps.strategy.coordinator",
+    "FaultTolerance": "tfps.recovery.fault_tolerance",
+    "Job": "tfps.strategy.job",
     "LocalCluster": "tfps.launch.local_cluster",
     "LocalSteps": "tfps.consistency.local_steps",
     "ParameterServerStrategy": "tfps.strategy.parameter_server",
-    "Recovery": "tfps.recovery.recovery",
-    "Restarts": "tfps.recovery.restarts.restarts",
     "Shards": "tfps.training.input.shards",
     "SidecarEvaluator": "tfps.evaluation.sidecar_evaluator",
     "SidecarEvaluatorModelExport": "tfps.evaluation.best_model",
@@ -60,11 +60,11 @@ __all__ = [
     "BoundedStaleness",
     "CheckpointManager",
     "ClusterCoordinator",
+    "FaultTolerance",
+    "Job",
     "LocalCluster",
     "LocalSteps",
     "ParameterServerStrategy",
-    "Recovery",
-    "Restarts",
     "Shards",
     "SidecarEvaluator",
     "SidecarEvaluatorModelExport",
@@ -88,7 +88,8 @@ show_own_records()
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"module 'tfps' has no attribute {name!r}")
+        now = "; write tfps.FaultTolerance" if name in ("Recovery", "Restarts") else ""
+        raise AttributeError(f"module 'tfps' has no attribute {name!r}{now}")
     if name not in _ON_ANY_BACKEND:
         check_backend()
     if name in _HOMES:

@@ -69,8 +69,8 @@ def tfps_cluster_factory(
 
     Tests of a module that leave its tasks as they were share one, and so does the next module that
     asks for the same: where no process can be forked, a start takes seconds. It takes ``workers``,
-    ``ps`` and ``environment`` as the marker does, and ``restarts`` as `LocalCluster` does: with
-    them it is the module's own, whose tests spend its budget together. After the module's last
+    ``ps`` and ``environment`` as the marker does, and ``fault_tolerance`` as `LocalCluster` does:
+    with it, it is the module's own, whose tests spend its budget together. After the module's last
     test nothing may be left but what waits for the next one: a cluster of which no test has
     failed, killed a task or left a strategy open.
     """
@@ -91,16 +91,18 @@ def tfps_cluster_factory(
             workers: int = 2,
             ps: int = 1,
             environment: Mapping[str, str] | None = None,
-            restarts: tfps.Restarts | None = None,
+            fault_tolerance: tfps.FaultTolerance | None = None,
         ) -> LocalCluster:
             size: dict[str, Any] = {"workers": workers, "ps": ps, "environment": environment}
-            key = (workers, ps, frozenset((environment or {}).items()), restarts)
+            key = (workers, ps, frozenset((environment or {}).items()), fault_tolerance)
             if key not in clusters:
-                if restarts is None:
+                if fault_tolerance is None:
                     clusters[key] = pool.lend(start, **size)
                     _keep_logs(request.node, clusters[key].log_dir)
                 else:
-                    clusters[key] = stack.enter_context(start(**size, restarts=restarts))
+                    clusters[key] = stack.enter_context(
+                        start(**size, fault_tolerance=fault_tolerance)
+                    )
             return clusters[key]
 
         yield get

@@ -41,8 +41,8 @@ def restore_lost_rows(
     if manifest is None:
         raise CheckpointError(
             f"this job has saved or restored no checkpoint in {manager.directory} before ps "
-            f"{server.index} was lost; save one when training begins (tfps.Recovery with "
-            "every_steps does)"
+            f"{server.index} was lost; save one when training begins ("
+            "tfps.FaultTolerance with every_steps does)"
         )
     contents = contents_in(manager)
     check_held(server, contents, others=strategy_of(manager.model).runtime.contents)

@@ -94,7 +94,7 @@ class CheckpointManager:
         self.outlives_servers = False  # a server that is lost while it saves ends that save only
         # Called with what is known of a checkpoint while nobody changes what it has.
         self.taken: Callable[[Manifest], None] = lambda _: None
-        self._of_this_job: set[int] = set()  # what was saved or restored here
+        self.of_this_job: set[int] = set()  # what was saved or restored here
         self._keep: Retention = KeepLatest() if keep is None else keep
         self._saving: Saving | None = None
         self._snapshot: tuple[Any, Contents, Snapshot] | None = None
@@ -102,6 +102,8 @@ class CheckpointManager:
         self._last_number = 0
         self._last_seconds: float | None = None
         self.last_pause_s: float | None = None
+        if (strategy := strategy_of(model)) is not None:
+            strategy.runtime.on_manager(self)
 
     @property
     def directory(self) -> Path:
@@ -140,7 +142,7 @@ class CheckpointManager:
         Raises:
             CheckpointDamaged: every one is, with the reason of each.
         """
-        numbers = sorted(self._of_this_job.intersection(self._folder.numbers()))
+        numbers = sorted(self.of_this_job.intersection(self._folder.numbers()))
         if not numbers:
             return None
         return self.newest_of(numbers)
@@ -215,7 +217,7 @@ class CheckpointManager:
             package_versions=package_versions(["tensorflow", "keras", "numpy"]),
             tensors=contents.tensors,
         )
-        self._of_this_job.add(manifest.number)
+        self.of_this_job.add(manifest.number)
         self.taken(manifest)
         self._saving = Saving(snapshot, manifest, folder=self._folder, keep=self._keep)
         if not background:
@@ -307,7 +309,7 @@ class CheckpointManager:
         """
         self.wait()
         manifest = self._verified(number)
-        self._of_this_job.add(number)
+        self.of_this_job.add(number)
         build_optimizer(self.model)
         optimizer = not weights_only and optimizer_of(self.model) is not None
         strategy = strategy_of(self.model)

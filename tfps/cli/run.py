@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -57,20 +58,20 @@ def run(
     from tfps.launch.exit import end_process
     from tfps.launch.folder import make_folder
     from tfps.launch.run import run as run_task
-    from tfps.recovery.restarts.restarts import Restarts
+    from tfps.recovery.fault_tolerance import FaultTolerance
 
     try:
         if log_dir is not None:
             make_folder(Path(log_dir), name="--log-dir")
-        given = {"budget": restarts, "min_workers": min_workers}
-        chosen = {name: value for name, value in given.items() if value is not None}
+        given = {"restart_budget": restarts, "min_workers": min_workers}
+        chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         status = run_task(
             script,
             arguments,
             workers=workers,
             ps=ps,
             log_dir=log_dir,
-            restarts=Restarts(**chosen) if chosen else None,
+            fault_tolerance=FaultTolerance(**chosen) if chosen else None,
         )
     except (ConfigError, ClusterError) as error:
         raise click.ClickException(str(error)) from error

@@ -39,12 +39,13 @@ def supervise(restarts: int, events: Path | None, command: tuple[str, ...]) -> N
     """
     from tfps.launch.folder import make_folder
     from tfps.launch.lone_task import keep_command
-    from tfps.recovery.restarts.restarts import Restarts
+    from tfps.recovery.fault_tolerance import FaultTolerance
 
     try:
         if events is not None:
             make_folder(events.parent, name="--events")
-        status = keep_command(command, restarts=Restarts(budget=restarts), events=events)
+        fault_tolerance = FaultTolerance(restart_budget=restarts)
+        status = keep_command(command, fault_tolerance=fault_tolerance, events=events)
     except ConfigError as error:
         raise click.ClickException(str(error)) from error
     sys.exit(status)

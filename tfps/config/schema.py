@@ -196,7 +196,7 @@ class JobSection(Section):
 
 
 class RestartsSection(Section):
-    """``[restarts]``: how often tasks that died are started again (`tfps.Restarts`)."""
+    """``[restarts]``: how often tasks that died are started again (`tfps.FaultTolerance`)."""
 
     budget: Annotated[int, Field(ge=0)] = 3
     min_workers: Count = 1
@@ -205,7 +205,7 @@ class RestartsSection(Section):
 
 
 class RecoverySection(Section):
-    """``[recovery]``: what happens when a parameter server is lost (`tfps.Recovery`)."""
+    """``[recovery]``: what happens when a parameter server is lost (`tfps.FaultTolerance`)."""
 
     every_steps: Count | None = None  # none: a lost server ends the job
     checkpoints: Text | None = None  # below training.output

@@ -15,12 +15,11 @@ from tfps.errors import ConfigError, DataError
 from tfps.job import optimizer
 from tfps.job.compression import compression_problems
 from tfps.job.consistency import consistency_problems, mode_of
+from tfps.job.fault_tolerance import folder_problems, recovery_problems, restarts_problems
 from tfps.job.forecast import forecast_of
 from tfps.job.named_job import naming_problems, room_problems
 from tfps.job.partitioner import partitioner_problems
 from tfps.job.placement import placement_of, rule_problems
-from tfps.job.recovery import folder_problems, recovery_problems
-from tfps.job.restarts import restarts_problems
 from tfps.job.workload import workload_of
 from tfps.launch.data_plane import data_port
 from tfps.launch.environment import CHIEF_TIMEOUT_S
@@ -218,7 +217,7 @@ class _Check:
         if self._size is not None and not self._is_wrong("cluster"):
             problems += room_problems(config, workers=self._size.workers)
         if self._size is not None and not self._is_wrong("cluster", "restarts"):
-            problems += restarts_problems(config.restarts, workers=self._size.workers)
+            problems += restarts_problems(config, workers=self._size.workers)
         if self._size is not None and not self._is_wrong("cluster"):
             problems += size_problems(mode=mode, placement=placement, size=self._size)
         return problems

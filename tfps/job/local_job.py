@@ -12,8 +12,8 @@ from pathlib import Path
 from tfps.cluster.exit_status import is_worth_another_try
 from tfps.config import JobConfig
 from tfps.job.check import check_start
+from tfps.job.fault_tolerance import fault_tolerance_of
 from tfps.job.optimizer_arguments import argument_problems_elsewhere
-from tfps.job.restarts import restarts_of
 from tfps.launch.chief import Chief
 from tfps.launch.chief_watch import NOTICE_S, ChiefWatch, kept_terminal, shell_status
 from tfps.launch.folder import make_folder
@@ -58,7 +58,7 @@ def run_local_job(config_argument: str | None, overrides: Sequence[str]) -> int:
             ps=config.cluster.ps,
             log_dir=logs,
             wait=False,
-            restarts=restarts_of(config.restarts),
+            fault_tolerance=fault_tolerance_of(config),
         ) as cluster:
             cluster.keeper.say = say
             cluster.keeper.events = EventLog(output / EVENTS_FILE)
@@ -83,8 +83,9 @@ class _Chiefs:
         self, cluster: LocalCluster, signals: ReceivedSignals, *, config: JobConfig
     ) -> None:
         self._cluster, self._signals, self._config = cluster, signals, config
-        restarts = restarts_of(config.restarts)
-        self._budget, self._policy = restarts.budget, RestartPolicy([CHIEF], restarts=restarts)
+        fault_tolerance = fault_tolerance_of(config)
+        self._budget = fault_tolerance.restart_budget
+        self._policy = RestartPolicy([CHIEF], fault_tolerance=fault_tolerance)
 
     def run(self, command: Sequence[str]) -> int:
         """Run the chief as often as need be; return the last status."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfps.config import JobConfig
-from tfps.strategy.job_name import name_problem, room_problem
+from tfps.strategy.job import name_problem, room_problem
 
 
 def naming_problems(config: JobConfig) -> list[str]:

@@ -24,12 +24,11 @@ from tfps.errors import ClusterError, ConfigError
 from tfps.job.check import check_settings, check_start
 from tfps.job.compression import compression_of
 from tfps.job.consistency import mode_of
+from tfps.job.fault_tolerance import fault_tolerance_of
 from tfps.job.job import load_inputs, run_job
 from tfps.job.local_job import LOGS, run_local_job
 from tfps.job.partitioner import partitioner_of
 from tfps.job.placement import placement_of
-from tfps.job.recovery import recovery_of
-from tfps.job.restarts import restarts_of
 from tfps.launch import serve
 from tfps.launch.another_start import AnotherStart, another_start
 from tfps.launch.data_plane import DATA_PORT
@@ -223,11 +222,9 @@ def _strategy(config: JobConfig, resolver: Any) -> Iterator[Any]:
         consistency=mode_of(config.consistency),
         compression=compression_of(config.compression),
         transport=config.transport.carrier,
-        restarts=restarts_of(config.restarts),
-        recovery=recovery_of(config),
+        fault_tolerance=fault_tolerance_of(config),
         batch_callbacks=config.training.batch_callbacks,
-        job=config.job.name,
-        fresh=config.job.fresh,
+        job=tfps.Job(config.job.name, fresh=config.job.fresh),
         max_workers=config.cluster.max_workers,
     )
     try:

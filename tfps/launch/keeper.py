@@ -14,6 +14,7 @@ from tfps.cluster.exit_status import name_of_status
 from tfps.errors import TaskFailed
 from tfps.launch.process import TaskProcess, describe_status
 from tfps.recovery.events import EventLog, EventName, EventRecord
+from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.recovery.restarts.restart_policy import (
     Action,
     Death,
@@ -27,7 +28,6 @@ from tfps.recovery.restarts.restart_policy import (
     Start,
     Task,
 )
-from tfps.recovery.restarts.restarts import Restarts
 from tfps.units import counted, format_seconds
 
 LOOK_EVERY_S = 0.05  # how late a death is noticed; a look at a process costs microseconds
@@ -66,7 +66,7 @@ class Keeper:
     Args:
         owner: of the processes.
         tasks: all of them.
-        restarts: how often a task is started again.
+        fault_tolerance: how often a task is started again.
         events: gets a record of each event.
 
     Attributes:
@@ -77,15 +77,20 @@ class Keeper:
     """
 
     def __init__(
-        self, owner: TaskOwner, tasks: list[Task], *, restarts: Restarts, events: EventLog
+        self,
+        owner: TaskOwner,
+        tasks: list[Task],
+        *,
+        fault_tolerance: FaultTolerance,
+        events: EventLog,
     ) -> None:
         self.say: Callable[[str], None] = logger.warning
         self.restarts: list[str] = []
         self.ended: EndJob | None = None
         self.events = events
-        self._owner, self._settings = owner, restarts
+        self._owner, self._settings = owner, fault_tolerance
         self._has_begun = False  # to write records
-        self._policy = RestartPolicy(tasks, restarts=restarts)
+        self._policy = RestartPolicy(tasks, fault_tolerance=fault_tolerance)
         self._tasks = tasks
         # Whether the job could use a parameter server that was started again.
         self._servers_return: Callable[[], bool] = lambda: False
@@ -231,7 +236,7 @@ class Keeper:
                 self.restarts.append(f"{_name(task)} ({in_short})")
                 self._died_at_s[task] = now_s
                 self.record("task_died", task, status=status, after_s=action.after_s, reason=hung)
-                times = f"restart {action.number} of {self._settings.budget}"
+                times = f"restart {action.number} of {self._settings.restart_budget}"
                 wait = format_seconds(action.after_s)
                 self.say(process.report(f"{how} and is started again in {wait} ({times})"))
             elif isinstance(action, GiveUp):
@@ -246,7 +251,7 @@ class Keeper:
         if not usable:
             return ""
         after = f" after {counted(count, 'restart')}" if count else ""
-        return f" and is not started again{after}: the budget is {self._settings.budget}"
+        return f" and is not started again{after}: the budget is {self._settings.restart_budget}"
 
     def _act_in_time(self, action: Action) -> None:
         if isinstance(action, Start):

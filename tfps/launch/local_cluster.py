@@ -22,8 +22,8 @@ from tfps.launch.keeper import Keeper
 from tfps.launch.process import TaskProcess, describe_status
 from tfps.launch.starter import starter
 from tfps.recovery.events import EVENTS_FILE, EventLog
+from tfps.recovery.fault_tolerance import FaultTolerance, check_fault_tolerance
 from tfps.recovery.restarts.kept_tasks import keep, leave
-from tfps.recovery.restarts.restarts import Restarts, check_restarts
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -39,11 +39,10 @@ class LocalCluster:
     The tasks are real processes that do what `python -m tfps serve` does, so it works from a
     notebook, standard input and a script without a ``__main__`` guard, and a task can be killed
     like a lost machine.
-    A task that dies is reported and started again, as `restarts` allows. They listen on loopback
-    ports that stay reserved until the cluster is closed. Leaving the
-    ``with`` block closes the strategies that were made on the cluster, then kills and reaps the
-    tasks: predict, save and read weights inside of it. The tasks also end when this process does,
-    however.
+    A task that dies is reported and started again, as `fault_tolerance` allows. They listen on
+    loopback ports that stay reserved until the cluster is closed. Leaving the ``with`` block closes
+    the strategies that were made on the cluster, then kills and reaps the tasks: predict, save and
+    read weights inside of it. The tasks also end when this process does, however.
 
     Args:
         workers: how many tasks compute gradients.
@@ -53,9 +52,10 @@ class LocalCluster:
         environment: further variables for the tasks.
         start_timeout_s: how long the tasks may take until they listen.
         wait: return only when all tasks listen.
-        restarts: how often a task that dies is started again; None is `tfps.Restarts()`. One that
-            `kill` has ended stays away. A parameter server, whose parameters are gone, is
-            started again only where a strategy on this cluster has a `tfps.Recovery`.
+        fault_tolerance: how often a task that dies is started again; None is
+            `tfps.FaultTolerance()`. One that `kill` has ended stays away. A parameter server, whose
+            parameters are gone, is started again only where a strategy on this cluster has
+            `tfps.FaultTolerance.checkpoints`.
 
     Raises:
         ConfigError: a count is below 1, or nothing can be written into ``log_dir``.
@@ -79,10 +79,10 @@ class LocalCluster:
         environment: Mapping[str, str] | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
         wait: bool = True,
-        restarts: Restarts | None = None,
+        fault_tolerance: FaultTolerance | None = None,
     ) -> None:
         check_counts("LocalCluster", workers=workers, ps=ps)
-        restarts = check_restarts(restarts, workers=workers)
+        fault_tolerance = check_fault_tolerance(fault_tolerance, workers=workers)
         self.log_dir = _log_dir(log_dir)  # first: a folder that cannot be is an error
         self._owner = os.getpid()
         self._closed = False
@@ -108,7 +108,7 @@ class LocalCluster:
         self.keeper = Keeper(
             self,
             [(task_type, index) for task_type, index, _ in self.spec.tasks(*SERVED)],
-            restarts=restarts,
+            fault_tolerance=fault_tolerance,
             events=EventLog(self.log_dir / EVENTS_FILE),
         )
         self._stack = contextlib.ExitStack()

@@ -14,22 +14,24 @@ from tfps.errors import ConfigError
 from tfps.launch.process import TaskProcess, describe_status, start_program
 from tfps.launch.received_signals import ReceivedSignals
 from tfps.recovery.events import EventLog, EventName, EventRecord
+from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.recovery.restarts.restart_policy import Death, Restart, RestartPolicy, Task
-from tfps.recovery.restarts.restarts import Restarts
 from tfps.terminal import say
 from tfps.units import format_seconds
 
 LOOK_EVERY_S = 0.05
 
 
-def keep_command(command: Sequence[str], *, restarts: Restarts, events: Path | None = None) -> int:
+def keep_command(
+    command: Sequence[str], *, fault_tolerance: FaultTolerance, events: Path | None = None
+) -> int:
     """Run a command until its end is not worth another try, and return its last exit status.
 
     Signals that end this process are passed on to the command, which is not started again then.
 
     Args:
         command: a program and its arguments, such as ``tfps serve``.
-        restarts: how often it is started again.
+        fault_tolerance: how often it is started again.
         events: a file that gets a record of each event; None for none.
 
     Returns:
@@ -39,7 +41,7 @@ def keep_command(command: Sequence[str], *, restarts: Restarts, events: Path | N
         ConfigError: `TF_CONFIG` is wrong, or the command cannot be started.
     """
     task = _own_task()
-    lone = _LoneTask(command, task, restarts=restarts, events=events)
+    lone = _LoneTask(command, task, fault_tolerance=fault_tolerance, events=events)
     with ReceivedSignals() as signals:
         status = lone.run(signals)
     return status if status >= 0 else 128 - status
@@ -47,11 +49,16 @@ def keep_command(command: Sequence[str], *, restarts: Restarts, events: Path | N
 
 class _LoneTask:
     def __init__(
-        self, command: Sequence[str], task: Task, *, restarts: Restarts, events: Path | None
+        self,
+        command: Sequence[str],
+        task: Task,
+        *,
+        fault_tolerance: FaultTolerance,
+        events: Path | None,
     ) -> None:
-        self._command, self._task, self._settings = command, task, restarts
+        self._command, self._task, self._settings = command, task, fault_tolerance
         self._name = f"{task[0]} {task[1]}"
-        self._policy = RestartPolicy([task], restarts=restarts)
+        self._policy = RestartPolicy([task], fault_tolerance=fault_tolerance)
         self._events = EventLog(events) if events is not None else None
 
     def run(self, signals: ReceivedSignals) -> int:
@@ -71,7 +78,7 @@ class _LoneTask:
             wait = format_seconds(action.after_s)
             say(
                 f"{self._name} {describe_status(status)} and is started again in {wait} "
-                f"(restart {action.number} of {self._settings.budget})"
+                f"(restart {action.number} of {self._settings.restart_budget})"
             )
             self._record("task_died", status=status, after_s=action.after_s)
             while not (signals.received or self._policy.due(now_s=time.monotonic())):
@@ -101,7 +108,7 @@ class _LoneTask:
 
     def _say_end(self, status: int, *, gave_up: bool) -> None:
         if gave_up:
-            budget = self._settings.budget
+            budget = self._settings.restart_budget
             say(
                 f"{self._name} {describe_status(status)} and is not started again: the budget is "
                 f"{budget}"

@@ -21,7 +21,7 @@ from tfps.launch.script import run_script
 from tfps.launch.serving import serve
 from tfps.launch.stop_signals import end_on_signals
 from tfps.launch.supervisor import supervise
-from tfps.recovery.restarts.restarts import Restarts
+from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.terminal import say
 from tfps.training.work import NO_STEP_ON_A_WORKER, WORK
 
@@ -36,7 +36,7 @@ def run(
     workers: int | None = None,
     ps: int | None = None,
     log_dir: str | None = None,
-    restarts: Restarts | None = None,
+    fault_tolerance: FaultTolerance | None = None,
 ) -> int:
     """Run a training script on a parameter-server cluster; return this process's exit status.
 
@@ -50,15 +50,16 @@ def run(
         workers: how many workers a local cluster has; None is 2.
         ps: how many parameter servers it has; None is 1.
         log_dir: where the tasks' logs go; None is a new temporary folder, kept on failure.
-        restarts: how often a task of a local cluster that dies is started again.
+        fault_tolerance: how often a task of a local cluster that dies is started again.
 
     Raises:
-        ConfigError: `TF_CONFIG` is wrong, or a count or `restarts` is given although it is set.
+        ConfigError: `TF_CONFIG` is wrong, or a count or `fault_tolerance` is given although it
+            is set.
         TaskFailed: a task of the local cluster ended while it started.
     """
     supervised = bool(end_with_parent())
     if os.environ.get("TF_CONFIG", "").strip():
-        if workers is not None or ps is not None or restarts is not None:
+        if workers is not None or ps is not None or fault_tolerance is not None:
             raise ConfigError(
                 "is set and lists the tasks, so --workers, --ps, --restarts and --min-workers have "
                 "no effect; leave them out, or unset TF_CONFIG to start a cluster on this machine",
@@ -77,7 +78,7 @@ def run(
         workers=DEFAULT_WORKERS if workers is None else workers,
         ps=DEFAULT_PS if ps is None else ps,
         log_dir=log_dir,
-        restarts=restarts,
+        fault_tolerance=fault_tolerance,
     )
 
 

@@ -14,9 +14,9 @@ from tfps.launch.log_folder import LogFolder
 from tfps.launch.output import LogFollower, say
 from tfps.launch.process import describe_status
 from tfps.launch.received_signals import ReceivedSignals
+from tfps.recovery.fault_tolerance import FaultTolerance, check_fault_tolerance
 from tfps.recovery.restarts.kept_tasks import in_words
 from tfps.recovery.restarts.restart_policy import EndJob
-from tfps.recovery.restarts.restarts import Restarts, check_restarts
 from tfps.terminal import open_line
 from tfps.units import count_tasks
 
@@ -30,7 +30,7 @@ def supervise(
     workers: int,
     ps: int,
     log_dir: str | None = None,
-    restarts: Restarts | None = None,
+    fault_tolerance: FaultTolerance | None = None,
 ) -> int:
     """Start a local cluster, run a script as its chief, and stop everything when it ends.
 
@@ -46,23 +46,27 @@ def supervise(
         workers: how many workers.
         ps: how many parameter servers.
         log_dir: a folder for the logs; None takes a new temporary one, which goes after a success.
-        restarts: how often a task that dies is started again; None is the default.
+        fault_tolerance: how often a task that dies is started again; None is the default.
 
     Returns:
         The script's exit status, 128 + n if signal n ended it, 1 if the job could not go on.
 
     Raises:
-        ConfigError: a count is below 1, or `restarts` asks for more workers than there are.
+        ConfigError: a count is below 1, or `fault_tolerance` asks for more workers than there are.
         TaskFailed: a task ended while it started.
         ConnectTimeout: a task did not listen in time.
     """
-    check_restarts(restarts, workers=workers)  # before there is a folder
+    check_fault_tolerance(fault_tolerance, workers=workers)  # before there is a folder
     folder = LogFolder(log_dir, prefix="tfps-run-")
     well = False
     try:
         with ReceivedSignals() as signals, kept_terminal():
             with LocalCluster(
-                workers=workers, ps=ps, log_dir=folder.path, wait=False, restarts=restarts
+                workers=workers,
+                ps=ps,
+                log_dir=folder.path,
+                wait=False,
+                fault_tolerance=fault_tolerance,
             ) as cluster:
                 cluster.keeper.say = say
                 say(f"starting {count_tasks(workers=workers, ps=ps)}; {folder}")

@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from tfps.bridge.closures.closure_queue import ClosureQueue
 from tfps.bridge.closures.failure_handler import FailureHandler
+from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.recovery.probing.collected_functions import forget_collected
 from tfps.recovery.probing.connections import cut_connections
 from tfps.recovery.probing.liveness import Liveness, ProbePolicy, Verdict
 from tfps.recovery.probing.probe import Observation, Prober, Task, all_answer
 from tfps.recovery.probing.quorum import Quorum
 from tfps.recovery.restarts.kept_tasks import are_started_again, kept_tasks
-from tfps.recovery.restarts.restarts import Restarts
 from tfps.recovery.servers.server_return import ServerReturn
 from tfps.runtime.coordinator.runtime import Runtime
 
@@ -49,14 +49,16 @@ class Guard:
     Args:
         runtime: the job.
         policy: when a task is lost.
-        restarts: how many workers must be left.
+        fault_tolerance: how many workers must be left.
     """
 
-    def __init__(self, runtime: Runtime, *, policy: ProbePolicy, restarts: Restarts) -> None:
+    def __init__(
+        self, runtime: Runtime, *, policy: ProbePolicy, fault_tolerance: FaultTolerance
+    ) -> None:
         self._runtime = runtime
         self.policy = policy
-        self.restarts = restarts
-        self._quorum = Quorum(workers=runtime.workers, restarts=restarts)
+        self.fault_tolerance = fault_tolerance
+        self._quorum = Quorum(workers=runtime.workers, fault_tolerance=fault_tolerance)
         self._end_reason = ""  # for want of workers
         self._liveness = Liveness[Task](self._addresses, policy=policy)
         self._evicted: dict[int, int] = {}  # worker -> incarnation
@@ -283,7 +285,7 @@ class Guard:
                     "(no_worker_timeout_s). Start them again, let them go on if they were stopped "
                     "(SIGCONT), or end this script (Ctrl-C).",
                     names,
-                    self.restarts.no_worker_timeout_s,
+                    self.fault_tolerance.no_worker_timeout_s,
                 )
         self._said_nobody = nobody
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from tfps.cluster import ClusterSpec
 from tfps.compression import directions
@@ -13,14 +14,33 @@ from tfps.consistency.mode import Mode
 from tfps.errors import ConfigError, TfpsError, UnsupportedError
 from tfps.partitioners import Partitioner
 from tfps.placement import policy
-from tfps.recovery.recovery import Recovery
-from tfps.recovery.restarts.restarts import Restarts, check_restarts
+from tfps.recovery.fault_tolerance import FaultTolerance, check_fault_tolerance
 from tfps.strategy.cluster_size import ClusterSize, size_problems
 from tfps.strategy.codec_limits import codec_problems
 from tfps.strategy.environment import connect_timeout_s, environment_errors
-from tfps.strategy.job_name import name_problem, room_problem
+from tfps.strategy.job import Job, check_job, room_problem
 from tfps.training.batch_callbacks import check_setting
 from tfps.transport.setting import wanted_transport
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+RENAMED = {
+    "recovery": "fault_tolerance=tfps.FaultTolerance(checkpoints=<folder>, every_steps=...)",
+    "restarts": "fault_tolerance=tfps.FaultTolerance(restart_budget=..., min_workers=...)",
+    "fresh": 'job=tfps.Job("name", fresh=True)',
+}
+
+
+def refuse_renamed(function: Function) -> Function:
+    """Let a constructor say what to write instead of an argument that is gone."""
+
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        if problems := [f"{old}: write {RENAMED[old]}" for old in RENAMED if old in kwargs]:
+            raise ConfigError(problems, source="ParameterServerStrategy")
+        return function(*args, **kwargs)
+
+    return cast("Function", checked)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +54,9 @@ class Arguments:
         compression: which codecs gradients and parameters go through.
         transport: ``"auto"``, ``"direct"`` or ``"grpc"``.
         batch_callbacks: whether batch hooks see sampled batches.
-        restarts: when the job ends for want of workers.
+        fault_tolerance: how many workers must be left, and what becomes of lost servers.
         connect_timeout_s: how long to wait for the other tasks.
-        job: what the servers call what they hold for this strategy; None is a name of its own.
-        fresh: discard what they hold below that name.
+        job: what the servers call what they hold for this strategy.
         max_workers: for how many workers there is room.
     """
 
@@ -47,10 +66,9 @@ class Arguments:
     compression: directions.Both
     transport: str
     batch_callbacks: str
-    restarts: Restarts
+    fault_tolerance: FaultTolerance
     connect_timeout_s: float
-    job: str | None
-    fresh: bool
+    job: Job
     max_workers: int
 
 
@@ -63,10 +81,8 @@ def check_arguments(  # noqa: PLR0913 - those of the strategy
     compression: Any,
     transport: Any,
     batch_callbacks: Any,
-    restarts: Any,
-    recovery: Any,
+    fault_tolerance: Any = None,
     job: Any = None,
-    fresh: Any = False,
     max_workers: Any = None,
 ) -> Arguments:
     """Check the arguments of `ParameterServerStrategy`, which describes them.
@@ -90,12 +106,11 @@ def check_arguments(  # noqa: PLR0913 - those of the strategy
     mode = checked(modes.resolve, consistency)
     carrier = checked(wanted_transport, transport)
     setting = checked(check_setting, batch_callbacks)
-    checked(_check_job, (job, fresh))
+    named = checked(check_job, job)
     spec = checked(_check_cluster, cluster_resolver)
-    checked(check_recovery, recovery)
     workers = None if spec is None else spec.count("worker")
     capacity = checked(lambda given: _check_room(given, workers=workers), max_workers)
-    chosen = checked(lambda given: check_restarts(given, workers=workers), restarts)
+    chosen = checked(lambda given: check_fault_tolerance(given, workers=workers), fault_tolerance)
     if codecs is not None and mode is not None:
         errors += [UnsupportedError(problem) for problem in codec_problems(codecs, mode)]
     errors += environment_errors()
@@ -114,27 +129,11 @@ def check_arguments(  # noqa: PLR0913 - those of the strategy
         compression=codecs,
         transport=carrier,
         batch_callbacks=setting,
-        restarts=chosen,
+        fault_tolerance=chosen,
         connect_timeout_s=connect_timeout_s(),
-        job=job,
-        fresh=fresh,
+        job=named,
         max_workers=capacity,
     )
-
-
-def check_recovery(recovery: Any, *, before: Recovery | None = None) -> None:
-    """Refuse what is no recovery, and another one than there is.
-
-    Raises:
-        ConfigError: either.
-    """
-    if recovery is not None and not isinstance(recovery, Recovery):
-        raise ConfigError(f"recovery: received {recovery!r}, expected a tfps.Recovery, or None")
-    if before is not None and recovery != before:
-        raise ConfigError(
-            f"recovery: received {recovery!r}, but this strategy has {before!r} already, which "
-            "stays as long as the strategy"
-        )
 
 
 def _check_cluster(resolver: Any) -> ClusterSpec:
@@ -162,17 +161,6 @@ def _check_room(max_workers: Any, *, workers: int | None) -> int | None:
     if problem := room_problem(max_workers, workers=workers):
         raise ConfigError(f"max_workers: {problem}")
     return workers if max_workers is None else int(max_workers)
-
-
-def _check_job(received: tuple[Any, Any]) -> None:
-    job, fresh = received
-    problems = []
-    if problem := name_problem(job):
-        problems.append(f"job: {problem}")
-    if not isinstance(fresh, bool):
-        problems.append(f"fresh: received {fresh!r}, expected True or False")
-    if problems:
-        raise ConfigError(problems)
 
 
 def _problems(error: TfpsError) -> list[str]:

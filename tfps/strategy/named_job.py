@@ -23,7 +23,7 @@ _OPEN: weakref.WeakValueDictionary[tuple[str, ...], Runtime] = weakref.WeakValue
 
 def name_of(arguments: Arguments) -> str:
     """Return the name of the strategy's job; empty for one of this chief alone."""
-    return arguments.job or os.environ.get(JOB_VARIABLE, "")
+    return arguments.job.name or os.environ.get(JOB_VARIABLE, "")
 
 
 def open_job(arguments: Arguments, connections: Connections) -> tuple[Runtime, NamedJob | None]:
@@ -54,7 +54,7 @@ def open_job(arguments: Arguments, connections: Connections) -> tuple[Runtime, N
         )
     record = _record(arguments, spec)
     estate = Estate(container=container_of(name), devices=connections.topology.servers)
-    if arguments.fresh:
+    if arguments.job.fresh:
         estate.discard()
     held = None
     if estate.is_there:

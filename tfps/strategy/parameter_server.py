@@ -32,18 +32,18 @@ from tfps.optimizers.wrapped import members
 from tfps.partitioners import Partitioner
 from tfps.placement.plan import Plan
 from tfps.placement.policy import Placement
+from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.recovery.guard import Guard
 from tfps.recovery.probing.liveness import ProbePolicy
-from tfps.recovery.recovery import Recovery
-from tfps.recovery.restarts.restarts import Restarts
 from tfps.runtime.program.devices import Devices, SeveralDevices
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.update_operations import UpdateOperation, update_operations
-from tfps.strategy.arguments import check_arguments, check_recovery
+from tfps.strategy.arguments import check_arguments, refuse_renamed
 from tfps.strategy.cluster_connections import connections_of
 from tfps.strategy.coordinator import ClusterCoordinator, pack_functions_of
 from tfps.strategy.end import End
 from tfps.strategy.extended import Extended
+from tfps.strategy.job import Job
 from tfps.strategy.named_job import name_of, open_job
 from tfps.strategy.partitioning import Partitioning, for_raw_variables
 from tfps.strategy.primitives.primitives import Primitives
@@ -85,11 +85,10 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             says, else direct where it can be.
         batch_callbacks: ``"auto"``, ``"sampled"`` or ``"lock_step"``: whether batch hooks of
             callbacks see sampled progress or run between a batch and the next ticket.
-        recovery: a `tfps.Recovery` lets training go on after a lost parameter server was started
-            again; None: a lost one ends it. It may be assigned later, to ``strategy.recovery``.
-        restarts: when the job ends for want of workers; `tfps.Restarts()` when None.
-        job: names what the servers hold: the next chief of that name goes on with it, until
-            `close`. ``fresh`` discards it first. None: ``TFPS_JOB_ID``, or one of this chief alone.
+        fault_tolerance: when the job ends for want of workers, and whether it goes on after a lost
+            parameter server was started again; `tfps.FaultTolerance()`, which does not, when None.
+        job: a `tfps.Job`, or its name: the next chief of that name goes on with what the servers
+            hold, until `close`. None: ``TFPS_JOB_ID``, or one of this chief alone.
         max_workers: for how many workers servers have room; those of the cluster when None. The
             next chief of the job may have another number of workers, up to this one.
 
@@ -112,6 +111,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     """
 
     @keras_patches.traceback_filtered
+    @refuse_renamed
     def __init__(  # noqa: PLR0913 - each is a choice of its own
         self,
         cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
@@ -124,10 +124,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         compression: Codecs | Both | None = None,
         transport: str = "auto",
         batch_callbacks: str = "auto",
-        recovery: Recovery | None = None,
-        restarts: Restarts | None = None,
-        job: str | None = None,
-        fresh: bool = False,
+        fault_tolerance: FaultTolerance | None = None,
+        job: Job | str | None = None,
         max_workers: int | None = None,
     ) -> None:
         """Connect to the cluster; the class's documentation describes the arguments."""
@@ -139,10 +137,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             compression=compression,
             transport=transport,
             batch_callbacks=batch_callbacks,
-            restarts=restarts,
-            recovery=recovery,
+            fault_tolerance=fault_tolerance,
             job=job,
-            fresh=fresh,
             max_workers=max_workers,
         )
         self.consistency = arguments.consistency
@@ -154,8 +150,10 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             announce_at_exit(spec)  # registered before `close`, so it runs after it
         servers = len(spec.jobs["ps"])
         raw_partitioner = for_raw_variables(variable_partitioner, servers=servers)
-        job, timeout_s = name_of(arguments), arguments.connect_timeout_s
-        self._connections = connections = connections_of(cluster_resolver, spec, job=job)
+        timeout_s = arguments.connect_timeout_s
+        self._connections = connections = connections_of(
+            cluster_resolver, spec, job=name_of(arguments)
+        )
         self._tfps_connect = functools.partial(connections.connect, timeout_s=timeout_s)
         super().__init__(cluster_resolver, raw_partitioner)
         self._is_tfps_strategy = True
@@ -189,23 +187,12 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         WORK.expect(self.runtime)
         hold_back_removals()
         register_without_lock()
-        self._guard = Guard(self.runtime, policy=probe_policy, restarts=arguments.restarts)
+        self.fault_tolerance = arguments.fault_tolerance
+        self._guard = Guard(self.runtime, policy=probe_policy, fault_tolerance=self.fault_tolerance)
         self._recovering: Recovering | None = None
-        self.recovery = recovery
+        if self.fault_tolerance.checkpoints is not None and self.runtime.processes:
+            self._recovering = Recovering(self, self.fault_tolerance, guard=self._guard)
         self._end = End(self, runtime=self.runtime, guard=self._guard, is_named=bool(self._job))
-
-    @property
-    def recovery(self) -> Recovery | None:
-        """What is done when a parameter server is lost; assigned once, before training."""
-        return None if self._recovering is None else self._recovering.recovery
-
-    @recovery.setter
-    def recovery(self, recovery: Recovery | None) -> None:
-        check_recovery(recovery, before=self.recovery)
-        if recovery is not None and self.runtime.processes:
-            self._recovering = Recovering(self, recovery, guard=self._guard)
-            if self._cluster_coordinator is not None:
-                self._recovering.attend(self._cluster_coordinator)
 
     def _connect_to_cluster(self, coordinator_name: str) -> None:
         """Called by TensorFlow's class once it has checked the cluster."""

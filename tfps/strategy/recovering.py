@@ -1,4 +1,4 @@
-"""What a strategy with a `tfps.Recovery` does about lost servers."""
+"""What a strategy that keeps checkpoints does about lost servers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.checkpoint.manager import CheckpointManager
 from tfps.consistency.synchronous import Synchronous
 from tfps.errors import CheckpointError
+from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.recovery.guard import Guard
-from tfps.recovery.recovery import Recovery
 from tfps.recovery.restarts.kept_tasks import KeptTasks, ask_for_servers
 from tfps.recovery.servers.new_addresses import NewAddresses
 from tfps.recovery.servers.restoration import Restoration, Seen
@@ -36,24 +36,25 @@ class Recovering:
 
     Args:
         strategy: not kept alive.
-        recovery: what the user wants.
+        fault_tolerance: what the user wants; it names the folder of the checkpoints.
         guard: of the strategy; it finds servers that hang.
     """
 
-    def __init__(self, strategy: Any, recovery: Recovery, *, guard: Guard) -> None:
+    def __init__(self, strategy: Any, fault_tolerance: FaultTolerance, *, guard: Guard) -> None:
         self._strategy = weakref.ref(strategy)
-        self.recovery = recovery
+        assert fault_tolerance.checkpoints is not None
+        self._folder = Path(fault_tolerance.checkpoints)
+        self._every_steps = fault_tolerance.every_steps
         self._manager: CheckpointManager | None = None
+        self._own: CheckpointManager | None = None  # made by `fit`, not by the user
         self._saver: RecoveryCheckpoints | None = None  # of the latest `fit`, if it saves
         # Where the runs of `fit` can go back to; None: the mode has no rounds that are repeated.
         in_rounds = isinstance(strategy.consistency, Synchronous)
         self.points = (
-            RoundPoints(strategy.runtime, every_steps=recovery.every_steps) if in_rounds else None
+            RoundPoints(strategy.runtime, every_steps=self._every_steps) if in_rounds else None
         )
-        if isinstance(recovery.checkpoints, CheckpointManager):
-            self._adopt(recovery.checkpoints)
-        runtime = strategy.runtime
-        self._runtime = runtime
+        self._runtime = runtime = strategy.runtime
+        runtime.on_manager = weak_method(self, "_adopt")
         self._restoration = Restoration(
             runtime,
             checkpoints=lambda: self._manager,
@@ -82,13 +83,13 @@ class Recovering:
                 cluster=lambda: runtime.cluster,
                 deadline_s=guard.policy.deadline_s,
             ),
-            waits=recovery.on_lost_server == "wait",
+            waits=fault_tolerance.on_lost_server == "wait",
         )
         self.servers.refuse = weak_method(self, "_refuse_loss")
         guard.servers = self.servers
         self._begun = 0  # closures, when the latest run had ended
         self._kept: KeptTasks | None = None
-        if recovery.on_lost_server == "wait":
+        if fault_tolerance.on_lost_server == "wait":
             tasks = runtime.processes.values()
             self._kept = ask_for_servers(tasks, unless=lambda: _is_over(job()))
 
@@ -130,14 +131,6 @@ class Recovering:
         """Refuse to go on after the loss of a server where functions would have to be repeated."""
         if self.points is not None:
             self.points.functions.refuse_loss(self._folder)
-
-    @property
-    def _folder(self) -> Path:
-        """The folder of the checkpoints."""
-        checkpoints = self._manager or self.recovery.checkpoints
-        if isinstance(checkpoints, CheckpointManager):
-            return checkpoints.directory
-        return Path(checkpoints)
 
     def _write_totals(self) -> None:
         if (seen := self._seen()) is not None:
@@ -184,24 +177,21 @@ class Recovering:
 
     def callbacks_for(self, model: Any) -> list[Any]:
         """What `fit` of a model needs to be recovered."""
-        checkpoints = self.recovery.checkpoints
-        if not isinstance(checkpoints, CheckpointManager) and (
-            self._manager is None or self._manager.model is not model
-        ):
-            self._adopt(CheckpointManager(model, checkpoints))
+        if self._manager is self._own and (self._own is None or self._own.model is not model):
+            self._own = CheckpointManager(model, self._folder)  # which calls `_adopt`
         assert self._manager is not None
         if self.points is not None and self._manager.model is model:
             saver = RoundCheckpoints(
                 self._manager,
-                every_steps=self.recovery.every_steps,
+                every_steps=self._every_steps,
                 is_kept=self.points.is_kept,
             )
             self.points.save_with(saver)
             return [saver]
-        every_steps, self._saver = self.recovery.every_steps, None
-        if every_steps is None or self._manager.model is not model:
+        self._saver = None
+        if self._every_steps is None or self._manager.model is not model:
             return []
-        self._saver = RecoveryCheckpoints(self._manager, every_steps=every_steps)
+        self._saver = RecoveryCheckpoints(self._manager, every_steps=self._every_steps)
         return [self._saver]
 
     def after_warm_up(self, steps: int) -> None:
@@ -213,6 +203,14 @@ class Recovering:
             self._saver.after_warm_up(steps)
 
     def _adopt(self, manager: CheckpointManager) -> None:
+        """Use a `CheckpointManager` that was just made, if it keeps its checkpoints in our folder.
+
+        Of the same model, it goes on with what the one before has saved and restored.
+        """
+        if manager.directory.resolve() != self._folder.resolve():
+            return
+        if self._manager is not None and self._manager.model is manager.model:
+            manager.of_this_job = self._manager.of_this_job
         self._manager = manager
         manager.outlives_servers = True
         if self.points is not None:

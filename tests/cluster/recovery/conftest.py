@@ -14,13 +14,13 @@ PROBES = {"TFPS_PROBE_PERIOD_S": "0.25", "TFPS_PROBE_DEADLINE_S": "1"}
 
 # A module's tests kill more tasks of one cluster than a job has restarts for, and each time a task
 # would be started again later.
-RESTARTS = tfps.Restarts(budget=1000)
+RESTARTS = tfps.FaultTolerance(restart_budget=1000)
 LONGEST_BACK_OFF_S = 1.0
 
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfps.recovery.restarts.restarts.LONGEST_BACK_OFF_S", LONGEST_BACK_OFF_S)
+    monkeypatch.setattr("tfps.recovery.fault_tolerance.LONGEST_BACK_OFF_S", LONGEST_BACK_OFF_S)
     for name, value in PROBES.items():
         monkeypatch.setenv(name, value)
 
@@ -31,7 +31,7 @@ def tasks(cluster: Callable[..., LocalCluster]) -> Iterator[Callable[..., LocalC
     used: list[LocalCluster] = []
 
     def get(*, workers: int, ps: int) -> LocalCluster:
-        used.append(cluster(workers=workers, ps=ps, restarts=RESTARTS))
+        used.append(cluster(workers=workers, ps=ps, fault_tolerance=RESTARTS))
         return used[-1]
 
     yield get

@@ -50,8 +50,8 @@ class LoseServer(EpochsOfOneVisit):
 
 
 def _job(cluster: LocalCluster, folder: Path) -> CountingJob:
-    recovery = tfps.Recovery(checkpoints=folder, every_steps=100)
-    return CountingJob(cluster, placement="round_robin", recovery=recovery)
+    fault_tolerance = tfps.FaultTolerance(checkpoints=folder, every_steps=100)
+    return CountingJob(cluster, placement="round_robin", fault_tolerance=fault_tolerance)
 
 
 def test_ctrl_c_ends_the_wait_and_fit_may_begin_again(

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
 
 MOST_EPOCHS = 500
 # Short, so that the test is; not for the stopped ones, which these are not.
-RESTARTS = tfps.Restarts(hang_timeout_s=2.0, no_worker_timeout_s=600.0)
+RESTARTS = tfps.FaultTolerance(hang_timeout_s=2.0, no_worker_timeout_s=600.0)
 
 
 class Block(EpochsOfOneVisit):
@@ -52,7 +52,9 @@ class Block(EpochsOfOneVisit):
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     with (
         watch_leftovers(),
-        LocalCluster(workers=2, ps=2, restarts=RESTARTS, log_dir=tmp_path / "logs") as cluster,
+        LocalCluster(
+            workers=2, ps=2, fault_tolerance=RESTARTS, log_dir=tmp_path / "logs"
+        ) as cluster,
     ):
         yield cluster
 
@@ -62,12 +64,12 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 def test_training_goes_on(
     task: tuple[str, int], transport: str, cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    recovery = tfps.Recovery(checkpoints=tmp_path / "checkpoints", every_steps=100)
+    fault_tolerance = tfps.FaultTolerance(checkpoints=tmp_path / "checkpoints", every_steps=100)
     job = CountingJob(
         cluster,
         transport=transport,
         placement="round_robin",
-        recovery=recovery if task[0] == "ps" else None,
+        fault_tolerance=fault_tolerance if task[0] == "ps" else None,
     )
     blocker = Block(job, task)
     with blocker.stack:

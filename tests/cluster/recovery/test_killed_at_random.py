@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ SAVE_EVERY = 40
 MOST_EPOCHS = 100_000
 WORKERS = 2
 TASKS = [("worker", 0), ("worker", 1), ("ps", 0), ("ps", 1)]
-RESTARTS = tfps.Restarts(budget=1000)
+RESTARTS = tfps.FaultTolerance(restart_budget=1000)
 
 MODES = {
     "asynchronous": tfps.Asynchronous(),
@@ -37,9 +38,11 @@ MODES = {
 @pytest.fixture
 def tasks(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
     """Tasks that are started again soon, however often that was done before."""
-    monkeypatch.setattr("tfps.recovery.restarts.restarts.LONGEST_BACK_OFF_S", 0.25)
+    monkeypatch.setattr("tfps.recovery.fault_tolerance.LONGEST_BACK_OFF_S", 0.25)
     environment = {"TFPS_LOGICAL_CPUS": "1"}
-    with LocalCluster(workers=2, ps=2, restarts=RESTARTS, environment=environment) as cluster:
+    with LocalCluster(
+        workers=2, ps=2, fault_tolerance=RESTARTS, environment=environment
+    ) as cluster:
         yield cluster
 
 
@@ -81,9 +84,8 @@ def test_fit(mode: str, transport: str, tasks: LocalCluster, tmp_path: Path) -> 
         examples=200,
         placement="round_robin",
         consistency=MODES[mode],
-        restarts=RESTARTS,
         transport=transport,
-        recovery=tfps.Recovery(checkpoints=tmp_path, every_steps=SAVE_EVERY),
+        fault_tolerance=dataclasses.replace(RESTARTS, checkpoints=tmp_path, every_steps=SAVE_EVERY),
     )
     with Killer(job.strategy, tasks, tasks=TASKS, seeds=SEEDS, folder=tmp_path) as killer:
         until = UntilKilled(job, killer)
@@ -129,7 +131,7 @@ def test_scheduled_functions(
         tasks.cluster_resolver,
         placement="round_robin",
         consistency=MODES[mode],
-        restarts=RESTARTS,
+        fault_tolerance=dataclasses.replace(RESTARTS, checkpoints=tmp_path),
         transport=transport,
     )
     coordinator = tfps.ClusterCoordinator(strategy)
@@ -138,7 +140,6 @@ def test_scheduled_functions(
         optimizer = keras.optimizers.SGD(-1.0)
         model.compile(optimizer)
     manager = tfps.CheckpointManager(model, tmp_path)
-    strategy.recovery = tfps.Recovery(checkpoints=manager)
     x = tf.constant(numbered(4)[0])
 
     @tf.function

@@ -25,7 +25,7 @@ def fresh() -> Iterator[LocalCluster]:
         yield cluster
 
 
-# Server that is killed, transport, backup workers, `Recovery.every_steps`.
+# Server that is killed, transport, backup workers, `FaultTolerance.every_steps`.
 CASES = {
     "another": (1, "direct", 0, SAVE_EVERY),
     "hands out tickets": (0, "grpc", 0, SAVE_EVERY),
@@ -47,10 +47,12 @@ def test_the_error_names_the_newest_checkpoint(
         placement="round_robin",
         consistency=tfps.Synchronous(backup_workers=backup_workers),
         transport=transport,
+        fault_tolerance=tfps.FaultTolerance(
+            checkpoints=tmp_path / "checkpoints", every_steps=every_steps
+        ),
     )
     loop = ManyCalls(strategy, pause_s=0.03)
     manager = tfps.CheckpointManager(loop.model, tmp_path / "checkpoints")
-    strategy.recovery = tfps.Recovery(checkpoints=manager, every_steps=every_steps)
     loop.schedule(BEFORE)
     loop.coordinator.join()
     manager.wait()

@@ -30,7 +30,7 @@ def _job(cluster: LocalCluster, folder: Path, *, warm_up_steps: int) -> Counting
         cluster,
         counters=TracedUnits,
         placement="round_robin",
-        recovery=tfps.Recovery(checkpoints=folder, every_steps=SAVE_EVERY),
+        fault_tolerance=tfps.FaultTolerance(checkpoints=folder, every_steps=SAVE_EVERY),
         consistency=tfps.Asynchronous(warm_up_steps=warm_up_steps),
     )
 

@@ -45,12 +45,12 @@ def folder(tmp_path: Path) -> Path:
 def _counting(
     cluster: LocalCluster, folder: Path, *, consistency: tfps.consistency.mode.Mode | None = None
 ) -> CountingJob:
-    recovery = tfps.Recovery(checkpoints=folder, every_steps=SAVE_EVERY)
+    fault_tolerance = tfps.FaultTolerance(checkpoints=folder, every_steps=SAVE_EVERY)
     return CountingJob(
         cluster,
         counters=TracedUnits,
         placement="round_robin",
-        recovery=recovery,
+        fault_tolerance=fault_tolerance,
         consistency=consistency,
     )
 
@@ -265,23 +265,23 @@ def test_what_no_checkpoint_holds_ends_the_job(
 
 def test_the_job_may_rather_stop(tasks: Callable[..., LocalCluster], folder: Path) -> None:
     cluster = tasks(workers=2, ps=2)
-    strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, batch_callbacks="sampled")
-    job = CountingJob(cluster, strategy=strategy)
-    manager = tfps.CheckpointManager(job.model, folder)
-    strategy.recovery = tfps.Recovery(checkpoints=manager, on_lost_server="stop")
+    fault_tolerance = tfps.FaultTolerance(checkpoints=folder, on_lost_server="stop")
+    job = CountingJob(cluster, fault_tolerance=fault_tolerance)
     with pytest.raises(tf.errors.UnavailableError, match="on_lost_server"):
         job.fit(KillForGood(job, 1), epochs=EPOCHS)
-    strategy.close()
+    job.strategy.close()
 
 
 def _functions_go_on(cluster: LocalCluster, folder: Path, *, mode: Any = None) -> None:
     """A server is lost, then a worker: those that lived have each optimizer call once."""
     strategy = tfps.ParameterServerStrategy(
-        cluster.cluster_resolver, placement="round_robin", consistency=mode
+        cluster.cluster_resolver,
+        placement="round_robin",
+        consistency=mode,
+        fault_tolerance=tfps.FaultTolerance(checkpoints=folder),
     )
     loop = ManyCalls(strategy)
     manager = tfps.CheckpointManager(loop.model, folder)
-    strategy.recovery = tfps.Recovery(checkpoints=manager)
     loop.schedule(4)
     loop.coordinator.join()
     manager.save(background=False)

@@ -66,8 +66,11 @@ def test_both_workers_are_killed_and_work_again(caplog: pytest.LogCaptureFixture
 
 
 def test_a_job_ends_when_its_last_worker_cannot_return() -> None:
-    restarts = tfps.Restarts(budget=0)
-    with watch_leftovers(), LocalCluster(workers=2, ps=1, restarts=restarts) as cluster:
+    fault_tolerance = tfps.FaultTolerance(restart_budget=0)
+    with (
+        watch_leftovers(),
+        LocalCluster(workers=2, ps=1, fault_tolerance=fault_tolerance) as cluster,
+    ):
         job = CountingJob(cluster)
         job.fit(epochs=1)
         killer = keras.callbacks.LambdaCallback(on_epoch_begin=lambda *_: _kill(cluster, 0, 1))
@@ -105,7 +108,7 @@ def _bring_back(machines: LocalCluster, strategy: tfps.ParameterServerStrategy) 
 # that ends so is above.
 @pytest.mark.slow
 def test_a_job_waits_for_so_long_for_a_worker(machines: LocalCluster) -> None:
-    job = CountingJob(machines, restarts=tfps.Restarts(no_worker_timeout_s=2))
+    job = CountingJob(machines, fault_tolerance=tfps.FaultTolerance(no_worker_timeout_s=2))
     job.fit(epochs=1)
     killer = keras.callbacks.LambdaCallback(on_epoch_begin=lambda *_: _lose_all(machines))
     with pytest.raises(tf.errors.UnavailableError, match=NOBODY):
@@ -117,8 +120,10 @@ def test_a_job_waits_for_so_long_for_a_worker(machines: LocalCluster) -> None:
 
 @pytest.mark.slow
 def test_functions_wait_for_so_long_for_a_worker(machines: LocalCluster) -> None:
-    restarts = tfps.Restarts(no_worker_timeout_s=2)
-    strategy = tfps.ParameterServerStrategy(machines.cluster_resolver, restarts=restarts)
+    fault_tolerance = tfps.FaultTolerance(no_worker_timeout_s=2)
+    strategy = tfps.ParameterServerStrategy(
+        machines.cluster_resolver, fault_tolerance=fault_tolerance
+    )
     with strategy.scope():
         count = tf.Variable(0)
 

@@ -62,7 +62,9 @@ def _job(
         batch_callbacks="sampled",
         placement="round_robin",
         consistency=mode,
-        recovery=tfps.Recovery(checkpoints=folder / "checkpoints", every_steps=SAVE_EVERY),
+        fault_tolerance=tfps.FaultTolerance(
+            checkpoints=folder / "checkpoints", every_steps=SAVE_EVERY
+        ),
     )
     return CountingJob(cluster, examples=examples, counters=TracedUnits, strategy=strategy)
 
@@ -149,14 +151,18 @@ def test_scheduled_functions_follow(
 ) -> None:
     monkeypatch.setenv(TRANSPORT_VARIABLE, transport)
     cluster = tasks(workers=2, ps=2)
-    strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, placement="round_robin")
+    folder = tmp_path / "checkpoints"
+    strategy = tfps.ParameterServerStrategy(
+        cluster.cluster_resolver,
+        placement="round_robin",
+        fault_tolerance=tfps.FaultTolerance(checkpoints=folder),
+    )
     coordinator = tfps.ClusterCoordinator(strategy)
     with strategy.scope():
         model = keras.Sequential([keras.Input((4,)), UnitGradients()])
         optimizer = keras.optimizers.SGD(-1.0)
         model.compile(optimizer)
-    manager = tfps.CheckpointManager(model, tmp_path / "checkpoints")
-    strategy.recovery = tfps.Recovery(checkpoints=manager)
+    manager = tfps.CheckpointManager(model, folder)
     x = tf.constant(numbered(4)[0])
     traces = 0
 

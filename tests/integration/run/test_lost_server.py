@@ -1,4 +1,4 @@
-"""`tfps run` starts a parameter server again where the script has a `tfps.Recovery`."""
+"""`tfps run` starts a parameter server again where the strategy keeps checkpoints."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ import os, sys
 import keras, numpy as np, tfps
 
 here = os.path.dirname(__file__)
-recovery = tfps.Recovery(checkpoints=os.path.join(here, "checkpoints"), every_steps=500)
-strategy = tfps.ParameterServerStrategy(batch_callbacks="sampled", recovery=recovery)
+folder = os.path.join(here, "checkpoints")
+fault_tolerance = tfps.FaultTolerance(checkpoints=folder, every_steps=500)
+strategy = tfps.ParameterServerStrategy(batch_callbacks="sampled", fault_tolerance=fault_tolerance)
 with strategy.scope():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(1)])
     model.compile("sgd", "mse")

@@ -110,8 +110,6 @@ def test_what_a_strategy_refuses_is_refused_before_in_its_words(
             compression=compression_of(config.compression),
             transport=config.transport.carrier,
             batch_callbacks="auto",
-            restarts=None,
-            recovery=None,
         )
         found = problems_of(check_settings, None, [*overrides, *sizes])
     # A strategy that lists several mistakes names the sources of them in the sentences.

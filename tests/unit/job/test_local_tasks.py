@@ -88,7 +88,7 @@ def test_the_chief_trains_the_same_job(started: Started) -> None:
     overrides = [SUBSET, "restarts.budget=5", "restarts.min_workers=2"]
     assert local_job.run_local_job("fashion_mnist_sync", overrides) == 0
     [tasks], [chief] = started.tasks, started.chiefs
-    assert tasks.options["restarts"] == tfps.Restarts(budget=5, min_workers=2)
+    assert tasks.options["fault_tolerance"] == tfps.FaultTolerance(restart_budget=5, min_workers=2)
     assert (tasks.options["workers"], tasks.options["ps"]) == (3, 1)
     assert chief.command == [
         *(sys.executable, "-P", "-m", "tfps", "train"),
@@ -232,8 +232,8 @@ def test_the_strategy_knows_how_often_tasks_are_started_again(
     changes = ["restarts.budget=5", "restarts.min_workers=2", "restarts.hang_timeout_s=7.0"]
     config = load(config_path(None), changes)
     with train._strategy(config, resolver=None) as strategy:
-        restarts = tfps.Restarts(budget=5, min_workers=2, hang_timeout_s=7.0)
-        assert strategy.options["restarts"] == restarts
+        fault_tolerance = tfps.FaultTolerance(restart_budget=5, min_workers=2, hang_timeout_s=7.0)
+        assert strategy.options["fault_tolerance"] == fault_tolerance
 
 
 def test_the_strategy_gets_the_name_and_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +242,8 @@ def test_the_strategy_gets_the_name_and_the_room(monkeypatch: pytest.MonkeyPatch
     config = load(config_path(None), [*changes, "training.batch_callbacks=lock_step"])
     with train._strategy(config, resolver=None) as strategy:
         pass
-    expected = {"job": "night", "fresh": True, "max_workers": 4, "batch_callbacks": "lock_step"}
+    job = tfps.Job("night", fresh=True)
+    expected = {"job": job, "max_workers": 4, "batch_callbacks": "lock_step"}
     assert expected.items() <= strategy.options.items()
     assert strategy.is_closed
 

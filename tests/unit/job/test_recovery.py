@@ -12,14 +12,14 @@ import tfps
 from tfps.config import parse
 from tfps.errors import ConfigError
 from tfps.job.check import check_start
-from tfps.job.recovery import recovery_of, recovery_problems
+from tfps.job.fault_tolerance import fault_tolerance_of, recovery_problems
 from tfps.job.train import _strategy
 
 SUBSET = "data.source=subset"
 
 
 def test_without_steps_there_is_none() -> None:
-    assert recovery_of(parse({})) is None
+    assert fault_tolerance_of(parse({})) == tfps.FaultTolerance()
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_without_steps_there_is_none() -> None:
 def test_the_folder_is_that_of_the_job_unless_it_is_named(
     values: dict[str, Any], folder: str
 ) -> None:
-    assert recovery_of(parse({"recovery": values})) == tfps.Recovery(
+    assert fault_tolerance_of(parse({"recovery": values})) == tfps.FaultTolerance(
         checkpoints=Path(folder), every_steps=7
     )
 
@@ -41,7 +41,7 @@ def test_the_strategy_gets_it() -> None:
     config = parse({"recovery": {"every_steps": 7, "on_lost_server": "stop"}})
     with mock.patch("tfps.ParameterServerStrategy") as strategy, _strategy(config, None):
         pass
-    assert strategy.call_args.kwargs["recovery"] == tfps.Recovery(
+    assert strategy.call_args.kwargs["fault_tolerance"] == tfps.FaultTolerance(
         checkpoints=Path("runs/fashion_mnist/checkpoints"), every_steps=7, on_lost_server="stop"
     )
 

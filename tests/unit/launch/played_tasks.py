@@ -10,7 +10,7 @@ from tfps.cluster import ClusterSpec
 from tfps.errors import TaskFailed
 from tfps.launch.keeper import Keeper
 from tfps.recovery.events import EventLog
-from tfps.recovery.restarts.restarts import Restarts
+from tfps.recovery.fault_tolerance import FaultTolerance
 
 TASKS = [("worker", 0), ("worker", 1), ("ps", 0)]
 SPEC = ClusterSpec(
@@ -52,10 +52,10 @@ class PlayedTasks:
 
     Args:
         folder: for the events.
-        restarts: of the keeper.
+        fault_tolerance: of the keeper.
     """
 
-    def __init__(self, folder: Path, restarts: Restarts) -> None:
+    def __init__(self, folder: Path, fault_tolerance: FaultTolerance) -> None:
         self.spec = SPEC
         self.lock = contextlib.nullcontext()
         self.processes = {task: self._new(task) for task in TASKS}
@@ -63,7 +63,7 @@ class PlayedTasks:
         self.said: list[str] = []
         owner: Any = self
         self.events = EventLog(folder / "events.jsonl")
-        self.keeper = Keeper(owner, TASKS, restarts=restarts, events=self.events)
+        self.keeper = Keeper(owner, TASKS, fault_tolerance=fault_tolerance, events=self.events)
         self.keeper.say = self.said.append
         self.keeper.mark_started()
 

@@ -89,7 +89,8 @@ def test_what_follows_the_script_is_the_scripts(separator: list[str]) -> None:
             CliRunner().invoke(main, ["run", "--ps", "3", *separator, __file__, *arguments])
     assert end_process.call_args.args == (0,)
     assert run.call_args.args == (__file__, tuple(arguments))
-    assert run.call_args.kwargs == {"workers": None, "ps": 3, "log_dir": None, "restarts": None}
+    given = {"workers": None, "ps": 3, "log_dir": None, "fault_tolerance": None}
+    assert run.call_args.kwargs == given
 
 
 @pytest.mark.parametrize("name", ["run", "train"])

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.launch.played_tasks import TASKS, PlayedTasks
-from tfps.recovery.restarts.restarts import Restarts
+from tfps.recovery.fault_tolerance import FaultTolerance
 
-RESTARTS = Restarts(budget=1, hang_timeout_s=60.0, no_worker_timeout_s=600.0)
+RESTARTS = FaultTolerance(restart_budget=1, hang_timeout_s=60.0, no_worker_timeout_s=600.0)
 WORKER, SERVER = TASKS[1], TASKS[2]
 
 
@@ -84,7 +84,7 @@ def test_a_server_that_could_not_be_used_again_is_left_alone(tasks: PlayedTasks)
 
 
 def test_a_hang_that_comes_again_spends_the_budget(tmp_path: Path) -> None:
-    tasks = PlayedTasks(tmp_path, Restarts(budget=0))
+    tasks = PlayedTasks(tmp_path, FaultTolerance(restart_budget=0))
     tasks.keeper.note_lost([WORKER])
     tasks.look(0.0, 60.0, 60.1)
     assert tasks.said == [
@@ -109,7 +109,7 @@ def test_a_task_that_was_not_forked_yet_holds_nobody_up(tasks: PlayedTasks) -> N
 
 
 def test_nobody_is_killed_where_that_is_not_wanted(tmp_path: Path) -> None:
-    tasks = PlayedTasks(tmp_path, Restarts(hang_timeout_s=math.inf))
+    tasks = PlayedTasks(tmp_path, FaultTolerance(hang_timeout_s=math.inf))
     tasks.keeper.note_lost([WORKER])
     tasks.look(0.0, 1e9)
     assert tasks.said == []

@@ -11,8 +11,8 @@ import pytest
 
 from tests.unit.launch.played_tasks import SPEC, TASKS, PlayedTasks
 from tfps.launch.keeper_line import KEEPER_LINE, DistantKeeper, KeeperLine, find_keeper
+from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.recovery.restarts.kept_tasks import are_started_again, ask_for_servers, kept_tasks, leave
-from tfps.recovery.restarts.restarts import Restarts
 
 ADDRESSES = [address for _, _, address in SPEC.tasks("worker", "ps")]
 WORKER, SERVER = TASKS[1], TASKS[2]
@@ -20,7 +20,7 @@ WORKER, SERVER = TASKS[1], TASKS[2]
 
 @pytest.fixture
 def tasks(tmp_path: Path) -> PlayedTasks:
-    return PlayedTasks(tmp_path, Restarts(budget=1))
+    return PlayedTasks(tmp_path, FaultTolerance(restart_budget=1))
 
 
 @pytest.fixture

@@ -32,18 +32,15 @@ def recover(
 ) -> None:
     """Give a strategy of one process what one of a cluster has."""
     monkeypatch.setattr("tfps.strategy.recovering.ServerReturn", NoProcesses)
-    recovery = tfps.Recovery(checkpoints=folder, every_steps=every_steps)
-    strategy._recovering = Recovering(strategy, recovery, guard=strategy._guard)
+    fault_tolerance = tfps.FaultTolerance(checkpoints=folder, every_steps=every_steps)
+    strategy._recovering = Recovering(strategy, fault_tolerance, guard=strategy._guard)
 
 
 def saver(
     strategy: tfps.ParameterServerStrategy, model: Any, folder: Path
 ) -> tfps.CheckpointManager:
     """What saves the model that servers are filled from."""
-    manager = tfps.CheckpointManager(model, folder)
-    assert strategy._recovering is not None
-    strategy._recovering._adopt(manager)
-    return manager
+    return tfps.CheckpointManager(model, folder)
 
 
 def lose(strategy: tfps.ParameterServerStrategy, servers: Sequence[int]) -> list[ServerLoss]:

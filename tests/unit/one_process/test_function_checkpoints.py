@@ -48,20 +48,20 @@ class Loop:
     Args:
         strategy: of one process with one worker, so that all numbers are known.
         folder: of the checkpoints.
-        every_steps: of `tfps.Recovery`.
+        every_steps: of `tfps.FaultTolerance`.
     """
 
     def __init__(
         self, strategy: tfps.ParameterServerStrategy, folder: Path, *, every_steps: int | None
     ) -> None:
         self.strategy = strategy
+        fault_tolerance = tfps.FaultTolerance(checkpoints=folder, every_steps=every_steps)
+        strategy._recovering = Recovering(strategy, fault_tolerance, guard=strategy._guard)
+        strategy._recovering.attend(strategy.coordinator)
         with strategy.scope():
             self.model = Model()
             self.seen = keras.metrics.Sum()
         self.manager = tfps.CheckpointManager(self.model, folder)
-        recovery = tfps.Recovery(checkpoints=self.manager, every_steps=every_steps)
-        strategy._recovering = Recovering(strategy, recovery, guard=strategy._guard)
-        strategy._recovering.attend(strategy.coordinator)
         self.step = tf.function(self._step)
         self.next = 0
         self.dies: Any = lambda: False
@@ -247,3 +247,14 @@ def test_functions_after_fit_begin_from_its_last_checkpoint(
     assert [manifest.number for manifest in loop.manager.checkpoints] == saved
     with pytest.raises(CheckpointError, match=f"is number {saved[-1]}: start"):
         loop.lose([1])
+
+
+def test_a_second_manager_of_the_folder_goes_on_from_the_first(
+    strategy: tfps.ParameterServerStrategy, tmp_path: Path
+) -> None:
+    loop = Loop(strategy, tmp_path / "found", every_steps=None)
+    loop.run(1)
+    loop.save()
+    tfps.CheckpointManager(loop.model, tmp_path / "elsewhere")
+    tfps.CheckpointManager(loop.model, tmp_path / "found")
+    assert [(loss.checkpoint, loss.updates_lost) for loss in loop.lose([1])] == [(1, 0)]

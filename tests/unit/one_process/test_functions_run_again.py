@@ -237,9 +237,9 @@ def test_a_server_that_lived_applies_nothing_again(
     monkeypatch.setattr("tfps.strategy.recovering.ServerReturn", NoProcesses)
     strategy = make(placement="round_robin")
     loop = Loop(strategy, in_loop=False)
+    fault_tolerance = tfps.FaultTolerance(checkpoints=tmp_path)
+    strategy._recovering = Recovering(strategy, fault_tolerance, guard=strategy._guard)
     manager = tfps.CheckpointManager(loop.model, tmp_path)
-    recovery = tfps.Recovery(checkpoints=manager)
-    strategy._recovering = Recovering(strategy, recovery, guard=strategy._guard)
     loop.run(dies_after=None)
     manager.save(background=False)
 
@@ -266,9 +266,10 @@ def test_a_mistake_of_the_users_is_raised_at_once(
     monkeypatch.setattr("tfps.strategy.recovering.ServerReturn", NoProcesses)
     strategy = make(tfps.BoundedStaleness(1), placement="round_robin")
     loop = Loop(strategy, in_loop=False)
-    recovery = tfps.Recovery(checkpoints=tfps.CheckpointManager(loop.model, tmp_path))
-    strategy._recovering = Recovering(strategy, recovery, guard=strategy._guard)
+    fault_tolerance = tfps.FaultTolerance(checkpoints=tmp_path)
+    strategy._recovering = Recovering(strategy, fault_tolerance, guard=strategy._guard)
     strategy._recovering.attend(strategy.coordinator)
+    tfps.CheckpointManager(loop.model, tmp_path)
     runs = []
 
     def attempt() -> np.float32:

@@ -148,7 +148,7 @@ def test_close_and_fresh_end_the_job(make: Make) -> None:
     model = _model_on(again)
     _fit(model)
     assert again.stats().updates_applied == STEPS
-    discarded = make(fresh=True)
+    discarded = make(job=tfps.Job("night", fresh=True))
     model = _model_on(discarded, width=5)
     _fit(model)
     assert discarded.stats().updates_applied == STEPS
@@ -178,7 +178,7 @@ def test_nothing_is_left_of_a_job_that_ends(make: Make, fresh: bool) -> None:
     held = _variables(strategy)
     counters = {r.device for r in held if r.shared_name.endswith("adam/iteration")}
     assert counters == set(strategy.runtime.topology.servers)
-    another = make(fresh=fresh)  # without a model
+    another = make(job=tfps.Job("night", fresh=fresh))  # without a model
     if not fresh:
         another.close()
     left = {resource for resource in held if _is_there(resource)}
@@ -201,7 +201,7 @@ def test_a_server_that_was_started_anew_when_no_chief_was_there(make: Make, tmp_
         ConfigError, match=r"hold 'night', but ps 1 was started anew .*fresh=True\).*restore_latest"
     ):
         make()
-    model = _model_on(make(fresh=True))
+    model = _model_on(make(job=tfps.Job("night", fresh=True)))
     assert tfps.CheckpointManager(model, tmp_path).restore_latest() is not None
     for ours, before in zip(_values(model), saved, strict=True):
         np.testing.assert_array_equal(ours, before)
@@ -346,4 +346,16 @@ def test_a_restore_that_is_on_its_way_when_the_next_chief_begins(
 @pytest.mark.parametrize("job", ["", "a b", "../x", 3])
 def test_mistakes(make: Make, job: Any) -> None:
     with pytest.raises(ConfigError, match="job: received"):
-        make(job=job, fresh=1)
+        make(job=job)
+
+
+def test_mistakes_of_a_job() -> None:
+    with pytest.raises(ConfigError, match=r"(?s)name: received 'a b'.*fresh: received 1"):
+        tfps.Job("a b", fresh=1)  # type: ignore[arg-type]
+
+
+def test_what_replaces_an_argument_is_named(make: Make) -> None:
+    with pytest.raises(ConfigError, match=r"(?s)recovery: write fault_.*fresh: write job="):
+        make(fresh=True, recovery="checkpoints")
+    with pytest.raises(AttributeError, match=r"write tfps\.FaultTolerance"):
+        tfps.Recovery  # noqa: B018

@@ -12,11 +12,11 @@ import pytest
 import tensorflow as tf
 
 from tfps.bridge.closures.closure_queue import ClosureQueue
+from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.recovery.guard import Guard
 from tfps.recovery.probing.liveness import ProbePolicy
 from tfps.recovery.probing.probe import Observation
 from tfps.recovery.restarts.kept_tasks import keep, leave
-from tfps.recovery.restarts.restarts import Restarts
 
 POLICY = ProbePolicy(misses=2)
 TIMEOUT_S = 0.2
@@ -68,7 +68,9 @@ def queue() -> ClosureQueue:
 @pytest.fixture
 def guard(runtime: Runtime, queue: ClosureQueue) -> Guard:
     played: Any = runtime
-    guard = Guard(played, policy=POLICY, restarts=Restarts(no_worker_timeout_s=TIMEOUT_S))
+    guard = Guard(
+        played, policy=POLICY, fault_tolerance=FaultTolerance(no_worker_timeout_s=TIMEOUT_S)
+    )
     guard._queue = queue
     return guard
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
+from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.recovery.probing.quorum import Quorum
-from tfps.recovery.restarts.restarts import Restarts
 
 LOOKS = st.lists(st.tuples(st.integers(0, 4), st.floats(0, 100)), max_size=30)
 
@@ -15,8 +15,8 @@ LOOKS = st.lists(st.tuples(st.integers(0, 4), st.floats(0, 100)), max_size=30)
 def test_a_job_ends_after_so_long_without_enough_workers(
     looks: list[tuple[int, float]], min_workers: int, timeout_s: float
 ) -> None:
-    restarts = Restarts(min_workers=min_workers, no_worker_timeout_s=timeout_s)
-    quorum = Quorum(workers=4, restarts=restarts)
+    fault_tolerance = FaultTolerance(min_workers=min_workers, no_worker_timeout_s=timeout_s)
+    quorum = Quorum(workers=4, fault_tolerance=fault_tolerance)
     now_s, since_s = 0.0, None
     for answering, seconds in looks:
         now_s += seconds
@@ -29,7 +29,7 @@ def test_a_job_ends_after_so_long_without_enough_workers(
 
 
 def test_nobody_waits_for_who_cannot_return() -> None:
-    quorum = Quorum(workers=2, restarts=Restarts(min_workers=2))
+    quorum = Quorum(workers=2, fault_tolerance=FaultTolerance(min_workers=2))
     reasons = [
         quorum.end_reason(answering=answering, now_s=0.0, hopeless="the budget is spent")
         for answering in (2, 1, 0, 2)
@@ -38,7 +38,7 @@ def test_nobody_waits_for_who_cannot_return() -> None:
 
 
 def test_the_reason_counts_who_answers() -> None:
-    quorum = Quorum(workers=3, restarts=Restarts(min_workers=2, no_worker_timeout_s=5))
+    quorum = Quorum(workers=3, fault_tolerance=FaultTolerance(min_workers=2, no_worker_timeout_s=5))
     quorum.end_reason(answering=1, now_s=0.0)
     assert quorum.end_reason(answering=1, now_s=5.0) == (
         "1 of 3 workers answered, fewer than min_workers=2, for 5 s (no_worker_timeout_s)"

@@ -1,4 +1,4 @@
-"""`tfps.Recovery`, what it refuses, and what it finds out about servers."""
+"""`tfps.FaultTolerance`, what it refuses, and what it finds out about servers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ from tfps.recovery.servers.server_loss import ServerLoss, updates_lost
 
 def test_every_mistake_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        tfps.Recovery(checkpoints=7, every_steps=0, on_lost_server="go")  # type: ignore[arg-type]
+        tfps.FaultTolerance(checkpoints=7, every_steps=0, on_lost_server="go")  # type: ignore[arg-type]
     text = str(caught.value)
     for part in ("checkpoints: received 7", "every_steps: received 0", "on_lost_server: received"):
         assert part in text
 
 
+def test_steps_need_a_folder() -> None:
+    with pytest.raises(ConfigError, match="every_steps: received 7 without checkpoints"):
+        tfps.FaultTolerance(every_steps=7)
+
+
 @pytest.mark.parametrize("steps", [True, 1.5, -1])
 def test_steps_are_whole_numbers(steps: object) -> None:
     with pytest.raises(ConfigError, match="every_steps"):
-        tfps.Recovery(checkpoints="folder", every_steps=steps)  # type: ignore[arg-type]
+        tfps.FaultTolerance(checkpoints="folder", every_steps=steps)  # type: ignore[arg-type]
 
 
 def test_an_incarnation_is_found_among_other_fields() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 
 from tfps.errors import ConfigError
+from tfps.recovery.fault_tolerance import LONGEST_BACK_OFF_S, FaultTolerance, check_fault_tolerance
 from tfps.recovery.restarts.restart_policy import (
     Death,
     EndJob,
@@ -22,13 +23,12 @@ from tfps.recovery.restarts.restart_policy import (
     Return,
     Start,
 )
-from tfps.recovery.restarts.restarts import LONGEST_BACK_OFF_S, Restarts, check_restarts
 
 WORKERS, SERVERS = 3, 2
 TASKS = [*(("worker", i) for i in range(WORKERS)), *(("ps", i) for i in range(SERVERS))]
 RESTARTS = st.builds(
-    Restarts,
-    budget=st.integers(0, 4),
+    FaultTolerance,
+    restart_budget=st.integers(0, 4),
     min_workers=st.integers(1, WORKERS),
     no_worker_timeout_s=st.floats(1, 200),
     hang_timeout_s=st.floats(1, 200),
@@ -46,9 +46,9 @@ MOMENTS = st.lists(
 class History:
     """Plays the tasks: those that are started run, those that are killed die."""
 
-    def __init__(self, restarts: Restarts, *, servers_return: bool = True) -> None:
-        self.restarts, self.servers_return = restarts, servers_return
-        self.policy = RestartPolicy(TASKS, restarts=restarts)
+    def __init__(self, fault_tolerance: FaultTolerance, *, servers_return: bool = True) -> None:
+        self.fault_tolerance, self.servers_return = fault_tolerance, servers_return
+        self.policy = RestartPolicy(TASKS, fault_tolerance=fault_tolerance)
         self.running = set(TASKS)
         self.now_s = 0.0
         self.starts: Counter[Any] = Counter()
@@ -73,15 +73,15 @@ class History:
             assert not rest
             assert usable
             assert first.task == task
-            assert first.number == self.starts[task] + 1 <= self.restarts.budget
-            assert first.after_s == self.restarts.back_off_s(first.number)
+            assert first.number == self.starts[task] + 1 <= self.fault_tolerance.restart_budget
+            assert first.after_s == self.fault_tolerance.back_off_s(first.number)
             self.due_s[task] = self.now_s + first.after_s
             return
         assert first == GiveUp(task)
-        assert not usable or self.starts[task] == self.restarts.budget
+        assert not usable or self.starts[task] == self.fault_tolerance.restart_budget
         self.given_up.add(task)
         left = sum(kind == "worker" for kind, _ in set(TASKS) - self.given_up)
-        must_end = task[0] == "ps" or left < self.restarts.min_workers
+        must_end = task[0] == "ps" or left < self.fault_tolerance.min_workers
         assert [type(action) for action in rest] == [EndJob] * must_end
         for end in rest:
             assert isinstance(end, EndJob)
@@ -117,7 +117,10 @@ class History:
         expected: list[Any] = [
             Start(task) for task, at_s in self.due_s.items() if at_s <= self.now_s
         ]
-        limits_s = {True: self.restarts.no_worker_timeout_s, False: self.restarts.hang_timeout_s}
+        limits_s = {
+            True: self.fault_tolerance.no_worker_timeout_s,
+            False: self.fault_tolerance.hang_timeout_s,
+        }
         expected += [
             Kill(task, limits_s[is_stopped], is_stopped)
             for task, (is_stopped, since_s) in self.hangs_since.items()
@@ -135,14 +138,17 @@ class History:
 
 @given(RESTARTS, MOMENTS, st.booleans())
 def test_each_death_is_answered_and_no_budget_exceeded(
-    restarts: Restarts, moments: list[tuple[Any, str, float]], servers_return: bool
+    fault_tolerance: FaultTolerance,
+    moments: list[tuple[Any, str, float]],
+    servers_return: bool,
 ) -> None:
-    history = History(restarts, servers_return=servers_return)
+    history = History(fault_tolerance, servers_return=servers_return)
     for task, what, seconds in moments:
         getattr(history, what)(task)
         history.pass_time(seconds)
     # Whatever is away by now is started, has been given up, or the job has ended: nobody waits.
-    for seconds in (max(restarts.no_worker_timeout_s, restarts.hang_timeout_s), LONGEST_BACK_OFF_S):
+    longest_s = max(fault_tolerance.no_worker_timeout_s, fault_tolerance.hang_timeout_s)
+    for seconds in (longest_s, LONGEST_BACK_OFF_S):
         history.pass_time(seconds)
     if history.end is None:
         assert set(TASKS) == history.running | history.given_up
@@ -151,15 +157,15 @@ def test_each_death_is_answered_and_no_budget_exceeded(
 
 
 def test_the_back_off_doubles_up_to_a_limit() -> None:
-    restarts = Restarts(budget=100)
-    waits = [restarts.back_off_s(number) for number in range(1, 101)]
+    fault_tolerance = FaultTolerance(restart_budget=100)
+    waits = [fault_tolerance.back_off_s(number) for number in range(1, 101)]
     assert waits[:4] == [0.25, 0.5, 1.0, 2.0]
     assert waits[-1] == LONGEST_BACK_OFF_S
     assert waits == sorted(waits)
 
 
 def test_a_death_that_is_told_twice_counts_once() -> None:
-    policy = RestartPolicy(TASKS, restarts=Restarts(budget=1))
+    policy = RestartPolicy(TASKS, fault_tolerance=FaultTolerance(restart_budget=1))
     death = Death(("worker", 0), -9)
     assert policy.take(death, now_s=0.0) != []
     assert policy.take(death, now_s=0.1) == []
@@ -167,18 +173,20 @@ def test_a_death_that_is_told_twice_counts_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("restarts", "deaths", "reason"),
+    ("fault_tolerance", "deaths", "reason"),
     [
-        (Restarts(budget=0), [("worker", 0), ("worker", 1), ("worker", 2)],
+        (FaultTolerance(restart_budget=0), [("worker", 0), ("worker", 1), ("worker", 2)],
          "no worker is left: worker 0, worker 1, worker 2 died, and the budget"),
-        (Restarts(budget=0, min_workers=2), [("worker", 2), ("worker", 0)],
+        (FaultTolerance(restart_budget=0, min_workers=2), [("worker", 2), ("worker", 0)],
          "1 worker left, fewer than min_workers=2: worker 0, worker 2 died"),
-        (Restarts(budget=0), [("ps", 1)],
+        (FaultTolerance(restart_budget=0), [("ps", 1)],
          "what ps 1 held is lost: ps 1 died, and the budget of restarts is 0. Start the job again"),
     ],
 )  # fmt: skip
-def test_the_reason_names_who_is_gone(restarts: Restarts, deaths: list[Any], reason: str) -> None:
-    policy = RestartPolicy(TASKS, restarts=restarts)
+def test_the_reason_names_who_is_gone(
+    fault_tolerance: FaultTolerance, deaths: list[Any], reason: str
+) -> None:
+    policy = RestartPolicy(TASKS, fault_tolerance=fault_tolerance)
     actions = [action for task in deaths for action in policy.take(Death(task, 1), now_s=0.0)]
     assert isinstance(actions[-1], EndJob)
     assert actions[-1].reason.startswith(reason)
@@ -187,19 +195,21 @@ def test_the_reason_names_who_is_gone(restarts: Restarts, deaths: list[Any], rea
 
 def test_what_cannot_work_is_refused_at_once() -> None:
     with pytest.raises(ConfigError) as raised:
-        Restarts(budget=-1, min_workers=0, no_worker_timeout_s=math.nan, hang_timeout_s=0)
+        FaultTolerance(
+            restart_budget=-1, min_workers=0, no_worker_timeout_s=math.nan, hang_timeout_s=0
+        )
     assert raised.value.problems == (
-        "budget: received -1, expected a whole number from 0",
+        "restart_budget: received -1, expected a whole number from 0",
         "min_workers: received 0, expected a whole number from 1",
         "no_worker_timeout_s: received nan, expected a number of seconds above 0",
         "hang_timeout_s: received 0, expected a number of seconds above 0",
     )
-    with pytest.raises(ConfigError, match="budget: received '3'"):
-        Restarts(budget="3")  # type: ignore[arg-type]
-    assert Restarts(no_worker_timeout_s=math.inf).size_problems(workers=1) == []
+    with pytest.raises(ConfigError, match="restart_budget: received '3'"):
+        FaultTolerance(restart_budget="3")  # type: ignore[arg-type]
+    assert FaultTolerance(no_worker_timeout_s=math.inf).size_problems(workers=1) == []
     expected = "min_workers: received 3, and the cluster has 2 workers; expected at most as many"
     with pytest.raises(ConfigError, match=expected):
-        check_restarts(Restarts(min_workers=3), workers=2)
-    with pytest.raises(ConfigError, match=r"restarts: received 3, expected a tfps\.Restarts"):
-        check_restarts(3, workers=2)  # type: ignore[arg-type]
-    assert check_restarts(None, workers=1) == Restarts()
+        check_fault_tolerance(FaultTolerance(min_workers=3), workers=2)
+    with pytest.raises(ConfigError, match=r"received 3, expected a tfps\.FaultTolerance"):
+        check_fault_tolerance(3, workers=2)  # type: ignore[arg-type]
+    assert check_fault_tolerance(None, workers=1) == FaultTolerance()

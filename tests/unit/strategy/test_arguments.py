@@ -25,8 +25,7 @@ GOOD: dict[str, Any] = {
     "compression": None,
     "transport": "auto",
     "batch_callbacks": "auto",
-    "restarts": None,
-    "recovery": None,
+    "fault_tolerance": None,
 }
 WRONG = st.sampled_from(["x", "", 3, ("auto",)])
 

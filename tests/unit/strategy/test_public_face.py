@@ -28,7 +28,6 @@ STRATEGY = {
     "pull_rows",
     "push",
     "push_rows",
-    "recovery",
     "stats",
     "tasks",
     "update_operations",

@@ -149,14 +149,13 @@ class Estate:
 
 GONE = (
     "job: the parameter servers hold {job!r}, but {gone} was started anew when no chief was there "
-    "to take it in again (tfps.Recovery), and holds nothing of it. Go on from the newest "
-    "checkpoint: discard what the others hold with ParameterServerStrategy(job={job!r}, "
-    "fresh=True), and call CheckpointManager.restore_latest() after compile. Or give this job "
-    "another name"
+    "to take it in again, and holds nothing of it. Go on from the newest checkpoint: discard what "
+    "the others hold with job=tfps.Job({job!r}, fresh=True), and call "
+    "CheckpointManager.restore_latest() after compile. Or give this job another name"
 )
 REMEDY = (
-    "take what made the job, or discard it with ParameterServerStrategy(job={job!r}, fresh=True), "
-    "or give this one another name"
+    "take what made the job, or discard it with job=tfps.Job({job!r}, fresh=True), or give this "
+    "one another name"
 )
 
 

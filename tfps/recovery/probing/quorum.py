@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfps.recovery.restarts.restarts import Restarts
+from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.units import counted
 
 
@@ -11,11 +11,11 @@ class Quorum:
 
     Args:
         workers: how many the job has.
-        restarts: how many must be left, and how long the job waits for them.
+        fault_tolerance: how many must be left, and how long the job waits for them.
 
     Example:
 
-    >>> quorum = Quorum(workers=2, restarts=Restarts(no_worker_timeout_s=60))
+    >>> quorum = Quorum(workers=2, fault_tolerance=FaultTolerance(no_worker_timeout_s=60))
     >>> [quorum.end_reason(answering=0, now_s=now_s) for now_s in (0.0, 59.0)]
     ['', '']
     >>> quorum.end_reason(answering=0, now_s=60.0)
@@ -24,8 +24,8 @@ class Quorum:
     ''
     """
 
-    def __init__(self, *, workers: int, restarts: Restarts) -> None:
-        self._workers, self._restarts = workers, restarts
+    def __init__(self, *, workers: int, fault_tolerance: FaultTolerance) -> None:
+        self._workers, self._fault_tolerance = workers, fault_tolerance
         self._since_s: float | None = None  # when too few began to answer
 
     def end_reason(self, *, answering: int, now_s: float, hopeless: str = "") -> str:
@@ -36,19 +36,19 @@ class Quorum:
             now_s: on the monotonic clock.
             hopeless: why no other worker can return, where somebody knows.
         """
-        if answering >= self._restarts.min_workers:
+        if answering >= self._fault_tolerance.min_workers:
             self._since_s = None
             return ""
         self._since_s = now_s if self._since_s is None else self._since_s
         if hopeless:
             return hopeless
-        timeout_s = self._restarts.no_worker_timeout_s
+        timeout_s = self._fault_tolerance.no_worker_timeout_s
         if now_s - self._since_s < timeout_s:
             return ""
         workers = counted(self._workers, "worker")
         few = (
             f"{answering} of {workers} answered, fewer than "
-            f"min_workers={self._restarts.min_workers}, for"
+            f"min_workers={self._fault_tolerance.min_workers}, for"
             if answering
             else f"none of {workers} has answered for"
         )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tfps.recovery.restarts.restarts import Restarts
+from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.units import counted
 
 Task = tuple[str, int]
@@ -124,11 +124,12 @@ class RestartPolicy:
 
     Args:
         tasks: all of them, each running.
-        restarts: budget, and how many workers must be left.
+        fault_tolerance: budget, and how many workers must be left.
 
     Example:
 
-    >>> policy = RestartPolicy([("worker", 0)], restarts=Restarts(budget=1))
+    >>> once = FaultTolerance(restart_budget=1)
+    >>> policy = RestartPolicy([("worker", 0)], fault_tolerance=once)
     >>> policy.take(Death(("worker", 0), -9), now_s=10.0)
     [Restart(task=('worker', 0), number=1, after_s=0.25)]
     >>> policy.due(now_s=10.1), policy.due(now_s=10.3)
@@ -138,8 +139,8 @@ class RestartPolicy:
     'no worker is left: worker 0 died again after its budget of 1 restart'
     """
 
-    def __init__(self, tasks: Iterable[Task], *, restarts: Restarts) -> None:
-        self._restarts = restarts
+    def __init__(self, tasks: Iterable[Task], *, fault_tolerance: FaultTolerance) -> None:
+        self._fault_tolerance = fault_tolerance
         self._lives = {task: _Life() for task in tasks}
         self.ended: EndJob | None = None
 
@@ -174,7 +175,7 @@ class RestartPolicy:
                 actions.append(Start(task))
             if life.hang is None:
                 continue
-            after_s = self._restarts.patience_s(is_stopped=life.hang.is_stopped)
+            after_s = self._fault_tolerance.patience_s(is_stopped=life.hang.is_stopped)
             if now_s >= life.hangs_since_s + after_s:
                 actions.append(Kill(task, after_s, life.hang.is_stopped))
                 life.hang = None
@@ -184,9 +185,9 @@ class RestartPolicy:
         life.hang = None
         if life.starts_at_s < math.inf:  # the same death, told twice
             return []
-        if event.is_usable and life.restarts < self._restarts.budget:
+        if event.is_usable and life.restarts < self._fault_tolerance.restart_budget:
             life.restarts += 1
-            after_s = self._restarts.back_off_s(life.restarts)
+            after_s = self._fault_tolerance.back_off_s(life.restarts)
             life.starts_at_s = now_s + after_s
             return [Restart(event.task, life.restarts, after_s)]
         life.is_given_up = True
@@ -205,10 +206,11 @@ class RestartPolicy:
         workers = {task: life for task, life in self._lives.items() if task[0] == "worker"}
         gone = [task for task, life in workers.items() if life.is_given_up]
         left = len(workers) - len(gone)
-        if left >= self._restarts.min_workers:
+        if left >= self._fault_tolerance.min_workers:
             return None
         few = (
-            f"{counted(left, 'worker')} left, fewer than min_workers={self._restarts.min_workers}"
+            f"{counted(left, 'worker')} left, fewer than "
+            f"min_workers={self._fault_tolerance.min_workers}"
             if left
             else "no worker is left"
         )
@@ -217,7 +219,7 @@ class RestartPolicy:
     def _spent(self, tasks: list[Task]) -> str:
         """As in ``worker 0 died again after its budget of 3 restarts``."""
         names = ", ".join(f"{kind} {index}" for kind, index in tasks)
-        budget = self._restarts.budget
+        budget = self._fault_tolerance.restart_budget
         if not budget:
             return f"{names} died, and the budget of restarts is 0"
         their = "its" if len(tasks) == 1 else "their"

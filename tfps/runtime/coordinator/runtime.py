@@ -103,6 +103,7 @@ class Runtime(Storage):
         self.residuals = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
         # The number of a worker's life; grows each time that it works again after it was lost.
         self.life_of: Callable[[int], int] = lambda _: 1
+        self.on_manager: Callable[[Any], None] = lambda _: None  # a `CheckpointManager` was made
         # What scheduled functions read and do not change, on workers and on servers.
         self.local_values = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
         self.handed_out = SharedByName()

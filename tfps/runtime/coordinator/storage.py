@@ -228,7 +228,7 @@ class Storage:
         if problems:
             problems[-1] += (
                 ". Nothing was changed. Go on with the same model, discard what is there with "
-                "fresh=True, or give this job another name"
+                "job=tfps.Job(name, fresh=True), or give this job another name"
             )
             raise ConfigError(problems, source="ParameterServerStrategy")
 

@@ -19,7 +19,7 @@ from tfps.recovery.reading.line_reader import LineReader
 from tfps.runtime.coordinator.connections import ControlLine
 from tfps.runtime.coordinator.control_plane import ControlPlane, NoSuchFunction
 from tfps.runtime.coordinator.runtime import container_of, number_of
-from tfps.strategy.job_name import is_job_name
+from tfps.strategy.job import is_job_name
 from tfps.strategy.reading.attachment import Attachment, NoSuchJob
 from tfps.strategy.reading.server_addresses import data_ports, server_addresses
 from tfps.transport import tokens

@@ -93,7 +93,7 @@ class Stats(JobStats):
         residuals_dropped: what codecs have left out of a worker's gradients, and what went with the
             worker when it was lost (`tfps.compression`).
         updates_lost: updates that rows of servers lack which were lost and came back with a
-            checkpoint (`tfps.Recovery`).
+            checkpoint (`tfps.FaultTolerance`).
     """
 
     steps_per_s: tuple[float, ...] | None

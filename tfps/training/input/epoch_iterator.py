@@ -91,7 +91,7 @@ class TicketIterator(EpochIterator):
             period_steps=_most_steps(strategy),
         )
         if isinstance(self.source, Feeder):
-            self.source.until_seen = strategy.recovery is not None
+            self.source.until_seen = strategy._recovering is not None
         self._strategy = strategy
         self._request: TicketRunRequest | None = None
 

@@ -1,4 +1,4 @@
-"""The checkpoints that `tfps.Recovery` has scheduled functions save, where they go in rounds."""
+"""Checkpoints between scheduled functions in rounds, which `tfps.FaultTolerance` asks for."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ NEWEST = (
 )
 NO_CHECKPOINT = (
     "There is no checkpoint in %s: start the job again from the beginning. With "
-    "tfps.Recovery(checkpoints=<a tfps.CheckpointManager of the model>, every_steps=...) "
-    "checkpoints are saved between scheduled functions"
+    "a tfps.CheckpointManager of the model in the folder of tfps.FaultTolerance(checkpoints=..., "
+    "every_steps=...) they are saved between scheduled functions"
 )
 
 

@@ -1,4 +1,4 @@
-"""The checkpoints that `tfps.Recovery` has `fit` save."""
+"""The checkpoints that `tfps.FaultTolerance` has `fit` save."""
 
 from __future__ import annotations
 

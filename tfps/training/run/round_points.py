@@ -31,8 +31,8 @@ logger = logging.getLogger(__name__)
 
 NOTHING_KEPT = (
     "there is no checkpoint of what was trained: under tfps.Synchronous, fit of the model that "
-    "tfps.Recovery has checkpoints of saves them where it has to, every_steps does so between "
-    "scheduled functions, and nothing else does"
+    "tfps.FaultTolerance names a folder for saves them where it has to, every_steps does so "
+    "between scheduled functions, and nothing else does"
 )
 CHANGED = (
     "variables have changed since checkpoint %d in a way that cannot be repeated: only steps of "
@@ -43,8 +43,8 @@ CHANGED = (
 FUNCTIONS_NOT_SAVED = (
     "scheduled functions under tfps.Synchronous: a parameter server that is lost ends this job, "
     "and no checkpoint has what the functions begin from. Save one before they are scheduled, and "
-    "others between them: tfps.Recovery(checkpoints=<a tfps.CheckpointManager of the model>, "
-    "every_steps=...) does, and so does manager.save()"
+    "others between them: a tfps.CheckpointManager of the model in the folder of "
+    "tfps.FaultTolerance(checkpoints=..., every_steps=...) does, and so does manager.save()"
 )
 NOT_REPEATABLE = (
     "fit with a dataset function under tfps.Synchronous: workers draw their own data, which cannot "
@@ -77,9 +77,10 @@ class RoundPoints:
 
     def adopt(self, manager: CheckpointManager) -> None:
         """Go by the checkpoints of a manager from now on."""
-        self._manager, self._newest = manager, None
+        if self._manager is None or self._manager.model is not manager.model:
+            self._newest, self.functions.begins_anew = None, True
+        self._manager = manager
         manager.taken = self._on_checkpoint
-        self.functions.begins_anew = True
 
     def save_with(self, saver: RoundCheckpoints) -> None:
         """Have checkpoints saved by a callback while its `fit` goes on."""

@@ -1,37 +1,39 @@
-"""What a job file says about lost parameter servers."""
+"""Reads what a job file says about tasks that die, and about lost parameter servers."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tfps.config.schema import JobConfig
 from tfps.launch.folder import folder_problem
-
-if TYPE_CHECKING:
-    from tfps.recovery.recovery import Recovery
+from tfps.recovery.fault_tolerance import FaultTolerance
 
 FOLDER = "checkpoints"  # below training.output
 
 
-def recovery_of(config: JobConfig) -> Recovery | None:
-    """Return what ``[recovery]`` asks for; None where it has no ``every_steps``.
+def fault_tolerance_of(config: JobConfig) -> FaultTolerance:
+    """Return what ``[restarts]`` and ``[recovery]`` say; the schema has checked each value.
 
     Example:
 
-    >>> recovery_of(JobConfig.model_validate({"recovery": {"every_steps": 500}})).checkpoints
+    >>> config = JobConfig.model_validate({"recovery": {"every_steps": 500}})
+    >>> fault_tolerance_of(config).checkpoints
     PosixPath('runs/job/checkpoints')
     """
-    from tfps.recovery.recovery import Recovery  # it imports TensorFlow, and a check needs none
-
-    section = config.recovery
-    if section.every_steps is None:
-        return None
-    return Recovery(
-        checkpoints=_folder(config),
-        every_steps=section.every_steps,
-        on_lost_server=section.on_lost_server,
+    recovery, restarts = config.recovery, config.restarts.model_dump()
+    return FaultTolerance(
+        checkpoints=None if recovery.every_steps is None else _folder(config),
+        every_steps=recovery.every_steps,
+        on_lost_server=recovery.on_lost_server,
+        restart_budget=restarts.pop("budget"),
+        **restarts,
     )
+
+
+def restarts_problems(config: JobConfig, *, workers: int) -> list[str]:
+    """Return a sentence for what does not fit a cluster of this size."""
+    problems = fault_tolerance_of(config).size_problems(workers=workers)
+    return [f"restarts.{text}" for text in problems]
 
 
 def recovery_problems(config: JobConfig) -> list[str]:
