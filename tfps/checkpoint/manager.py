@@ -326,7 +326,7 @@ class CheckpointManager:
         if strategy is None:
             fill(contents, manifest, folder)
             return manifest
-        strategy._drain_all()
+        strategy.run_state.drain_all()
         runtime = strategy.runtime
         runtime.membership.evict_all()  # who comes back reads everything anew
         with lines_to(runtime.servers) as lines:

@@ -96,7 +96,7 @@ def take_drained(snapshot: Snapshot, strategy: Any) -> list[np.ndarray[Any, Any]
     with strategy.runtime.turn.taken():
         while True:
             starts = [server.starts for server in strategy.runtime.servers]
-            strategy._drain_all()
+            strategy.run_state.drain_all()
             all_cells = snapshot.take()
             if [server.starts for server in strategy.runtime.servers] == starts:
                 return all_cells

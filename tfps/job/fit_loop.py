@@ -29,7 +29,7 @@ class EpochLog(keras.callbacks.Callback):
         self._began_s = time.monotonic()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        rate = self._strategy._step_rate("train", since_s=self._began_s)
+        rate = self._strategy.run_state.step_rate("train", since_s=self._began_s)
         known = self.params["steps"]
         seen = 0 if rate is None else rate.steps
         self.epochs.append(

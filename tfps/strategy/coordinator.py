@@ -96,8 +96,8 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
                 strategy.runtime.data_plane.tell_of_moves(worker)
 
         tell_of_return(self, returned)
-        if strategy._recovering is not None:
-            strategy._recovering.attend(self)
+        if strategy.run_state.recovery is not None:
+            strategy.run_state.recovery.attend(self)
         private.failure_handler(self).health = strategy._guard
 
     def schedule(

@@ -74,9 +74,9 @@ class End:
     def _end_coordinator(self, reason: str) -> bool:
         """Cancel what runs, and return whether anything did."""
         strategy, error = self._strategy(), functools.partial(self._runtime.closed_error, reason)
-        if strategy is None or strategy._cluster_coordinator is None:
+        if strategy is None or strategy.run_state.coordinator is None:
             return False
-        return end_coordinator(strategy._cluster_coordinator, error)
+        return end_coordinator(strategy.run_state.coordinator, error)
 
 
 def _free(runtime: Runtime, guard: Guard, reason: str = "nothing refers to it any more") -> None:

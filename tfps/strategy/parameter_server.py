@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from typing import Any
 
 import tensorflow as tf
@@ -53,9 +52,7 @@ from tfps.strategy.reading.stats import Stats, take_stats
 from tfps.strategy.reading.task_states import task_states
 from tfps.strategy.recovering import Recovering
 from tfps.strategy.weak_method import weak_method
-from tfps.training.report.progress import ClusterProgbar
-from tfps.training.report.step_rate import StepRate
-from tfps.training.report.traffic_rate import TrafficRate
+from tfps.training.run_state import RunState
 from tfps.training.trainer import Trainer
 from tfps.training.work import WORK
 
@@ -157,19 +154,13 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._tfps_connect = functools.partial(connections.connect, timeout_s=timeout_s)
         super().__init__(cluster_resolver, raw_partitioner)
         self._is_tfps_strategy = True
-        self._active_run: Any = None
-        self._last_run: Any = None
-        self._latest_rates: dict[str, StepRate] = {}  # of "train" and of "test"
-        self._latest_traffic: TrafficRate | None = None  # of the newest run that trains
-        self._active_follower: Any = None
-        self._input_source: Any = None  # of the newest `fit` or `evaluate`
-        self._predicting = threading.local()  # has a `predictor` where it runs on the workers
-        self._progress: ClusterProgbar | None = None  # what shows the epoch that goes on
         self._updates: dict[int, tuple[Any, ServerUpdate]] = {}
         self.runtime, self._job = open_job(arguments, connections)
         self.runtime.function_tables.make_room()
-        self.runtime.on_access = weak_method(self, "_drain_run")
-        self.runtime.life_of = weak_method(self, "_life_of")
+        self.run_state = RunState(self.runtime)
+        self.run_state.describe_pace = weak_method(self, "_describe_pace")
+        self.runtime.on_access = weak_method(self.run_state, "drain")
+        self.runtime.life_of = weak_method(self.run_state, "life_of")
         self._extended.__class__ = Extended
         names = devices_of_workers([d.name for d in tf.config.list_logical_devices()])
         self._extended._tfps_worker_devices = names
@@ -189,9 +180,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         register_without_lock()
         self.fault_tolerance = arguments.fault_tolerance
         self._guard = Guard(self.runtime, policy=probe_policy, fault_tolerance=self.fault_tolerance)
-        self._recovering: Recovering | None = None
         if self.fault_tolerance.checkpoints is not None and self.runtime.processes:
-            self._recovering = Recovering(self, self.fault_tolerance, guard=self._guard)
+            self.run_state.recovery = Recovering(self, self.fault_tolerance, guard=self._guard)
         self._end = End(self, runtime=self.runtime, guard=self._guard, is_named=bool(self._job))
 
     def _connect_to_cluster(self, coordinator_name: str) -> None:
@@ -202,18 +192,18 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     @property
     def coordinator(self) -> ClusterCoordinator:
         """The one coordinator of this strategy, made when first asked for."""
-        return self._cluster_coordinator or ClusterCoordinator(self)
+        return self.run_state.coordinator or ClusterCoordinator(self)
 
     @property
     def _cluster_coordinator(self) -> Any:
-        return self._tfps_coordinator
+        return self.run_state.coordinator
 
     @_cluster_coordinator.setter
     def _cluster_coordinator(self, coordinator: Any) -> None:
         # TensorFlow's class keeps its one instance for a strategy here before it initialises it.
-        if coordinator is not None:
+        if coordinator is not None:  # else the base class initialises the strategy
             pack_functions_of(coordinator)
-        self._tfps_coordinator = coordinator
+            self.run_state.coordinator = coordinator
 
     @property
     def cluster(self) -> ClusterSpec:
@@ -237,20 +227,10 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         of a `tfps.LocalCluster` closes the strategies that were made on it.
         """
         reason = "strategy.close() was called"
-        if self._recovering is None or not self._recovering.servers.end(reason):
-            self._drain_run()
+        recovery = self.run_state.recovery
+        if recovery is None or not recovery.end(reason):
+            self.run_state.drain()
         self._end.close(reason)
-
-    def _drain_run(self) -> None:
-        """Drain the workers of `fit`, so that every weight is of one version.
-
-        Called before a weight is read or written, saved or predicted with; the next step of
-        `fit` lets them go on.
-        """
-        if self._active_run is not None:
-            with self.runtime.turn.taken():
-                if self._active_run is not None:  # another thread may have ended it
-                    self._active_run.drain()
 
     def _update_of(self, optimizer: Any) -> ServerUpdate:
         """The server-side update of a built optimizer."""
@@ -278,22 +258,11 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             if layouts := layouts_for(
                 program.optimizer_calls, servers=self.runtime.topology.servers
             ):
-                self._drain_all()
+                self.run_state.drain_all()
             for layout, variables in layouts:
                 create(layout, variables, storage=self.runtime)
             self.runtime.collect()
         return [self._update_of(optimizer) for optimizer in optimizers_of(program.optimizer_calls)]
-
-    def _drain_all(self) -> None:
-        """Wait until nothing runs, in `fit` or of what was scheduled: for whoever moves variables.
-
-        What was traced before looks for them where they were.
-        """
-        with self.runtime.turn.taken():
-            self._drain_run()
-            coordinator = self._cluster_coordinator
-            if coordinator is not None and not coordinator.done():
-                coordinator.join()
 
     def _adopt_optimizer(self, optimizer: Any) -> None:
         """An optimizer made outside the scope: its state moves when it is built or used."""
@@ -302,7 +271,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     def _apply_eagerly(self, optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
         """An optimizer call on the chief, outside of `fit` and of scheduled functions."""
-        self._drain_run()
+        self.run_state.drain()
         self._adopt_optimizer(optimizer)
         if not optimizer.built:
             with self.scope():
@@ -322,36 +291,15 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     def worker_rates(self) -> tuple[float, ...] | None:
         """Training steps per second of each worker in the current or latest epoch of `fit`."""
-        rate = self._latest_rates.get("train")
+        rate = self.run_state.rates.get("train")
         return None if rate is None else rate.per_second_by_worker
-
-    def _step_rate(self, kind: str, *, since_s: float) -> StepRate | None:
-        """Of the newest run of a kind, ``"train"`` or ``"test"``, if it began since a moment."""
-        rate = self._latest_rates.get(kind)
-        return rate if rate is not None and rate.began_s >= since_s else None
-
-    def _worker_lives(self) -> tuple[int, ...]:
-        """How many lives each worker has had: 1, and one more each time that it worked again."""
-        if self._cluster_coordinator is None:
-            return (1,) * self._num_workers
-        return private.closure_queue(self._cluster_coordinator).lives(workers=self._num_workers)
-
-    def _life_of(self, worker: int) -> int:
-        """The number of the life that a worker is in; the coordinator has one."""
-        return self._worker_lives()[worker] if worker >= 0 else 1
-
-    def _residuals_dropped(self) -> int:
-        """How often what codecs have left out went with a worker."""
-        if self._cluster_coordinator is None or not self.runtime.residuals.has_names:
-            return 0
-        return private.closure_queue(self._cluster_coordinator).ended_lives
 
     def _describe_pace(self) -> str:
         """For the progress bar: workers alive, mean staleness of all updates, and traffic."""
-        run, progress = self._active_run or self._last_run, self._progress
+        run, progress = self.run_state.newest, self.run_state.progress
         traffic = None if run is None else run.traffic
         if progress is not None and progress.kind == "train":
-            traffic = self._latest_traffic
+            traffic = self.run_state.traffic
         return describe_pace(self.alive_workers(), run=run, traffic=traffic, runtime=self.runtime)
 
     def alive_workers(self) -> list[bool]:

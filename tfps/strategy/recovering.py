@@ -29,6 +29,7 @@ from tfps.strategy.weak_method import weak_method
 from tfps.training.run.recovery_checkpoints import RecoveryCheckpoints, RoundCheckpoints
 from tfps.training.run.round_points import RoundPoints
 from tfps.training.run.ticket_run import TicketRun
+from tfps.training.run_state import RunState
 
 
 class Recovering:
@@ -158,15 +159,19 @@ class Recovering:
 
     def _closures_begun(self) -> int:
         strategy = self._strategy()
-        if strategy is None or strategy._cluster_coordinator is None:
+        if strategy is None or strategy.run_state.coordinator is None:
             return 0
-        begun: int = private.closure_queue(strategy._cluster_coordinator).begun
+        begun: int = private.closure_queue(strategy.run_state.coordinator).begun
         return begun
 
     @property
     def updates_lost(self) -> int:
         """On rows of all servers that came back."""
         return self.servers.updates_lost
+
+    def end(self, reason: str) -> bool:
+        """Wait for no server any more; return whether one was lost."""
+        return self.servers.end(reason)
 
     def attend(self, coordinator: Any) -> None:
         """Watch the closures of the strategy's coordinator."""
@@ -221,16 +226,17 @@ class Recovering:
         strategy = self._strategy()
         if self._runtime.mode.backup_workers is not None:
             return True
-        return strategy is not None and any(run.in_rounds for run in _active_runs(strategy))
+        return strategy is not None and any(run.in_rounds for run in strategy.run_state.going_on)
 
     def _seen(self) -> Seen | None:
         """What the run at hand, or the last one, has read of the ticket server."""
         strategy = self._strategy()
         if strategy is None:
             return None
-        last = [] if strategy._last_run is None else [strategy._last_run]
+        state: RunState = strategy.run_state
+        last = [] if state.last_run is None else [state.last_run]
         # The oldest first: what runs of one program have reported lies in one place.
-        known = sorted([*_active_runs(strategy), *last], key=lambda run: run.sampled_s)
+        known = sorted([*state.going_on, *last], key=lambda run: run.sampled_s)
         if not known:
             return None
 
@@ -238,7 +244,7 @@ class Recovering:
             for run in sorted(known, key=lambda run: run.sampled_s):  # of one program, the newest
                 run.write_totals()
 
-        is_current = strategy._active_run is not None or self._begun == self._closures_begun()
+        is_current = state.run is not None or self._begun == self._closures_begun()
         return Seen(known[-1].cells, write_totals, is_current)
 
     def _strangers(self, device: str) -> list[str]:
@@ -250,15 +256,6 @@ class Recovering:
             for name, native in natives.items()
             if not isinstance(native, ServerVariable) and getattr(native, "device", "") == device
         ]
-
-
-def _active_runs(strategy: Any) -> list[TicketRun]:
-    """The run at hand, and those that it interrupts."""
-    runs, follower = [strategy._active_run], strategy._active_follower
-    while follower is not None:
-        run, follower = follower.outer_run
-        runs.append(run)
-    return [run for run in runs if run is not None]
 
 
 def _is_over(runtime: Runtime | None) -> bool:

@@ -49,7 +49,7 @@ class ChiefPrediction:
     def _going_on(self, model: Any) -> Iterator[None]:
         strategy = model._distribute_strategy
         strategy.runtime.refuse_if_closed()
-        strategy._drain_run()
+        strategy.run_state.drain()
         tables = _large_tables(model)
         natives = [shard._value for shard in all_shards(tables)]
         handles = [(each if each.slab is None else each.slab)._handle for each in natives]

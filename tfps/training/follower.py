@@ -27,6 +27,7 @@ from tfps.training.input.one_batch import OneBatch
 from tfps.training.report.step_logs import step_logs
 from tfps.training.run.seeds import advance_seeds, seed_states
 from tfps.training.run.ticket_run import TicketRun
+from tfps.training.run_state import RunState
 from tfps.training.step_exchanges import can_be_pipelined, refuse_several_exchanges
 from tfps.training.trainable_flags import TrainableFlags
 
@@ -47,6 +48,7 @@ class Follower:
 
     def __init__(self, model: Any, *, strategy: Any, step: str) -> None:
         self._model, self._strategy, self._kind = model, strategy, step
+        self._state: RunState = strategy.run_state
         self._flags = TrainableFlags(model, tells=step == "train")
         self.hooks = BatchHooks()
         self._compiled: dict[Any, CompiledProgram] = {}
@@ -85,10 +87,10 @@ class Follower:
             rest = None if stop is None else max(0, stop - self._warmed_up_steps)
             limit = None if rest is None else strategy._whole_rounds(rest)
             run.run_to(asked if stops and not waits else limit)
-            strategy._active_run, strategy._active_follower = run, self
-            strategy._latest_rates[self._kind] = run.rate
+            self._state.run, self._state.follower = run, self
+            self._state.rates[self._kind] = run.rate
             if run.trains:
-                strategy._latest_traffic = run.traffic
+                self._state.traffic = run.traffic
             if isinstance(request.source, ResidentArrays):
                 request.source.orders.draw_ahead()  # while the workers compute
             steps = limit if waits and limit else asked
@@ -153,11 +155,11 @@ class Follower:
             return
         try:
             run.drain()
-            if self._strategy._recovering is not None:
-                self._strategy._recovering.end_run(run, is_whole=is_whole)
+            if self._state.recovery is not None:
+                self._state.recovery.end_run(run, is_whole=is_whole)
         finally:
             self._leave()
-            self._strategy._last_run = run
+            self._state.last_run = run
         self._finish(run)
 
     def give_up(self, error: BaseException) -> None:
@@ -166,7 +168,7 @@ class Follower:
             self._abandon(self._run, error)
 
     def _leave(self) -> None:
-        self._strategy._active_run, self._strategy._active_follower = self._outer
+        self._state.run, self._state.follower = self._outer
         self._outer = (None, None)
 
     def _per_call(self) -> int:
@@ -176,8 +178,8 @@ class Follower:
         """Nobody waits for this run any more; its workers stop at their next ticket."""
         self._run = self._request = None
         self._leave()
-        if self._strategy._recovering is not None:
-            self._strategy._recovering.abandon_run()
+        if self._state.recovery is not None:
+            self._state.recovery.abandon_run()
         with contextlib.suppress(tf.errors.OpError):  # the first error is the one to report
             if isinstance(error, KeyboardInterrupt):
                 run.give_up()
@@ -188,10 +190,10 @@ class Follower:
 
     def _start(self, request: TicketRunRequest) -> None:
         self.end_of_epoch()
-        self._outer = (self._strategy._active_run, self._strategy._active_follower)
+        self._outer = (self._state.run, self._state.follower)
         self._thread = threading.get_ident()
-        if self._strategy._active_run is not None:  # a hook of its loop evaluates or trains
-            self._strategy._active_run.drain_for_another_run()
+        if self._state.run is not None:  # a hook of its loop evaluates or trains
+            self._state.run.drain_for_another_run()
             if self._kind == "train":
                 note_write()
         self._strategy._watch_tasks()
@@ -206,9 +208,9 @@ class Follower:
             tickets=None if tickets is None else tickets - self._warmed_up_steps,
         )
         # Whoever fills a lost server writes its totals from here on, not those of the one before.
-        self._strategy._active_run, self._strategy._active_follower = self._run, self
-        if self._strategy._recovering is not None:
-            self._strategy._recovering.begin_run(self._run)
+        self._state.run, self._state.follower = self._run, self
+        if self._state.recovery is not None:
+            self._state.recovery.begin_run(self._run)
 
     def _warms_up(self, request: TicketRunRequest) -> bool:
         """At the begin of a job, unless it goes on from a checkpoint."""
@@ -231,30 +233,30 @@ class Follower:
         run = self._new_run(self._compile(request, alone=alone), request, tickets=tickets)
         strategy = self._strategy
         try:
-            strategy._active_run, strategy._active_follower = run, self
+            self._state.run, self._state.follower = run, self
             run.run_to(None)
             run.wait_for(tickets, meanwhile=self._show)
             run.drain()
         except BaseException as error:
             self._abandon(run, error)
             raise
-        strategy._active_run, strategy._active_follower = self._outer
-        strategy._last_run = run
+        self._state.run, self._state.follower = self._outer
+        self._state.last_run = run
         self._finish(run)
         self._warmed_up_steps = run.completed
         strategy.runtime.local_slots.free()  # the optimizer begins as new
-        if strategy._recovering is not None:
-            strategy._recovering.after_warm_up(run.completed)
+        if self._state.recovery is not None:
+            self._state.recovery.after_warm_up(run.completed)
 
     def _wait(self, seconds: float) -> None:
         """Wait until no closure runs, and let another thread use the workers meanwhile."""
         strategy, run = self._strategy, self._run
-        with strategy.runtime.turn.lent(lambda: strategy._active_run is run):
+        with strategy.runtime.turn.lent(lambda: self._state.run is run):
             private.closure_queue(strategy.coordinator).wait_until_idle(seconds)
 
     def _show(self, completed: int) -> None:
         """Let whoever watches see the steps that are done within an execution, too."""
-        progress, request = self._strategy._progress, self._request
+        progress, request = self._state.progress, self._request
         if progress is None or request is None:
             return
         self._is_new = self._is_new and not completed
@@ -269,7 +271,7 @@ class Follower:
 
     def _compiling(self) -> contextlib.AbstractContextManager[None]:
         """Let whoever watches see that a new step is being compiled."""
-        progress = self._strategy._progress
+        progress = self._state.progress
         if progress is None or not self._is_new:
             return contextlib.nullcontext()
         kind = "training" if self._kind == "train" else "evaluation"

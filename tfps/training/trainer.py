@@ -69,7 +69,7 @@ class Trainer:
         _check_not_overridden(model)
         strategy = model._distribute_strategy
         if iterator is not None:
-            strategy._input_source = iterator.source
+            strategy.run_state.source = iterator.source
             data_batch = iterator.batch_spec
         if model.optimizer is not None:
             strategy._adopt_optimizer(model.optimizer)
@@ -85,7 +85,7 @@ class Trainer:
 
     def epoch_iterator(self, strategy: Any, options: dict[str, Any]) -> Any:
         strategy._wait_for_hung_workers()
-        predictor = getattr(strategy._predicting, "predictor", None)
+        predictor = strategy.run_state.predictor
         if predictor is not None:
             return PredictionIterator(predictor=predictor, strategy=strategy, **options)
         return TicketIterator(strategy=strategy, **options)
@@ -128,7 +128,7 @@ class Trainer:
         _check_not_overridden(model)
         strategy = model._distribute_strategy
         strategy.runtime.refuse_if_closed()
-        strategy._drain_run()
+        strategy.run_state.drain()
         say_once(model, "run_eagerly", RUNS_EAGERLY, model.name)
         attributes = model.__dict__
         functions = {name: attributes.pop(name) for name in ("train_function", "test_function")}
@@ -147,12 +147,12 @@ class Trainer:
         strategy.runtime.refuse_if_closed()
         turn = strategy.runtime.turn
         with turn.taken(), MethodsInUse.of(model).going_on(model, kind, turn):
-            outer = strategy._active_follower
+            outer = strategy.run_state.follower
             try:
                 yield
             except BaseException as error:
-                strategy._progress = None
-                follower = strategy._active_follower
+                strategy.run_state.progress = None
+                follower = strategy.run_state.follower
                 if follower is not None and follower is not outer and follower.is_mine:
                     follower.give_up(error)
                 raise
@@ -182,9 +182,9 @@ class Trainer:
                     callbacks.callbacks = [callback]
                     if function.hooks.watch(callback, model, call):
                         strategy = model._distribute_strategy
-                        strategy._drain_run()
+                        strategy.run_state.drain()
                         meant_steps = call.args[1] + name.endswith("_end")
-                        run = strategy._active_run or strategy._last_run
+                        run = strategy.run_state.newest
                         function.hooks.say_late(callback, meant_steps, run.completed)
             finally:
                 callbacks.callbacks = everyone
@@ -192,10 +192,10 @@ class Trainer:
     def _in_callbacks(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """Another thread may use the workers, so that a hook can wait for one that does."""
         strategy = model._distribute_strategy
-        follower = strategy._active_follower
+        follower = strategy.run_state.follower
         is_mine = follower is not None and follower.is_mine
         lent: contextlib.AbstractContextManager[None] = strategy.runtime.turn.lent(
-            lambda: not is_mine or strategy._active_follower is follower,
+            lambda: not is_mine or strategy.run_state.follower is follower,
             after_s=SAMPLE_PERIOD_S,
         )
         return lent
@@ -227,16 +227,18 @@ class Trainer:
 
     def adopt_callbacks(self, model: Any, callbacks: Any) -> None:
         strategy = model._distribute_strategy
-        strategy._progress = None  # of an outer loop, or of one that has ended with an error
+        strategy.run_state.progress = (
+            None  # of an outer loop, or of one that has ended with an error
+        )
         for position, callback in enumerate(callbacks.callbacks):
             if type(callback) is keras.callbacks.ProgbarLogger:
-                ours = TrainingProgress(strategy)
+                ours = TrainingProgress(strategy.run_state)
                 ours.set_params(callbacks.params)
                 ours.set_model(model)
                 callbacks.callbacks[position] = ours
                 callbacks._progbar = ours
-        if strategy._recovering is not None:
-            for saving in strategy._recovering.callbacks_for(model):
+        if strategy.run_state.recovery is not None:
+            for saving in strategy.run_state.recovery.callbacks_for(model):
                 saving.set_model(model)
                 callbacks.callbacks.append(saving)
                 callbacks._async_train = False  # it saves on the thread that trains
@@ -327,7 +329,7 @@ def _can_predict_on_workers(model: Any) -> bool:
     """Not within an epoch of `fit`, whose tickets are open, nor what the chief alone can do."""
     strategy = model._distribute_strategy
     return (
-        strategy._active_run is None
+        strategy.run_state.run is None
         and model.built
         and not model.run_eagerly
         and not overrides_prediction(model)
@@ -345,11 +347,8 @@ def _on_workers(model: Any, strategy: Any) -> Iterator[None]:
     attributes = model.__dict__
     if not isinstance(model.predict_function, Joined):
         attributes["predict_function"] = Joined(Predictor(model, strategy=strategy))
-    strategy._predicting.predictor = model.predict_function.predictor
-    try:
+    with strategy.run_state.predicting(model.predict_function.predictor):
         yield
-    finally:
-        strategy._predicting.predictor = None
 
 
 def _build_symbolically(model: Any, strategy: Any, data_batch: Any) -> None:

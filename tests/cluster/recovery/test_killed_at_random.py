@@ -60,8 +60,8 @@ class UntilKilled(EpochsOfOneVisit):
 
 def _lost(strategy: tfps.ParameterServerStrategy, server: int) -> int:
     """How many updates the rows of a server lack."""
-    assert strategy._recovering is not None
-    losses = strategy._recovering.servers.losses
+    recovering: Any = strategy.run_state.recovery
+    losses = recovering.servers.losses
     return updates_lost(loss for loss in losses if loss.server == server)
 
 

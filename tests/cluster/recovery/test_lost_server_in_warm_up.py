@@ -67,7 +67,7 @@ class KillInWarmUp(EpochsOfOneVisit):
 
     def _kill(self) -> None:
         ends_at = time.monotonic() + DEADLINE_S
-        while not (run := self.job.strategy._active_run) or not run.in_rounds:
+        while not (run := self.job.strategy.run_state.run) or not run.in_rounds:
             if time.monotonic() > ends_at:
                 return
             time.sleep(0.001)

@@ -138,7 +138,7 @@ class SeenLine(EpochsOfOneVisit):
         self.steps: list[int] = []
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self.job.strategy._progress = self
+        self.job.strategy.run_state.progress = self
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.steps.append(-1)

@@ -335,8 +335,8 @@ def _broken(folder: Path) -> str:
 BAR = """
 from tfps.training.report.progress import ClusterProgbar as Bar
 class Pace:
-    _describe_pace = lambda self: '1/1 workers'
-    _step_rate = lambda self, kind, since_s: None
+    describe_pace = lambda self: '1/1 workers'
+    step_rate = lambda self, kind, since_s: None
 bar = Bar(Pace(), target=9)
 bar.update(3)
 time.sleep(100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,10 +12,10 @@ from tfps.job.fit_loop import EpochLog
 from tfps.training.report.step_rate import StepRate
 
 
-class Strategy:
-    """Has a rate of 30 steps within a second."""
+class Runs:
+    """Have a rate of 30 steps within a second."""
 
-    def _step_rate(self, kind: str, *, since_s: float) -> StepRate:
+    def step_rate(self, kind: str, *, since_s: float) -> StepRate:
         assert kind == "train"
         rate = StepRate()
         rate.count(10, now_s=since_s + 1.0)
@@ -26,7 +27,7 @@ class Strategy:
 def test_steps_that_nobody_knows_before_are_those_that_were_seen(
     known: int | None, expected: int
 ) -> None:
-    log: Any = EpochLog(Strategy())
+    log: Any = EpochLog(SimpleNamespace(run_state=Runs()))
     log.set_params({"steps": known})
     log.on_epoch_begin(0)
     log.on_epoch_end(0, {"loss": 0.5})

@@ -33,7 +33,7 @@ def recover(
     """Give a strategy of one process what one of a cluster has."""
     monkeypatch.setattr("tfps.strategy.recovering.ServerReturn", NoProcesses)
     fault_tolerance = tfps.FaultTolerance(checkpoints=folder, every_steps=every_steps)
-    strategy._recovering = Recovering(strategy, fault_tolerance, guard=strategy._guard)
+    strategy.run_state.recovery = Recovering(strategy, fault_tolerance, guard=strategy._guard)
 
 
 def saver(
@@ -45,8 +45,8 @@ def saver(
 
 def lose(strategy: tfps.ParameterServerStrategy, servers: Sequence[int]) -> list[ServerLoss]:
     """Let servers lose what they hold and be filled again, while no closure runs."""
-    runtime, recovering = strategy.runtime, strategy._recovering
-    assert recovering is not None
+    runtime, recovering = strategy.runtime, strategy.run_state.recovery
+    assert isinstance(recovering, Recovering)
     anew = [runtime.servers[index] for index in servers]
     living = [server for server in runtime.servers if server not in anew]
     with bringing_back():

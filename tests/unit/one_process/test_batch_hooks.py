@@ -36,7 +36,7 @@ class Hooks(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.calls.append(("end", batch))
-        run = self.model.distribute_strategy._active_run
+        run = self.model.distribute_strategy.run_state.run
         self.waited += run is not None and not run.running
 
 

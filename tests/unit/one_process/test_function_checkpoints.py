@@ -56,8 +56,8 @@ class Loop:
     ) -> None:
         self.strategy = strategy
         fault_tolerance = tfps.FaultTolerance(checkpoints=folder, every_steps=every_steps)
-        strategy._recovering = Recovering(strategy, fault_tolerance, guard=strategy._guard)
-        strategy._recovering.attend(strategy.coordinator)
+        strategy.run_state.recovery = Recovering(strategy, fault_tolerance, guard=strategy._guard)
+        strategy.run_state.recovery.attend(strategy.coordinator)
         with strategy.scope():
             self.model = Model()
             self.seen = keras.metrics.Sum()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -19,7 +21,8 @@ def test_a_reset_that_arrives_late_takes_nothing_away(cluster: OneProcess) -> No
         model.compile("sgd", "mse")
     data = np.ones([EXAMPLES, 1], "float32")
     model.fit(data, data, batch_size=BATCH, verbose=0)
-    server = strategy._last_run._compiled.servers[0]
+    run: Any = strategy.run_state.last_run
+    server = run._compiled.servers[0]
     reset = int(server.reports._latest_reset.numpy())
     _, counted, _ = server.report()
     assert counted.any()

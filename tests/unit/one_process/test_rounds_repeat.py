@@ -82,7 +82,7 @@ class LoseServers(keras.callbacks.Callback):
 
     def steps_since_checkpoints(self) -> list[int]:
         """Once the newest one is written: until then it is no place to go back to."""
-        recovering = self.strategy._recovering
+        recovering: Any = self.strategy.run_state.recovery
         if recovering is None or recovering.points is None or recovering.points.run is None:
             return []
         assert recovering._manager is not None
@@ -291,7 +291,7 @@ def test_the_checkpoint_before_is_used(make_job: MakeJob, caplog: pytest.LogCapt
     class Damage(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             if batch == 6:
-                manager = self.model._distribute_strategy._recovering._manager
+                manager = self.model._distribute_strategy.run_state.recovery._manager
                 manager.wait()
                 newest = manager.directory_of(manager.latest.number)
                 next(newest.glob("ps-*.data*")).write_bytes(b"")
@@ -342,7 +342,7 @@ def test_an_epoch_that_is_about_to_begin_has_no_totals(
     begins, lost = getattr(*moment), list[ServerLoss]()
 
     def begin(of: Any, *arguments: Any) -> Any:
-        if strategy._last_run is not None and not lost:
+        if strategy.run_state.last_run is not None and not lost:
             lost.extend(lose(strategy, [0]))
         return begins(of, *arguments)
 

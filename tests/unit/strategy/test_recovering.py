@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tfps.strategy.recovering import Recovering
+from tfps.training.run_state import RunState
 
 
 class Run:
@@ -25,11 +26,10 @@ class Run:
 def test_totals_are_those_of_the_run_that_was_seen_last(later: float) -> None:
     """Not of the epoch before, whose totals lie in the same place."""
     written: list[str] = []
-    strategy: Any = SimpleNamespace(
-        _active_run=Run(written, "active", 5.0),
-        _last_run=Run(written, "last", 5.0 - later),
-        _active_follower=None,
-    )
+    runtime: Any = SimpleNamespace()
+    strategy: Any = SimpleNamespace(run_state=RunState(runtime))
+    strategy.run_state.run = Run(written, "active", 5.0)
+    strategy.run_state.last_run = Run(written, "last", 5.0 - later)
     recovering = Recovering.__new__(Recovering)
     recovering._strategy = lambda: strategy  # type: ignore[assignment]
     seen = recovering._seen()

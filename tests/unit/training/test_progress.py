@@ -21,16 +21,16 @@ ESCAPES = re.compile(r"\x1b\[\d*m")
 
 
 class Cluster:
-    _progress: ClusterProgbar | None = None
+    progress: ClusterProgbar | None = None
 
     def __init__(self, rate: StepRate | None = None) -> None:
         self.rate = rate
         self.asked: list[tuple[str, float]] = []
 
-    def _describe_pace(self) -> str:
+    def describe_pace(self) -> str:
         return "2/2 workers - staleness 1.0"
 
-    def _step_rate(self, kind: str, *, since_s: float) -> StepRate | None:
+    def step_rate(self, kind: str, *, since_s: float) -> StepRate | None:
         self.asked.append((kind, since_s))
         return self.rate
 

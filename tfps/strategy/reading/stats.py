@@ -108,7 +108,7 @@ class Stats(JobStats):
 
 def take_stats(strategy: Any) -> Stats:
     """Ask every server once."""
-    runtime = strategy.runtime
+    runtime, state = strategy.runtime, strategy.run_state
     cells = runtime.cells()
     counted = job_stats(
         runtime.ticket_server.layout,
@@ -121,11 +121,11 @@ def take_stats(strategy: Any) -> Stats:
         steps_per_s=strategy.worker_rates(),
         carriers=runtime.data_plane.carriers,
         tasks=strategy.tasks,
-        incarnations=strategy._worker_lives(),
+        incarnations=state.worker_lives(),
         fallback_steps=runtime.fallback_steps,
-        traffic=take_traffic(runtime, strategy._latest_traffic, cells=cells),
-        residuals_dropped=strategy._residuals_dropped(),
-        updates_lost=0 if strategy._recovering is None else strategy._recovering.updates_lost,
+        traffic=take_traffic(runtime, state.traffic, cells=cells),
+        residuals_dropped=state.residuals_dropped(),
+        updates_lost=0 if state.recovery is None else state.recovery.updates_lost,
     )
 
 

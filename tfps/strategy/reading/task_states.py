@@ -18,10 +18,10 @@ def task_states(strategy: Any) -> dict[str, str]:
         f"{task_type} {index}": "lost" if is_lost else "alive"
         for (task_type, index), is_lost in lost.items()
     }
-    if strategy._cluster_coordinator is not None:
-        queue = private.closure_queue(strategy._cluster_coordinator)
+    if strategy.run_state.coordinator is not None:
+        queue = private.closure_queue(strategy.run_state.coordinator)
         kept_out = queue.recalled | queue.barred
-        for index, alive in enumerate(private.alive_workers(strategy._cluster_coordinator)):
+        for index, alive in enumerate(private.alive_workers(strategy.run_state.coordinator)):
             if not alive or index in kept_out:
                 answers = strategy._guard.verdict("worker", index) is Verdict.ALIVE
                 tasks[f"worker {index}"] = "rejoining" if answers else "lost"

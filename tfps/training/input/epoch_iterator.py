@@ -91,7 +91,7 @@ class TicketIterator(EpochIterator):
             period_steps=_most_steps(strategy),
         )
         if isinstance(self.source, Feeder):
-            self.source.until_seen = strategy._recovering is not None
+            self.source.until_seen = strategy.run_state.recovery is not None
         self._strategy = strategy
         self._request: TicketRunRequest | None = None
 
@@ -138,7 +138,7 @@ class TicketIterator(EpochIterator):
         self._end_of_epoch(is_whole=True)
 
     def _end_of_epoch(self, *, is_whole: bool) -> None:
-        follower = self._strategy._active_follower
+        follower = self._strategy.run_state.follower
         if follower is not None and follower.follows(self._request):
             follower.end_of_epoch(is_whole=is_whole)
 

@@ -30,7 +30,7 @@ class InputReport(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._before = self._waits()
-        source = self._strategy._input_source
+        source = self._strategy.run_state.source
         if source is not None:
             self._say(f"input: {source.description}")
 

@@ -30,12 +30,12 @@ LEAST_BAR_WIDTH = 5
 class ClusterPace(Protocol):
     """What the line shows of the cluster."""
 
-    _progress: ClusterProgbar | None  # what shows the epoch that goes on
+    progress: ClusterProgbar | None  # what shows the epoch that goes on
 
-    def _describe_pace(self) -> str:
+    def describe_pace(self) -> str:
         """For example ``2/2 workers - staleness 0.9``."""
 
-    def _step_rate(self, kind: str, *, since_s: float) -> StepRate | None:
+    def step_rate(self, kind: str, *, since_s: float) -> StepRate | None:
         """As it was measured where the steps are counted, since a moment; None: it was not."""
 
 
@@ -164,7 +164,7 @@ class ClusterProgbar:
     @property
     def steps_per_s(self) -> float | None:
         """From the first step that was seen to the last, as `StepRate` says."""
-        measured = self._pace._step_rate(self.kind, since_s=self._started)
+        measured = self._pace.step_rate(self.kind, since_s=self._started)
         return (measured or self._own_rate).per_second
 
     def _redraw(self, now: float, *, last: bool) -> None:
@@ -201,14 +201,14 @@ class ClusterProgbar:
         steps_per_s = self.steps_per_s
         if steps_per_s is not None:
             facts.append(f"{steps_per_s:.{0 if steps_per_s >= 10 else 1}f} steps/s")
-        return [*facts, *self._pace._describe_pace().split(" - ")]
+        return [*facts, *self._pace.describe_pace().split(" - ")]
 
 
 class TrainingProgress(keras.callbacks.ProgbarLogger):
     """Takes the place of `ProgbarLogger` for models of our strategy; logs and history stay Keras's.
 
     Args:
-        pace: the strategy.
+        pace: of the strategy.
     """
 
     def __init__(self, pace: ClusterPace) -> None:
@@ -222,11 +222,11 @@ class TrainingProgress(keras.callbacks.ProgbarLogger):
             self.progbar = ClusterProgbar(
                 self._pace, target=self.target, verbose=self.verbose, kind=kind
             )
-            self._pace._progress = self.progbar
+            self._pace.progress = self.progbar
 
     def _finalize_progbar(self, logs: Any) -> None:
         super()._finalize_progbar(logs)
-        self._pace._progress = None
+        self._pace.progress = None
 
 
 def _columns() -> int:

@@ -1,0 +1,159 @@
+"""The state of a strategy's runs: the one that goes on, the last one, and what they report."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tfps.bridge import tensorflow_private as private
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.training.report.progress import ClusterProgbar
+from tfps.training.report.step_rate import StepRate
+from tfps.training.report.traffic_rate import TrafficRate
+from tfps.training.run.ticket_run import TicketRun
+
+if TYPE_CHECKING:
+    from tfps.training.follower import Follower
+    from tfps.training.input.source import Source
+    from tfps.training.prediction import Predictor
+
+
+class Recovery(Protocol):
+    """Brings lost servers back, also while a run goes on."""
+
+    @property
+    def updates_lost(self) -> int:
+        """On the rows of all servers that came back."""
+
+    def attend(self, coordinator: Any) -> None:
+        """Watch the closures of the strategy's coordinator."""
+
+    def callbacks_for(self, model: Any) -> list[Any]:
+        """Return what `fit` of a model needs to be recovered."""
+
+    def begin_run(self, run: TicketRun) -> None:
+        """A run is about to hand out its first tickets."""
+
+    def end_run(self, run: TicketRun, *, is_whole: bool) -> None:
+        """A run was drained for good; unless it is whole, an error has ended it."""
+
+    def abandon_run(self) -> None:
+        """A run has ended with an error."""
+
+    def after_warm_up(self, steps: int) -> None:
+        """The first steps of a `fit` were taken without servers, which hold their mean now."""
+
+    def end(self, reason: str) -> bool:
+        """Wait for no server any more; return whether one was lost."""
+
+
+class RunState:
+    """The runs of a strategy, for all parts that begin, follow, interrupt or report them.
+
+    Args:
+        runtime: the job.
+
+    Attributes:
+        coordinator: of the strategy; None before it is used for the first time.
+        run: the one that goes on; None: there is none.
+        follower: what follows `run` for Keras.
+        last_run: the newest one that has ended.
+        source: the input of the newest `fit` or `evaluate`.
+        progress: what shows the epoch that goes on.
+        rates: of the newest run of each kind, ``"train"`` and ``"test"``.
+        traffic: of the newest run that trains.
+        recovery: brings lost servers back; None: the loss of one ends the training.
+        describe_pace: says for the progress line how the workers do.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._predicting = threading.local()
+        self.coordinator: Any = None
+        self.run: TicketRun | None = None
+        self.follower: Follower | None = None
+        self.last_run: TicketRun | None = None
+        self.source: Source | None = None
+        self.progress: ClusterProgbar | None = None
+        self.rates: dict[str, StepRate] = {}
+        self.traffic: TrafficRate | None = None
+        self.recovery: Recovery | None = None
+        self.describe_pace: Callable[[], str] = str
+
+    @property
+    def newest(self) -> TicketRun | None:
+        """The run that goes on, or else the last one."""
+        return self.run or self.last_run
+
+    @property
+    def going_on(self) -> list[TicketRun]:
+        """The run that goes on, and those that it interrupts."""
+        runs, follower = [self.run], self.follower
+        while follower is not None:
+            run, follower = follower.outer_run
+            runs.append(run)
+        return [run for run in runs if run is not None]
+
+    @property
+    def predictor(self) -> Predictor | None:
+        """The predictor that runs on the workers for this thread."""
+        return getattr(self._predicting, "predictor", None)
+
+    @contextlib.contextmanager
+    def predicting(self, predictor: Predictor) -> Iterator[None]:
+        """Let this thread's epoch iterators be those of a prediction on the workers."""
+        self._predicting.predictor = predictor
+        try:
+            yield
+        finally:
+            self._predicting.predictor = None
+
+    def drain(self) -> None:
+        """Drain the workers of `fit`, so that every weight is of one version.
+
+        Called before a weight is read or written, saved or predicted with; the next step of
+        `fit` lets them go on.
+        """
+        if self.run is not None:
+            with self._runtime.turn.taken():
+                if self.run is not None:  # another thread may have ended it
+                    self.run.drain()
+
+    def drain_all(self) -> None:
+        """Wait until nothing runs, in `fit` or of what was scheduled, before variables move.
+
+        What was traced before looks for them where they were.
+        """
+        with self._runtime.turn.taken():
+            self.drain()
+            if self.coordinator is not None and not self.coordinator.done():
+                self.coordinator.join()
+
+    def step_rate(self, kind: str, *, since_s: float) -> StepRate | None:
+        """Return the rate of the newest run of a kind, if it began since a moment.
+
+        Args:
+            kind: ``"train"`` or ``"test"``.
+            since_s: of the monotonic clock.
+        """
+        rate = self.rates.get(kind)
+        return rate if rate is not None and rate.began_s >= since_s else None
+
+    def worker_lives(self) -> tuple[int, ...]:
+        """How many lives each worker has had: 1, and one more each time that it worked again."""
+        workers = self._runtime.workers
+        if self.coordinator is None:
+            return (1,) * workers
+        return private.closure_queue(self.coordinator).lives(workers=workers)
+
+    def life_of(self, worker: int) -> int:
+        """The number of the life that a worker is in; the coordinator has one."""
+        return self.worker_lives()[worker] if worker >= 0 else 1
+
+    def residuals_dropped(self) -> int:
+        """How often what codecs have left out went with a worker."""
+        if self.coordinator is None or not self._runtime.residuals.has_names:
+            return 0
+        return private.closure_queue(self.coordinator).ended_lives
