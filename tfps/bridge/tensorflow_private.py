@@ -130,7 +130,7 @@ def tracing_for_a_saved_model() -> bool:
 
 
 @contextlib.contextmanager
-def replica_context(strategy: Any) -> Iterator[None]:
+def replica_context(strategy: tf.distribute.Strategy) -> Iterator[None]:
     """Trace as the only replica of a strategy, on this thread."""
     with distribute_lib.ReplicaContext(strategy, 0):
         yield
@@ -146,7 +146,7 @@ def default_replica_context() -> Iterator[None]:
         distribute_lib._pop_per_thread_mode()
 
 
-def run_replicas(strategy: Any, function: Callable[[], None]) -> None:
+def run_replicas(strategy: tf.distribute.Strategy, function: Callable[[], None]) -> None:
     """Trace a function for each of a strategy's ``extended.worker_devices``, each in a thread."""
     mirrored_run._call_for_each_replica(strategy, function, (), {})
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 class TrainerHooks(Protocol):
     """What the training layer does in the place of Keras's trainer."""
 
-    def is_ours(self, strategy: Any) -> bool:
+    def is_ours(self, strategy: object) -> bool:
         """Whether a strategy is one of ours."""
 
     def make_function(self, model: Any, kind: str, force: bool) -> None:
@@ -20,7 +23,7 @@ class TrainerHooks(Protocol):
     def build(self, model: Any, iterator: Any, data_batch: Any) -> None:
         """Build the model's variables from what is known of a batch."""
 
-    def epoch_iterator(self, strategy: Any, options: dict[str, Any]) -> Any:
+    def epoch_iterator(self, strategy: tf.distribute.Strategy, options: dict[str, Any]) -> Any:
         """The iterator of one `fit` or `evaluate`."""
 
     def predict(self, model: Any, original: Any, x: Any, options: dict[str, Any]) -> Any:

@@ -45,7 +45,8 @@ def restore_lost_rows(
             "tfps.FaultTolerance with every_steps does)"
         )
     contents = contents_in(manager)
-    check_held(server, contents, others=strategy_of(manager.model).runtime.contents)
+    strategy = strategy_of(manager.model)
+    check_held(server, contents, others=[] if strategy is None else strategy.runtime.contents)
     restore_rows(manager, server, manifest=manifest, contents=contents)
     return manifest
 

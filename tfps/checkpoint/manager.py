@@ -212,7 +212,7 @@ class CheckpointManager:
             epoch=epoch,
             step=step,
             metrics=_numbers(metrics or {}),
-            consistency=None if strategy is None else str(strategy.consistency),
+            consistency=None if strategy is None else str(strategy.runtime.mode),
             counters=counters,
             package_versions=package_versions(["tensorflow", "keras", "numpy"]),
             tensors=contents.tensors,
@@ -342,7 +342,7 @@ class CheckpointManager:
                         [partial(p.write_cells, e) for p, e in zip(parts, cells, strict=True)]
                     )
         if optimizer:
-            update = strategy._update_of(self.model.optimizer)
+            update = strategy.updates.of(self.model.optimizer)
             update.refresh_mirrors()
             update.forget_workers()
             runtime.local_slots.free()

@@ -5,24 +5,49 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tfps.checkpoint.commit import WRITING
 from tfps.checkpoint.line import Line
 from tfps.checkpoint.names import optimizer_of
 from tfps.checkpoint.parallel import in_parallel
 from tfps.errors import CheckpointError, ConfigError
+from tfps.optimizers.wrapped import adopt
+from tfps.runtime.compile.server_updates import ServerUpdates
+from tfps.runtime.coordinator.runtime import Runtime
 
 
-def strategy_of(model: Any) -> Any:
+class Runs(Protocol):
+    """The runs of a strategy."""
+
+    def drain_all(self) -> None:
+        """Wait until nothing runs."""
+
+
+class SavedStrategy(Protocol):
+    """A strategy, as the checkpoints of its models know it."""
+
+    runtime: Runtime
+    updates: ServerUpdates
+
+    @property
+    def run_state(self) -> Runs:
+        """The runs, which can be drained."""
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Where variables are made."""
+
+
+def strategy_of(model: Any) -> SavedStrategy | None:
     """The `tfps.ParameterServerStrategy` that a model was made under, or None."""
     strategy = getattr(model, "_distribute_strategy", None)
     return strategy if getattr(strategy, "_is_tfps_strategy", False) else None
 
 
-def devices_of(strategy: Any) -> tuple[str, ...]:
+def devices_of(strategy: SavedStrategy | None) -> tuple[str, ...]:
     """The device of each parameter server of a strategy; none without a strategy."""
     return () if strategy is None else strategy.runtime.topology.servers
 
@@ -46,10 +71,10 @@ def build_optimizer(model: Any) -> None:
             optimizer.build(model.trainable_variables)
         return
     if not optimizer.built:
-        strategy._adopt_optimizer(optimizer)
+        adopt(optimizer, strategy)
         with strategy.scope():
             optimizer.build(model.trainable_variables)
-        strategy._update_of(optimizer)
+        strategy.updates.of(optimizer)
 
 
 @contextlib.contextmanager

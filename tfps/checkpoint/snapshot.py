@@ -21,6 +21,8 @@ from tfps.checkpoint.layout import RowBlock
 from tfps.checkpoint.manifest import CHIEF
 from tfps.checkpoint.parallel import in_parallel
 from tfps.checkpoint.server_snapshot import ServerSnapshot
+from tfps.checkpoint.servers import SavedStrategy
+from tfps.runtime.coordinator.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +83,7 @@ class Snapshot:
                 part.close()
 
 
-def take_drained(snapshot: Snapshot, strategy: Any) -> list[np.ndarray[Any, Any]]:
+def take_drained(snapshot: Snapshot, strategy: SavedStrategy | None) -> list[np.ndarray[Any, Any]]:
     """Drain the workers and take a snapshot; answers the ledgers of all servers.
 
     Taken again where a server was started anew and filled meanwhile, so it is of one moment.
@@ -102,7 +104,7 @@ def take_drained(snapshot: Snapshot, strategy: Any) -> list[np.ndarray[Any, Any]
                 return all_cells
 
 
-def _say_what_is_missing(runtime: Any) -> None:
+def _say_what_is_missing(runtime: Runtime) -> None:
     """Once for a job."""
     if runtime.residuals.has_names and runtime not in _told:
         _told.add(runtime)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfps.consistency.local_steps import LocalSteps
+from tfps.consistency.local_steps import LocalSteps, period_steps_of
 from tfps.consistency.mode import Mode
-from tfps.consistency.synchronous import Synchronous
+from tfps.consistency.synchronous import Synchronous, adaptive_batches_of
 from tfps.consistency.warm_up import is_count, warm_up_problems
 from tfps.errors import ConfigError
 
@@ -106,6 +107,29 @@ def applies_each_gradient(mode: Any) -> bool:
     True
     """
     return isinstance(mode, (Asynchronous, BoundedStaleness))
+
+
+def whole_rounds(
+    steps: int | None, mode: Mode, *, alive: Callable[[], Sequence[bool]]
+) -> int | None:
+    """Return the least number of steps, from `steps` on, after which a mode exchanges.
+
+    Args:
+        steps: of all workers; None, which is returned as it is, for no limit.
+        mode: in one of rounds, the exchange is one of all workers that take part.
+        alive: tells for each worker whether it does.
+
+    Example:
+
+    >>> whole_rounds(5, Synchronous(), alive=lambda: [True, False, True])
+    6
+    """
+    if steps is None:
+        return None
+    together = period_steps_of(mode)
+    if mode.backup_workers is not None:
+        together *= adaptive_batches_of(mode) * max(1, sum(alive()))
+    return -(-steps // together) * together
 
 
 def lets_workers_wait(mode: Mode) -> bool:

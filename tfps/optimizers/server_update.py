@@ -115,7 +115,7 @@ class ServerUpdate:
         optimizer: Any,
         *,
         storage: SlabStorage,
-        strategy: Any,
+        strategy: tf.distribute.Strategy,
         workers: int = 0,
         replies: int = 1,
     ) -> None:

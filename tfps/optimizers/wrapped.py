@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from keras.src.optimizers.multi_optimizer import MultiOptimizer
 
@@ -33,6 +34,12 @@ def members(optimizer: Any) -> list[Any]:
     if isinstance(optimizer, MultiOptimizer):
         return [optimizer, *(m for inner in optimizer.optimizers for m in members(inner))]
     return [optimizer]
+
+
+def adopt(optimizer: Any, strategy: tf.distribute.Strategy) -> None:
+    """Let an optimizer run under a strategy: its state moves when it is built or used."""
+    for member in members(optimizer):
+        member.__dict__["_distribution_strategy"] = strategy
 
 
 def wrappers_over(optimizer: Any, leaf: Any) -> list[Any]:

@@ -72,19 +72,18 @@ class Arguments:
     max_workers: int
 
 
-def check_arguments(  # noqa: PLR0913 - those of the strategy
-    *,
-    cluster_resolver: Any,
-    variable_partitioner: Any,
-    placement: Any,
-    consistency: Any,
-    compression: Any,
-    transport: Any,
-    batch_callbacks: Any,
-    fault_tolerance: Any = None,
-    job: Any = None,
-    max_workers: Any = None,
-) -> Arguments:
+# What is looked at by itself; the others are held against the cluster.
+CHECKS: dict[str, Callable[[Any], Any]] = {
+    "placement": policy.resolve,
+    "consistency": modes.resolve,
+    "compression": directions.resolve,
+    "transport": wanted_transport,
+    "batch_callbacks": check_setting,
+    "job": check_job,
+}
+
+
+def check_arguments(*, cluster_resolver: Any, variable_partitioner: Any, **given: Any) -> Arguments:
     """Check the arguments of `ParameterServerStrategy`, which describes them.
 
     Raises:
@@ -101,39 +100,30 @@ def check_arguments(  # noqa: PLR0913 - those of the strategy
             return None
 
     checked(_check_partitioner, variable_partitioner)
-    codecs = checked(directions.resolve, compression)
-    policy_ = checked(policy.resolve, placement)
-    mode = checked(modes.resolve, consistency)
-    carrier = checked(wanted_transport, transport)
-    setting = checked(check_setting, batch_callbacks)
-    named = checked(check_job, job)
+    values = {name: checked(check, given.get(name)) for name, check in CHECKS.items()}
+    codecs, mode = values["compression"], values["consistency"]
     spec = checked(_check_cluster, cluster_resolver)
     workers = None if spec is None else spec.count("worker")
-    capacity = checked(lambda given: _check_room(given, workers=workers), max_workers)
-    chosen = checked(lambda given: check_fault_tolerance(given, workers=workers), fault_tolerance)
+    values["max_workers"] = checked(
+        lambda value: _check_room(value, workers=workers), given.get("max_workers")
+    )
+    values["fault_tolerance"] = checked(
+        lambda value: check_fault_tolerance(value, workers=workers), given.get("fault_tolerance")
+    )
     if codecs is not None and mode is not None:
         errors += [UnsupportedError(problem) for problem in codec_problems(codecs, mode)]
     errors += environment_errors()
     if spec is not None:
-        problems = size_problems(mode=mode, placement=policy_, size=ClusterSize.of(spec))
+        problems = size_problems(
+            mode=mode, placement=values["placement"], size=ClusterSize.of(spec)
+        )
         errors += [ConfigError(problem) for problem in problems]
     if len(errors) == 1:
         raise errors[0]
     if errors:
         problems = [problem for error in errors for problem in _problems(error)]
         raise ConfigError(problems, source="ParameterServerStrategy")
-    return Arguments(
-        spec=spec,
-        placement=policy_,
-        consistency=mode,
-        compression=codecs,
-        transport=carrier,
-        batch_callbacks=setting,
-        fault_tolerance=chosen,
-        connect_timeout_s=connect_timeout_s(),
-        job=named,
-        max_workers=capacity,
-    )
+    return Arguments(spec=spec, connect_timeout_s=connect_timeout_s(), **values)
 
 
 def _check_cluster(resolver: Any) -> ClusterSpec:

@@ -25,9 +25,11 @@ from tfps.bridge.closures.worker_return import (
 )
 from tfps.bridge.keras_patches import traceback_filtered
 from tfps.consistency.modes import lets_workers_wait
-from tfps.runtime.compile.packed_function import trace_packed
+from tfps.runtime.compile.packed_function import PackedStrategy, trace_packed
+from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import explain, servers_error
 from tfps.terminal import announce
+from tfps.training.training_strategy import TrainingStrategy
 
 
 class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
@@ -80,7 +82,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
             watch = watch._replace(prepare=strategy.runtime.function_tables.prepare)
         watch_closures(self, watch)
 
-    def _attend(self, strategy: Any) -> None:
+    def _attend(self, strategy: TrainingStrategy) -> None:
         """Say who comes and goes to those parts of the strategy that count on it."""
         queue, runtime = private.closure_queue(self), strategy.runtime
         membership: ClosureMembership = ClosureMembership()
@@ -98,7 +100,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         tell_of_return(self, returned)
         if strategy.run_state.recovery is not None:
             strategy.run_state.recovery.attend(self)
-        private.failure_handler(self).health = strategy._guard
+        private.failure_handler(self).health = strategy.run_state.guard
 
     def schedule(
         self,
@@ -123,7 +125,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         """
         if not getattr(self.strategy, "_is_tfps_strategy", False):
             return super().schedule(fn, args=args, kwargs=kwargs)
-        self.strategy._watch_tasks()
+        self.strategy.run_state.watch_tasks(self)
         if not isinstance(fn, tf.types.experimental.PolymorphicFunction):
             result = super().schedule(fn, args=args, kwargs=kwargs)
             self.strategy.runtime.fallback_steps += 1
@@ -167,13 +169,14 @@ class _Packed:
         falls_back: it was traced, and nothing in it could be packed.
     """
 
-    def __init__(self, user: Callable[[], Any], strategy: Any) -> None:
+    def __init__(self, user: Callable[[], Any], strategy: PackedStrategy) -> None:
         self.layouts: int | None = None
         self.falls_back = False
         of = weakref.ref(strategy)
 
         def packed(*args: Any, **kwargs: Any) -> Any:
-            strategy: Any = of()
+            strategy = of()
+            assert strategy is not None
             if self.layouts is None:
                 announce(f"compiling {getattr(user(), '__name__', 'a function')} for the workers")
             call = functools.partial(user(), *args, **kwargs)
@@ -189,7 +192,7 @@ for _method in ("schedule", "join", "done", "fetch", "create_per_worker_dataset"
     setattr(ClusterCoordinator, _method, traceback_filtered(getattr(ClusterCoordinator, _method)))
 
 
-def _tell(runtime: Any, error: Exception, graph: Any, worker: int) -> Exception:
+def _tell(runtime: Runtime | None, error: Exception, graph: Any, worker: int) -> Exception:
     """The error that a user sees in the place of what a closure raised."""
     graphs = [] if graph is None else [graph]
     if runtime is not None and tells_of_a_lost_server(error):

@@ -7,7 +7,6 @@ import functools
 import logging
 import weakref
 from collections.abc import Mapping
-from typing import Any
 
 import tensorflow as tf
 
@@ -16,6 +15,7 @@ from tfps.cluster import Client, register_client
 from tfps.recovery.guard import Guard
 from tfps.recovery.probing.probe import Task, all_answer
 from tfps.runtime.coordinator.runtime import Runtime
+from tfps.training.training_strategy import TrainingStrategy
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,9 @@ class End:
         is_named: the job has a name, so it stays until it is closed, for another chief to find.
     """
 
-    def __init__(self, strategy: Any, *, runtime: Runtime, guard: Guard, is_named: bool) -> None:
+    def __init__(
+        self, strategy: TrainingStrategy, *, runtime: Runtime, guard: Guard, is_named: bool
+    ) -> None:
         self._strategy = weakref.ref(strategy)
         self._tasks, self._runtime, self._guard = runtime.processes, runtime, guard
         self._finalizer = weakref.finalize(strategy, _stay if is_named else _free, runtime, guard)

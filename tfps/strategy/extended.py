@@ -22,7 +22,9 @@ from tfps.partitioners import Parameter, RowRule, Sharding
 from tfps.partitioners.row_rule import rows_per_shard
 from tfps.placement.policy import Newcomer
 from tfps.placement.slab import ITEM_BYTES
+from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.program.devices import DividedFunction
+from tfps.strategy.partitioning import Partitioning
 
 
 class _Place(NamedTuple):
@@ -40,7 +42,7 @@ class CheckedScope:
         runtime: of the job.
     """
 
-    def __init__(self, scope: Any, *, runtime: Any) -> None:
+    def __init__(self, scope: Any, *, runtime: Runtime) -> None:
         self._scope, self._runtime = scope, runtime
 
     def __enter__(self) -> Any:
@@ -59,12 +61,26 @@ class Extended(private.ParameterServerStrategyExtended):
     workers report what they add to it, and results are read without a request.
     """
 
-    _tfps_runtime: Any = None
-    _tfps_register: Any = None
-    _tfps_partitioning: Any = None
-    _tfps_worker_devices: tuple[str, ...] = ()
+    def take_over(
+        self,
+        runtime: Runtime,
+        *,
+        partitioning: Partitioning,
+        register: Callable[[str, Any], None],
+        worker_devices: tuple[str, ...],
+    ) -> None:
+        """Place variables from now on, as what has become of TensorFlow's object.
 
-    def _scope(self, strategy: Any) -> Any:
+        Args:
+            runtime: the job.
+            partitioning: divides variables into shards.
+            register: is told each variable's name.
+            worker_devices: of each worker, without job and task.
+        """
+        self._tfps_runtime, self._tfps_register = runtime, register
+        self._tfps_partitioning, self._tfps_worker_devices = partitioning, worker_devices
+
+    def _scope(self, strategy: tf.distribute.Strategy) -> Any:
         return CheckedScope(super()._scope(strategy), runtime=self._tfps_runtime)
 
     def _create_variable(self, next_creator: Any, **kwargs: Any) -> Any:

@@ -8,34 +8,26 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import keras_patches
-from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.function_registration import (
     hold_back_removals,
     register_without_lock,
 )
-from tfps.bridge.step_scope import outside_the_step
 from tfps.cluster import (
     ClusterSpec,
     announce_at_exit,
     devices_of_workers,
 )
 from tfps.compression.directions import Both, Codecs
-from tfps.consistency.local_steps import period_steps_of
 from tfps.consistency.mode import Mode
-from tfps.consistency.modes import applies_each_gradient
-from tfps.consistency.synchronous import adaptive_batches_of
-from tfps.optimizers.optimizer_call import optimizers_of
-from tfps.optimizers.server_update import ServerUpdate
-from tfps.optimizers.slabs import create, layouts_for
-from tfps.optimizers.wrapped import members
 from tfps.partitioners import Partitioner
 from tfps.placement.plan import Plan
 from tfps.placement.policy import Placement
 from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.recovery.guard import Guard
 from tfps.recovery.probing.liveness import ProbePolicy
+from tfps.runtime.compile.server_updates import ServerUpdates
+from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.program.devices import Devices, SeveralDevices
-from tfps.runtime.program.program import Program
 from tfps.runtime.program.update_operations import UpdateOperation, update_operations
 from tfps.strategy.arguments import check_arguments, refuse_renamed
 from tfps.strategy.cluster_connections import connections_of
@@ -138,56 +130,51 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             job=job,
             max_workers=max_workers,
         )
-        self.consistency = arguments.consistency
-        self.batch_callbacks = arguments.batch_callbacks
-        self._spec = spec = arguments.spec
-        probe_policy = ProbePolicy.from_environment()
+        self.consistency, self.batch_callbacks = arguments.consistency, arguments.batch_callbacks
+        self.fault_tolerance, self._spec = arguments.fault_tolerance, arguments.spec
         if cluster_resolver is None:
-            cluster_resolver = spec.tf_resolver()
-            announce_at_exit(spec)  # registered before `close`, so it runs after it
-        servers = len(spec.jobs["ps"])
+            cluster_resolver = self._spec.tf_resolver()
+            announce_at_exit(self._spec)  # registered before `close`, so it runs after it
+        self.connections = connections_of(cluster_resolver, self._spec, job=name_of(arguments))
+        self._tfps_timeout_s = arguments.connect_timeout_s
+        servers = self._spec.count("ps")
         raw_partitioner = for_raw_variables(variable_partitioner, servers=servers)
-        timeout_s = arguments.connect_timeout_s
-        self._connections = connections = connections_of(
-            cluster_resolver, spec, job=name_of(arguments)
-        )
-        self._tfps_connect = functools.partial(connections.connect, timeout_s=timeout_s)
         super().__init__(cluster_resolver, raw_partitioner)
         self._is_tfps_strategy = True
-        self._updates: dict[int, tuple[Any, ServerUpdate]] = {}
-        self.runtime, self._job = open_job(arguments, connections)
-        self.runtime.function_tables.make_room()
-        self.run_state = RunState(self.runtime)
-        self.run_state.describe_pace = weak_method(self, "_describe_pace")
-        self.runtime.on_access = weak_method(self.run_state, "drain")
-        self.runtime.life_of = weak_method(self.run_state, "life_of")
-        self._extended.__class__ = Extended
-        names = devices_of_workers([d.name for d in tf.config.list_logical_devices()])
-        self._extended._tfps_worker_devices = names
-        self.devices = SeveralDevices(self, names) if len(names) > 1 else Devices(names)
-        self._extended._tfps_runtime = self.runtime
-        self._extended._tfps_partitioning = Partitioning(variable_partitioner, servers=servers)
-        self._primitives = Primitives(
-            self.runtime,
-            update_of=weak_method(self, "_update_of"),
-            lay_out=weak_method(self, "_updates_of"),
-            updates=weak_method(self, "_known_updates"),
-        )
-        self._extended._tfps_register = self._primitives.parameters.register
-        keras_patches.install(Trainer())
-        WORK.expect(self.runtime)
-        hold_back_removals()
-        register_without_lock()
-        self.fault_tolerance = arguments.fault_tolerance
-        self._guard = Guard(self.runtime, policy=probe_policy, fault_tolerance=self.fault_tolerance)
+        self.runtime, self._job = open_job(arguments, self.connections)
+        policy = ProbePolicy.from_environment()
+        guard = Guard(self.runtime, policy=policy, fault_tolerance=self.fault_tolerance)
+        self.run_state = RunState(self.runtime, guard)
+        self._make_parts(Partitioning(variable_partitioner, servers=servers))
+        _prepare_process(self.runtime)
         if self.fault_tolerance.checkpoints is not None and self.runtime.processes:
-            self.run_state.recovery = Recovering(self, self.fault_tolerance, guard=self._guard)
-        self._end = End(self, runtime=self.runtime, guard=self._guard, is_named=bool(self._job))
+            self.run_state.recovery = Recovering(self, self.fault_tolerance)
+        self._end = End(self, runtime=self.runtime, guard=guard, is_named=bool(self._job))
+
+    def _make_parts(self, partitioning: Partitioning) -> None:
+        """Make what runs, updates and places variables, of the job that is open now."""
+        runtime, state = self.runtime, self.run_state
+        runtime.function_tables.make_room()
+        state.describe_pace = weak_method(self, "_describe_pace")
+        runtime.on_access = weak_method(state, "drain")
+        runtime.life_of = weak_method(state, "life_of")
+        self.updates = ServerUpdates(runtime, strategy=self, drain=state.drain_all)
+        self.primitives = Primitives(runtime, self.updates)
+        names = devices_of_workers([d.name for d in tf.config.list_logical_devices()])
+        self.devices = SeveralDevices(self, names) if len(names) > 1 else Devices(names)
+        self._extended.__class__ = Extended
+        self._extended.take_over(
+            runtime,
+            partitioning=partitioning,
+            register=self.primitives.parameters.register,
+            worker_devices=names,
+        )
 
     def _connect_to_cluster(self, coordinator_name: str) -> None:
         """Called by TensorFlow's class once it has checked the cluster."""
         self._num_workers, self._num_ps = self._spec.count("worker"), self._spec.count("ps")
-        self._tfps_connect(functools.partial(super()._connect_to_cluster, coordinator_name))
+        connect = functools.partial(super()._connect_to_cluster, coordinator_name)
+        self.connections.connect(connect, timeout_s=self._tfps_timeout_s)
 
     @property
     def coordinator(self) -> ClusterCoordinator:
@@ -232,52 +219,6 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             self.run_state.drain()
         self._end.close(reason)
 
-    def _update_of(self, optimizer: Any) -> ServerUpdate:
-        """The server-side update of a built optimizer."""
-        found = self._updates.get(id(optimizer))
-        if found is None or not found[1].fits(optimizer):
-            with outside_the_step():
-                update = ServerUpdate(
-                    optimizer,
-                    storage=self.runtime,
-                    strategy=self,
-                    workers=self._num_workers if applies_each_gradient(self.consistency) else 0,
-                    replies=1 + self.consistency.pipeline_steps,
-                )
-            self._updates[id(optimizer)] = found = (optimizer, update)
-            if update.asks_what_is_known:
-                self.runtime.layouts += 1  # what pulls its variables has to take note from now on
-        return found[1]
-
-    def _known_updates(self) -> list[ServerUpdate]:
-        return [update for _, update in self._updates.values()]
-
-    def _updates_of(self, program: Program) -> list[ServerUpdate]:
-        """The server-side updates that a program uses; what it trains together moves into slabs."""
-        with outside_the_step():
-            if layouts := layouts_for(
-                program.optimizer_calls, servers=self.runtime.topology.servers
-            ):
-                self.run_state.drain_all()
-            for layout, variables in layouts:
-                create(layout, variables, storage=self.runtime)
-            self.runtime.collect()
-        return [self._update_of(optimizer) for optimizer in optimizers_of(program.optimizer_calls)]
-
-    def _adopt_optimizer(self, optimizer: Any) -> None:
-        """An optimizer made outside the scope: its state moves when it is built or used."""
-        for member in members(optimizer):
-            member.__dict__["_distribution_strategy"] = self
-
-    def _apply_eagerly(self, optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
-        """An optimizer call on the chief, outside of `fit` and of scheduled functions."""
-        self.run_state.drain()
-        self._adopt_optimizer(optimizer)
-        if not optimizer.built:
-            with self.scope():
-                optimizer.build(variables)
-        self._primitives.apply(optimizer, gradients, variables)
-
     pull, push = PullAndPush.pull, PullAndPush.push
     pull_rows, push_rows = PullAndPush.pull_rows, PullAndPush.push_rows
 
@@ -309,24 +250,12 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     @property
     def tasks(self) -> dict[str, str]:
         """Each worker and server by its name: "alive", "lost", or "rejoining" (not taken in)."""
-        return task_states(self)
+        return task_states(self.cluster, self.run_state)
 
-    def _whole_rounds(self, steps: int) -> int:
-        """A number of steps that ends with an exchange, of all workers where there are rounds."""
-        together = period_steps_of(self.consistency)
-        if self.consistency.backup_workers is not None:
-            together *= adaptive_batches_of(self.consistency) * max(1, sum(self.alive_workers()))
-        return -(-steps // together) * together
 
-    def _watch_tasks(self) -> None:
-        """Work is handed out: probe the tasks from now on, until the strategy is closed."""
-        self.runtime.refuse_if_closed()
-        self.runtime.refuse_misfits()
-        WORK.begin()
-        self.runtime.on_layout()
-        coordinator = self.coordinator
-        self._guard.start(private.closure_queue(coordinator), private.failure_handler(coordinator))
-
-    def _wait_for_hung_workers(self) -> None:
-        """Wait for workers that hang; called before functions are traced for all of them."""
-        self._guard.wait_for_silent_workers()
+def _prepare_process(runtime: Runtime) -> None:
+    """Replace in Keras and TensorFlow what a strategy needs; once is enough for a process."""
+    keras_patches.install(Trainer())
+    WORK.expect(runtime)
+    hold_back_removals()
+    register_without_lock()

@@ -6,7 +6,7 @@ import contextlib
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -16,20 +16,28 @@ from tfps.checkpoint.manager import CheckpointManager
 from tfps.consistency.synchronous import Synchronous
 from tfps.errors import CheckpointError
 from tfps.recovery.fault_tolerance import FaultTolerance
-from tfps.recovery.guard import Guard
 from tfps.recovery.restarts.kept_tasks import KeptTasks, ask_for_servers
 from tfps.recovery.servers.new_addresses import NewAddresses
 from tfps.recovery.servers.restoration import Restoration, Seen
 from tfps.recovery.servers.round_restoration import RoundRestoration
 from tfps.recovery.servers.server_loss import ServerLoss
 from tfps.recovery.servers.server_return import ServerReturn
+from tfps.runtime.coordinator.connections import Connections
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
+from tfps.strategy.primitives.primitives import Primitives
 from tfps.strategy.weak_method import weak_method
 from tfps.training.run.recovery_checkpoints import RecoveryCheckpoints, RoundCheckpoints
 from tfps.training.run.round_points import RoundPoints
 from tfps.training.run.ticket_run import TicketRun
-from tfps.training.run_state import RunState
+from tfps.training.training_strategy import TrainingStrategy
+
+
+class RecoveredStrategy(TrainingStrategy, Protocol):
+    """A strategy, as what brings its servers back knows it."""
+
+    connections: Connections
+    primitives: Primitives
 
 
 class Recovering:
@@ -38,11 +46,11 @@ class Recovering:
     Args:
         strategy: not kept alive.
         fault_tolerance: what the user wants; it names the folder of the checkpoints.
-        guard: of the strategy; it finds servers that hang.
     """
 
-    def __init__(self, strategy: Any, fault_tolerance: FaultTolerance, *, guard: Guard) -> None:
+    def __init__(self, strategy: RecoveredStrategy, fault_tolerance: FaultTolerance) -> None:
         self._strategy = weakref.ref(strategy)
+        guard = strategy.run_state.guard  # it finds servers that hang
         assert fault_tolerance.checkpoints is not None
         self._folder = Path(fault_tolerance.checkpoints)
         self._every_steps = fault_tolerance.every_steps
@@ -80,7 +88,7 @@ class Recovering:
             restore=restore,
             told=guard.server_is_back,
             elsewhere=NewAddresses(
-                strategy._connections.resolve,
+                strategy.connections.resolve,
                 cluster=lambda: runtime.cluster,
                 deadline_s=guard.policy.deadline_s,
             ),
@@ -233,7 +241,7 @@ class Recovering:
         strategy = self._strategy()
         if strategy is None:
             return None
-        state: RunState = strategy.run_state
+        state = strategy.run_state
         last = [] if state.last_run is None else [state.last_run]
         # The oldest first: what runs of one program have reported lies in one place.
         known = sorted([*state.going_on, *last], key=lambda run: run.sampled_s)
@@ -249,7 +257,7 @@ class Recovering:
 
     def _strangers(self, device: str) -> list[str]:
         strategy = self._strategy()
-        named = {} if strategy is None else dict(strategy._primitives.parameters.known)
+        named = {} if strategy is None else dict(strategy.primitives.parameters.known)
         natives = {name: getattr(variable, "_value", variable) for name, variable in named.items()}
         return [
             name

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.method_scope import note_write
 from tfps.consistency.local_steps import LocalSteps
+from tfps.consistency.modes import whole_rounds
 from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.coordinator.worker_error import explain
 from tfps.runtime.program.discovery import discover
@@ -27,9 +28,9 @@ from tfps.training.input.one_batch import OneBatch
 from tfps.training.report.step_logs import step_logs
 from tfps.training.run.seeds import advance_seeds, seed_states
 from tfps.training.run.ticket_run import TicketRun
-from tfps.training.run_state import RunState
 from tfps.training.step_exchanges import can_be_pipelined, refuse_several_exchanges
 from tfps.training.trainable_flags import TrainableFlags
+from tfps.training.training_strategy import TrainingStrategy
 
 _numbers = itertools.count()
 
@@ -46,9 +47,9 @@ class Follower:
         strategy: ours; ``step`` is ``"train"`` or ``"test"``.
     """
 
-    def __init__(self, model: Any, *, strategy: Any, step: str) -> None:
+    def __init__(self, model: Any, *, strategy: TrainingStrategy, step: str) -> None:
         self._model, self._strategy, self._kind = model, strategy, step
-        self._state: RunState = strategy.run_state
+        self._state = strategy.run_state
         self._flags = TrainableFlags(model, tells=step == "train")
         self.hooks = BatchHooks()
         self._compiled: dict[Any, CompiledProgram] = {}
@@ -85,7 +86,7 @@ class Follower:
             stop = self.hooks.next_stop(request.upto_steps, steps_per_call=self._per_call())
             waits = stop is not None and request.upto_steps >= stop
             rest = None if stop is None else max(0, stop - self._warmed_up_steps)
-            limit = None if rest is None else strategy._whole_rounds(rest)
+            limit = whole_rounds(rest, strategy.consistency, alive=strategy.alive_workers)
             run.run_to(asked if stops and not waits else limit)
             self._state.run, self._state.follower = run, self
             self._state.rates[self._kind] = run.rate
@@ -196,7 +197,7 @@ class Follower:
             self._state.run.drain_for_another_run()
             if self._kind == "train":
                 note_write()
-        self._strategy._watch_tasks()
+        self._state.watch_tasks(self._strategy.coordinator)
         self._strategy.runtime.collect()
         self._logs, self._request, self._warmed_up_steps = {}, request, 0
         if self._warms_up(request):
@@ -275,16 +276,13 @@ class Follower:
         if progress is None or not self._is_new:
             return contextlib.nullcontext()
         kind = "training" if self._kind == "train" else "evaluation"
-        watched: contextlib.AbstractContextManager[None] = progress.during(
-            f"compiling the {kind} step"
-        )
-        return watched
+        return progress.during(f"compiling the {kind} step")
 
     def _new_run(
         self, compiled: CompiledProgram, request: TicketRunRequest, *, tickets: int | None
     ) -> TicketRun:
         self._program = compiled.program
-        for update in self._strategy._updates_of(compiled.program):
+        for update in self._strategy.updates.of_program(compiled.program):
             update.refresh_mirrors()
         self._metrics_before = [
             np.asarray(v._value.numpy(), np.float64) for v in compiled.program.metrics
@@ -328,14 +326,14 @@ class Follower:
                 if alone is None:
                     program = program.scheduled(is_pipelined=self._is_pipelined(program))
                 program = let_rows_travel(program)
-                strategy._updates_of(program)  # state of optimizers settles before it is traced
+                strategy.updates.of_program(program)  # what optimizers have settles before a trace
             self._compiled.clear()  # a new input: what the old one held on the servers is freed
             with self._compiling():
                 self._compiled[key] = CompiledProgram(
                     program,
                     runtime=strategy.runtime,
                     source=request.source,
-                    update_of=strategy._update_of,
+                    update_of=strategy.updates.of,
                 )
         compiled = self._compiled[key]
         compiled.source = request.source

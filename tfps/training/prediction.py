@@ -19,6 +19,7 @@ from tfps.runtime.program.program import Program
 from tfps.training.follower import Follower
 from tfps.training.input.epoch_iterator import TicketIterator, TicketRunRequest
 from tfps.training.run.ticket_run import TicketRun
+from tfps.training.training_strategy import TrainingStrategy
 
 # Below, sending out closures costs more than the chief needs to predict itself.
 LEAST_BATCHES_PER_WORKER = 4
@@ -63,7 +64,7 @@ class Predictor(Follower):
         strategy: ours.
     """
 
-    def __init__(self, model: Any, *, strategy: Any) -> None:
+    def __init__(self, model: Any, *, strategy: TrainingStrategy) -> None:
         super().__init__(model, strategy=strategy, step="predict")
         self.outputs = Outputs()
         self._structure: Any = None

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tfps.bridge import tensorflow_private as private
+from tfps.recovery.guard import Guard
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.training.report.progress import ClusterProgbar
 from tfps.training.report.step_rate import StepRate
 from tfps.training.report.traffic_rate import TrafficRate
 from tfps.training.run.ticket_run import TicketRun
+from tfps.training.work import WORK
 
 if TYPE_CHECKING:
     from tfps.training.follower import Follower
@@ -54,6 +56,7 @@ class RunState:
 
     Args:
         runtime: the job.
+        guard: probes its tasks.
 
     Attributes:
         coordinator: of the strategy; None before it is used for the first time.
@@ -68,8 +71,8 @@ class RunState:
         describe_pace: says for the progress line how the workers do.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, guard: Guard) -> None:
+        self._runtime, self.guard = runtime, guard
         self._predicting = threading.local()
         self.coordinator: Any = None
         self.run: TicketRun | None = None
@@ -109,6 +112,19 @@ class RunState:
             yield
         finally:
             self._predicting.predictor = None
+
+    def watch_tasks(self, coordinator: Any) -> None:
+        """Probe the tasks from now on, until the strategy is closed: work is handed out.
+
+        Args:
+            coordinator: hands it out.
+        """
+        runtime = self._runtime
+        runtime.refuse_if_closed()
+        runtime.refuse_misfits()
+        WORK.begin()
+        runtime.on_layout()
+        self.guard.start(private.closure_queue(coordinator), private.failure_handler(coordinator))
 
     def drain(self) -> None:
         """Drain the workers of `fit`, so that every weight is of one version.

@@ -16,6 +16,7 @@ from keras.src.trainers.data_adapters import get_data_adapter
 from tfps.bridge.method_scope import runs_eagerly, trains
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
+from tfps.optimizers.wrapped import adopt
 from tfps.runtime.program.program import is_metric, is_seed, refuse_strangers
 from tfps.training.batch_callbacks import BATCH_HOOKS
 from tfps.training.batch_hooks import BatchHooks
@@ -37,6 +38,7 @@ from tfps.training.report.input_report import InputReport
 from tfps.training.report.progress import TrainingProgress
 from tfps.training.report.restart_report import RestartReport
 from tfps.training.report.step_rate import SAMPLE_PERIOD_S
+from tfps.training.training_strategy import TrainingStrategy
 from tfps.training.work import WORK
 
 logger = logging.getLogger(__name__)
@@ -49,8 +51,8 @@ HOOKED_METHODS = ("make_train_function", "make_test_function")
 class Trainer:
     """The hooks; one object for all strategies, since Keras is patched once."""
 
-    def is_ours(self, strategy: Any) -> bool:
-        return getattr(strategy, "_is_tfps_strategy", False)
+    def is_ours(self, strategy: object) -> bool:
+        return bool(getattr(strategy, "_is_tfps_strategy", False))
 
     def make_function(self, model: Any, kind: str, force: bool) -> None:
         attribute = f"{kind}_function"
@@ -71,20 +73,16 @@ class Trainer:
         if iterator is not None:
             strategy.run_state.source = iterator.source
             data_batch = iterator.batch_spec
-        if model.optimizer is not None:
-            strategy._adopt_optimizer(model.optimizer)
         _build_symbolically(model, strategy, data_batch)
 
     def _build_for_eager_steps(self, model: Any, iterator: Any, data_batch: Any) -> None:
         strategy = model.__dict__["_tfps_eager_strategy"]
         if iterator is not None:
             data_batch = iterator._distributed_dataset.element_spec
-        if model.optimizer is not None:
-            strategy._adopt_optimizer(model.optimizer)
         _build_symbolically(model, strategy, data_batch)
 
-    def epoch_iterator(self, strategy: Any, options: dict[str, Any]) -> Any:
-        strategy._wait_for_hung_workers()
+    def epoch_iterator(self, strategy: TrainingStrategy, options: dict[str, Any]) -> Any:
+        strategy.run_state.guard.wait_for_silent_workers()
         predictor = strategy.run_state.predictor
         if predictor is not None:
             return PredictionIterator(predictor=predictor, strategy=strategy, **options)
@@ -191,14 +189,12 @@ class Trainer:
 
     def _in_callbacks(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """Another thread may use the workers, so that a hook can wait for one that does."""
-        strategy = model._distribute_strategy
-        follower = strategy.run_state.follower
+        strategy: TrainingStrategy = model._distribute_strategy
+        state, follower = strategy.run_state, strategy.run_state.follower
         is_mine = follower is not None and follower.is_mine
-        lent: contextlib.AbstractContextManager[None] = strategy.runtime.turn.lent(
-            lambda: not is_mine or strategy.run_state.follower is follower,
-            after_s=SAMPLE_PERIOD_S,
+        return strategy.runtime.turn.lent(
+            lambda: not is_mine or state.follower is follower, after_s=SAMPLE_PERIOD_S
         )
-        return lent
 
     def check_arguments(self, model: Any, method: str, arguments: Mapping[str, Any]) -> None:
         refuse_endless_input(method, arguments, strategy=model._distribute_strategy)
@@ -264,7 +260,7 @@ class Trainer:
         if strategy is None or not isinstance(native, ServerVariable):
             yield
             return
-        strategy._adopt_optimizer(optimizer)
+        adopt(optimizer, strategy)
         with strategy.scope():
             yield
 
@@ -276,7 +272,12 @@ class Trainer:
         native = getattr(variables[0], "_value", None) if variables else None
         if not isinstance(native, ServerVariable):
             return False
-        native._distribute_strategy._apply_eagerly(optimizer, list(gradients), variables)
+        strategy = native._distribute_strategy
+        strategy.run_state.drain()
+        adopt(optimizer, strategy)
+        if not optimizer.built:
+            optimizer.build(variables)  # which asks `building`
+        strategy.primitives.apply(optimizer, list(gradients), variables)
         return True
 
 
@@ -342,7 +343,7 @@ def _can_predict_on_workers(model: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _on_workers(model: Any, strategy: Any) -> Iterator[None]:
+def _on_workers(model: Any, strategy: TrainingStrategy) -> Iterator[None]:
     """While it is open, Keras's own loop receives the outputs of the workers, in order."""
     attributes = model.__dict__
     if not isinstance(model.predict_function, Joined):
@@ -351,8 +352,10 @@ def _on_workers(model: Any, strategy: Any) -> Iterator[None]:
         yield
 
 
-def _build_symbolically(model: Any, strategy: Any, data_batch: Any) -> None:
+def _build_symbolically(model: Any, strategy: TrainingStrategy, data_batch: Any) -> None:
     """Not where a step of the user's own never calls the model; that builds what it uses."""
+    if model.optimizer is not None:
+        adopt(model.optimizer, strategy)
     refuse_strangers(model.trainable_variables)
     if type(model).call is keras.Model.call:
         return

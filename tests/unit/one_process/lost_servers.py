@@ -33,7 +33,7 @@ def recover(
     """Give a strategy of one process what one of a cluster has."""
     monkeypatch.setattr("tfps.strategy.recovering.ServerReturn", NoProcesses)
     fault_tolerance = tfps.FaultTolerance(checkpoints=folder, every_steps=every_steps)
-    strategy.run_state.recovery = Recovering(strategy, fault_tolerance, guard=strategy._guard)
+    strategy.run_state.recovery = Recovering(strategy, fault_tolerance)
 
 
 def saver(

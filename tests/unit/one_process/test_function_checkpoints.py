@@ -56,7 +56,7 @@ class Loop:
     ) -> None:
         self.strategy = strategy
         fault_tolerance = tfps.FaultTolerance(checkpoints=folder, every_steps=every_steps)
-        strategy.run_state.recovery = Recovering(strategy, fault_tolerance, guard=strategy._guard)
+        strategy.run_state.recovery = Recovering(strategy, fault_tolerance)
         strategy.run_state.recovery.attend(strategy.coordinator)
         with strategy.scope():
             self.model = Model()

@@ -238,7 +238,7 @@ def test_a_server_that_lived_applies_nothing_again(
     strategy = make(placement="round_robin")
     loop = Loop(strategy, in_loop=False)
     fault_tolerance = tfps.FaultTolerance(checkpoints=tmp_path)
-    strategy.run_state.recovery = Recovering(strategy, fault_tolerance, guard=strategy._guard)
+    strategy.run_state.recovery = Recovering(strategy, fault_tolerance)
     manager = tfps.CheckpointManager(loop.model, tmp_path)
     loop.run(dies_after=None)
     manager.save(background=False)
@@ -267,7 +267,7 @@ def test_a_mistake_of_the_users_is_raised_at_once(
     strategy = make(tfps.BoundedStaleness(1), placement="round_robin")
     loop = Loop(strategy, in_loop=False)
     fault_tolerance = tfps.FaultTolerance(checkpoints=tmp_path)
-    strategy.run_state.recovery = Recovering(strategy, fault_tolerance, guard=strategy._guard)
+    strategy.run_state.recovery = Recovering(strategy, fault_tolerance)
     strategy.run_state.recovery.attend(strategy.coordinator)
     tfps.CheckpointManager(loop.model, tmp_path)
     runs = []

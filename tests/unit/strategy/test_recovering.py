@@ -27,7 +27,7 @@ def test_totals_are_those_of_the_run_that_was_seen_last(later: float) -> None:
     """Not of the epoch before, whose totals lie in the same place."""
     written: list[str] = []
     runtime: Any = SimpleNamespace()
-    strategy: Any = SimpleNamespace(run_state=RunState(runtime))
+    strategy: Any = SimpleNamespace(run_state=RunState(runtime, guard=runtime))
     strategy.run_state.run = Run(written, "active", 5.0)
     strategy.run_state.last_run = Run(written, "last", 5.0 - later)
     recovering = Recovering.__new__(Recovering)

@@ -24,7 +24,8 @@ class Endless(keras.utils.PyDataset):
 
 
 def _check(method: str, **arguments: Any) -> None:
-    refuse_endless_input(method, arguments, strategy=None)
+    strategy: Any = None
+    refuse_endless_input(method, arguments, strategy=strategy)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -11,11 +11,12 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.step_scope import StepScope, refusals
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.compression.directions import without_differences
-from tfps.consistency.mode import Mode
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
 from tfps.runtime.compile.regimes import REGIMES
-from tfps.runtime.program.discovery import Discovery
+from tfps.runtime.compile.server_updates import ServerUpdates
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.program.discovery import Discovery, TracedStrategy
 from tfps.runtime.program.local_training import keep_to
 from tfps.runtime.program.metric_states import ADDED, MetricStates
 from tfps.runtime.program.program import Program, is_metric, refuse_strangers
@@ -28,7 +29,13 @@ ROW_REGIMES = (Regime.AT_ONCE, Regime.BOUNDED)
 Call = partial[Any]  # the user's function and the arguments of a trace
 
 
-def trace_packed(call: Call, *, strategy: Any) -> tuple[Any, bool]:
+class PackedStrategy(TracedStrategy, Protocol):
+    """A strategy, as the trace of a scheduled function knows it."""
+
+    updates: ServerUpdates
+
+
+def trace_packed(call: Call, *, strategy: PackedStrategy) -> tuple[Any, bool]:
     """Trace a user's function with packed pulls and pushes in the place of single reads.
 
     Returns:
@@ -43,12 +50,12 @@ def trace_packed(call: Call, *, strategy: Any) -> tuple[Any, bool]:
     if not program.variables and program.metrics == states:
         outputs = call()
         return outputs, private.captures_from(strategy.runtime.topology.servers)
-    program = _scheduled(program, strategy)
+    program = _scheduled(program, strategy.runtime)
     discovery.refuse_to_densify(program.schedule.tables)
     step_kind = REGIMES[program.schedule.regime].function_step
     assert step_kind is not None
-    strategy._updates_of(program)  # variables move, if they do, before anything is traced
-    runtime, update_of = strategy.runtime, strategy._update_of
+    strategy.updates.of_program(program)  # variables move, if they do, before anything is traced
+    runtime, update_of = strategy.runtime, strategy.updates.of
     servers = [
         FunctionHalf(program, runtime=runtime, server=server, update_of=update_of)
         for server in runtime.servers
@@ -65,9 +72,9 @@ def trace_packed(call: Call, *, strategy: Any) -> tuple[Any, bool]:
     return outputs, False
 
 
-def _scheduled(program: Program, strategy: Any) -> Program:
+def _scheduled(program: Program, runtime: Runtime) -> Program:
     """A function that trains keeps to the mode, others just read."""
-    mode: Mode = strategy.consistency
+    mode = runtime.mode
     if program.calls and adaptive_batches_of(mode) > 1:
         raise UnsupportedError(
             f"consistency={mode!r}: what a scheduled function computes from is its own matter, so "
@@ -82,7 +89,7 @@ def _scheduled(program: Program, strategy: Any) -> Program:
             "keras.optimizers.schedules.CosineDecay(0.0, 5000, warmup_target=0.1, "
             "warmup_steps=500), for example."
         )
-    compression = without_differences(strategy.runtime.compression)
+    compression = without_differences(runtime.compression)
     program = keep_to(program, mode, compression=compression)
     if program.schedule.local is not None:
         refuse_strangers(program.variables)
@@ -93,7 +100,7 @@ def _scheduled(program: Program, strategy: Any) -> Program:
     return program
 
 
-def _discover(call: Call, strategy: Any) -> tuple[Program, Discovery]:
+def _discover(call: Call, strategy: PackedStrategy) -> tuple[Program, Discovery]:
     found: list[Discovery] = []
 
     @tf.function(autograph=False)

@@ -162,7 +162,7 @@ class SeveralDevices(Devices):
         names: of the devices, without job and task.
     """
 
-    def __init__(self, strategy: Any, names: Sequence[str]) -> None:
+    def __init__(self, strategy: tf.distribute.Strategy, names: Sequence[str]) -> None:
         super().__init__(names)
         self._strategy, self.names = weakref.ref(strategy), tuple(names)
 

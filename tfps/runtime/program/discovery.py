@@ -5,9 +5,10 @@ from __future__ import annotations
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -21,14 +22,25 @@ from tfps.optimizers.loss_scaling import loss_scale_of
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.row_updates import refuse_to_densify
 from tfps.optimizers.wrapped import members
+from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import refuse_python_functions
-from tfps.runtime.program.devices import Meeting
+from tfps.runtime.program.devices import Devices, Meeting
 from tfps.runtime.program.metric_states import MetricStates
 from tfps.runtime.program.noise import DrawSeeds
 from tfps.runtime.program.pace import Assignment, MovingPace, pace_of
 from tfps.runtime.program.program import Program, is_metric, is_seed, refuse_strangers
 from tfps.runtime.program.step_results import StepResults
 from tfps.runtime.program.synchronized import tell_of_synchronized
+
+
+class TracedStrategy(Protocol):
+    """A strategy, as the trace of a step knows it."""
+
+    runtime: Runtime
+    devices: Devices
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Where variables are made."""
 
 
 class Discovery:
@@ -40,7 +52,7 @@ class Discovery:
 
     position = None  # no ticket belongs to it
 
-    def __init__(self, strategy: Any, *, looks_up_nested: bool = False) -> None:
+    def __init__(self, strategy: TracedStrategy, *, looks_up_nested: bool = False) -> None:
         self.strategy = strategy
         self.graph = private.current_graph()
         self.order: list[Any] = []
@@ -217,7 +229,7 @@ class Discovery:
         return {key: pace for key, pace in found.items() if pace is not None}
 
 
-def discover(program: Program, strategy: Any) -> Program:
+def discover(program: Program, strategy: TracedStrategy) -> Program:
     """Trace the step once into a graph that is thrown away; answers the program with what it does.
 
     Raises:

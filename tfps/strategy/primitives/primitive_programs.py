@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.variables.shards import all_shards
 from tfps.optimizers.optimizer_call import OptimizerCall
-from tfps.optimizers.server_update import ServerUpdate
+from tfps.runtime.compile.server_updates import ServerUpdates
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.schedule import Schedule
@@ -38,22 +38,13 @@ class PrimitivePrograms:
     Args:
         runtime: the job.
         parameters: that can be named.
-        update_of: the server-side update of a Keras optimizer.
-        lay_out: lays out what a program trains, before it is traced.
-        updates: all server-side updates that there are.
+        updates: of the strategy's optimizers.
     """
 
     def __init__(
-        self,
-        runtime: Runtime,
-        parameters: NamedParameters,
-        *,
-        update_of: Callable[[Any], Update],
-        lay_out: Callable[[Program], Any],
-        updates: Callable[[], Sequence[ServerUpdate]],
+        self, runtime: Runtime, parameters: NamedParameters, updates: ServerUpdates
     ) -> None:
-        self._runtime, self._parameters = runtime, parameters
-        self._update_of, self._lay_out, self._updates = update_of, lay_out, updates
+        self._runtime, self._parameters, self._updates = runtime, parameters, updates
         self._compiled: dict[Any, list[FunctionHalf]] = {}
         self._eager: dict[Any, Any] = {}
         self._layouts = runtime.layouts
@@ -127,7 +118,7 @@ class PrimitivePrograms:
         if not isinstance(call.optimizer, Descent):
             for shard in all_shards(tables):
                 shard._value.stays_alone = True
-            self._lay_out(program)
+            self._updates.of_program(program)
             self._forget_outdated()
         return [
             PrimitiveHalf(
@@ -135,14 +126,14 @@ class PrimitivePrograms:
                 runtime=self._runtime,
                 server=server,
                 update_of=self._update_by_rows if by_rows else self._update,
-                updates=self._updates(),
+                updates=self._updates.known(),
                 uses_replies=False,
             )
             for server in self._runtime.servers
         ]
 
     def _update(self, optimizer: Any) -> Update:
-        return optimizer if isinstance(optimizer, Descent) else self._update_of(optimizer)
+        return optimizer if isinstance(optimizer, Descent) else self._updates.of(optimizer)
 
     def _update_by_rows(self, optimizer: Any) -> Update:
         return _ByRows(self._update(optimizer))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,12 +12,11 @@ import tensorflow as tf
 from tfps.bridge.closures.closure_error import lost_servers_as_unavailable
 from tfps.bridge.step_scope import known_value
 from tfps.optimizers.row_updates import refuse_to_densify
-from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.whole_model import for_whole_model
+from tfps.runtime.compile.server_updates import ServerUpdates
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.payload import decode, encode
 from tfps.runtime.message.wire import gradient_name, in_shards, scale_sent
-from tfps.runtime.program.program import Program
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import payloads_of, requests
 from tfps.runtime.worker.residuals import PushCoding, Residuals
@@ -39,23 +38,12 @@ class Primitives:
 
     Args:
         runtime: the job.
-        update_of: the server-side update of a Keras optimizer.
-        lay_out: lays out what a program trains, before it is traced.
-        updates: all server-side updates that there are.
+        updates: of the strategy's optimizers.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        *,
-        update_of: Callable[[Any], Any],
-        lay_out: Callable[[Program], Any],
-        updates: Callable[[], Sequence[ServerUpdate]],
-    ) -> None:
+    def __init__(self, runtime: Runtime, updates: ServerUpdates) -> None:
         self._runtime, self.parameters = runtime, NamedParameters()
-        self._programs = PrimitivePrograms(
-            runtime, self.parameters, update_of=update_of, lay_out=lay_out, updates=updates
-        )
+        self._programs = PrimitivePrograms(runtime, self.parameters, updates)
         self.rows = RowPrimitives(runtime, self.parameters, self._programs)
 
     def pull(self, names: Sequence[str] | None = None) -> tuple[dict[str, Tensor], Tensor]:

@@ -37,7 +37,7 @@ class PullAndPush:
         ```
         """
         with errors_as_raised():
-            pulled: tuple[dict[str, Tensor], Tensor] = self._primitives.pull(names)
+            pulled: tuple[dict[str, Tensor], Tensor] = self.primitives.pull(names)
         return pulled
 
     @tf.autograph.experimental.do_not_convert
@@ -76,7 +76,7 @@ class PullAndPush:
         ```
         """
         with errors_as_raised():
-            pushed: tuple[Tensor, Tensor] = self._primitives.push(
+            pushed: tuple[Tensor, Tensor] = self.primitives.push(
                 gradients, version, optimizer=optimizer
             )
         return pushed
@@ -115,7 +115,7 @@ class PullAndPush:
         [[0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
         """
         with errors_as_raised():
-            pulled: tuple[Tensor, Tensor] = self._primitives.rows.pull(name, ids)
+            pulled: tuple[Tensor, Tensor] = self.primitives.rows.pull(name, ids)
         return pulled
 
     @tf.autograph.experimental.do_not_convert
@@ -171,7 +171,7 @@ class PullAndPush:
         [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0], [2.0, 2.0]]
         """
         with errors_as_raised():
-            pushed: tuple[Tensor, Tensor] = self._primitives.rows.push(
+            pushed: tuple[Tensor, Tensor] = self.primitives.rows.push(
                 name, ids, gradients, version, optimizer=optimizer
             )
         return pushed

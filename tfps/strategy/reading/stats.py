@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from tfps.consistency.histogram import DURATION_BINS, quantile_seconds
 from tfps.consistency.ledger import STALENESS_BINS, LedgerLayout
 from tfps.strategy.reading.traffic import Traffic, take_traffic
+from tfps.training.training_strategy import TrainingStrategy
 
 PUSH, PULL, WAIT, UPDATE, ENCODE, DECODE = range(6)
 
@@ -106,7 +107,18 @@ class Stats(JobStats):
     updates_lost: int
 
 
-def take_stats(strategy: Any) -> Stats:
+class CountedStrategy(TrainingStrategy, Protocol):
+    """A strategy, as its statistics know it."""
+
+    @property
+    def tasks(self) -> dict[str, str]:
+        """The state of each task, by its name."""
+
+    def worker_rates(self) -> tuple[float, ...] | None:
+        """Steps per second of each worker."""
+
+
+def take_stats(strategy: CountedStrategy) -> Stats:
     """Ask every server once."""
     runtime, state = strategy.runtime, strategy.run_state
     cells = runtime.cells()

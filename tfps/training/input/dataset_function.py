@@ -114,7 +114,11 @@ def takes_context(function: Callable[..., Any]) -> bool:
 
 
 def dataset_of_pipeline(
-    function: Callable[..., tf.data.Dataset], *, index: int, pipelines: int, strategy: Any
+    function: Callable[..., tf.data.Dataset],
+    *,
+    index: int,
+    pipelines: int,
+    strategy: tf.distribute.Strategy,
 ) -> tf.data.Dataset:
     """What a dataset function makes for one of several input pipelines.
 

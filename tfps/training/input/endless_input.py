@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -17,6 +17,9 @@ from tfps.errors import ConfigError
 from tfps.training.input.dataset_function import dataset_of_pipeline, is_dataset_function
 from tfps.training.input.epoch_iterator import undistributed
 from tfps.training.input.shards import Shards
+
+if TYPE_CHECKING:
+    from tfps.training.training_strategy import TrainingStrategy
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,9 @@ LIMITS = {
 }
 
 
-def refuse_endless_input(method: str, arguments: Mapping[str, Any], *, strategy: Any) -> None:
+def refuse_endless_input(
+    method: str, arguments: Mapping[str, Any], *, strategy: TrainingStrategy
+) -> None:
     """Refuse to begin what would never end, where that can be known.
 
     Args:
@@ -79,7 +84,7 @@ def refuse_endless_input(method: str, arguments: Mapping[str, Any], *, strategy:
             )
 
 
-def _kind_of_endless(x: Any, strategy: Any) -> str | None:
+def _kind_of_endless(x: Any, strategy: TrainingStrategy) -> str | None:
     """What an input is, if it is endless for sure."""
     if isinstance(x, tf.data.Dataset):
         return "a tf.data.Dataset" if _is_infinite(x.cardinality()) else None
@@ -91,9 +96,9 @@ def _kind_of_endless(x: Any, strategy: Any) -> str | None:
     return None
 
 
-def _is_endless(shards: Shards, strategy: Any) -> bool:
+def _is_endless(shards: Shards, strategy: TrainingStrategy) -> bool:
     """Asked of a worker, where the function's files are."""
-    strategy._wait_for_hung_workers()
+    strategy.run_state.guard.wait_for_silent_workers()
     alive = private.alive_workers(strategy.coordinator)
     worker = alive.index(True) if any(alive) else 0
     make = functools.partial(

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
@@ -20,6 +20,9 @@ from tfps.training.input.shard_pipelines import ShardPipelines
 from tfps.training.input.sharding import pipeline_per_worker
 from tfps.training.input.shards import Shards
 from tfps.training.input.source import Source, choose_source
+
+if TYPE_CHECKING:
+    from tfps.training.training_strategy import TrainingStrategy
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +72,7 @@ class TicketIterator(EpochIterator):
         options: the other arguments of Keras's epoch iterator.
     """
 
-    def __init__(self, *, strategy: Any, x: Any, **options: Any) -> None:
+    def __init__(self, *, strategy: TrainingStrategy, x: Any, **options: Any) -> None:
         x = undistributed(x)
         # Only `fit` passes class weights; an evaluation visits each example once, whatever is set.
         fits, workers = "class_weight" in options, strategy.runtime.workers
@@ -183,7 +186,7 @@ def _weighted(x: Any, options: dict[str, Any]) -> Any:
     return TFDatasetAdapter(x, class_weight=options["class_weight"]).get_tf_dataset()
 
 
-def _most_steps(strategy: Any) -> int:
+def _most_steps(strategy: TrainingStrategy) -> int:
     """How many steps a worker can take between two exchanges."""
     adaptive_batches = adaptive_batches_of(strategy.consistency)
     if adaptive_batches > 1:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 from keras.src.utils import io_utils
 
 from tfps.consistency.histogram import DURATION_BINS, quantile_seconds
+
+if TYPE_CHECKING:
+    from tfps.training.training_strategy import TrainingStrategy
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +26,7 @@ class InputReport(keras.callbacks.Callback):
         strategy: ours.
     """
 
-    def __init__(self, strategy: Any) -> None:
+    def __init__(self, strategy: TrainingStrategy) -> None:
         super().__init__()
         self._strategy = strategy
         self._before = np.zeros(DURATION_BINS, np.int64)

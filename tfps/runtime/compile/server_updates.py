@@ -1,0 +1,65 @@
+"""The server-side updates of a job's optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge.step_scope import outside_the_step
+from tfps.consistency.modes import applies_each_gradient
+from tfps.optimizers.optimizer_call import optimizers_of
+from tfps.optimizers.server_update import ServerUpdate
+from tfps.optimizers.slabs import create, layouts_for
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.program.program import Program
+
+
+class ServerUpdates:
+    """Makes the server-side update of each optimizer when it is first used, and keeps it.
+
+    Args:
+        runtime: the job.
+        strategy: that optimizers run under.
+        drain: waits until nothing runs, before variables move.
+    """
+
+    def __init__(
+        self, runtime: Runtime, *, strategy: tf.distribute.Strategy, drain: Callable[[], None]
+    ) -> None:
+        self._runtime, self._strategy, self._drain = runtime, strategy, drain
+        self._known: dict[int, tuple[Any, ServerUpdate]] = {}
+
+    def known(self) -> list[ServerUpdate]:
+        """All that were made."""
+        return [update for _, update in self._known.values()]
+
+    def of(self, optimizer: Any) -> ServerUpdate:
+        """Return the update of a built optimizer."""
+        found = self._known.get(id(optimizer))
+        if found is None or not found[1].fits(optimizer):
+            runtime = self._runtime
+            with outside_the_step():
+                update = ServerUpdate(
+                    optimizer,
+                    storage=runtime,
+                    strategy=self._strategy,
+                    workers=runtime.workers if applies_each_gradient(runtime.mode) else 0,
+                    replies=1 + runtime.mode.pipeline_steps,
+                )
+            self._known[id(optimizer)] = found = (optimizer, update)
+            if update.asks_what_is_known:
+                runtime.layouts += 1  # what pulls its variables has to take note from now on
+        return found[1]
+
+    def of_program(self, program: Program) -> list[ServerUpdate]:
+        """Return the updates that a program uses; what it trains together moves into slabs."""
+        runtime, calls = self._runtime, program.optimizer_calls
+        with outside_the_step():
+            if layouts := layouts_for(calls, servers=runtime.topology.servers):
+                self._drain()
+            for layout, variables in layouts:
+                create(layout, variables, storage=runtime)
+            runtime.collect()
+        return [self.of(optimizer) for optimizer in optimizers_of(calls)]

@@ -1,0 +1,26 @@
+"""A strategy, as the parts that train on it know it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from tfps.consistency.mode import Mode
+from tfps.runtime.compile.packed_function import PackedStrategy
+from tfps.training.run_state import RunState
+
+
+class TrainingStrategy(PackedStrategy, Protocol):
+    """The members that `fit`, `evaluate` and `predict` use."""
+
+    consistency: Mode
+    run_state: RunState
+
+    @property
+    def coordinator(self) -> Any:
+        """The one coordinator, made when first asked for."""
+
+    def alive_workers(self) -> list[bool]:
+        """For each worker whether it takes part."""
+
+    def stats(self) -> Any:
+        """Take a snapshot of the servers' counts."""
