@@ -13,4 +13,5 @@ def scaled_examples(count: int) -> int:
     Args:
         count: of `make test-all`, where other tests try 100.
     """
-    return max(1, count * settings.default.max_examples // USUAL)
+    usual = settings.get_profile(settings.get_current_profile_name()).max_examples
+    return max(1, count * usual // USUAL)

@@ -16,11 +16,13 @@ from tfps.checkpoint.manager import CheckpointManager
 from tfps.consistency.synchronous import Synchronous
 from tfps.errors import CheckpointError
 from tfps.recovery.fault_tolerance import FaultTolerance
+from tfps.recovery.guard import Guard
 from tfps.recovery.restarts.kept_tasks import KeptTasks, ask_for_servers
 from tfps.recovery.servers.new_addresses import NewAddresses
 from tfps.recovery.servers.restoration import Restoration, Seen
 from tfps.recovery.servers.round_restoration import RoundRestoration
 from tfps.recovery.servers.server_loss import ServerLoss
+from tfps.recovery.servers.server_presences import ServerPresences
 from tfps.recovery.servers.server_return import ServerReturn
 from tfps.runtime.coordinator.connections import Connections
 from tfps.runtime.coordinator.runtime import Runtime
@@ -54,7 +56,7 @@ class Recovering:
         assert fault_tolerance.checkpoints is not None
         self._folder = Path(fault_tolerance.checkpoints)
         self._every_steps = fault_tolerance.every_steps
-        self._manager: CheckpointManager | None = None
+        self.manager: CheckpointManager | None = None
         self._own: CheckpointManager | None = None  # made by `fit`, not by the user
         self._saver: RecoveryCheckpoints | None = None  # of the latest `fit`, if it saves
         # Where the runs of `fit` can go back to; None: the mode has no rounds that are repeated.
@@ -64,45 +66,28 @@ class Recovering:
         )
         self._runtime = runtime = strategy.runtime
         runtime.on_manager = weak_method(self, "_adopt")
-        self._restoration = Restoration(
-            runtime,
-            checkpoints=lambda: self._manager,
-            seen=self._seen,
-            strangers=self._strangers,
-            takes_rounds=self._takes_rounds,
+        self._restoration = Restoration(runtime, self)
+        self._rounds = RoundRestoration(runtime, self)
+        elsewhere = NewAddresses(
+            strategy.connections.resolve,
+            cluster=lambda: runtime.cluster,
+            deadline_s=guard.policy.deadline_s,
         )
-        self._rounds = RoundRestoration(runtime, write_totals=self._write_totals)
-        # What outlives the strategy, until it is freed, keeps its model by no other way either.
-        itself, job = weakref.ref(self), weakref.ref(runtime)
-
-        def restore(*servers: Sequence[Server]) -> list[ServerLoss]:
-            recovering = itself()
-            if recovering is None:
-                raise CheckpointError("nothing refers to the strategy any more")
-            return recovering._restore(*servers)
-
+        waits = fault_tolerance.on_lost_server == "wait"
         self.servers = ServerReturn(
             runtime,
-            deadline_s=guard.policy.deadline_s,
-            fence=weak_method(self, "_fence"),
-            restore=restore,
-            told=guard.server_is_back,
-            elsewhere=NewAddresses(
-                strategy.connections.resolve,
-                cluster=lambda: runtime.cluster,
-                deadline_s=guard.policy.deadline_s,
-            ),
-            waits=fault_tolerance.on_lost_server == "wait",
+            ServerPresences(runtime, elsewhere, deadline_s=guard.policy.deadline_s),
+            _JobView(self, guard, waits=waits),
         )
-        self.servers.refuse = weak_method(self, "_refuse_loss")
         guard.servers = self.servers
         self._begun = 0  # closures, when the latest run had ended
         self._kept: KeptTasks | None = None
-        if fault_tolerance.on_lost_server == "wait":
-            tasks = runtime.processes.values()
+        if waits:
+            tasks, job = runtime.processes.values(), weakref.ref(runtime)
             self._kept = ask_for_servers(tasks, unless=lambda: _is_over(job()))
 
-    def _restore(self, anew: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
+    def restore(self, anew: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
+        """Fill servers that were started anew; see `JobView`."""
         losses = self._losses(anew, living)
         if self._kept is not None:
             for loss in losses:
@@ -111,23 +96,23 @@ class Recovering:
 
     def _losses(self, anew: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
         points = self.points
-        self._refuse_loss()
-        if points is None or self._manager is None:
+        self.refuse_loss()
+        if points is None or self.manager is None:
             return self._restoration.restore_all(anew, living)
         for server in anew:
             self._restoration.refuse_strangers(server)
         with points.lock:
             if points.run is not None:
-                return self._rounds.go_back(points.run, manager=self._manager, anew=anew)
-            seen = self._seen()
+                return self._rounds.go_back(points.run, manager=self.manager, anew=anew)
+            seen = self.seen()
             cells = seen.cells.tolist() if seen is not None and seen.is_current else None
             number = points.unchanged(living, seen=cells)
             losses = self._restoration.restore_all(anew, living, checkpoint=number)
             points.renew()
             return losses
 
-    def _fence(self) -> None:
-        """Let nobody wait in a round of the servers that live for who waits for another one."""
+    def fence(self) -> None:
+        """End the waits of workers in a round of the servers that live for one of a lost server."""
         run = None if self.points is None else self.points.run
         workers = range(self._runtime.workers) if run is not None else ()
         for worker in workers:
@@ -136,13 +121,14 @@ class Recovering:
                 with contextlib.suppress(tf.errors.OpError):  # one more may be lost: tried again
                     self._runtime.evict(worker, incarnation, patience_s=0.0)
 
-    def _refuse_loss(self) -> None:
+    def refuse_loss(self) -> None:
         """Refuse to go on after the loss of a server where functions would have to be repeated."""
         if self.points is not None:
             self.points.functions.refuse_loss(self._folder)
 
-    def _write_totals(self) -> None:
-        if (seen := self._seen()) is not None:
+    def write_totals(self) -> None:
+        """Write the totals of metrics on the ticket server as the runs know them."""
+        if (seen := self.seen()) is not None:
             seen.write_totals()
 
     def begin_run(self, run: TicketRun) -> None:
@@ -190,21 +176,21 @@ class Recovering:
 
     def callbacks_for(self, model: Any) -> list[Any]:
         """What `fit` of a model needs to be recovered."""
-        if self._manager is self._own and (self._own is None or self._own.model is not model):
+        if self.manager is self._own and (self._own is None or self._own.model is not model):
             self._own = CheckpointManager(model, self._folder)  # which calls `_adopt`
-        assert self._manager is not None
-        if self.points is not None and self._manager.model is model:
+        assert self.manager is not None
+        if self.points is not None and self.manager.model is model:
             saver = RoundCheckpoints(
-                self._manager,
+                self.manager,
                 every_steps=self._every_steps,
                 is_kept=self.points.is_kept,
             )
             self.points.save_with(saver)
             return [saver]
         self._saver = None
-        if self._every_steps is None or self._manager.model is not model:
+        if self._every_steps is None or self.manager.model is not model:
             return []
-        self._saver = RecoveryCheckpoints(self._manager, every_steps=self._every_steps)
+        self._saver = RecoveryCheckpoints(self.manager, every_steps=self._every_steps)
         return [self._saver]
 
     def after_warm_up(self, steps: int) -> None:
@@ -222,22 +208,22 @@ class Recovering:
         """
         if manager.directory.resolve() != self._folder.resolve():
             return
-        if self._manager is not None and self._manager.model is manager.model:
-            manager.of_this_job = self._manager.of_this_job
-        self._manager = manager
+        if self.manager is not None and self.manager.model is manager.model:
+            manager.of_this_job = self.manager.of_this_job
+        self.manager = manager
         manager.outlives_servers = True
         if self.points is not None:
             self.points.adopt(manager)
 
-    def _takes_rounds(self) -> bool:
-        """Whether workers may wait for each other now: in a mode of rounds, or in a warm-up."""
+    def takes_rounds(self) -> bool:
+        """Return whether workers may wait for each other now: in rounds, or in a warm-up."""
         strategy = self._strategy()
         if self._runtime.mode.backup_workers is not None:
             return True
         return strategy is not None and any(run.in_rounds for run in strategy.run_state.going_on)
 
-    def _seen(self) -> Seen | None:
-        """What the run at hand, or the last one, has read of the ticket server."""
+    def seen(self) -> Seen | None:
+        """Return what the run at hand, or the last one, has read of the ticket server."""
         strategy = self._strategy()
         if strategy is None:
             return None
@@ -255,7 +241,8 @@ class Recovering:
         is_current = state.run is not None or self._begun == self._closures_begun()
         return Seen(known[-1].cells, write_totals, is_current)
 
-    def _strangers(self, device: str) -> list[str]:
+    def strangers(self, device: str) -> list[str]:
+        """Return the names of variables on a device that no checkpoint can hold."""
         strategy = self._strategy()
         named = {} if strategy is None else dict(strategy.primitives.parameters.known)
         natives = {name: getattr(variable, "_value", variable) for name, variable in named.items()}
@@ -264,6 +251,35 @@ class Recovering:
             for name, native in natives.items()
             if not isinstance(native, ServerVariable) and getattr(native, "device", "") == device
         ]
+
+
+class _JobView:
+    """The job as the return of servers sees it, which outlives the strategy until it is freed.
+
+    Args:
+        recovering: not kept alive, nor the model that it saves.
+        guard: of the strategy.
+        waits: whether lost servers are waited for.
+    """
+
+    def __init__(self, recovering: Recovering, guard: Guard, *, waits: bool) -> None:
+        self._recovering = weakref.ref(recovering)
+        self.waits_for_servers = waits
+        self.server_is_back = guard.server_is_back
+
+    def refuse_loss(self) -> None:
+        self._there().refuse_loss()
+
+    def fence(self) -> None:
+        self._there().fence()
+
+    def restore(self, anew: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
+        return self._there().restore(anew, living)
+
+    def _there(self) -> Recovering:
+        if (recovering := self._recovering()) is None:
+            raise CheckpointError("nothing refers to the strategy any more")
+        return recovering
 
 
 def _is_over(runtime: Runtime | None) -> bool:

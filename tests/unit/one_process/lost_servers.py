@@ -10,16 +10,17 @@ import pytest
 
 import tfps
 from tfps.errors import CheckpointError
+from tfps.recovery.probing.incarnation import Presence
 from tfps.recovery.servers.server_loss import ServerLoss
-from tfps.recovery.servers.server_return import ServerReturn
+from tfps.recovery.servers.server_presences import ServerPresences
 from tfps.runtime.coordinator.control_plane import bringing_back
 from tfps.strategy.recovering import Recovering
 
 
-class NoProcesses(ServerReturn):
-    """Nobody is asked for a sign of life: there are no processes."""
+class NoProcesses(ServerPresences):
+    """No process is asked for a sign of life: there are none."""
 
-    def _look(self, deadline_s: float) -> Any:
+    def _look(self) -> dict[int, Presence]:
         return {}
 
 
@@ -31,7 +32,7 @@ def recover(
     every_steps: int | None,
 ) -> None:
     """Give a strategy of one process what one of a cluster has."""
-    monkeypatch.setattr("tfps.strategy.recovering.ServerReturn", NoProcesses)
+    monkeypatch.setattr("tfps.strategy.recovering.ServerPresences", NoProcesses)
     fault_tolerance = tfps.FaultTolerance(checkpoints=folder, every_steps=every_steps)
     strategy.run_state.recovery = Recovering(strategy, fault_tolerance)
 
@@ -55,7 +56,7 @@ def lose(strategy: tfps.ParameterServerStrategy, servers: Sequence[int]) -> list
                 if record is not None:
                     resource.destroy()
         try:
-            losses = recovering._restore(anew, living)
+            losses = recovering.restore(anew, living)
         except CheckpointError:
             for server in anew:
                 runtime.replay(server)  # it is freed in the end, as one that is there

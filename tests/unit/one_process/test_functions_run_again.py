@@ -234,7 +234,7 @@ def test_a_server_that_lived_applies_nothing_again(
     make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What the returned one lacks is lost: it takes from the other one what was applied."""
-    monkeypatch.setattr("tfps.strategy.recovering.ServerReturn", NoProcesses)
+    monkeypatch.setattr("tfps.strategy.recovering.ServerPresences", NoProcesses)
     strategy = make(placement="round_robin")
     loop = Loop(strategy, in_loop=False)
     fault_tolerance = tfps.FaultTolerance(checkpoints=tmp_path)
@@ -263,7 +263,7 @@ def test_a_mistake_of_the_users_is_raised_at_once(
     make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It is neither taken for a lost server that comes back nor for a worker that was let out."""
-    monkeypatch.setattr("tfps.strategy.recovering.ServerReturn", NoProcesses)
+    monkeypatch.setattr("tfps.strategy.recovering.ServerPresences", NoProcesses)
     strategy = make(tfps.BoundedStaleness(1), placement="round_robin")
     loop = Loop(strategy, in_loop=False)
     fault_tolerance = tfps.FaultTolerance(checkpoints=tmp_path)

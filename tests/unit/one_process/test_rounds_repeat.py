@@ -85,8 +85,8 @@ class LoseServers(keras.callbacks.Callback):
         recovering: Any = self.strategy.run_state.recovery
         if recovering is None or recovering.points is None or recovering.points.run is None:
             return []
-        assert recovering._manager is not None
-        recovering._manager.wait()
+        assert recovering.manager is not None
+        recovering.manager.wait()
         run = recovering.points.run
         return [run.known - point.completed for point in reversed(run._points)]
 
@@ -291,7 +291,7 @@ def test_the_checkpoint_before_is_used(make_job: MakeJob, caplog: pytest.LogCapt
     class Damage(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             if batch == 6:
-                manager = self.model._distribute_strategy.run_state.recovery._manager
+                manager = self.model._distribute_strategy.run_state.recovery.manager
                 manager.wait()
                 newest = manager.directory_of(manager.latest.number)
                 next(newest.glob("ps-*.data*")).write_bytes(b"")

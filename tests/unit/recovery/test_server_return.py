@@ -16,9 +16,10 @@ from tfps.cluster import ClusterSpec
 from tfps.errors import CheckpointError
 from tfps.recovery.probing.incarnation import Presence
 from tfps.recovery.probing.probe import Task
-from tfps.recovery.servers import new_addresses, server_return
+from tfps.recovery.servers import new_addresses, server_presences, server_return
 from tfps.recovery.servers.new_addresses import NewAddresses
 from tfps.recovery.servers.server_loss import ServerLoss
+from tfps.recovery.servers.server_presences import ServerPresences
 from tfps.recovery.servers.server_return import ServerReturn
 
 DEADLINE_S = 30.0
@@ -72,7 +73,15 @@ class Machine:
         assert not self.restored
         self.found.append((servers, without))
 
-    def refuse(self) -> None:
+    waits_for_servers = True
+
+    def fence(self) -> None:
+        """No closure of these tests takes part in a round."""
+
+    def server_is_back(self, index: int) -> None:
+        """No guard of these tests probes."""
+
+    def refuse_loss(self) -> None:
         if self.refusal is not None:
             raise self.refusal
 
@@ -85,7 +94,7 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine()
-    monkeypatch.setattr(server_return, "look_for", machine.look_for)
+    monkeypatch.setattr(server_presences, "look_for", machine.look_for)
     monkeypatch.setattr(new_addresses, "look_for", machine.look_for)
     monkeypatch.setattr(new_addresses, "ASK_EVERY_S", 0.0)
     return machine
@@ -106,16 +115,8 @@ def servers(machine: Machine) -> Iterator[ServerReturn]:
         move=lambda server, address: setattr(server, "address", address),
         membership=SimpleNamespace(evict_all=machine.let_all_out),
     )
-    servers = ServerReturn(
-        runtime,
-        deadline_s=0.1,
-        fence=lambda: None,
-        restore=machine.restore,
-        told=lambda _: None,
-        elsewhere=NewAddresses(machine.resolve, cluster=lambda: CLUSTER, deadline_s=0.1),
-        waits=True,
-    )
-    servers.refuse = machine.refuse
+    elsewhere = NewAddresses(machine.resolve, cluster=lambda: CLUSTER, deadline_s=0.1)
+    servers = ServerReturn(runtime, ServerPresences(runtime, elsewhere, deadline_s=0.1), machine)
     failures: Any = SimpleNamespace(
         reconnect=lambda: True,
         away=frozenset({1}),
@@ -303,7 +304,7 @@ def test_a_mistake_while_it_is_filled_ends_the_wait(
     def fail(*_: Any) -> list[ServerLoss]:
         raise RuntimeError("an odd state")
 
-    monkeypatch.setattr(servers, "_restore", fail)
+    monkeypatch.setattr(machine, "restore", fail)
     machine.presence = GONE
     reads, of_reader = _in_thread(lambda: servers.repeat(machine.read))
     servers.lose(0, "The server is gone.")

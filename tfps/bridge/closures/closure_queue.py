@@ -228,6 +228,11 @@ class ClosureQueue(private.CoordinatedClosureQueue):
             self._requeue(run)
         super()._cancel_all_closures()
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the closures have been told to end."""
+        return bool(self._cancellation_mgr.is_cancelled)
+
     def bar(self, worker: int) -> None:
         """Give a worker no more closures, and recall the one that it runs."""
         with self._queue_lock:

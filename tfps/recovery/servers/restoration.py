@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,30 +18,33 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 
 
+class TrainedJob(Protocol):
+    """What the restoration of servers asks of the job whose model they hold."""
+
+    @property
+    def manager(self) -> CheckpointManager | None:
+        """The manager of the checkpoints of the model that is trained, if there is one."""
+
+    def seen(self) -> Seen | None:
+        """Return what the chief has read of the ticket server, if it has read it."""
+
+    def strangers(self, device: str) -> list[str]:
+        """Return the names of variables on a device that no checkpoint can hold."""
+
+    def takes_rounds(self) -> bool:
+        """Return whether workers may wait for each other in rounds now."""
+
+
 class Restoration:
     """Makes a server what it was, but for the updates that its rows lack.
 
     Args:
         runtime: the job.
-        checkpoints: answers what has checkpoints of the model that is trained, or None.
-        seen: answers the ledger of the ticket server as it was seen last, or None, and writes back
-            the totals of metrics that were seen with it when it is called.
-        strangers: answers the names of variables on a device that no checkpoint can hold.
-        takes_rounds: answers whether workers may wait for each other in rounds now.
+        job: tells what is known of the training.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        *,
-        checkpoints: Callable[[], CheckpointManager | None],
-        seen: Callable[[], Seen | None],
-        strangers: Callable[[str], list[str]],
-        takes_rounds: Callable[[], bool],
-    ) -> None:
-        self._runtime, self._checkpoints = runtime, checkpoints
-        self._seen, self._strangers = seen, strangers
-        self._takes_rounds = takes_rounds
+    def __init__(self, runtime: Runtime, job: TrainedJob) -> None:
+        self._runtime, self._job = runtime, job
 
     def restore_all(
         self, anew: Sequence[Server], living: Sequence[Server], *, checkpoint: int | None = None
@@ -83,17 +86,17 @@ class Restoration:
             CheckpointError: no checkpoint has what the server held.
         """
         began_s = time.monotonic()
-        manager = self._checkpoints()
+        manager = self._job.manager
         if manager is None:
             raise CheckpointError("there is no tfps.CheckpointManager of the model that is trained")
-        if checkpoint is None and self._takes_rounds():
+        if checkpoint is None and self._job.takes_rounds():
             raise CheckpointError(
                 "where workers take rounds together other than in fit under tfps.Synchronous "
                 "(tfps.LocalSteps in rounds, the steps of a warm-up) a lost server ends the job; "
                 "start it again from its newest checkpoint"
             )
         self.refuse_strangers(server)
-        seen = self._seen()
+        seen = self._job.seen()
         self._runtime.replay(server)
         version = self._write_ledger(server, known)
         manifest = restore_lost_rows(manager, server, checkpoint=checkpoint)
@@ -121,7 +124,7 @@ class Restoration:
         Raises:
             CheckpointError: there was something.
         """
-        if strangers := self._strangers(server.device):
+        if strangers := self._job.strangers(server.device):
             raise CheckpointError(
                 f"ps {server.index} held what no checkpoint holds: {', '.join(strangers)} (raw "
                 "tf.Variables, or a model of tf_keras)"
@@ -130,7 +133,7 @@ class Restoration:
     def _write_ledger(self, server: Server, known: Sequence[Server]) -> int:
         """Write what was applied; answers how many updates that were."""
         layout = server.layout
-        seen = self._seen() if server.hands_out_tickets else None
+        seen = self._job.seen() if server.hands_out_tickets else None
         of_living = known[0].ledger.values() if known else None
         cells = returned_ledger(
             layout,

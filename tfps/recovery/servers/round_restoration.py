@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -28,6 +28,13 @@ from tfps.runtime.coordinator.server import Server
 
 OWN_PUSHES = "variables by strategy.push or an optimizer"
 GOES_BACK = "all servers go back to a checkpoint, since one of them was lost"
+
+
+class Totals(Protocol):
+    """The totals of metrics on the ticket server."""
+
+    def write_totals(self) -> None:
+        """Write them as the runs of the chief know them."""
 
 
 class RepeatableRun(Protocol):
@@ -91,11 +98,11 @@ class RoundRestoration:
 
     Args:
         runtime: the job.
-        write_totals: writes the totals of metrics as the runs know them.
+        totals: writes the totals of metrics as the runs know them.
     """
 
-    def __init__(self, runtime: Runtime, *, write_totals: Callable[[], None]) -> None:
-        self._runtime, self._write_totals = runtime, write_totals
+    def __init__(self, runtime: Runtime, totals: Totals) -> None:
+        self._runtime, self._totals = runtime, totals
 
     def go_back(
         self, run: RepeatableRun, *, manager: CheckpointManager, anew: Sequence[Server]
@@ -132,7 +139,7 @@ class RoundRestoration:
             for variable in list(contents.variables.values()):
                 variable.refresh_mirrors()
         repeated = run.go_back(point)
-        self._write_totals()
+        self._totals.write_totals()
         version = point.versions(layout)[0]
         return [
             ServerLoss(
