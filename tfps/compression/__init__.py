@@ -1,6 +1,6 @@
 """Fewer bytes: codecs for the gradients that workers send."""
 
-from tfps.compression.by_rule import ByRule
+from tfps.compression.by_path import ByPath
 from tfps.compression.cast import Cast
 from tfps.compression.codec import Codec
 from tfps.compression.difference import Difference
@@ -11,7 +11,7 @@ from tfps.compression.top_k import TopK
 
 __all__ = [
     "Both",
-    "ByRule",
+    "ByPath",
     "Cast",
     "Codec",
     "Difference",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from tfps.compression.by_rule import EXPECTED, ByRule, CodecChoice
+from tfps.compression.by_path import EXPECTED, ByPath, CodecChoice
 from tfps.compression.codec import Codec, is_codec
 from tfps.compression.difference import is_difference
 from tfps.compression.identity import Identity
 from tfps.compression.memory import keeps_something
 from tfps.errors import ConfigError
 
-Codecs: TypeAlias = Codec | ByRule  # of one direction
+Codecs: TypeAlias = Codec | ByPath  # of one direction
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Both:
         down: for parameters, from servers to workers.
 
     Raises:
-        ConfigError: neither a codec nor a `ByRule`.
+        ConfigError: neither a codec nor a `ByPath`.
 
     Example:
 
@@ -38,7 +38,7 @@ class Both:
 
     def __post_init__(self) -> None:
         problems = [
-            f"{name}: received {codecs!r}, expected {EXPECTED}, or a ByRule"
+            f"{name}: received {codecs!r}, expected {EXPECTED}, or a ByPath"
             for name, codecs in (("up", self.up), ("down", self.down))
             if not _chooses(codecs)
         ]
@@ -59,21 +59,21 @@ def resolve(compression: Any) -> Both:
     if _chooses(compression):
         return Both(up=compression)
     raise ConfigError(
-        f"compression: received {compression!r}, expected {EXPECTED}, a ByRule or a Both of "
+        f"compression: received {compression!r}, expected {EXPECTED}, a ByPath or a Both of "
         "tfps.compression, or None to send gradients as they are"
     )
 
 
 def choice_for(codecs: Codecs, path: str, *, size_bytes: int) -> CodecChoice:
     """The codec of a variable; a codec alone is for all of them."""
-    if isinstance(codecs, ByRule):
+    if isinstance(codecs, ByPath):
         return codecs.choice_for(path, size_bytes=size_bytes)
     return CodecChoice(codecs, "all")
 
 
 def all_codecs(codecs: Codecs) -> tuple[Codec, ...]:
     """Those that some variable may have."""
-    if isinstance(codecs, ByRule):
+    if isinstance(codecs, ByPath):
         return (*codecs.rules.values(), codecs.otherwise)
     return (codecs,)
 
@@ -89,7 +89,7 @@ def without_differences(compression: Both) -> Both:
     Both(up=TopK(fraction=0.1), down=Identity())
     """
     down = compression.down
-    if isinstance(down, ByRule):
+    if isinstance(down, ByPath):
         rules = {rule: _whole(codec) for rule, codec in down.rules.items()}
         whole = replace(down, rules=rules, otherwise=_whole(down.otherwise))
         return replace(compression, down=whole)
@@ -106,4 +106,4 @@ def any_keeps_something(codecs: Codecs) -> bool:
 
 
 def _chooses(value: Any) -> bool:
-    return isinstance(value, ByRule) or is_codec(value)
+    return isinstance(value, ByPath) or is_codec(value)

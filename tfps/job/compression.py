@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from tfps.compression import (
     Both,
-    ByRule,
+    ByPath,
     Cast,
     Codec,
     Difference,
@@ -40,8 +40,8 @@ def compression_of(section: CompressionSection) -> Both:
     if section.differences and section.down != "identity":
         down = Difference(down)
     return Both(
-        up=ByRule(rules, otherwise=up, minimum_bytes=least) if rules or least else up,
-        down=ByRule({}, otherwise=down, minimum_bytes=least) if least else down,
+        up=ByPath(rules, otherwise=up, minimum_bytes=least) if rules or least else up,
+        down=ByPath({}, otherwise=down, minimum_bytes=least) if least else down,
     )
 
 

@@ -8,7 +8,7 @@ from tfps.config.schema import PartitionerSection
 from tfps.errors import ConfigError
 from tfps.partitioners import (
     Balanced,
-    ByRule,
+    ByPath,
     FixedShardsPartitioner,
     MaxSizePartitioner,
     MinSizePartitioner,
@@ -38,7 +38,7 @@ def partitioner_of(section: PartitionerSection) -> Partitioner:
     """
     otherwise = MAKERS[section.name](section)
     rules = {rule: MAKERS[name](section) for rule, name in section.rules.items()}
-    return ByRule(rules, otherwise=otherwise) if rules else otherwise
+    return ByPath(rules, otherwise=otherwise) if rules else otherwise
 
 
 def partitioner_problems(section: PartitionerSection) -> list[str]:

@@ -68,7 +68,7 @@ def shard_problems(optimizer: Any, *, shards_of: Callable[[Any], int]) -> Iterat
                 yield (
                     f"{variable.path} is divided into {shards} shards, and {reason}. No server "
                     "holds all of it. Leave it whole with "
-                    "variable_partitioner=tfps.partitioners.ByRule({...}), or with None."
+                    "variable_partitioner=tfps.partitioners.ByPath({...}), or with None."
                 )
 
 

@@ -1,7 +1,7 @@
 """How variables are divided into shards: rules for rows, and who decides. No TensorFlow."""
 
 from tfps.partitioners.balanced import Balanced
-from tfps.partitioners.by_rule import ByRule
+from tfps.partitioners.by_path import ByPath
 from tfps.partitioners.by_size import (
     FixedShardsPartitioner,
     MaxSizePartitioner,
@@ -14,7 +14,7 @@ from tfps.partitioners.whole import Whole
 
 __all__ = [
     "Balanced",
-    "ByRule",
+    "ByPath",
     "Contiguous",
     "FixedShardsPartitioner",
     "MaxSizePartitioner",

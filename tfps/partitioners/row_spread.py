@@ -77,6 +77,6 @@ def _shards(asked: int | None, parameter: Parameter, *, servers: int) -> int:
         raise ConfigError(
             f"{parameter.path}: received shards={asked} for a variable of shape "
             f"{parameter.shape}, expected at most its {parameter.rows} rows. Leave shards out, or "
-            "take tfps.partitioners.ByRule to divide large tables only"
+            "take tfps.partitioners.ByPath to divide large tables only"
         )
     return asked

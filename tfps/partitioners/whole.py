@@ -11,7 +11,7 @@ from tfps.partitioners.sharding import Parameter, Sharding
 class Whole:
     """Divides nothing.
 
-    The default, and the exception in `ByRule`: for layers that must not be divided, and for models
+    The default, and the exception in `ByPath`: for layers that must not be divided, and for models
     whose largest variable is small against a server.
 
     Example:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from tfps import by_path
 from tfps.errors import ConfigError
 
 
@@ -67,7 +67,7 @@ class RoundRobin:
 
 
 @dataclass(frozen=True)
-class ByPath:
+class ByPath(by_path.ByPath[int | Placement | str]):
     """The first pattern that is found in a variable's path decides.
 
     For what a policy cannot know: that a table has a machine of its own, or that two towers shall
@@ -88,42 +88,23 @@ class ByPath:
     1
     """
 
-    rules: Mapping[str, int | Placement | str]
     otherwise: Placement | str = LeastLoaded()
 
-    def __post_init__(self) -> None:
-        problems = [p for rule in self.rules.items() for p in _rule_problems(*rule)]
-        if not _chooses(self.otherwise):
-            problems.append(f"otherwise: received {self.otherwise!r}, expected {EXPECTED}")
-        if problems:
-            raise ConfigError(problems, source="ByPath")
+    def expected(self, choice: Any, *, is_rule: bool) -> str:
+        is_index = isinstance(choice, int) and not isinstance(choice, bool) and choice >= 0
+        if _chooses(choice) or (is_rule and is_index):
+            return ""
+        return f"the index of a server, from 0, or {EXPECTED}" if is_rule else EXPECTED
 
     def choose(
         self, newcomer: Newcomer, *, bytes_per_server: Sequence[int], variables_placed: int
     ) -> int:
-        target = next(
-            (target for rule, target in self.rules.items() if re.search(rule, newcomer.path)),
-            self.otherwise,
-        )
+        _, target = self.found_in(newcomer.path)
         if isinstance(target, int):
             return target
         return resolve(target).choose(
             newcomer, bytes_per_server=bytes_per_server, variables_placed=variables_placed
         )
-
-
-def _rule_problems(rule: str, target: Any) -> list[str]:
-    problems = []
-    try:
-        re.compile(rule)
-    except re.error as error:
-        problems.append(f"{rule!r}: received no regular expression ({error}), expected one")
-    is_index = isinstance(target, int) and not isinstance(target, bool) and target >= 0
-    if not is_index and not _chooses(target):
-        problems.append(
-            f"{rule!r}: received {target!r}, expected the index of a server, from 0, or {EXPECTED}"
-        )
-    return problems
 
 
 def server_problems(placement: Placement | str, *, servers: int, source: str = "") -> list[str]:

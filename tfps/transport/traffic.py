@@ -24,7 +24,7 @@ class CodedPart(NamedTuple):
 
     Args:
         codec: as `strategy.stats()` calls it, for example ``TopK(0.01)``.
-        group: of variables, likewise; of `ByRule` the pattern that chose the codec.
+        group: of variables, likewise; of `ByPath` the pattern that chose the codec.
         sent_bytes: that lie in the payload.
         plain_bytes: that would without the codec.
     """

@@ -9,7 +9,7 @@ import pytest
 
 import tfps
 from tests.cluster.devices.test_fit import BATCH, EXAMPLES, TOLERANCE, build, data
-from tfps.compression import ByRule, Identity, TopK
+from tfps.compression import ByPath, Identity, TopK
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 @pytest.fixture(scope="module")
 def strategy_options() -> dict[str, Any]:
     """All numbers of some gradients go, and none is rounded."""
-    return {"compression": ByRule({"kernel": TopK(1)}, otherwise=Identity())}
+    return {"compression": ByPath({"kernel": TopK(1)}, otherwise=Identity())}
 
 
 def test_numbers_of_one_machine(strategy: tfps.ParameterServerStrategy) -> None:

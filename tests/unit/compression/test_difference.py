@@ -9,7 +9,7 @@ import pytest
 import tfps
 from tfps.compression import (
     Both,
-    ByRule,
+    ByPath,
     Cast,
     Difference,
     Identity,
@@ -35,9 +35,9 @@ def test_rows_go_as_they_are() -> None:
 
 
 def test_functions_get_all_that_would_be_a_difference() -> None:
-    rules = ByRule({"bias": Difference(TopK(0.1))}, otherwise=Cast(), minimum_bytes=64)
+    rules = ByPath({"bias": Difference(TopK(0.1))}, otherwise=Cast(), minimum_bytes=64)
     assert without_differences(Both(up=TopK(0.2), down=rules)) == Both(
-        up=TopK(0.2), down=ByRule({"bias": Identity()}, otherwise=Cast(), minimum_bytes=64)
+        up=TopK(0.2), down=ByPath({"bias": Identity()}, otherwise=Cast(), minimum_bytes=64)
     )
 
 

@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from tfps.compression import Both, ByRule, Cast, Identity, Quantize, TopK
+from tfps.compression import Both, ByPath, Cast, Identity, Quantize, TopK
 from tfps.compression.directions import all_codecs, any_keeps_something, choice_for, resolve
 from tfps.errors import ConfigError
 
-RULES = ByRule({"embedding/": Cast(), "kernel": TopK(0.1)}, otherwise=Quantize(8), minimum_bytes=64)
+RULES = ByPath({"embedding/": Cast(), "kernel": TopK(0.1)}, otherwise=Quantize(8), minimum_bytes=64)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_the_first_pattern_decides(path: str, size_bytes: int, expected: Any) ->
 def test_what_any_variable_may_have() -> None:
     assert all_codecs(RULES) == (Cast(), TopK(0.1), Quantize(8))
     assert any_keeps_something(RULES)
-    assert not any_keeps_something(ByRule({"kernel": Quantize(2)}))
+    assert not any_keeps_something(ByPath({"kernel": Quantize(2)}))
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_what_any_variable_may_have() -> None:
         (lambda: resolve(TopK), "compression: received <class"),
         (lambda: Both(up=cast("Any", 1)), "up: received 1"),
         (lambda: Both(down=cast("Any", Both())), "down: received Both"),
-        (lambda: ByRule({"(": TopK(0.1)}), "received no regular expression"),
+        (lambda: ByPath({"(": TopK(0.1)}), "received no regular expression"),
         (
-            lambda: ByRule({"kernel": cast("Any", "topk")}),
+            lambda: ByPath({"kernel": cast("Any", "topk")}),
             "'kernel': received 'topk', expected a codec",
         ),
-        (lambda: ByRule({}, otherwise=cast("Any", None)), "otherwise: received None"),
-        (lambda: ByRule({}, minimum_bytes=-1), "minimum_bytes: received -1"),
+        (lambda: ByPath({}, otherwise=cast("Any", None)), "otherwise: received None"),
+        (lambda: ByPath({}, minimum_bytes=-1), "minimum_bytes: received -1"),
     ],
 )
 def test_refusals_name_what_is_wrong(make: Any, message: str) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tfps.compression import (
     Both,
-    ByRule,
+    ByPath,
     Cast,
     Codec,
     Difference,
@@ -44,7 +44,7 @@ def test_rules_and_what_goes_as_it_is() -> None:
     table = Wanted("embedding", (1000, 16), "float32", is_pulled=True, is_trained=True)
     rows = Wanted("rows", (1000, 16), "float32", is_trained=True, is_pulled=True, rows_per_step=9)
     frozen = Wanted("frozen", (1000, 16), "float32", is_pulled=True, is_frozen=True)
-    codecs = Both(up=ByRule({"embedding": Identity()}, otherwise=Cast()))
+    codecs = Both(up=ByPath({"embedding": Identity()}, otherwise=Cast()))
     assert bytes_left_out(_forecast(table, rows, frozen), codecs) == 0
     assert bytes_left_out(_forecast(table, _dense(8, 8)), codecs) == 2 * 64
 
@@ -52,7 +52,7 @@ def test_rules_and_what_goes_as_it_is() -> None:
 def test_servers_keep_what_each_worker_holds() -> None:
     rows = Wanted("rows", (1000, 16), "float32", is_trained=True, is_pulled=True, rows_per_step=9)
     forecast = _forecast(_dense(8, 8), _dense(8, path="bias"), rows)
-    differences = Both(down=ByRule({"bias": Cast()}, otherwise=Difference(Quantize(8))))
+    differences = Both(down=ByPath({"bias": Cast()}, otherwise=Difference(Quantize(8))))
     assert kept_bytes_per_server(forecast, differences, workers=3) == (3 * 4 * 64,)
     for other in (Both(), Both(up=TopK(), down=Quantize(8))):
         assert kept_bytes_per_server(forecast, other, workers=3) == (0,)

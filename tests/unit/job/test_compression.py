@@ -8,7 +8,7 @@ import pytest
 
 from tfps.compression import (
     Both,
-    ByRule,
+    ByPath,
     Cast,
     Difference,
     Identity,
@@ -39,8 +39,8 @@ def test_every_name_has_a_codec() -> None:
         (
             {"codec": "top_k", "rules": {"bias": "identity"}, "minimum_bytes": 64},
             Both(
-                up=ByRule({"bias": Identity()}, otherwise=TopK(0.01), minimum_bytes=64),
-                down=ByRule({}, minimum_bytes=64),
+                up=ByPath({"bias": Identity()}, otherwise=TopK(0.01), minimum_bytes=64),
+                down=ByPath({}, minimum_bytes=64),
             ),
         ),
     ],

@@ -20,7 +20,7 @@ def test_numbers_and_rules_are_passed_on() -> None:
     section = PartitionerSection(
         name="min_size", shards=3, min_shard_bytes=8, rules={"table": "row_modulo"}
     )
-    assert partitioner_of(section) == partitioners.ByRule(
+    assert partitioner_of(section) == partitioners.ByPath(
         {"table": partitioners.RowModulo(3)}, otherwise=partitioners.MinSizePartitioner(8, 3)
     )
     assert partitioner_of(PartitionerSection()) == partitioners.Whole()

@@ -22,7 +22,7 @@ PARTITIONERS: dict[str, Any] = {
     "balanced": partitioners.Balanced(min_shard_bytes=32),
     "modulo": partitioners.RowModulo(),
     "hash": partitioners.RowHash(),
-    "rules": partitioners.ByRule(
+    "rules": partitioners.ByPath(
         {"kernel": partitioners.RowHash()}, otherwise=partitioners.FixedShardsPartitioner(2)
     ),
 }

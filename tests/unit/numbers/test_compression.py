@@ -14,7 +14,7 @@ from tests.unit.numbers.comparison import BATCH, LABELS, X, compiled, cross_entr
 from tests.unit.numbers.tables import IDS, WIDTH, tables_model
 from tfps.compression import (
     Both,
-    ByRule,
+    ByPath,
     Cast,
     Identity,
     Quantize,
@@ -57,7 +57,7 @@ def plain(cluster: Clusters) -> Trained:
 
 def test_identity_changes_no_bit(cluster: Clusters) -> None:
     expected, losses, before = trained(cluster, None)
-    found, others, after = trained(cluster, ByRule({"hidden": Identity()}))
+    found, others, after = trained(cluster, ByPath({"hidden": Identity()}))
     assert [each.tobytes() for each in found] == [each.tobytes() for each in expected]
     assert others == losses
     assert after.bytes_pushed == before.bytes_pushed
@@ -138,7 +138,7 @@ def test_rows_of_tables_are_coded_both_ways(cluster: Clusters, mode: Any) -> Non
     weights, traffic = [], None
     for compression in (
         None,
-        Both(up=ByRule({"embedding": up}), down=ByRule({"embedding": down})),
+        Both(up=ByPath({"embedding": up}), down=ByPath({"embedding": down})),
     ):
         strategy = tfps.ParameterServerStrategy(
             cluster(workers=1, ps=2).cluster_resolver, consistency=mode, compression=compression
@@ -189,7 +189,7 @@ def test_tables_of_local_steps_are_coded_as_a_whole(cluster: Clusters) -> None:
 @pytest.mark.parametrize(
     "codec",
     [
-        ByRule({"hidden": Quantize(8)}, otherwise=TopK(0.1)),
+        ByPath({"hidden": Quantize(8)}, otherwise=TopK(0.1)),
         *(pytest.param(codec, marks=pytest.mark.slow) for codec in (Cast("float16"), Quantize(1))),
     ],
     ids=repr,
@@ -229,7 +229,7 @@ def test_a_pipeline_takes_codecs_that_keep_nothing(cluster: Clusters) -> None:
 def test_shards_are_coded_by_server(cluster: Clusters) -> None:
     _, losses, _ = trained(
         cluster,
-        ByRule({"hidden": Quantize(4), "head": TopK(0.2)}, minimum_bytes=32),
+        ByPath({"hidden": Quantize(4), "head": TopK(0.2)}, minimum_bytes=32),
         epochs=10,
         variable_partitioner=tfps.partitioners.FixedShardsPartitioner(2),
     )
@@ -241,7 +241,7 @@ def test_shards_are_coded_by_server(cluster: Clusters) -> None:
     [
         Cast("bfloat16"),
         pytest.param(Quantize(8), marks=pytest.mark.slow),
-        ByRule({"hidden/kernel": Quantize(8)}, otherwise=Cast("float16")),
+        ByPath({"hidden/kernel": Quantize(8)}, otherwise=Cast("float16")),
     ],
     ids=repr,
 )

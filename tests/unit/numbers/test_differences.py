@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfps
 from tests.unit.numbers.comparison import BATCH, LABELS, X, compiled
-from tfps.compression import Both, ByRule, Difference, Identity, Quantize, TopK
+from tfps.compression import Both, ByPath, Difference, Identity, Quantize, TopK
 from tfps.errors import ConfigError, UnsupportedError
 from tfps.runtime.server import sent_values
 from tfps.runtime.server.sent_values import SentValues
@@ -124,7 +124,7 @@ def test_what_a_codec_leaves_out_comes_later(strategies: Callable[..., Any]) -> 
 
 def test_a_rule_leaves_vectors_as_they_are(strategies: Callable[..., Any]) -> None:
     """All of them here, so no bit is another one."""
-    down = ByRule({".": Identity()}, otherwise=Difference(TopK()))
+    down = ByPath({".": Identity()}, otherwise=Difference(TopK()))
     model, _ = fitted(strategies(Both(down=down)))
     other, _ = fitted(strategies(None))
     for one, expected in zip(model.get_weights(), other.get_weights(), strict=True):

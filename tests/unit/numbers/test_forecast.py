@@ -43,7 +43,7 @@ def _fit(model: Any) -> None:
     model.fit(np.ones([8, 4], "int32"), np.zeros([8], "int32"), batch_size=4, verbose=0)
 
 
-@pytest.mark.quick("by_rule", "balanced")
+@pytest.mark.quick("by_path", "balanced")
 @pytest.mark.parametrize(
     ("placement", "partitioner"),
     [
@@ -52,7 +52,7 @@ def _fit(model: Any) -> None:
         (LeastLoaded(), Balanced(min_shard_bytes=64)),
         (RoundRobin(), FixedShardsPartitioner(3)),
     ],
-    ids=["least_loaded", "by_rule", "balanced", "fixed"],
+    ids=["least_loaded", "by_path", "balanced", "fixed"],
 )
 def test_a_forecast_comes_true(
     cluster: Callable[..., OneProcess], placement: Any, partitioner: Any

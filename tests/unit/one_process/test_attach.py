@@ -29,7 +29,7 @@ def job(make_strategy: Make) -> tuple[tfps.ParameterServerStrategy, keras.Model]
     strategy = make_strategy(
         job="night",
         placement="round_robin",
-        variable_partitioner=tfps.partitioners.ByRule({"counts_1": tfps.partitioners.RowModulo(2)}),
+        variable_partitioner=tfps.partitioners.ByPath({"counts_1": tfps.partitioners.RowModulo(2)}),
     )
     with strategy.scope():
         return strategy, counting_model()

@@ -21,13 +21,13 @@ from tests.unit.one_process.linear import (
     gradients,
     linear,
 )
-from tfps.compression import Both, ByRule, Cast, Identity, Quantize, TopK
+from tfps.compression import Both, ByPath, Cast, Identity, Quantize, TopK
 from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.worker.residuals import PushCoding
 from tfps.testing import OneProcess
 
 STEPS = 6
-MIXED = ByRule({"part_0": TopK(0.1), "part_1": Quantize(1), "part_2": Identity()}, TopK(0.05))
+MIXED = ByPath({"part_0": TopK(0.1), "part_1": Quantize(1), "part_2": Identity()}, TopK(0.05))
 
 Make = Callable[..., tfps.ParameterServerStrategy]
 Left = Callable[[tfps.ParameterServerStrategy], Leftovers]

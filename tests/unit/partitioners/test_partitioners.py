@@ -14,7 +14,7 @@ from tfps import partitioners
 from tfps.errors import ConfigError
 from tfps.partitioners import (
     Balanced,
-    ByRule,
+    ByPath,
     FixedShardsPartitioner,
     MaxSizePartitioner,
     MinSizePartitioner,
@@ -62,7 +62,7 @@ def test_largest_shards_are_tensorflows(
 EVERY = [
     Balanced(),
     Balanced(min_shard_bytes=1),
-    ByRule({"v": RowHash()}),
+    ByPath({"v": RowHash()}),
     FixedShardsPartitioner(3),
     MaxSizePartitioner(100),
     MinSizePartitioner(100),
@@ -101,7 +101,7 @@ def test_balanced_leaves_small_ones_whole_and_divides_the_others_evenly(
 
 
 def test_rules_choose_by_path_in_their_order() -> None:
-    partitioner = ByRule({"embedding/": RowModulo(), "^head/": FixedShardsPartitioner(2)})
+    partitioner = ByPath({"embedding/": RowModulo(), "^head/": FixedShardsPartitioner(2)})
     table = Parameter("model/embedding/embeddings", (100, 8))
     assert str(partitioner.divide(table, servers=4)).endswith("4 shards, modulo")
     assert partitioner.divide(Parameter("head/kernel", (8, 4)), servers=4).shards == 2
@@ -118,9 +118,9 @@ def test_rules_choose_by_path_in_their_order() -> None:
         (lambda: RowHash(0), "shards: received 0, expected a whole number from 1, or None"),
         (lambda: RowModulo("2"), "shards: received '2'"),  # type: ignore[arg-type]
         (lambda: Balanced(-1), "min_shard_bytes: received -1"),
-        (lambda: ByRule({"(": Whole()}), "'(': received no regular expression"),
-        (lambda: ByRule({"a": Whole}), "'a': received <class"),  # type: ignore[dict-item]
-        (lambda: ByRule({}, otherwise=2), "otherwise: received 2, expected a partitioner"),  # type: ignore[arg-type]
+        (lambda: ByPath({"(": Whole()}), "'(': received no regular expression"),
+        (lambda: ByPath({"a": Whole}), "'a': received <class"),  # type: ignore[dict-item]
+        (lambda: ByPath({}, otherwise=2), "otherwise: received 2, expected a partitioner"),  # type: ignore[arg-type]
     ],
 )
 def test_what_makes_no_sense_is_refused(make: Any, expected: str) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.scaled_examples import scaled_examples
 from tfps.compression import Codec, Quantize, TopK
-from tfps.compression.by_rule import CodecChoice
+from tfps.compression.by_path import CodecChoice
 from tfps.compression.memory import ErrorFeedback, Kept, Remembered, memory_of
 from tfps.consistency.ledger import Status
 from tfps.runtime.message.coding import CodedVector

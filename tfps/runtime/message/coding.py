@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.variables.shards import shards_of, size_bytes_of
-from tfps.compression.by_rule import CodecChoice
+from tfps.compression.by_path import CodecChoice
 from tfps.compression.codec import Codec
 from tfps.compression.directions import Codecs, choice_for
 from tfps.compression.identity import Identity
@@ -123,7 +123,7 @@ def choices_for(variables: Iterable[Any], codecs: Codecs | None) -> dict[int, Co
                 raise UnsupportedError(
                     f"compression: received {choice.codec!r} for {variable.path}, whose numbers "
                     f"are {shard._value.dtype.name}; expected real numbers. Let it go as it is: "
-                    f"tfps.compression.ByRule({{{variable.path!r}: Identity()}}, "
+                    f"tfps.compression.ByPath({{{variable.path!r}: Identity()}}, "
                     f"otherwise={choice.codec!r})"
                 )
             choices[id(shard)] = choice

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.variables.shards import row_bytes_of
-from tfps.compression.by_rule import CodecChoice
+from tfps.compression.by_path import CodecChoice
 from tfps.compression.row_codec import RowCodec, row_codec_of
 from tfps.optimizers.gathered_rows import end_to_end
 from tfps.transport.traffic import CodedPart

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import tensorflow as tf
 
 from tfps.bridge.variables.shards import all_shards, cut, rule_of, shards_of
-from tfps.compression.by_rule import CodecChoice
+from tfps.compression.by_path import CodecChoice
 from tfps.compression.codec import check_codec
 from tfps.optimizers.loss_scaling import loss_scale_of
 from tfps.runtime.message.coding import CodedVector, choices_for

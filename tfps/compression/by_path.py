@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tfps import by_path
 from tfps.compression.codec import Codec, is_codec
 from tfps.compression.identity import Identity
-from tfps.errors import ConfigError
 
 EXPECTED = "a codec, such as tfps.compression.TopK(0.01)"
 
@@ -22,7 +20,7 @@ class CodecChoice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ByRule:
+class ByPath(by_path.ByPath[Codec]):
     """The first pattern that is found in a variable's path decides.
 
     For biases, norms and embeddings that are to go as they are, beside kernels that are not.
@@ -40,28 +38,27 @@ class ByRule:
 
     >>> from tfps.compression.cast import Cast
     >>> from tfps.compression.top_k import TopK
-    >>> codecs = ByRule({"embedding/": Cast()}, otherwise=TopK(0.01), minimum_bytes=4096)
+    >>> codecs = ByPath({"embedding/": Cast()}, otherwise=TopK(0.01), minimum_bytes=4096)
     >>> codecs.choice_for("model/dense/kernel", size_bytes=100_000)
     CodecChoice(codec=TopK(fraction=0.01), group='otherwise')
     >>> codecs.choice_for("model/dense/bias", size_bytes=40)
     CodecChoice(codec=Identity(), group='minimum_bytes')
     """
 
-    rules: Mapping[str, Codec]
     otherwise: Codec = field(default_factory=Identity)
     minimum_bytes: int = 0
 
-    def __post_init__(self) -> None:
-        problems = [p for rule in self.rules.items() for p in _rule_problems(*rule)]
-        if not is_codec(self.otherwise):
-            problems.append(f"otherwise: received {self.otherwise!r}, expected {EXPECTED}")
+    def expected(self, choice: Any, *, is_rule: bool) -> str:
+        return "" if is_codec(choice) else EXPECTED
+
+    def problems(self) -> list[str]:
+        problems = super().problems()
         if not isinstance(self.minimum_bytes, int) or self.minimum_bytes < 0:
             problems.append(f"minimum_bytes: received {self.minimum_bytes!r}, expected 0 or more")
-        if problems:
-            raise ConfigError(problems, source="ByRule")
+        return problems
 
     def choice_for(self, path: str, *, size_bytes: int) -> CodecChoice:
-        """The codec of a variable, and the pattern that chose it.
+        """Return the codec of a variable, and the pattern that chose it.
 
         Args:
             path: of Keras, such as ``"mlp/dense/kernel"``.
@@ -69,18 +66,5 @@ class ByRule:
         """
         if size_bytes < self.minimum_bytes:
             return CodecChoice(Identity(), "minimum_bytes")
-        found = (
-            CodecChoice(codec, rule) for rule, codec in self.rules.items() if re.search(rule, path)
-        )
-        return next(found, CodecChoice(self.otherwise, "otherwise"))
-
-
-def _rule_problems(rule: str, codec: Any) -> list[str]:
-    problems = []
-    try:
-        re.compile(rule)
-    except re.error as error:
-        problems.append(f"{rule!r}: received no regular expression ({error}), expected one")
-    if not is_codec(codec):
-        problems.append(f"{rule!r}: received {codec!r}, expected {EXPECTED}")
-    return problems
+        group, codec = self.found_in(path)
+        return CodecChoice(codec, group)

@@ -1,0 +1,39 @@
+"""Another partitioner for some of the variables, by their paths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfps import by_path
+from tfps.partitioners.sharding import Parameter, Partitioner, Sharding
+from tfps.partitioners.whole import Whole
+
+
+@dataclass(frozen=True)
+class ByPath(by_path.ByPath[Partitioner]):
+    """The first pattern that is found in a variable's path decides.
+
+    Args:
+        rules: a regular expression to a partitioner.
+        otherwise: for variables in whose path no pattern is found.
+
+    Raises:
+        ConfigError: no regular expressions, or no partitioners.
+
+    Example:
+
+    >>> from tfps.partitioners.row_spread import RowHash
+    >>> partitioner = ByPath({"embedding/": RowHash()})
+    >>> print(partitioner.divide(Parameter("model/embedding/embeddings", (1000, 8)), servers=2))
+    model/embedding/embeddings (1000, 8): 2 shards, hash
+    """
+
+    otherwise: Partitioner = field(default_factory=Whole)
+
+    def expected(self, choice: Any, *, is_rule: bool) -> str:
+        is_partitioner = not isinstance(choice, type) and isinstance(choice, Partitioner)
+        return "" if is_partitioner else "a partitioner, such as tfps.partitioners.RowHash()"
+
+    def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
+        return self.found_in(parameter.path)[1].divide(parameter, servers=servers)
