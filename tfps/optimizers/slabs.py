@@ -14,7 +14,8 @@ from tfps.optimizers.elementwise import may_share_slabs
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.wrapped import is_decayed, leaves
 from tfps.partitioners.row_rule import RowRule
-from tfps.placement.slab import ITEM_BYTES, Candidate, SlabLayout, lay_out
+from tfps.partitioners.variable_spec import ITEM_BYTES
+from tfps.placement.slab import Candidate, SlabLayout, lay_out
 
 
 class SlabStorage(Protocol):

@@ -9,7 +9,8 @@ from tfps.partitioners.by_size import (
 )
 from tfps.partitioners.row_rule import Contiguous, Modulo, RowRule, Scattered
 from tfps.partitioners.row_spread import RowHash, RowModulo
-from tfps.partitioners.sharding import Parameter, Partitioner, Sharding
+from tfps.partitioners.sharding import Partitioner, Sharding
+from tfps.partitioners.variable_spec import VariableSpec
 from tfps.partitioners.whole import Whole
 
 __all__ = [
@@ -20,12 +21,12 @@ __all__ = [
     "MaxSizePartitioner",
     "MinSizePartitioner",
     "Modulo",
-    "Parameter",
     "Partitioner",
     "RowHash",
     "RowModulo",
     "RowRule",
     "Scattered",
     "Sharding",
+    "VariableSpec",
     "Whole",
 ]

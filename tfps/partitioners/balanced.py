@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from tfps.partitioners.by_size import MIN_SHARD_BYTES
 from tfps.partitioners.counts import refuse_no_counts
 from tfps.partitioners.row_rule import Contiguous, Modulo
-from tfps.partitioners.sharding import Parameter, Sharding
+from tfps.partitioners.sharding import Sharding
+from tfps.partitioners.variable_spec import VariableSpec
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,9 @@ class Balanced:
 
     Example:
 
-    >>> Balanced().divide(Parameter("kernel", (4096, 1024)), servers=8).shards
+    >>> Balanced().divide(VariableSpec("kernel", (4096, 1024)), servers=8).shards
     8
-    >>> Balanced().divide(Parameter("bias", (1024,)), servers=8).shards
+    >>> Balanced().divide(VariableSpec("bias", (1024,)), servers=8).shards
     1
     """
 
@@ -39,9 +40,9 @@ class Balanced:
     def __post_init__(self) -> None:
         refuse_no_counts(min_shard_bytes=self.min_shard_bytes)
 
-    def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
-        if not parameter.shape or parameter.size_bytes < 2 * self.min_shard_bytes:
-            return Sharding.whole(parameter)
-        shards = min(servers, parameter.rows, parameter.size_bytes // self.min_shard_bytes)
-        rule = Contiguous if parameter.rows_per_step is None else Modulo
-        return Sharding(parameter, rule(parameter.rows, max(1, shards)))
+    def divide(self, variable: VariableSpec, *, servers: int) -> Sharding:
+        if not variable.shape or variable.size_bytes < 2 * self.min_shard_bytes:
+            return Sharding.whole(variable)
+        shards = min(servers, variable.rows, variable.size_bytes // self.min_shard_bytes)
+        rule = Contiguous if variable.rows_per_step is None else Modulo
+        return Sharding(variable, rule(variable.rows, max(1, shards)))

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfps import by_path
-from tfps.partitioners.sharding import Parameter, Partitioner, Sharding
+from tfps.partitioners.sharding import Partitioner, Sharding
+from tfps.partitioners.variable_spec import VariableSpec
 from tfps.partitioners.whole import Whole
 
 
@@ -25,7 +26,7 @@ class ByPath(by_path.ByPath[Partitioner]):
 
     >>> from tfps.partitioners.row_spread import RowHash
     >>> partitioner = ByPath({"embedding/": RowHash()})
-    >>> print(partitioner.divide(Parameter("model/embedding/embeddings", (1000, 8)), servers=2))
+    >>> print(partitioner.divide(VariableSpec("model/embedding/embeddings", (1000, 8)), servers=2))
     model/embedding/embeddings (1000, 8): 2 shards, hash
     """
 
@@ -35,5 +36,5 @@ class ByPath(by_path.ByPath[Partitioner]):
         is_partitioner = not isinstance(choice, type) and isinstance(choice, Partitioner)
         return "" if is_partitioner else "a partitioner, such as tfps.partitioners.RowHash()"
 
-    def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
-        return self.found_in(parameter.path)[1].divide(parameter, servers=servers)
+    def divide(self, variable: VariableSpec, *, servers: int) -> Sharding:
+        return self.found_in(variable.path)[1].divide(variable, servers=servers)

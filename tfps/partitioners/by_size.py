@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from tfps.partitioners.counts import refuse_no_counts
 from tfps.partitioners.row_rule import Contiguous
-from tfps.partitioners.sharding import Parameter, Sharding
+from tfps.partitioners.sharding import Sharding
+from tfps.partitioners.variable_spec import VariableSpec
 
 # Of TensorFlow: below it, a message costs more than its bytes.
 MIN_SHARD_BYTES = 256 << 10
@@ -28,7 +29,7 @@ class FixedShardsPartitioner:
 
     Example:
 
-    >>> FixedShardsPartitioner(2).divide(Parameter("kernel", (784, 128)), servers=4).shapes
+    >>> FixedShardsPartitioner(2).divide(VariableSpec("kernel", (784, 128)), servers=4).shapes
     ((392, 128), (392, 128))
     """
 
@@ -37,8 +38,8 @@ class FixedShardsPartitioner:
     def __post_init__(self) -> None:
         refuse_no_counts(num_shards=self.num_shards)
 
-    def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
-        return _contiguous(parameter, self.num_shards)
+    def divide(self, variable: VariableSpec, *, servers: int) -> Sharding:
+        return _contiguous(variable, self.num_shards)
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,9 @@ class MinSizePartitioner:
     Example:
 
     >>> partitioner = MinSizePartitioner(min_shard_bytes=100_000)
-    >>> partitioner.divide(Parameter("kernel", (784, 128)), servers=2).shards
+    >>> partitioner.divide(VariableSpec("kernel", (784, 128)), servers=2).shards
     2
-    >>> partitioner.divide(Parameter("bias", (128,)), servers=2).shards
+    >>> partitioner.divide(VariableSpec("bias", (128,)), servers=2).shards
     1
     """
 
@@ -69,9 +70,9 @@ class MinSizePartitioner:
             optional=OPTIONAL, min_shard_bytes=self.min_shard_bytes, max_shards=self.max_shards
         )
 
-    def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
+    def divide(self, variable: VariableSpec, *, servers: int) -> Sharding:
         most = servers if self.max_shards is None else self.max_shards
-        return _contiguous(parameter, min(most, -(-parameter.size_bytes // self.min_shard_bytes)))
+        return _contiguous(variable, min(most, -(-variable.size_bytes // self.min_shard_bytes)))
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class MaxSizePartitioner:
     Example:
 
     >>> partitioner = MaxSizePartitioner(max_shard_bytes=100_000)
-    >>> partitioner.divide(Parameter("kernel", (784, 128)), servers=2).shards
+    >>> partitioner.divide(VariableSpec("kernel", (784, 128)), servers=2).shards
     5
     """
 
@@ -100,13 +101,13 @@ class MaxSizePartitioner:
             optional=OPTIONAL, max_shard_bytes=self.max_shard_bytes, max_shards=self.max_shards
         )
 
-    def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
-        rows_per_shard = max(1, self.max_shard_bytes // max(1, parameter.row_bytes))
-        shards = -(-parameter.rows // rows_per_shard)
-        return _contiguous(parameter, min(shards, self.max_shards or shards))
+    def divide(self, variable: VariableSpec, *, servers: int) -> Sharding:
+        rows_per_shard = max(1, self.max_shard_bytes // max(1, variable.row_bytes))
+        shards = -(-variable.rows // rows_per_shard)
+        return _contiguous(variable, min(shards, self.max_shards or shards))
 
 
-def _contiguous(parameter: Parameter, shards: int) -> Sharding:
+def _contiguous(variable: VariableSpec, shards: int) -> Sharding:
     # A scalar has no axis to divide, and what has no rows one shard of none.
-    most = parameter.rows if parameter.shape else 1
-    return Sharding(parameter, Contiguous(parameter.rows, max(1, min(shards, most))))
+    most = variable.rows if variable.shape else 1
+    return Sharding(variable, Contiguous(variable.rows, max(1, min(shards, most))))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from tfps.errors import ConfigError
 from tfps.partitioners.counts import refuse_no_counts
 from tfps.partitioners.row_rule import Modulo, Scattered
-from tfps.partitioners.sharding import Parameter, Sharding
+from tfps.partitioners.sharding import Sharding
+from tfps.partitioners.variable_spec import VariableSpec
 
 OPTIONAL = frozenset({"shards"})
 
@@ -27,7 +28,7 @@ class RowModulo:
 
     Example:
 
-    >>> print(RowModulo().divide(Parameter("table", (1000, 8)), servers=4))
+    >>> print(RowModulo().divide(VariableSpec("table", (1000, 8)), servers=4))
     table (1000, 8): 4 shards, modulo
     """
 
@@ -36,9 +37,9 @@ class RowModulo:
     def __post_init__(self) -> None:
         refuse_no_counts(optional=OPTIONAL, shards=self.shards)
 
-    def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
-        shards = _shards(self.shards, parameter, servers=servers)
-        return Sharding(parameter, Modulo(parameter.rows, shards))
+    def divide(self, variable: VariableSpec, *, servers: int) -> Sharding:
+        shards = _shards(self.shards, variable, servers=servers)
+        return Sharding(variable, Modulo(variable.rows, shards))
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class RowHash:
 
     Example:
 
-    >>> print(RowHash(2).divide(Parameter("table", (1000, 8)), servers=4))
+    >>> print(RowHash(2).divide(VariableSpec("table", (1000, 8)), servers=4))
     table (1000, 8): 2 shards, hash
     """
 
@@ -65,18 +66,18 @@ class RowHash:
     def __post_init__(self) -> None:
         refuse_no_counts(optional=OPTIONAL, shards=self.shards)
 
-    def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
-        shards = _shards(self.shards, parameter, servers=servers)
-        return Sharding(parameter, Scattered(parameter.rows, shards))
+    def divide(self, variable: VariableSpec, *, servers: int) -> Sharding:
+        shards = _shards(self.shards, variable, servers=servers)
+        return Sharding(variable, Scattered(variable.rows, shards))
 
 
-def _shards(asked: int | None, parameter: Parameter, *, servers: int) -> int:
+def _shards(asked: int | None, variable: VariableSpec, *, servers: int) -> int:
     if asked is None:
-        return max(1, min(servers, parameter.rows))
-    if asked > parameter.rows:
+        return max(1, min(servers, variable.rows))
+    if asked > variable.rows:
         raise ConfigError(
-            f"{parameter.path}: received shards={asked} for a variable of shape "
-            f"{parameter.shape}, expected at most its {parameter.rows} rows. Leave shards out, or "
+            f"{variable.path}: received shards={asked} for a variable of shape "
+            f"{variable.shape}, expected at most its {variable.rows} rows. Leave shards out, or "
             "take tfps.partitioners.ByPath to divide large tables only"
         )
     return asked

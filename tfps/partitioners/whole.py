@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfps.partitioners.sharding import Parameter, Sharding
+from tfps.partitioners.sharding import Sharding
+from tfps.partitioners.variable_spec import VariableSpec
 
 
 @dataclass(frozen=True)
@@ -16,9 +17,9 @@ class Whole:
 
     Example:
 
-    >>> print(Whole().divide(Parameter("kernel", (784, 128)), servers=4))
+    >>> print(Whole().divide(VariableSpec("kernel", (784, 128)), servers=4))
     kernel (784, 128): 1 shard, whole
     """
 
-    def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
-        return Sharding.whole(parameter)
+    def divide(self, variable: VariableSpec, *, servers: int) -> Sharding:
+        return Sharding.whole(variable)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tfps.partitioners.row_rule import rows_per_shard
-from tfps.partitioners.sharding import Parameter, Partitioner, Sharding
+from tfps.partitioners.sharding import Partitioner, Sharding
 from tfps.placement.forecast import Wanted
-from tfps.placement.slab import ITEM_BYTES
 
 
 def divided(wanted: Sequence[Wanted], partitioner: Partitioner, *, servers: int) -> list[Wanted]:
@@ -65,18 +64,12 @@ def _sharding(
     *,
     servers: int,
 ) -> Sharding:
-    parameter = Parameter(
-        variable.path,
-        variable.shape,
-        ITEM_BYTES.get(variable.dtype, 1),
-        rows_per_step=variable.rows_per_step,
-    )
     if variable.is_trained or variable.is_frozen:
-        return partitioner.divide(parameter, servers=servers)
+        return partitioner.divide(variable, servers=servers)
     owner = variable.beside
     if owner is not None and wanted[owner].shape == variable.shape:
-        return replace(shardings[owner], parameter=parameter)
-    return Sharding.whole(parameter)
+        return replace(shardings[owner], variable=variable)
+    return Sharding.whole(variable)
 
 
 def _share(variable: Wanted, sharding: Sharding, number: int) -> int | None:
@@ -84,4 +77,4 @@ def _share(variable: Wanted, sharding: Sharding, number: int) -> int | None:
     if variable.rows_per_step is None:
         return None
     rows = rows_per_shard(sharding.rule)[number]
-    return -(-variable.rows_per_step * rows // max(1, sharding.parameter.rows))
+    return -(-variable.rows_per_step * rows // max(1, sharding.variable.rows))

@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tfps.placement.policy import Newcomer, Placement
-from tfps.placement.slab import ITEM_BYTES
+from tfps.partitioners.variable_spec import VariableSpec
+from tfps.placement.policy import Placement
 
 # What a parameter server's process takes with TensorFlow and no variable, rounded up.
 PROCESS_BYTES = 512 << 20
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Wanted(VariableSpec):
     """A variable that a program makes, in the order in which it makes them.
 
     Args:
         path: of Keras.
         shape: fully known.
-        dtype: of `ITEM_BYTES`.
+        dtype: its name.
+        rows_per_step: how many rows a step asks for, where it asks for rows only; None: for all.
         beside: the position of the variable that it belongs to, such as the weight of a slot.
         follows: the position of the variable beside which it is moved once all are there, such as
             an optimizer's count of steps.
         is_pulled: workers compute with it, so it travels to them.
         is_trained: they send a gradient for it.
         is_frozen: they would, but for a frozen layer, such as an embedding that was trained before.
-        rows_per_step: how many rows a step asks for, where it asks for rows only; None: for all.
     """
 
-    path: str
-    shape: tuple[int, ...]
-    dtype: str
     beside: int | None = None
     follows: int | None = None
     is_pulled: bool = False
     is_trained: bool = False
     is_frozen: bool = False
-    rows_per_step: int | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        return math.prod(self.shape) * ITEM_BYTES.get(self.dtype, 1)
 
     @property
     def pull_bytes(self) -> int:
@@ -102,9 +93,7 @@ class Forecast:
                 server = places[variable.beside]
             else:
                 server = placement.choose(
-                    Newcomer(variable.path, variable.size_bytes),
-                    bytes_per_server=tuple(loads),
-                    variables_placed=number,
+                    variable, bytes_per_server=tuple(loads), variables_placed=number
                 )
             places.append(server)
             loads[server] += variable.size_bytes

@@ -8,19 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from tfps import by_path
 from tfps.errors import ConfigError
-
-
-@dataclass(frozen=True)
-class Newcomer:
-    """A variable that has no server yet.
-
-    Args:
-        path: of Keras, such as ``"mlp/dense/kernel"``.
-        size_bytes: of its value.
-    """
-
-    path: str
-    size_bytes: int
+from tfps.partitioners.variable_spec import VariableSpec
 
 
 @runtime_checkable
@@ -31,7 +19,7 @@ class Placement(Protocol):
     """
 
     def choose(
-        self, newcomer: Newcomer, *, bytes_per_server: Sequence[int], variables_placed: int
+        self, variable: VariableSpec, *, bytes_per_server: Sequence[int], variables_placed: int
     ) -> int:
         """The index of the server that takes the variable."""
 
@@ -45,13 +33,13 @@ class LeastLoaded:
 
     Example:
 
-    >>> kernel = Newcomer("dense/kernel", size_bytes=400)
+    >>> kernel = VariableSpec("dense/kernel", (100,))
     >>> LeastLoaded().choose(kernel, bytes_per_server=[400, 12], variables_placed=2)
     1
     """
 
     def choose(
-        self, newcomer: Newcomer, *, bytes_per_server: Sequence[int], variables_placed: int
+        self, variable: VariableSpec, *, bytes_per_server: Sequence[int], variables_placed: int
     ) -> int:
         return min(range(len(bytes_per_server)), key=lambda server: bytes_per_server[server])
 
@@ -61,7 +49,7 @@ class RoundRobin:
     """Server after server, by count, as `tf.distribute.ParameterServerStrategy` does."""
 
     def choose(
-        self, newcomer: Newcomer, *, bytes_per_server: Sequence[int], variables_placed: int
+        self, variable: VariableSpec, *, bytes_per_server: Sequence[int], variables_placed: int
     ) -> int:
         return variables_placed % len(bytes_per_server)
 
@@ -83,7 +71,7 @@ class ByPath(by_path.ByPath[int | Placement | str]):
     Example:
 
     >>> placement = ByPath({"embedding/": 1, "^tower_b/": RoundRobin()})
-    >>> table = Newcomer("model/embedding/embeddings", size_bytes=4000)
+    >>> table = VariableSpec("model/embedding/embeddings", (1000,))
     >>> placement.choose(table, bytes_per_server=[0, 9000], variables_placed=0)
     1
     """
@@ -97,13 +85,13 @@ class ByPath(by_path.ByPath[int | Placement | str]):
         return f"the index of a server, from 0, or {EXPECTED}" if is_rule else EXPECTED
 
     def choose(
-        self, newcomer: Newcomer, *, bytes_per_server: Sequence[int], variables_placed: int
+        self, variable: VariableSpec, *, bytes_per_server: Sequence[int], variables_placed: int
     ) -> int:
-        _, target = self.found_in(newcomer.path)
+        _, target = self.found_in(variable.path)
         if isinstance(target, int):
             return target
         return resolve(target).choose(
-            newcomer, bytes_per_server=bytes_per_server, variables_placed=variables_placed
+            variable, bytes_per_server=bytes_per_server, variables_placed=variables_placed
         )
 
 

@@ -7,14 +7,10 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+from tfps.partitioners.variable_spec import ITEM_BYTES
+
 # TensorFlow shares a slice's buffer instead of copying it when the slice starts on 64 bytes.
 ALIGNMENT_BYTES = 64
-
-ITEM_BYTES = {
-    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "bool": 1,
-    "int8": 1, "uint8": 1, "int16": 2, "uint16": 2,
-    "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
-}  # fmt: skip
 
 
 def padded_items(items: int, dtype: str) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import tensorflow as tf
@@ -18,10 +18,8 @@ from tfps.bridge.step_scope import StepScope, current_step
 from tfps.bridge.variables.block_draw import BlockDraw, may_draw_blocks, seed_of
 from tfps.bridge.variables.sharded_variable import ShardedVariable
 from tfps.bridge.variables.shards import WHOLE_BYTES, cut
-from tfps.partitioners import Parameter, RowRule, Sharding
+from tfps.partitioners import RowRule, Sharding, VariableSpec
 from tfps.partitioners.row_rule import rows_per_shard
-from tfps.placement.policy import Newcomer
-from tfps.placement.slab import ITEM_BYTES
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.program.devices import DividedFunction
 from tfps.strategy.partitioning import Partitioning
@@ -105,9 +103,9 @@ class Extended(private.ParameterServerStrategyExtended):
             "aggregation": kwargs.get("aggregation"),
             "distribute_strategy": self._container_strategy(),
         }
-        parameter = _parameter(keras_variable, value)
-        place = self._place_of(parameter, keras_variable, kwargs)
-        draw = _draw_of(parameter, keras_variable._dtype)
+        spec = _spec(keras_variable, value)
+        place = self._place_of(spec, kwargs)
+        draw = _draw_of(spec)
         if draw is not None:
             return self._drawn(draw, place, options)
         if place.rule.shards == 1:
@@ -143,26 +141,23 @@ class Extended(private.ParameterServerStrategyExtended):
                 draw.fill(native, rule=place.rule, shard=shard)
         return variable
 
-    def _place_of(
-        self, parameter: Parameter, keras_variable: Any, kwargs: dict[str, Any]
-    ) -> _Place:
+    def _place_of(self, spec: VariableSpec, kwargs: dict[str, Any]) -> _Place:
         """Beside what it belongs to and divided alike, else where partitioner and policy say."""
         reference = kwargs.get("colocate_with")
         if reference is not None and reference.device in self._tfps_runtime.topology.servers:
-            if isinstance(reference, ShardedVariable) and parameter.shape == reference.shape:
+            if isinstance(reference, ShardedVariable) and spec.shape == reference.shape:
                 self._variable_count += reference.rule.shards
                 return _Place(reference.rule, lambda shard: reference.variables[shard].device)
             self._variable_count += 1
-            return _Place(Sharding.whole(parameter).rule, lambda _: reference.device)
-        sharding = self._tfps_partitioning.of(
-            parameter, dtype=keras_variable._dtype, is_trained=kwargs.get("trainable", True)
-        )
+            return _Place(Sharding.whole(spec).rule, lambda _: reference.device)
+        is_trained = kwargs.get("trainable", True)
+        sharding = self._tfps_partitioning.of(spec, is_trained=is_trained)
 
         def choose(shard: int) -> str:
-            size_bytes = math.prod(sharding.shapes[shard]) * parameter.item_bytes
-            path = parameter.path if sharding.shards == 1 else f"{parameter.path}/{shard}"
+            path = spec.path if sharding.shards == 1 else f"{spec.path}/{shard}"
             device: str = self._tfps_runtime.choose_device(
-                Newcomer(path, size_bytes), variables_placed=self._variable_count
+                replace(spec, path=path, shape=sharding.shapes[shard]),
+                variables_placed=self._variable_count,
             )
             self._variable_count += 1
             return device
@@ -199,16 +194,16 @@ class Extended(private.ParameterServerStrategyExtended):
         return len(self._tfps_worker_devices)
 
 
-def _draw_of(parameter: Parameter, dtype: str) -> BlockDraw | None:
+def _draw_of(spec: VariableSpec) -> BlockDraw | None:
     """How a variable is made that is too large to be made on the chief."""
     initializer = initializer_under_construction()
-    if parameter.size_bytes <= WHOLE_BYTES or not may_draw_blocks(initializer):
+    if spec.size_bytes <= WHOLE_BYTES or not may_draw_blocks(initializer):
         return None
-    return BlockDraw(initializer, seed_of(initializer), parameter.shape, dtype)
+    return BlockDraw(initializer, seed_of(initializer), spec.shape, spec.dtype)
 
 
-def _parameter(keras_variable: Any, initial_value: Any) -> Parameter:
+def _spec(keras_variable: Any, initial_value: Any) -> VariableSpec:
     # Keras notes the shape before it calls an initializer, and after it has taken a value.
     shape = getattr(keras_variable, "_shape", None)
     shape = tuple(initial_value.shape) if shape is None else tuple(shape)
-    return Parameter(keras_variable.path, shape, ITEM_BYTES.get(keras_variable._dtype, 1))
+    return VariableSpec(keras_variable.path, shape, keras_variable._dtype)

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.errors import ConfigError
-from tfps.partitioners import Contiguous, Parameter, Partitioner, Sharding, Whole
+from tfps.partitioners import Contiguous, Partitioner, Sharding, VariableSpec, Whole
 
 
 class Stock:
@@ -16,23 +16,22 @@ class Stock:
 
     Args:
         partitioner: from a shape and a dtype to the number of shards along each axis.
-        dtype: of the variables that it is asked about.
     """
 
-    def __init__(self, partitioner: Callable[..., Any], *, dtype: tf.DType) -> None:
-        self._partitioner, self._dtype = partitioner, dtype
+    def __init__(self, partitioner: Callable[..., Any]) -> None:
+        self._partitioner = partitioner
 
-    def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
-        shape = tf.TensorShape(parameter.shape)
-        counts = self._partitioner(shape=shape, dtype=self._dtype)
+    def divide(self, variable: VariableSpec, *, servers: int) -> Sharding:
+        shape, dtype = tf.TensorShape(variable.shape), tf.as_dtype(variable.dtype)
+        counts = self._partitioner(shape=shape, dtype=dtype)
         if not counts or counts[0] < 1 or any(count != 1 for count in counts[1:]):
             raise ConfigError(
                 f"variable_partitioner: received {counts!r} from {self._partitioner!r} for "
-                f"{parameter.path} of shape {parameter.shape}; expected the number of shards along "
-                f"each axis, such as {[2] + [1] * (len(parameter.shape) - 1)}: only the first axis "
+                f"{variable.path} of shape {variable.shape}; expected the number of shards along "
+                f"each axis, such as {[2] + [1] * (len(variable.shape) - 1)}: only the first axis "
                 "can be divided"
             )
-        return Sharding(parameter, Contiguous(parameter.rows, min(counts[0], parameter.rows)))
+        return Sharding(variable, Contiguous(variable.rows, min(counts[0], variable.rows)))
 
 
 class Partitioning:
@@ -48,27 +47,26 @@ class Partitioning:
     def __init__(self, partitioner: Any, *, servers: int) -> None:
         self._partitioner, self._servers = partitioner, servers
 
-    def of(self, parameter: Parameter, *, dtype: Any, is_trained: bool) -> Sharding:
+    def of(self, variable: VariableSpec, *, is_trained: bool) -> Sharding:
         """The shards of a variable that is made.
 
         Args:
-            parameter: the variable.
-            dtype: of it.
+            variable: what it will be.
             is_trained: whether Keras has made it to be trained, whatever is frozen later.
 
         Raises:
             ConfigError: the partitioner asks for what cannot be.
         """
-        if not is_trained or not parameter.shape or not parameter.rows:
-            return Sharding.whole(parameter)
-        return self._chosen(dtype).divide(parameter, servers=self._servers)
+        if not is_trained or not variable.shape or not variable.rows:
+            return Sharding.whole(variable)
+        return self._chosen().divide(variable, servers=self._servers)
 
-    def _chosen(self, dtype: Any) -> Partitioner:
+    def _chosen(self) -> Partitioner:
         if self._partitioner is None:
             return Whole()
         if isinstance(self._partitioner, Partitioner):
             return self._partitioner
-        return Stock(self._partitioner, dtype=tf.as_dtype(dtype))
+        return Stock(self._partitioner)
 
 
 def for_raw_variables(partitioner: Any, *, servers: int) -> Any:
@@ -82,7 +80,7 @@ def for_raw_variables(partitioner: Any, *, servers: int) -> Any:
         return partitioner
 
     def counts(shape: tf.TensorShape, dtype: tf.DType, axis: int = 0) -> Sequence[int]:  # noqa: ARG001 - TensorFlow's signature
-        parameter = Parameter("a raw variable", tuple(shape), tf.as_dtype(dtype).size)
-        return [partitioner.divide(parameter, servers=servers).shards, *[1] * (shape.rank - 1)]
+        variable = VariableSpec("a raw variable", tuple(shape), tf.as_dtype(dtype).name)
+        return [partitioner.divide(variable, servers=servers).shards, *[1] * (shape.rank - 1)]
 
     return counts

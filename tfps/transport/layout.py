@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tfps.placement.slab import ITEM_BYTES, padded_items
+from tfps.partitioners.variable_spec import ITEM_BYTES
+from tfps.placement.slab import padded_items
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(180)
 class EveryThird:
     """A server for two variables, the other for one: each has kernels and others."""
 
-    def choose(self, newcomer: Any, *, bytes_per_server: Any, variables_placed: int) -> int:
+    def choose(self, variable: Any, *, bytes_per_server: Any, variables_placed: int) -> int:
         return int(variables_placed % 3 == 2)
 
 

@@ -18,10 +18,10 @@ from tfps.partitioners import (
     FixedShardsPartitioner,
     MaxSizePartitioner,
     MinSizePartitioner,
-    Parameter,
     Partitioner,
     RowHash,
     RowModulo,
+    VariableSpec,
     Whole,
 )
 
@@ -39,15 +39,17 @@ def _stock_shards(partitioner: Any, shape: tuple[int, ...]) -> int:
 
 @given(shape=SHAPES, shards=COUNTS)
 def test_fixed_shards_are_tensorflows(shape: tuple[int, ...], shards: int) -> None:
-    ours = FixedShardsPartitioner(shards).divide(Parameter("v", shape), servers=3)
+    ours = FixedShardsPartitioner(shards).divide(VariableSpec("v", shape), servers=3)
     assert ours.shards == _stock_shards(stock.FixedShardsPartitioner(shards), shape)
 
 
 @given(shape=SHAPES, size=SIZES, most=COUNTS)
 def test_smallest_shards_are_tensorflows(shape: tuple[int, ...], size: int, most: int) -> None:
     theirs = _stock_shards(stock.MinSizePartitioner(size, max_shards=most), shape)
-    assert MinSizePartitioner(size, most).divide(Parameter("v", shape), servers=3).shards == theirs
-    by_servers = MinSizePartitioner(size).divide(Parameter("v", shape), servers=most)
+    assert (
+        MinSizePartitioner(size, most).divide(VariableSpec("v", shape), servers=3).shards == theirs
+    )
+    by_servers = MinSizePartitioner(size).divide(VariableSpec("v", shape), servers=most)
     assert by_servers.shards == theirs
 
 
@@ -55,7 +57,7 @@ def test_smallest_shards_are_tensorflows(shape: tuple[int, ...], size: int, most
 def test_largest_shards_are_tensorflows(
     shape: tuple[int, ...], size: int, most: int | None
 ) -> None:
-    ours = MaxSizePartitioner(size, most).divide(Parameter("v", shape), servers=3)
+    ours = MaxSizePartitioner(size, most).divide(VariableSpec("v", shape), servers=3)
     assert ours.shards == _stock_shards(stock.MaxSizePartitioner(size, max_shards=most), shape)
 
 
@@ -77,7 +79,7 @@ EVERY = [
 def test_shards_are_the_variable(
     partitioner: Partitioner, shape: tuple[int, ...], servers: int
 ) -> None:
-    sharding = partitioner.divide(Parameter("v", shape), servers=servers)
+    sharding = partitioner.divide(VariableSpec("v", shape), servers=servers)
     assert sharding.shards >= 1
     if sharding.shards == 1:
         assert sharding.shapes == (shape,)
@@ -91,21 +93,21 @@ def test_shards_are_the_variable(
 def test_balanced_leaves_small_ones_whole_and_divides_the_others_evenly(
     shape: tuple[int, ...], servers: int, size: int
 ) -> None:
-    parameter = Parameter("v", shape)
-    sharding = Balanced(min_shard_bytes=size).divide(parameter, servers=servers)
+    variable = VariableSpec("v", shape)
+    sharding = Balanced(min_shard_bytes=size).divide(variable, servers=servers)
     if sharding.shards > 1:
-        assert parameter.size_bytes >= 2 * size
+        assert variable.size_bytes >= 2 * size
         assert sharding.shards <= min(servers, shape[0])
         # Rounding to rows apart, none is smaller than asked for.
-        assert min(math.prod(s) for s in sharding.shapes) * 4 >= size - parameter.row_bytes
+        assert min(math.prod(s) for s in sharding.shapes) * 4 >= size - variable.row_bytes
 
 
 def test_rules_choose_by_path_in_their_order() -> None:
     partitioner = ByPath({"embedding/": RowModulo(), "^head/": FixedShardsPartitioner(2)})
-    table = Parameter("model/embedding/embeddings", (100, 8))
+    table = VariableSpec("model/embedding/embeddings", (100, 8))
     assert str(partitioner.divide(table, servers=4)).endswith("4 shards, modulo")
-    assert partitioner.divide(Parameter("head/kernel", (8, 4)), servers=4).shards == 2
-    assert partitioner.divide(Parameter("dense/kernel", (8, 4)), servers=4).shards == 1
+    assert partitioner.divide(VariableSpec("head/kernel", (8, 4)), servers=4).shards == 2
+    assert partitioner.divide(VariableSpec("dense/kernel", (8, 4)), servers=4).shards == 1
 
 
 @pytest.mark.parametrize(
@@ -132,8 +134,8 @@ def test_what_makes_no_sense_is_refused(make: Any, expected: str) -> None:
 
 def test_more_shards_than_rows_are_refused_where_they_were_asked_for() -> None:
     with pytest.raises(ConfigError, match=r"bias: received shards=4 for a variable of shape \(3,"):
-        RowHash(4).divide(Parameter("bias", (3,)), servers=8)
-    assert RowHash().divide(Parameter("bias", (3,)), servers=8).shards == 3
+        RowHash(4).divide(VariableSpec("bias", (3,)), servers=8)
+    assert RowHash().divide(VariableSpec("bias", (3,)), servers=8).shards == 3
 
 
 def test_all_of_them_are_known_by_name() -> None:

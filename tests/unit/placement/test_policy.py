@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 
 from tfps.errors import ConfigError
+from tfps.partitioners import VariableSpec
 from tfps.placement.policy import (
     ALIASES,
     ByPath,
     LeastLoaded,
-    Newcomer,
     Placement,
     RoundRobin,
     resolve,
@@ -26,9 +26,9 @@ def _place(policy: Placement, sizes: Sequence[int], servers: int) -> tuple[list[
     """The server of each variable, and the bytes of each server at the end."""
     loads, places = [0] * servers, []
     for placed, size in enumerate(sizes):
-        newcomer = Newcomer(f"variable_{placed}", size)
+        variable = VariableSpec(f"variable_{placed}", (size,), "int8")
         places.append(
-            policy.choose(newcomer, bytes_per_server=tuple(loads), variables_placed=placed)
+            policy.choose(variable, bytes_per_server=tuple(loads), variables_placed=placed)
         )
         loads[places[-1]] += size
     return places, loads
@@ -64,7 +64,7 @@ def test_nothing_is_least_loaded() -> None:
 def test_any_object_that_chooses_is_a_policy() -> None:
     class LastServer:
         def choose(
-            self, newcomer: Newcomer, *, bytes_per_server: Sequence[int], variables_placed: int
+            self, variable: VariableSpec, *, bytes_per_server: Sequence[int], variables_placed: int
         ) -> int:
             return len(bytes_per_server) - 1
 
@@ -82,8 +82,8 @@ def test_anything_else_is_refused(wrong: Any) -> None:
 
 
 def _by(placement: Placement, path: str, loads: Sequence[int] = (9, 0, 5)) -> int:
-    newcomer = Newcomer(path, 4)
-    return placement.choose(newcomer, bytes_per_server=loads, variables_placed=3)
+    variable = VariableSpec(path, (1,))
+    return placement.choose(variable, bytes_per_server=loads, variables_placed=3)
 
 
 def test_the_first_rule_that_is_found_in_the_path_decides() -> None:

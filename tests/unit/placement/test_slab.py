@@ -9,9 +9,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from tfps.partitioners.variable_spec import ITEM_BYTES
 from tfps.placement.slab import (
     ALIGNMENT_BYTES,
-    ITEM_BYTES,
     Candidate,
     SlabLayout,
     lay_out,

@@ -9,17 +9,15 @@ import tensorflow as tf
 
 from tfps import partitioners
 from tfps.errors import ConfigError
-from tfps.partitioners import Contiguous, Modulo, Parameter
+from tfps.partitioners import Contiguous, Modulo, VariableSpec
 from tfps.strategy.partitioning import Partitioning, for_raw_variables
 
 STOCK = tf.distribute.experimental.partitioners
-KERNEL = Parameter("dense/kernel", (100, 8))
+KERNEL = VariableSpec("dense/kernel", (100, 8))
 
 
-def _rule(partitioner: Any, parameter: Parameter = KERNEL, *, is_trained: bool = True) -> Any:
-    sharding = Partitioning(partitioner, servers=4).of(
-        parameter, dtype="float32", is_trained=is_trained
-    )
+def _rule(partitioner: Any, variable: VariableSpec = KERNEL, *, is_trained: bool = True) -> Any:
+    sharding = Partitioning(partitioner, servers=4).of(variable, is_trained=is_trained)
     return sharding.rule
 
 
@@ -38,8 +36,8 @@ def test_more_shards_than_rows_are_as_many_as_rows_in_tensorflow() -> None:
 @pytest.mark.parametrize("partitioner", [STOCK.FixedShardsPartitioner(3), partitioners.RowHash()])
 def test_what_stays_whole(partitioner: Any) -> None:
     assert _rule(partitioner, is_trained=False).shards == 1
-    assert _rule(partitioner, Parameter("scale", ())).shards == 1
-    assert _rule(partitioner, Parameter("nothing", (0, 3))).shards == 1
+    assert _rule(partitioner, VariableSpec("scale", ())).shards == 1
+    assert _rule(partitioner, VariableSpec("nothing", (0, 3))).shards == 1
 
 
 @pytest.mark.parametrize("counts", [[1, 2], [0, 1], []])

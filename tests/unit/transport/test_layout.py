@@ -9,7 +9,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from tfps.placement.slab import ALIGNMENT_BYTES, ITEM_BYTES
+from tfps.partitioners.variable_spec import ITEM_BYTES
+from tfps.placement.slab import ALIGNMENT_BYTES
 from tfps.transport.layout import Layout
 
 SHAPES = st.lists(st.integers(0, 9), max_size=3).map(tuple)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 
 from tests.scaled_examples import scaled_examples
-from tfps.placement.slab import ITEM_BYTES
+from tfps.partitioners.variable_spec import ITEM_BYTES
 from tfps.transport.layout import Layout
 from tfps.transport.packing import Segments, pack, unpack
 

@@ -23,7 +23,8 @@ from tfps.consistency.applied_window import FUNCTION_CELLS
 from tfps.consistency.ledger import TERM_INCARNATIONS
 from tfps.consistency.mode import Mode
 from tfps.errors import ConfigError, StrategyClosed
-from tfps.placement.policy import Newcomer, Placement
+from tfps.partitioners.variable_spec import VariableSpec
+from tfps.placement.policy import Placement
 from tfps.runtime.coordinator.call_ids import OptimizerCallIds
 from tfps.runtime.coordinator.connections import Connections, ControlLine, Task
 from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, NoSuchFunction
@@ -168,14 +169,14 @@ class Runtime(Storage):
     def ticket_server(self) -> Server:
         return self.servers[0]
 
-    def choose_device(self, newcomer: Newcomer, *, variables_placed: int) -> str:
+    def choose_device(self, variable: VariableSpec, *, variables_placed: int) -> str:
         """The server of a variable, by the placement policy; refuses one that is not there."""
         index = self.placement.choose(
-            newcomer, bytes_per_server=self.bytes_per_server, variables_placed=variables_placed
+            variable, bytes_per_server=self.bytes_per_server, variables_placed=variables_placed
         )
         if not 0 <= index < len(self.servers):
             raise ConfigError(
-                f"placement: received server {index!r} for {newcomer.path} from "
+                f"placement: received server {index!r} for {variable.path} from "
                 f"{self.placement!r}; expected 0 to {len(self.servers) - 1}"
             )
         return self.servers[index].device

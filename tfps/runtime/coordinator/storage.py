@@ -18,8 +18,9 @@ from tfps.bridge.variables.sharded_variable import ShardedVariable
 from tfps.bridge.variables.view_variable import SlabVariable, ViewVariable
 from tfps.errors import ConfigError
 from tfps.partitioners.row_rule import RowRule, rule_name
+from tfps.partitioners.variable_spec import ITEM_BYTES
 from tfps.placement.plan import Plan, View
-from tfps.placement.slab import ITEM_BYTES, SlabLayout
+from tfps.placement.slab import SlabLayout
 from tfps.runtime.coordinator.control_plane import brings_back
 from tfps.runtime.coordinator.resource_names import BOOKKEEPING, SLABS, VARIABLES, ResourceNames
 from tfps.runtime.coordinator.server_contents import ServerContents

@@ -1,0 +1,53 @@
+"""A variable before it lies anywhere."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+ITEM_BYTES = {
+    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "bool": 1,
+    "int8": 1, "uint8": 1, "int16": 2, "uint16": 2,
+    "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class VariableSpec:
+    """A variable, or a shard of one, that has no server yet.
+
+    Partitioners and placement policies are asked about it.
+
+    Args:
+        path: of Keras, such as ``"mlp/dense/kernel"``.
+        shape: fully known.
+        dtype: its name.
+        rows_per_step: how many rows a step asks for, where it asks for rows only; None: for all.
+
+    Example:
+
+    >>> VariableSpec("dense/kernel", (784, 128), "float16").size_bytes
+    200704
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    rows_per_step: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """The length of the first axis; a scalar is one row."""
+        return self.shape[0] if self.shape else 1
+
+    @property
+    def item_bytes(self) -> int:
+        return ITEM_BYTES.get(self.dtype, 1)
+
+    @property
+    def size_bytes(self) -> int:
+        return math.prod(self.shape) * self.item_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        return math.prod(self.shape[1:]) * self.item_bytes
