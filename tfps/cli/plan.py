@@ -16,6 +16,8 @@ from tfps.units import format_bytes
 
 if TYPE_CHECKING:
     from tfps.job.plan import JobPlan
+    from tfps.placement.advice import MemoryLimits, StrategySizes
+    from tfps.placement.job_sizes import JobSizes
 
 
 GIB = 1 << 30
@@ -62,7 +64,6 @@ def plan(
     """
     from rich.console import Console
 
-    from tfps.cli.comparison import comparison_table
     from tfps.job.plan import plan_job
     from tfps.launch.noise import install_noise_filter
     from tfps.placement.advice import MemoryLimits, advise
@@ -77,7 +78,7 @@ def plan(
     console = Console(highlight=False)
     if compare:
         limits = MemoryLimits(*(gib and gib * GIB for gib in (worker_memory_gib, ps_memory_gib)))
-        console.print(comparison_table(made.sizes, limits=limits))
+        console.print(_comparison(made.sizes, limits=limits))
         advice = advise(made.sizes, limits=limits, step_ms=step_ms)
         if advice.strategy is None:
             raise click.ClickException(advice.why)
@@ -144,3 +145,33 @@ def _table(first: str, *columns: str) -> Any:
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     return table
+
+
+def _comparison(sizes: JobSizes, *, limits: MemoryLimits) -> Any:
+    """Return a row for each strategy: what it needs for a job, and whether the tasks have it."""
+    from rich.table import Table
+
+    from tfps.placement.advice import sizes_of_strategies
+
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    table.add_column("strategy", no_wrap=True)
+    for column in ("task", "server", "per step", "fits"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("needs", no_wrap=True)
+    for needed in sizes_of_strategies(sizes):
+        table.add_row(*_cells(needed, limits))
+    return table
+
+
+def _cells(needed: StrategySizes, limits: MemoryLimits) -> list[str]:
+    from tfps.placement.advice import MemoryLimits
+
+    title = needed.strategy.title
+    # Not known where no memory is given.
+    yes = "" if limits == MemoryLimits() else "yes"
+    fits = yes if needed.fits(limits) else "no"
+    if needed.obstacle:
+        return [title, "", "", "", fits, needed.obstacle]
+    server = "" if needed.server_bytes is None else format_bytes(needed.server_bytes)
+    amounts = [format_bytes(needed.task_bytes), server, format_bytes(needed.step_bytes)]
+    return [title, *amounts, fits, needed.strategy.needs]

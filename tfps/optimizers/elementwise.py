@@ -1,11 +1,15 @@
-"""Which optimizers may see many variables as one vector, and in which form."""
+"""Optimizers that may see many variables as one vector, and how such an update is compiled."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
+import tensorflow as tf
 
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.functions.compiled_function import compiled_function
 from tfps.optimizers.wrapped import bare
 
 # Each item of the new value depends on the same item of the gradient, the variable and the slots
@@ -76,3 +80,18 @@ def may_be_compiled(optimizer: Any) -> bool:
         and not optimizer.use_ema
         and not optimizer.gradient_accumulation_steps
     )
+
+
+def apply_compiled(optimizer: Any, gradients: Sequence[tf.Tensor], variables: list[Any]) -> None:
+    """The optimizer's own update as one loop over each slab, instead of one per operation.
+
+    What a learning rate schedule computes stays outside: users write those as well.
+    """
+    optimizer.__dict__["_learning_rate"] = tf.convert_to_tensor(optimizer.learning_rate)
+
+    @compiled_function
+    def update(*values: tf.Tensor) -> None:
+        with private.default_replica_context():
+            optimizer.apply(list(values), variables)
+
+    update(*gradients)

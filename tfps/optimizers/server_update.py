@@ -18,11 +18,15 @@ from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.bridge.variables.shards import cut, rule_of, shards_of
 from tfps.consistency.optimizer_limits import together_problem
 from tfps.errors import ConfigError
-from tfps.optimizers.apply_calls import apply_compiled, count_update
 from tfps.optimizers.by_shard import refuse_inexact_on_servers, refuse_inexact_on_shards
 from tfps.optimizers.corrected import Corrected, Memories
 from tfps.optimizers.discount import Discount
-from tfps.optimizers.elementwise import clips_on_worker, may_be_compiled, may_share_slabs
+from tfps.optimizers.elementwise import (
+    apply_compiled,
+    clips_on_worker,
+    may_be_compiled,
+    may_share_slabs,
+)
 from tfps.optimizers.gathered_rows import densified, gathered
 from tfps.optimizers.in_place import InPlace
 from tfps.optimizers.loss_scaling import for_divided
@@ -370,10 +374,16 @@ def _items_of(targets: Sequence[UpdateTarget]) -> int:
 def _apply_of(optimizer: Any, targets: Sequence[UpdateTarget], *, may_be_compiled: bool) -> Any:
     """How the optimizer updates what a server has gradients of."""
     if not targets:
-        return functools.partial(count_update, optimizer)
+        return functools.partial(_count_update, optimizer)
     if may_be_compiled and _is_worth_compiling(targets):
         return functools.partial(apply_compiled, optimizer)
     return optimizer.apply
+
+
+def _count_update(optimizer: Any, gradients: Any, trainable_variables: Any) -> None:
+    """Count an update whose gradients are all on other servers; Keras counts none without any."""
+    del gradients, trainable_variables
+    optimizer._iterations.assign_add(1)
 
 
 def _shallow_copy(optimizer: Any) -> Any:

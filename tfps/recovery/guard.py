@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closures.closure_queue import ClosureQueue
 from tfps.bridge.closures.failure_handler import FailureHandler
 from tfps.recovery.fault_tolerance import FaultTolerance
@@ -105,6 +106,27 @@ class Guard:
     def verdict(self, task_type: str, index: int) -> Verdict:
         """What is known of a task."""
         return self._liveness.verdict((task_type, index))
+
+    def task_states(self, coordinator: Any) -> dict[str, str]:
+        """Return for each task, by its name, "alive", "lost", or "rejoining" (not taken in).
+
+        Args:
+            coordinator: TensorFlow's, of the strategy; None: it has none yet.
+        """
+        tasks = {
+            f"{task_type} {index}": (
+                "lost" if self.verdict(task_type, index) is Verdict.LOST else "alive"
+            )
+            for task_type, index in self._addresses
+        }
+        if coordinator is not None:
+            queue = private.closure_queue(coordinator)
+            kept_out = queue.recalled | queue.barred
+            for index, alive in enumerate(private.alive_workers(coordinator)):
+                if not alive or index in kept_out:
+                    answers = self.verdict("worker", index) is Verdict.ALIVE
+                    tasks[f"worker {index}"] = "rejoining" if answers else "lost"
+        return tasks
 
     def server_is_back(self, index: int) -> None:
         """A server that was lost is what it was again."""

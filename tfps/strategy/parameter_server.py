@@ -41,7 +41,6 @@ from tfps.strategy.primitives.primitives import Primitives
 from tfps.strategy.primitives.pull_and_push import PullAndPush
 from tfps.strategy.reading.pace import describe_pace
 from tfps.strategy.reading.stats import Stats, take_stats
-from tfps.strategy.reading.task_states import task_states
 from tfps.strategy.recovering import Recovering
 from tfps.strategy.weak_method import weak_method
 from tfps.training.run_state import RunState
@@ -250,7 +249,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     @property
     def tasks(self) -> dict[str, str]:
         """Each worker and server by its name: "alive", "lost", or "rejoining" (not taken in)."""
-        return task_states(self.cluster, self.run_state)
+        return self.run_state.guard.task_states(self.run_state.coordinator)
 
 
 def _prepare_process(runtime: Runtime) -> None:

@@ -25,8 +25,7 @@ from tfps.training.batch_hooks import BatchHooks
 from tfps.training.input.arrays import ResidentArrays
 from tfps.training.input.epoch_iterator import TicketRunRequest
 from tfps.training.input.one_batch import OneBatch
-from tfps.training.report.step_logs import step_logs
-from tfps.training.run.seeds import advance_seeds, seed_states
+from tfps.training.run.run_closure import advance_seeds, seed_states
 from tfps.training.run.ticket_run import TicketRun
 from tfps.training.step_exchanges import can_be_pipelined, refuse_several_exchanges
 from tfps.training.trainable_flags import TrainableFlags
@@ -395,4 +394,4 @@ class Follower:
                 self._model.get_metrics_result()
                 self._results_known = True
             chief = self._strategy.runtime.topology.chief
-            self._logs.update(step_logs(self._model, program, run.outputs, chief=chief))
+            self._logs.update(program.logs(self._model, run.outputs, chief=chief))

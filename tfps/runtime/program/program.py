@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfps.bridge import tensorflow_private as private
 from tfps.bridge.variables.shards import all_shards, shards_of
 from tfps.errors import UnsupportedError
 from tfps.optimizers.optimizer_call import OptimizerCall, optimizers_of
@@ -164,6 +165,37 @@ class Program:
     @property
     def output_items(self) -> int:
         return sum(int(np.prod(spec.shape)) for spec in self.numeric_outputs)
+
+    def logs(self, model: Any, reported: np.ndarray[Any, Any], *, chief: str) -> dict[str, Any]:
+        """Return what Keras shows of the whole run; values that no metric has are of its last step.
+
+        Args:
+            model: has the totals of metrics.
+            reported: the numbers that the last step has returned.
+            chief: its device.
+        """
+        outputs, results = self.outputs, self.results
+        if not isinstance(outputs, dict) or results is None:
+            return dict(model.get_metrics_result())
+        with private.placed_on(chief):
+            known = results.compute([v._value.read_value() for v in self.metrics])
+        numeric = {id(spec) for spec in self.numeric_outputs}
+        values, offset = list[Any](), 0
+        for position, spec in enumerate(tf.nest.flatten(outputs)):
+            value = None
+            if id(spec) in numeric:
+                size = int(np.prod(spec.shape))
+                value = reported[offset : offset + size].reshape(spec.shape)
+                offset += size
+            values.append(known.get(position) if value is None else value)
+        logs = dict(tf.nest.pack_sequence_as(outputs, values))
+        if results.others and not self.in_turn:
+            mine = model.get_metrics_result()
+            others = tf.nest.pack_sequence_as(
+                outputs, [position in results.others for position in range(len(values))]
+            )
+            logs.update({name: mine[name] for name in mine if others.get(name) is True})
+        return {name: value for name, value in logs.items() if value is not None}
 
     def scheduled(self, **changes: Any) -> Program:
         """The same with a schedule of which some fields are others."""

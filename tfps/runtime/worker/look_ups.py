@@ -17,7 +17,6 @@ from tfps.runtime.message.places import encode_places
 from tfps.runtime.message.row_format import RowFormat, rows_in_turn
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.graph_look_ups import GraphLookUps, LookUp
-from tfps.runtime.worker.row_limit import refuse_too_many, whole_bytes
 from tfps.runtime.worker.shard_rows import DistinctRows, ShardRows
 from tfps.transport.carrier import Message
 
@@ -225,7 +224,7 @@ class LookUps:
         """What refuses more rows than a message can bring; nothing where all could come."""
         limits = {server: self._servers[server].longest_rows_bytes() for server in asked}
         return [
-            refuse_too_many(
+            _refuse_too_many(
                 parts, self._formats(server, parts), tables=tables, longest_bytes=longest
             )
             for server, parts in asked.items()
@@ -245,10 +244,46 @@ class LookUps:
         """
         formats = self._formats(server, parts)
         counts = [tf.size(part.places, tf.int64) for part in parts]
-        whole = whole_bytes(parts, formats)
+        whole = _whole_bytes(parts, formats)
         payload = tf.cond(
             tf.equal(whole, tf.size(reply.payload, tf.int64)),
             lambda: reply.payload,
             lambda: tf.zeros(whole[None], tf.uint8),
         )
         return rows_in_turn(payload, formats, counts)
+
+
+def _whole_bytes(parts: Sequence[ShardRows], formats: Sequence[RowFormat]) -> tf.Tensor:
+    """The bytes of the rows of some shards, as they travel."""
+    counts = tf.stack([tf.size(part.places, tf.int64) for part in parts])
+    return tf.reduce_sum(counts * [each.size_bytes for each in formats])
+
+
+def _refuse_too_many(
+    parts: Sequence[ShardRows],
+    formats: Sequence[RowFormat],
+    *,
+    tables: Sequence[str],
+    longest_bytes: int,
+) -> tf.Operation:
+    """Raise an error if one server is asked for more bytes of rows than a message may have.
+
+    Args:
+        parts: the rows, by shard, all of one server.
+        formats: how rows of these shards travel.
+        tables: their names.
+        longest_bytes: of a message.
+    """
+    server, asked = parts[0].server, _whole_bytes(parts, formats)
+    return tf.raw_ops.Assert(
+        condition=asked <= longest_bytes,
+        data=[
+            f"rows of {', '.join(tables)}: received ids of",
+            asked,
+            # TensorFlow shows quotation marks with a backslash.
+            f"bytes on ps {server}, expected {longest_bytes} at most, which one message over grpc "
+            "may have. Use the carrier direct (start all tasks with tfps run or tfps serve), "
+            "smaller batches, or a partitioner and more servers",
+        ],
+        name="check_rows",
+    )

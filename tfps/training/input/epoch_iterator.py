@@ -9,17 +9,25 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 from tfps.consistency.local_steps import period_steps_of
 from tfps.consistency.synchronous import adaptive_batches_of
-from tfps.training.input.dataset_function import DatasetFunctionAdapter, is_dataset_function
+from tfps.training.input.arrays import ResidentArrays
+from tfps.training.input.dataset_function import (
+    DatasetFunctionAdapter,
+    WorkerPipelines,
+    is_dataset_function,
+)
+from tfps.training.input.dataset_graph import NotPortable
+from tfps.training.input.early_dataset import on_this_task
 from tfps.training.input.feeder import Feeder
 from tfps.training.input.shard_pipelines import ShardPipelines
 from tfps.training.input.sharding import pipeline_per_worker
 from tfps.training.input.shards import Shards
-from tfps.training.input.source import Source, choose_source
+from tfps.training.input.worker_dataset import WorkerDataset
 
 if TYPE_CHECKING:
     from tfps.training.training_strategy import TrainingStrategy
@@ -31,6 +39,36 @@ NOT_EXACT = (
     "visited again in that epoch. tfps.Shards(function, number=n) uses each example exactly once."
 )
 IDLE = "tfps.Shards: received number=%d with %d workers: %d of them will have nothing to do."
+
+Source = ResidentArrays | Feeder | WorkerDataset | WorkerPipelines | ShardPipelines
+
+
+def choose_source(
+    adapter: DataAdapter, *, coordinator: Any, workers: int, period_steps: int
+) -> Source:
+    """Arrays lie on the workers, functions and datasets run there, what cannot is fed.
+
+    Args:
+        adapter: what Keras made of the arguments of `fit` or `evaluate`.
+        coordinator: for pipelines that run on workers.
+        workers: how many there are.
+        period_steps: of a worker, for one ticket of the servers.
+    """
+    if isinstance(adapter, DatasetFunctionAdapter):
+        if adapter.shards is not None:
+            return ShardPipelines(
+                adapter.function, number=adapter.shards, coordinator=coordinator, workers=workers
+            )
+        return WorkerPipelines(adapter.function, coordinator=coordinator, workers=workers)
+    if ResidentArrays.suits(adapter):
+        return ResidentArrays(adapter)
+    made = adapter.get_tf_dataset()
+    dataset = on_this_task(made)
+    try:
+        return WorkerDataset(dataset, identity=made, coordinator=coordinator, workers=workers)
+    except NotPortable as reason:
+        chief = coordinator.strategy.runtime.topology.chief
+        return Feeder(dataset, reason=str(reason), device=chief, period_steps=period_steps)
 
 
 class TicketRunRequest:

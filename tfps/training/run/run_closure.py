@@ -13,18 +13,21 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closures.closure_error import LOST_SERVER
+from tfps.bridge.functions.chief_constant import chief_constant
 from tfps.consistency.ledger import Status
 from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import servers_error
+from tfps.runtime.program.program import Program
 from tfps.runtime.worker.visit import closure_control
-from tfps.training.run.seeds import seeds_of_visit
 
 logger = logging.getLogger(__name__)
 
 # A connection that breaks while its server lives is rare; one that breaks each time has a reason.
 ATTEMPTS = 5
 RECONNECT_AFTER_S = 0.2
+
+Array = np.ndarray[Any, Any]
 
 
 class RunClosure:
@@ -50,7 +53,7 @@ class RunClosure:
         runtime: Runtime,
         coordinator: Any,
         arguments: Any,
-        seeds: np.ndarray[Any, Any],
+        seeds: Array,
         control: Callable[[], tuple[int, int]],
         begins: Callable[[int], None],
     ) -> None:
@@ -107,7 +110,7 @@ class RunClosure:
         first, steps = self._control()
         control = closure_control(worker, incarnation, first, steps, knows_it=worker in known_to)
         known_to.discard(worker)  # unless it ends well: it may be another process next time
-        seeds = seeds_of_visit(self._compiled, self._seeds, workers=self._runtime.workers)
+        seeds = _seeds_of_visit(self._compiled, self._seeds, workers=self._runtime.workers)
         arguments = self._compiled.source.bind(self._arguments, worker)
         result = self._compiled.run(self._coordinator, worker, control, seeds, arguments)
         if Status.LOST not in np.asarray(result)[1:]:
@@ -119,3 +122,45 @@ class RunClosure:
         if error is not None:
             raise error
         return False
+
+
+def seed_states(program: Program) -> Array:
+    """Return the states of seed generators at the first ticket, int64 [generators, 2]."""
+    states = [np.asarray(v._value.numpy(), np.int64) for v in program.seeds]
+    return np.stack(states) if states else np.zeros([0, 2], np.int64)
+
+
+def _after_draws(program: Program, seeds: Array, *, steps: int = 0, totals: Array) -> Array:
+    """Return the states of seed generators behind what steps have drawn.
+
+    Args:
+        program: what the step touches.
+        seeds: int64 [generators, 2], the states before.
+        steps: that all workers have completed, whose draws can be counted.
+        totals: of what all steps have reported (see `MetricTotals`).
+    """
+    states, reported = seeds.copy(), iter(program.totals.drawn(totals))
+    for state, draws in zip(states, program.draws_per_step, strict=True):
+        state += next(reported) if draws is None else np.array([0, steps * draws])
+    return states
+
+
+def _seeds_of_visit(compiled: CompiledProgram, seeds: Array, *, workers: int) -> tf.Tensor:
+    """The states that a worker begins with: the only one goes on behind what it has drawn.
+
+    Args:
+        compiled: the program.
+        seeds: int64 [generators, 2], at the first ticket of the run.
+        workers: of the cluster.
+    """
+    if None in compiled.program.draws_per_step and workers == 1:
+        _, totals, _ = compiled.servers[0].report()
+        seeds = _after_draws(compiled.program, seeds, totals=totals)
+    return chief_constant(seeds, tf.int64)
+
+
+def advance_seeds(program: Program, *, steps: int, totals: Array) -> None:
+    """Let the generators go on behind what steps have drawn; see `_after_draws`."""
+    states = _after_draws(program, seed_states(program), steps=steps, totals=totals)
+    for variable, state in zip(program.seeds, states, strict=True):
+        variable._value.assign(state.astype(variable._dtype))

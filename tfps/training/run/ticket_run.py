@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from tfps.training.input.feeder import BatchKeeper, Feeder
 from tfps.training.input.one_batch import OneBatch
 from tfps.training.report.step_rate import SAMPLE_PERIOD_S, StepRate
 from tfps.training.report.traffic_rate import TrafficRate
-from tfps.training.run.invitations import Invitations
 from tfps.training.run.run_closure import RunClosure
 from tfps.training.run.run_progress import RunProgress
 
@@ -357,3 +357,40 @@ class TicketRun(RunProgress):
                 self._failures.servers.interrupt()
                 self._queue.discard_queued()
         self.running = self._recalled = False
+
+
+class Invitations:
+    """Keeps the servers from completing rounds without workers that are about to join.
+
+    Each worker that is sent out takes one invitation. The coordinator does not say which worker
+    takes a closure: where one takes another's, an invitation is left over that no worker would
+    answer; so it is cancelled.
+
+    Args:
+        runtime: tells the servers.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime, self._lock = runtime, threading.Lock()
+        self._open: set[int] = set()
+
+    def renew(self, there: Sequence[bool]) -> None:
+        """Invite workers; for each whether it is alive."""
+        with self._lock:
+            self._open = {worker for worker, alive in enumerate(there) if alive}
+            self._runtime.expect(there)
+
+    def cancel(self, workers: frozenset[int]) -> None:
+        """Workers that hang get no closure."""
+        with self._lock:
+            for worker in self._open & workers:
+                self._open.remove(worker)
+                self._runtime.cancel_expected(worker)
+
+    def take(self, worker: int) -> None:
+        """A worker has begun its closure, and joins now."""
+        with self._lock:
+            if worker in self._open:
+                self._open.remove(worker)
+            elif self._open:
+                self._runtime.cancel_expected(self._open.pop())
