@@ -17,8 +17,8 @@ from tfps.training.run.ticket_run import TicketRun
 from tfps.training.work import WORK
 
 if TYPE_CHECKING:
+    from tfps.runtime.worker.visit import BatchSource
     from tfps.training.follower import Follower
-    from tfps.training.input.source import Source
     from tfps.training.prediction import Predictor
 
 
@@ -78,7 +78,7 @@ class RunState:
         self.run: TicketRun | None = None
         self.follower: Follower | None = None
         self.last_run: TicketRun | None = None
-        self.source: Source | None = None
+        self.source: BatchSource | None = None
         self.progress: ClusterProgbar | None = None
         self.rates: dict[str, StepRate] = {}
         self.traffic: TrafficRate | None = None

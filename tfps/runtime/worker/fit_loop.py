@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.message.duration import microseconds
 from tfps.runtime.message.request_header import NOT_MEASURED, Fields
+from tfps.runtime.program.examples import count_examples
 from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.exchange import Answer
 from tfps.runtime.worker.fit_step import FitStep
@@ -88,7 +89,7 @@ class FitLoop(Generic[S]):
 
         def body(state: State) -> State:
             ticket, batch = state["ticket"], visit.batch(state)
-            examples = visit.source.examples(batch)
+            examples = count_examples(batch)
             clock = step.clock + state["steps"]
             told = {Request.STEP_EXAMPLES: examples, Request.CLOCK: clock}
             step.begin(ticket, state, told=told)

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.runtime.message.wire import METRICS, OUTPUTS
+from tfps.runtime.program.examples import count_examples
 from tfps.runtime.program.program import Program
 from tfps.runtime.worker.fit_loop import FitLoop, fields_after
 from tfps.runtime.worker.fit_step import FitStep
@@ -115,7 +116,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
             batch, steps = visit.batch(now), now["steps"] + 1
             step.begin(now["ticket"], {**state, "report": now["report"]})
             report = step.run(batch)
-            examples = visit.source.examples(batch)
+            examples = count_examples(batch)
             total = now["examples"] + examples
             gathered = step.gather(now["gathered"], examples=examples, total=total)
             # The next batch comes after the step, as everywhere.

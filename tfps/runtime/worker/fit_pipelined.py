@@ -11,6 +11,7 @@ from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import NOT_MEASURED, NOTHING_TOLD, Fields
 from tfps.runtime.message.wire import CallWire, in_shards
+from tfps.runtime.program.examples import count_examples
 from tfps.runtime.worker.exchange import Answer
 from tfps.runtime.worker.fit_loop import FitLoop, fields_after
 from tfps.runtime.worker.fit_step import FitStep
@@ -112,7 +113,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
                 "pending": bodies,
                 "pending_ticket": ticket,
                 "pending_versions": state["versions"],
-                "pending_examples": visit.source.examples(batch),
+                "pending_examples": count_examples(batch),
                 "pending_told": told,
             }
 

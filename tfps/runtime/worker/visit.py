@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -25,28 +26,63 @@ class BatchClaim(NamedTuple):
     goes_back: bool  # if there is no batch: not within a period that goes on
 
 
-class BatchSource(Protocol):
-    """Where a worker's batches come from."""
+class BatchSource(ABC):
+    """The base of what a worker's batches come from."""
 
     batch_spec: Any
-    is_per_worker: bool  # each worker has batches that no other one can draw
-    shards: ShardBook | None  # of the pass at hand, if its batches are leased to workers
-    input_graphs: Sequence[Any]  # of its functions, to say which line made an operation that fails
+    is_per_worker = False  # each worker has batches that no other one can draw
 
+    @property
+    def shards(self) -> ShardBook | None:
+        """The book of the pass at hand, if its batches are leased to workers."""
+        return None
+
+    @property
+    def failure(self) -> Exception | None:
+        """The error that the data raised on the chief."""
+        return None
+
+    @property
+    def input_graphs(self) -> Sequence[Any]:
+        """The graphs of its functions, to say which line made an operation that fails."""
+        return ()
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """How batches reach the workers, in words."""
+
+    @abstractmethod
+    def key(self) -> Hashable:
+        """Return what is equal for inputs that closures are traced once for."""
+
+    @abstractmethod
+    def new_pass(self) -> Any:
+        """Begin another pass over the data."""
+
+    @abstractmethod
+    def arguments(self, data_pass: Any, offset_steps: int) -> Any:
+        """Return what the closures of a ticket run receive.
+
+        Args:
+            data_pass: from `new_pass`.
+            offset_steps: where in the pass the run begins.
+        """
+
+    @abstractmethod
     def argument_specs(self, arguments: Any) -> Any:
-        """What the closure is traced with, from this source's arguments of a ticket run."""
+        """Return what the closure is traced with, from this source's arguments of a ticket run."""
 
     def bind(self, arguments: Any, worker: int) -> Any:
-        """One worker's arguments."""
+        """Return one worker's arguments."""
+        return arguments
 
+    @abstractmethod
     def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
-        """Traced on the worker: (whether there is one, the batch of a ticket)."""
+        """Trace on the worker: (whether there is one, the batch of a ticket)."""
 
-    def examples(self, batch: Any) -> tf.Tensor:
-        """How many examples a batch holds."""
-
-    def on_drained(self) -> None:
-        """Called while no closure runs: every ticket that was handed out is closed."""
+    def on_drained(self) -> None:  # noqa: B027 - most keep nothing for a ticket
+        """Take note, while no closure runs, that every ticket that was handed out is closed."""
 
 
 class Visit:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,7 @@ from keras.src import tree
 from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
-from tfps.runtime.program.examples import count_examples
-from tfps.runtime.worker.visit import BatchClaim
+from tfps.runtime.worker.visit import BatchClaim, BatchSource
 
 # A tensor travels in one protocol buffer, which ends at 2 GiB; a margin is left for its envelope.
 MAX_RESIDENT_BYTES = 1 << 30
@@ -74,7 +73,7 @@ class ArraysPass:
         return self._orders.draw()
 
 
-class ResidentArrays:
+class ResidentArrays(BatchSource):
     """Dense arrays, copied to each worker once; the order of an epoch travels as indices.
 
     The order is drawn by Keras's own adapter over ``arange(n)``, so one worker sees the batches of
@@ -83,11 +82,6 @@ class ResidentArrays:
     Args:
         adapter: what Keras made of the arguments of `fit`.
     """
-
-    is_per_worker = False
-    shards = None
-    failure: Exception | None = None
-    input_graphs: Sequence[Any] = ()
 
     def __init__(self, adapter: ArrayDataAdapter) -> None:
         self._batch_size = int(adapter._batch_size)
@@ -140,9 +134,6 @@ class ResidentArrays:
         *parts, offset = arguments
         return (*(tf.TensorSpec([None, *part.shape[1:]], part.dtype) for part in parts), offset)
 
-    def bind(self, arguments: Any, worker: int) -> Any:
-        return arguments
-
     def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
         *arrays, order, offset = arguments
         begin = (claim.position + offset) * self._batch_size
@@ -155,12 +146,6 @@ class ResidentArrays:
         indices = tf.slice(order, [begin], [length])
         parts = [tf.gather(array, indices) for array in arrays]
         return there, tf.nest.pack_sequence_as(self.batch_spec, parts)
-
-    def examples(self, batch: Any) -> tf.Tensor:
-        return count_examples(batch)
-
-    def on_drained(self) -> None:
-        """Nothing is kept for a ticket."""
 
 
 def _spec_of_batches(adapter: ArrayDataAdapter, *, is_even: bool) -> Any:

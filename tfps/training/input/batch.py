@@ -16,6 +16,14 @@ def empty_component(spec: tf.TensorSpec) -> np.ndarray[Any, Any]:
     return np.full([size or 0 for size in sizes], empty, spec.dtype.as_numpy_dtype)
 
 
+def empty_batch(spec: Any) -> list[tf.Tensor]:
+    """Return the components of a batch with nothing in it, as tensors."""
+    return [
+        tf.zeros([size or 0 for size in (s.shape.as_list() if s.shape.rank else [])], s.dtype)
+        for s in tf.nest.flatten(spec, expand_composites=True)
+    ]
+
+
 def common_spec(specs: Sequence[Any], *, each: str) -> Any:
     """Return the spec that the batches of several pipelines have in common.
 
@@ -52,10 +60,7 @@ def numbered(batches: tf.data.Dataset, *labels: tf.Tensor) -> tf.data.Dataset:
         labels: the same in each element.
     """
     spec = batches.element_spec
-    nothing = [
-        tf.zeros([size or 0 for size in (s.shape.as_list() if s.shape.rank else [])], s.dtype)
-        for s in tf.nest.flatten(spec, expand_composites=True)
-    ]
+    nothing = empty_batch(spec)
 
     @tf.autograph.experimental.do_not_convert
     def flat(*batch: Any) -> tuple[Any, ...]:

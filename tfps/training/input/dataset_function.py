@@ -13,9 +13,8 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 from tfps.bridge import tensorflow_private as private
 from tfps.errors import ConfigError
-from tfps.runtime.program.examples import count_examples
-from tfps.runtime.worker.visit import BatchClaim
-from tfps.training.input.batch import common_spec, empty_component, restore_batch
+from tfps.runtime.worker.visit import BatchClaim, BatchSource
+from tfps.training.input.batch import common_spec, empty_batch, restore_batch
 from tfps.training.input.shards import Shards
 
 
@@ -26,6 +25,8 @@ class DatasetFunctionAdapter(DataAdapter):
         function: makes a dataset.
         shards: how many; None: one pipeline per worker.
     """
+
+    num_batches = batch_size = has_partial_batch = partial_batch_size = None
 
     def __init__(
         self, function: Callable[..., tf.data.Dataset], *, shards: int | None = None
@@ -57,22 +58,6 @@ class DatasetFunctionAdapter(DataAdapter):
         if weights is not None:
             function = _with_class_weights(function, weights)
         return cls(function, shards=shards)
-
-    @property
-    def num_batches(self) -> int | None:
-        return None
-
-    @property
-    def batch_size(self) -> int | None:
-        return None
-
-    @property
-    def has_partial_batch(self) -> bool | None:
-        return None
-
-    @property
-    def partial_batch_size(self) -> int | None:
-        return None
 
 
 def _with_class_weights(
@@ -145,7 +130,7 @@ def dataset_of_pipeline(
     return dataset
 
 
-class WorkerPipelines:
+class WorkerPipelines(BatchSource):
     """One pipeline per worker; a ticket is the right to draw one batch from the own one.
 
     The function receives a true `tf.distribute.InputContext` (workers, index, local replicas) and
@@ -158,8 +143,6 @@ class WorkerPipelines:
     """
 
     is_per_worker = True
-    shards = None
-    failure: Exception | None = None
 
     def __init__(
         self, function: Callable[..., tf.data.Dataset], *, coordinator: Any, workers: int
@@ -182,7 +165,6 @@ class WorkerPipelines:
         self.batch_spec = common_spec(
             [dataset.structured_outputs.element_spec for dataset in self._datasets], each="worker"
         )
-        self._flat_specs = tf.nest.flatten(self.batch_spec, expand_composites=True)
 
     @property
     def description(self) -> str:
@@ -220,21 +202,12 @@ class WorkerPipelines:
             def take() -> list[tf.Tensor]:
                 return tf.nest.flatten(optional.get_value(), expand_composites=True)
 
-            return [there, *tf.cond(there, take, self._nothing)]
+            return [there, *tf.cond(there, take, lambda: empty_batch(self.batch_spec))]
 
         there, *components = tf.cond(
-            claim.ticket >= 0, draw, lambda: [tf.constant(False), *self._nothing()]
+            claim.ticket >= 0, draw, lambda: [tf.constant(False), *empty_batch(self.batch_spec)]
         )
         return there, restore_batch(self.batch_spec, components)
-
-    def examples(self, batch: Any) -> tf.Tensor:
-        return count_examples(batch)
-
-    def on_drained(self) -> None:
-        """Nothing is kept for a ticket."""
-
-    def _nothing(self) -> list[tf.Tensor]:
-        return [tf.constant(empty_component(spec)) for spec in self._flat_specs]
 
 
 def _maker_of_iterators(dataset: Callable[[], Any]) -> Callable[[], Any]:

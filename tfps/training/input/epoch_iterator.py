@@ -15,6 +15,7 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 
 from tfps.consistency.local_steps import period_steps_of
 from tfps.consistency.synchronous import adaptive_batches_of
+from tfps.runtime.worker.visit import BatchSource
 from tfps.training.input.arrays import ResidentArrays
 from tfps.training.input.dataset_function import (
     DatasetFunctionAdapter,
@@ -40,12 +41,10 @@ NOT_EXACT = (
 )
 IDLE = "tfps.Shards: received number=%d with %d workers: %d of them will have nothing to do."
 
-Source = ResidentArrays | Feeder | WorkerDataset | WorkerPipelines | ShardPipelines
-
 
 def choose_source(
     adapter: DataAdapter, *, coordinator: Any, workers: int, period_steps: int
-) -> Source:
+) -> BatchSource:
     """Arrays lie on the workers, functions and datasets run there, what cannot is fed.
 
     Args:
@@ -235,7 +234,7 @@ def _most_steps(strategy: TrainingStrategy) -> int:
 class _Passes:
     """Iterable that starts a new pass over the data."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: BatchSource) -> None:
         self._source = source
 
     def __iter__(self) -> _Pass:

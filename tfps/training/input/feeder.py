@@ -14,8 +14,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.server_function import server_function
 from tfps.bridge.functions.traced_graph import graphs_of_dataset
 from tfps.errors import UnsupportedError
-from tfps.runtime.program.examples import count_examples
-from tfps.runtime.worker.visit import BatchClaim
+from tfps.runtime.worker.visit import BatchClaim, BatchSource
 from tfps.training.input.batch import empty_component, restore_batch
 from tfps.training.input.early_dataset import tells_of_an_early_device
 
@@ -133,7 +132,7 @@ class BatchKeeper:
                     self._kept.pop(closed, None)
 
 
-class Feeder:
+class Feeder(BatchSource):
     """A dataset, generator or `PyDataset`, iterated on the chief.
 
     One request per step brings a batch to the worker that holds its ticket; each batch is kept
@@ -146,8 +145,6 @@ class Feeder:
         period_steps: of a worker, for one ticket of the servers.
     """
 
-    is_per_worker = False
-    shards = None
     until_seen = False  # see `BatchKeeper`
 
     def __init__(
@@ -200,9 +197,6 @@ class Feeder:
     def argument_specs(self, arguments: Any) -> Any:
         return arguments
 
-    def bind(self, arguments: Any, worker: int) -> Any:
-        return arguments
-
     def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
         asked = tf.stack([tf.where(claim.ticket >= 0, claim.position, -1), claim.incarnation])
         outputs = tf.raw_ops.RemoteCall(
@@ -214,9 +208,6 @@ class Feeder:
         private.run_independently(outputs[0].op)
         there, *components = outputs
         return there, restore_batch(self.batch_spec, components)
-
-    def examples(self, batch: Any) -> tf.Tensor:
-        return count_examples(batch)
 
     def hold_from(self, position: int) -> None:
         """From a position of the run on, batches may be asked for again."""

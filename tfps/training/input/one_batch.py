@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tfps.runtime.program.examples import count_examples
-from tfps.runtime.worker.visit import BatchClaim
+from tfps.runtime.worker.visit import BatchClaim, BatchSource
 
 
-class OneBatch:
+class OneBatch(BatchSource):
     """A batch that travels as an argument of the closure; there is one ticket for it.
 
     Args:
@@ -19,10 +17,6 @@ class OneBatch:
     """
 
     description = "one batch, sent with the step"
-    is_per_worker = False
-    shards = None
-    failure: Exception | None = None
-    input_graphs: Sequence[Any] = ()
 
     def __init__(self, batch: Any) -> None:
         while isinstance(batch, tuple) and len(batch) > 1 and batch[-1] is None:
@@ -44,17 +38,8 @@ class OneBatch:
     def argument_specs(self, arguments: Any) -> Any:
         return tuple(tf.nest.flatten(self.batch_spec))
 
-    def bind(self, arguments: Any, worker: int) -> Any:
-        return arguments
-
     def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
         return claim.ticket >= 0, tf.nest.pack_sequence_as(self.batch_spec, list(arguments))
-
-    def examples(self, batch: Any) -> tf.Tensor:
-        return count_examples(batch)
-
-    def on_drained(self) -> None:
-        """Nothing is kept for a ticket."""
 
 
 def _any_length(item: Any) -> Any:

@@ -12,9 +12,8 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.shard_book import ShardBook
-from tfps.runtime.program.examples import count_examples
-from tfps.runtime.worker.visit import BatchClaim
-from tfps.training.input.batch import common_spec, empty_component, numbered, restore_batch
+from tfps.runtime.worker.visit import BatchClaim, BatchSource
+from tfps.training.input.batch import common_spec, empty_batch, numbered, restore_batch
 from tfps.training.input.dataset_function import dataset_of_pipeline, takes_context
 from tfps.training.input.dataset_graph import make_operations_deterministic, without_global_seed
 from tfps.training.input.lease_desk import NOWHERE, LeaseDesk
@@ -36,7 +35,7 @@ class ShardPass:
         self.on_workers: Sequence[Any] = ()
 
 
-class ShardPipelines:
+class ShardPipelines(BatchSource):
     """Pipelines that workers build for the shards that they hold a lease of.
 
     The chief keeps the book: it is asked, in each step, which batch of which shard a ticket stands
@@ -52,9 +51,6 @@ class ShardPipelines:
         coordinator: runs the function on every worker, and again on one that came back.
         workers: how many there are.
     """
-
-    is_per_worker = False
-    failure: Exception | None = None
 
     def __init__(
         self,
@@ -127,7 +123,6 @@ class ShardPipelines:
         iterator, pipelines, numbers = arguments
         name, worker = tf.unstack(numbers)
         nowhere = [tf.constant(NOWHERE, tf.int64), tf.constant(0, tf.int64)]
-        nothing = [tf.constant(empty_component(spec)) for spec in self._flat_specs]
 
         def ask(ended: Sequence[tf.Tensor]) -> list[tf.Tensor]:
             return self._desk.ask(
@@ -148,17 +143,11 @@ class ShardPipelines:
         _, _, there, *components = tf.while_loop(
             lambda shard, _, there, *__: (shard >= 0) & ~there,
             go,
-            [*place, tf.constant(False), *nothing],
+            [*place, tf.constant(False), *empty_batch(self.batch_spec)],
             shape_invariants=[scalar, scalar, scalar, *(s.shape for s in self._flat_specs)],
             parallel_iterations=1,
         )
         return there, restore_batch(self.batch_spec, components)
-
-    def examples(self, batch: Any) -> tf.Tensor:
-        return count_examples(batch)
-
-    def on_drained(self) -> None:
-        """The book keeps every place: who repeats a ticket needs it."""
 
     def _is_at_work(self, worker: int) -> bool:
         queue = private.closure_queue(self._coordinator)

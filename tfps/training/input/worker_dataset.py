@@ -11,9 +11,8 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.traced_graph import graphs_of_dataset
-from tfps.runtime.program.examples import count_examples
-from tfps.runtime.worker.visit import BatchClaim
-from tfps.training.input.batch import numbered, restore_batch
+from tfps.runtime.worker.visit import BatchClaim, BatchSource
+from tfps.training.input.batch import empty_batch, numbered, restore_batch
 from tfps.training.input.dataset_graph import (
     NotPortable,
     make_deterministic,
@@ -33,7 +32,7 @@ class WorkerPass:
     iterators: list[Any] = field(default_factory=list)
 
 
-class WorkerDataset:
+class WorkerDataset(BatchSource):
     """One dataset on all workers, from one graph, so that all see the same batches.
 
     A worker draws until it holds the batch of its ticket and leaves the ones before to the others:
@@ -49,10 +48,6 @@ class WorkerDataset:
     Raises:
         NotPortable: it must be iterated on the chief.
     """
-
-    is_per_worker = False
-    shards = None
-    failure: Exception | None = None
 
     def __init__(
         self, dataset: tf.data.Dataset, *, identity: Any, coordinator: Any, workers: int
@@ -147,15 +142,9 @@ class WorkerDataset:
             found = reach()
             return list(tf.cond(found[0] > wanted, begin_anew, lambda: found))
 
-        nothing = [tf.constant(0, tf.int64), tf.constant(False), *self._nothing()]
+        nothing = [tf.constant(0, tf.int64), tf.constant(False), *empty_batch(self.batch_spec)]
         _, there, *components = tf.cond(claim.ticket >= 0, find, lambda: nothing)
         return there, restore_batch(self.batch_spec, components)
-
-    def examples(self, batch: Any) -> tf.Tensor:
-        return count_examples(batch)
-
-    def on_drained(self) -> None:
-        """Nothing is kept for a ticket."""
 
     def _create(self, worker: int) -> tf.data.Dataset:
         """The dataset on a worker; it lives as long as this source, and so do its caches."""
@@ -183,12 +172,6 @@ class WorkerDataset:
         before = tf.while_loop(lambda done: done < passes, pass_over, [tf.constant(0, tf.int64)])
         with tf.control_dependencies(before):
             return numbered(dataset)
-
-    def _nothing(self) -> list[tf.Tensor]:
-        return [
-            tf.zeros([size or 0 for size in (s.shape.as_list() if s.shape.rank else [])], s.dtype)
-            for s in self._flat_specs
-        ]
 
     def _check_files(self, coordinator: Any, workers: int) -> None:
         """A worker on another machine may lack the files; the chief has them."""
