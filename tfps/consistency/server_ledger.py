@@ -168,20 +168,22 @@ class ServerLedger:
         """Make all changes at once: two operations at most, since each costs the server time."""
         operations = []
         if ledger.writes:
-            cells, values = writes(ledger)
-            operations.append(
-                tf.raw_ops.ResourceScatterUpdate(
-                    resource=self._cells.handle, indices=cells, updates=values
-                )
-            )
+            operations.append(self.write(*writes(ledger)))
         if ledger.additions:
-            cells, amounts = additions(ledger)
-            operations.append(
-                tf.raw_ops.ResourceScatterAdd(
-                    resource=self._cells.handle, indices=cells, updates=amounts
-                )
-            )
+            operations.append(self.add(*additions(ledger)))
         return operations
+
+    def count_exchange(self, sent_bytes: int) -> GraphLedger:
+        """Trace that a request without a payload is answered; returns the ledger.
+
+        Args:
+            sent_bytes: of the reply's payload.
+        """
+        ledger = self.open()
+        ledger.count(self.layout.EXCHANGES)
+        ledger.count_traffic(received_bytes=0, sent_bytes=sent_bytes)
+        self.post(ledger)
+        return ledger
 
     def assign(self, ledger: GraphLedger) -> None:
         """Make all changes at once, where XLA compiles them: it knows no operation that scatters.
@@ -216,14 +218,17 @@ class ServerLedger:
         cells = np.concatenate([field(0) + workers for field in values])
         self.write(tf.constant(cells, tf.int64), tf.concat(list(values.values()), 0))
 
-    def write(self, cells: tf.Tensor, values: tf.Tensor) -> None:
+    def write(self, cells: tf.Tensor, values: tf.Tensor) -> tf.Operation:
         """Write some cells at once."""
-        tf.raw_ops.ResourceScatterUpdate(resource=self._cells.handle, indices=cells, updates=values)
+        return tf.raw_ops.ResourceScatterUpdate(
+            resource=self._cells.handle, indices=cells, updates=values
+        )
 
-    def add(self, cell: int, amount: tf.Tensor) -> None:
-        """Add to a cell at once."""
-        tf.raw_ops.ResourceScatterAdd(
-            resource=self._cells.handle, indices=tf.constant(cell, tf.int64), updates=amount
+    def add(self, cells: Any, amounts: tf.Tensor) -> tf.Operation:
+        """Add to some cells at once."""
+        cells = tf.convert_to_tensor(cells, tf.int64)
+        return tf.raw_ops.ResourceScatterAdd(
+            resource=self._cells.handle, indices=cells, updates=amounts
         )
 
     def raise_to(self, cell: int, value: tf.Tensor) -> None:
@@ -275,8 +280,4 @@ class ServerLedger:
     def count_seconds(self, kind: int, seconds: tf.Tensor, *, counts: Any = True) -> None:
         """Add a duration to its histogram at once, if it counts."""
         bins = _bins(tf.constant(np.array([bin_bounds()]) / 1e6), seconds[None])
-        tf.raw_ops.ResourceScatterAdd(
-            resource=self._cells.handle,
-            indices=self.layout.duration(kind, bins),
-            updates=tf.cast([counts], tf.int64),
-        )
+        self.add(self.layout.duration(kind, bins), tf.cast([counts], tf.int64))

@@ -158,12 +158,8 @@ class FitHalf(ServerHalf):
 
     def _pull_still(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """What no step changes, for a worker that has heard of another write."""
-        server_ledger = self.server.ledger
-        ledger = server_ledger.open()
+        ledger = self.server.ledger.count_exchange(self.still_layout.size_bytes)
         alive = self.plan.is_alive(header, ledger, header[Request.WORKER])
-        ledger.count(ledger.layout.EXCHANGES)
-        ledger.count_traffic(received_bytes=0, sent_bytes=self.still_layout.size_bytes)
-        server_ledger.post(ledger)
         version, status = ledger.read(ledger.layout.VERSION), self.plan.status(header, alive=alive)
         return ReplyHeader(version, status, other_writes=self.number_of_still())
 
@@ -173,10 +169,7 @@ class FitHalf(ServerHalf):
         """Return what was reported before, for a worker that goes on with it."""
         assert self.reports is not None
         with self.server.ledger.locked():
-            ledger = self.server.ledger.open()
-            ledger.count(ledger.layout.EXCHANGES)
-            ledger.count_traffic(received_bytes=0, sent_bytes=self.report_layout.size_bytes)
-            self.server.ledger.post(ledger)
+            ledger = self.server.ledger.count_exchange(self.report_layout.size_bytes)
             alive = self.plan.is_alive(header, ledger, header[Request.WORKER])
             status = self.plan.status(header, alive=alive)
             reply = ReplyHeader(ledger.read(ledger.layout.VERSION), status)

@@ -161,10 +161,7 @@ class FunctionHalf(ServerHalf):
         is_member = self.program.schedule.is_bounded
         if is_member:
             enter_if_new(self.server, self.plan, header)
-        ledger = server_ledger.open()
-        ledger.count(server_ledger.layout.EXCHANGES)
-        ledger.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
-        server_ledger.post(ledger)
+        ledger = server_ledger.count_exchange(self.parameter_layout.size_bytes)
         version = ledger.read(server_ledger.layout.VERSION)
         if is_member:
             counts = self.plan.is_alive(header, ledger, worker)
@@ -179,10 +176,7 @@ class FunctionHalf(ServerHalf):
 
     def _pull_still(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """What the function does not change, for a worker that has other values."""
-        ledger = self.server.ledger.open()
-        ledger.count(ledger.layout.EXCHANGES)
-        ledger.count_traffic(received_bytes=0, sent_bytes=self.still_layout.size_bytes)
-        self.server.ledger.post(ledger)
+        ledger = self.server.ledger.count_exchange(self.still_layout.size_bytes)
         version = ledger.read(ledger.layout.VERSION)
         return ReplyHeader(version, other_writes=self.number_of_still())
 
