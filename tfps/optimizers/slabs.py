@@ -24,6 +24,11 @@ class SlabStorage(Protocol):
     def create_variable(self, initial_value: Any, *, device: str, **options: Any) -> ServerVariable:
         """A named variable of its own."""
 
+    def create_bookkeeping(
+        self, initial_value: Any, *, device: str, name: str, **options: Any
+    ) -> ServerVariable:
+        """A variable of the transport: in no plan, and in no checkpoint."""
+
     def create_sharded(
         self,
         shards: Sequence[Any],

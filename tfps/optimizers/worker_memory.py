@@ -35,22 +35,18 @@ class _Rows:
     ) -> None:
         self._of, self._replies = of, replies
         shape = [workers * replies, *of.shape]
-        self._rows = storage.create_variable(
+        self._rows = storage.create_bookkeeping(
             lambda: tf.zeros(shape, of.dtype) if blank else tf.broadcast_to(of.read_value(), shape),
             device=of.device,
-            planned=False,
-            trainable=False,
             dtype=of.dtype,
             name=f"{name}/{of.shared_name}/of_workers",
         )
         # A pipelined worker pushes what it computed from the reply before the last.
         self._versions = None
         if replies > 1:
-            self._versions = storage.create_variable(
+            self._versions = storage.create_bookkeeping(
                 tf.fill([workers * replies], tf.constant(-1, tf.int64)),
                 device=of.device,
-                planned=False,
-                trainable=False,
                 name=f"{name}/{of.shared_name}/versions_of_workers",
             )
 

@@ -119,6 +119,14 @@ class Storage:
             self.on_layout()
         return variable
 
+    def create_bookkeeping(
+        self, initial_value: Any, *, device: str, name: str, **options: Any
+    ) -> ServerVariable:
+        """Return a variable of the transport: in no plan, and in no checkpoint."""
+        return self.create_variable(
+            initial_value, device=device, planned=False, trainable=False, name=name, **options
+        )
+
     def _create(
         self, kind: type[V], initial_value: Any, *, device: str, shared_name: str, **options: Any
     ) -> V:

@@ -46,13 +46,9 @@ class Contributions:
         optimizer = call.optimizer.name if call.is_update else "state"
 
         def variable(value: Any, kind: str, *, of: str, **options: Any) -> ServerVariable:
-            return runtime.create_variable(
-                value,
-                device=call.server.device,
-                planned=False,
-                trainable=False,
-                name=f"{optimizer}/{of}/{kind}",
-                **options,
+            name = f"{optimizer}/{of}/{kind}"
+            return runtime.create_bookkeeping(
+                value, device=call.server.device, name=name, **options
             )
 
         def whole(native: Any) -> RoundSum:

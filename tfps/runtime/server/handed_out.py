@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.wire import ServerShards
@@ -30,22 +28,15 @@ class HandedOut:
     """
 
     def __init__(self, held: ServerShards, *, runtime: Runtime, server: Server) -> None:
-        def variable(value: Any, of: str, **options: Any) -> ServerVariable:
-            return runtime.create_variable(
-                value,
-                device=server.device,
-                planned=False,
-                trainable=False,
-                name=f"handed_out/{of}",
-                **options,
-            )
-
+        create = functools.partial(runtime.create_bookkeeping, device=server.device)
         self._natives = held.natives
         self._latest = [
-            variable(functools.partial(tf.zeros, n.shape, n.dtype), n.shared_name, dtype=n.dtype)
+            create(
+                functools.partial(tf.zeros, n.shape, n.dtype), name=f"handed_out/{n.shared_name}"
+            )
             for n in held.natives
         ]
-        self._number = variable(np.zeros([], np.int64), "number", dtype=tf.int64)
+        self._number = create(np.int64(0), name="handed_out/number")
 
     def number(self) -> tf.Tensor:
         """Trace which number the values of now have, int64; under the server's mutex.

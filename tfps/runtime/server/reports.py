@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.wire import METRICS, OUTPUTS
@@ -22,19 +22,10 @@ class Reports:
 
     def __init__(self, program: Program, *, runtime: Runtime, server: Server) -> None:
         self._program, self._server = program, server
-
-        def variable(name: str, initial: Any) -> ServerVariable:
-            return runtime.create_variable(
-                initial,
-                device=server.device,
-                planned=False,
-                trainable=False,
-                name=f"reports/{name}",
-            )
-
-        self._metrics = variable("metrics", np.zeros([program.metric_items], np.float64))
-        self._outputs = variable("outputs", np.zeros([program.output_items], np.float64))
-        self._latest_reset = variable("latest_reset", np.int64(NO_RESET))
+        create = functools.partial(runtime.create_bookkeeping, device=server.device)
+        self._metrics = create(np.zeros([program.metric_items]), name="reports/metrics")
+        self._outputs = create(np.zeros([program.output_items]), name="reports/outputs")
+        self._latest_reset = create(np.int64(NO_RESET), name="reports/latest_reset")
 
     @property
     def are_sums(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -62,26 +62,17 @@ class SentValues:
         if vectors:
             refuse_without_memory(needed_bytes, workers=workers, server=server)
 
-        def variable(value: Any, of: str, dtype: tf.DType) -> ServerVariable:
-            return runtime.create_variable(
-                value,
-                device=server.device,
-                planned=False,
-                trainable=False,
-                name=f"sent/{of}",
-                dtype=dtype,
-            )
-
+        create = functools.partial(runtime.create_bookkeeping, device=server.device)
         self._rows = {
-            (number, each.name): variable(
-                functools.partial(tf.zeros, [workers, each.items]), each.digest, tf.float32
+            (number, each.name): create(
+                functools.partial(tf.zeros, [workers, each.items]), name=f"sent/{each.digest}"
             )
             for number, wire in enumerate(wires)
             for each in differences(wire)
         }
         if self._rows:
             nobody = np.full([workers, 2], _NOBODY, np.int64)
-            self._known = variable(nobody, f"server_{server.index}", tf.int64)
+            self._known = create(nobody, name=f"sent/server_{server.index}")
 
     def begin(self, header: Sequence[tf.Tensor], version: tf.Tensor, *, counts: tf.Tensor) -> None:
         """Trace that a worker gets everything; under the server's mutex.
