@@ -132,5 +132,4 @@ def _array(column: Any, kind: str) -> np.ndarray:
     import pyarrow
 
     typed = column.cast(pyarrow.int64() if kind == "int64" else pyarrow.float32())
-    array: np.ndarray = typed.fill_null(MISSING[kind]).to_numpy()
-    return array
+    return typed.fill_null(MISSING[kind]).to_numpy()

@@ -127,8 +127,7 @@ def moves(
 
 def rows_at(rule: RowRule, shard: int, places: range) -> np.ndarray[Any, Any]:
     """The logical numbers of what a shard holds at some places."""
-    rows: np.ndarray[Any, Any] = rule.row_at(shard, np.arange(places.start, places.stop))
-    return rows
+    return rule.row_at(shard, np.arange(places.start, places.stop))
 
 
 def _regular(rows: np.ndarray[Any, Any]) -> Rows:

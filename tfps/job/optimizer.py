@@ -138,8 +138,7 @@ def optimizer_class(name: str) -> type:
     if name in OWN_OPTIMIZERS:
         from tfps import optimizers
 
-        own: type = {"dana": optimizers.DANA}[name]
-        return own
+        return {"dana": optimizers.DANA}[name]
     classes = {key.lower(): value for key, value in vars(keras.optimizers).items()}
     cls = classes[name]
     assert inspect.isclass(cls)

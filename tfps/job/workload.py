@@ -88,5 +88,4 @@ def workload_of(name: str) -> Workload:
     Raises:
         ConfigError: there is none.
     """
-    workload: Workload = example(name).module("workload").WORKLOAD
-    return workload
+    return example(name).module("workload").WORKLOAD

@@ -98,5 +98,4 @@ def resolve(discount: Any) -> Discount:
             f"discount: the function answers {at_zero} for a staleness of 0, expected 1: where no "
             "gradient is stale the optimizer must do what the inner one does"
         )
-    rule: Discount = discount
-    return rule
+    return discount

@@ -77,8 +77,7 @@ class GatheredRows:
         if len(self._places) == 1:
             return [rows]
         sizes = tf.stack([tf.size(places, tf.int64) for places in self._places])
-        parts: list[tf.Tensor] = tf.split(rows, sizes, num=len(self._places))
-        return parts
+        return tf.split(rows, sizes, num=len(self._places))
 
 
 def gathered(

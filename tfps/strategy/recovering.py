@@ -155,8 +155,7 @@ class Recovering:
         strategy = self._strategy()
         if strategy is None or strategy.run_state.coordinator is None:
             return 0
-        begun: int = private.closure_queue(strategy.run_state.coordinator).begun
-        return begun
+        return private.closure_queue(strategy.run_state.coordinator).begun
 
     @property
     def updates_lost(self) -> int:

@@ -33,8 +33,7 @@ class ChiefPrediction:
     @classmethod
     def of(cls, model: Any) -> ChiefPrediction:
         """The model's own."""
-        kept: ChiefPrediction = model.__dict__.setdefault("_tfps_on_chief", cls())
-        return kept
+        return model.__dict__.setdefault("_tfps_on_chief", cls())
 
     @contextlib.contextmanager
     def going_on(self, model: Any) -> Iterator[None]:

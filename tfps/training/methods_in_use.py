@@ -26,8 +26,7 @@ class MethodsInUse:
     @classmethod
     def of(cls, model: Any) -> MethodsInUse:
         """The model's own."""
-        kept: MethodsInUse = model.__dict__.setdefault("_tfps_in_use", cls())
-        return kept
+        return model.__dict__.setdefault("_tfps_in_use", cls())
 
     @contextlib.contextmanager
     def going_on(self, model: Any, kind: str, turn: ThreadTurn) -> Iterator[None]:

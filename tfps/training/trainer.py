@@ -162,8 +162,7 @@ class Trainer:
             return contextlib.nullcontext()
         runtime = native._distribute_strategy.runtime
         runtime.refuse_if_closed()
-        held: contextlib.AbstractContextManager[None] = runtime.turn.taken()
-        return held
+        return runtime.turn.taken()
 
     def call_hooks(self, model: Any, callbacks: Any, call: functools.partial[None]) -> None:
         """Watch those that may change something, each by itself."""

@@ -101,8 +101,7 @@ class BlockDraw:
             # In one piece: Keras multiplies ones, which takes the memory of the shard twice.
             return tf.fill(shape, tf.cast(self.initializer.value, self.dtype))
         if self._is_same_everywhere:
-            value: tf.Tensor = self.initializer(shape, dtype=self.dtype)
-            return value
+            return self.initializer(shape, dtype=self.dtype)
         return tf.zeros(shape, self.dtype)
 
     def fill(self, native: ServerVariable, *, rule: RowRule, shard: int) -> None:

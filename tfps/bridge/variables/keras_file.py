@@ -60,8 +60,7 @@ class StoredVariable(NDArrayOperatorsMixin):
 
     def read(self, block: range) -> np.ndarray[Any, Any]:
         """Some rows."""
-        values: np.ndarray[Any, Any] = self._dataset[block.start : block.stop].view(self.dtype)
-        return values
+        return self._dataset[block.start : block.stop].view(self.dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return self.read(range(self.shape[0])).astype(dtype or self.dtype, copy=False)

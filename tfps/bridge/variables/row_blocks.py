@@ -126,14 +126,12 @@ def _parts(native: Any, block: range) -> Iterator[_Part]:
 
 def _read(native: Any, places: Any) -> np.ndarray[Any, Any]:
     if not isinstance(places, range):
-        rows: np.ndarray[Any, Any] = native.sparse_read(tf.constant(places, tf.int64)).numpy()
-        return rows
+        return native.sparse_read(tf.constant(places, tf.int64)).numpy()
     # Without a copy, which the server would make of all of it for each block.
     value = native._read_variable_op(no_copy=True)
     with private.placed_on(native.device):
         part = value[places.start : places.stop]
-    values: np.ndarray[Any, Any] = part.numpy()
-    return values
+    return part.numpy()
 
 
 def _repeated(native: ServerVariable, access: Callable[[], T]) -> T:

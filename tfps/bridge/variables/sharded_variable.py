@@ -156,8 +156,7 @@ class ShardedVariable(ComposedVariable):
             return {"VARIABLE_VALUE": slices}
         if tf.executing_eagerly() and size_bytes_of(self) > WHOLE_BYTES:
             return {"VARIABLE_VALUE": dict(self._in_order())}
-        saved: dict[str, Any] = super()._serialize_to_tensors()
-        return saved
+        return super()._serialize_to_tensors()
 
     def _in_order(self) -> Iterator[tuple[str, tf.Tensor]]:
         """Slices of neighbouring rows, as many on each server as it has rows of its own."""

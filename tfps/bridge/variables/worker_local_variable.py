@@ -59,8 +59,7 @@ class WorkerLocalTensor(private.BaseResourceVariable):
     @property
     def is_kept(self) -> tf.Tensor:
         """Whether the worker has it, bool scalar."""
-        known: tf.Tensor = tf.raw_ops.VarIsInitializedOp(resource=self.handle)
-        return known
+        return tf.raw_ops.VarIsInitializedOp(resource=self.handle)
 
     def load(self, value: tf.Tensor) -> tf.Operation:
         """Take over a value; answers what does it."""

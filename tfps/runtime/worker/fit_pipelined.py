@@ -61,8 +61,7 @@ class PipelinedStep(FitStep):
                 microseconds=tf.constant(NOT_MEASURED, tf.int64),
             )
 
-        answer: Answer = tf.cond(state["pending_ticket"] >= 0, send, stay)
-        return answer
+        return tf.cond(state["pending_ticket"] >= 0, send, stay)
 
     def push_after_look_ups(self, answer: Answer) -> None:
         """Let the push that an answer belongs to wait for the rows of the step that was traced."""

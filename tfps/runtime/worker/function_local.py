@@ -45,8 +45,7 @@ class LocalCalls(LocalUpdates, FunctionStep):
         return last if self._ends else last - 1
 
     def calls_of_push(self) -> tf.Tensor:
-        calls: tf.Tensor = self._calls.read_value()
-        return calls
+        return self._calls.read_value()
 
     def pull(self) -> None:
         self.prepare_optimizers()

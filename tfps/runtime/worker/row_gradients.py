@@ -38,8 +38,7 @@ class RowValues(NamedTuple):
         sizes = [tf.size(part.places) for part in self.parts]
         if len(sizes) == 1:
             return [self.values]
-        values: list[tf.Tensor] = tf.split(self.values, tf.stack(sizes), num=len(sizes))
-        return values
+        return tf.split(self.values, tf.stack(sizes), num=len(sizes))
 
 
 def row_bodies(

@@ -29,8 +29,7 @@ def worker_of_call() -> tf.Tensor:
     while is_part(graph):
         graph = graph.outer_graph
     with graph.as_default():
-        index: tf.Tensor = graph.capture_call_time_value(_at_call, _INDEX, key="tfps_worker_index")
-    return index
+        return graph.capture_call_time_value(_at_call, _INDEX, key="tfps_worker_index")
 
 
 def life_of_call(runtime: Runtime) -> tf.Tensor:
@@ -40,8 +39,7 @@ def life_of_call(runtime: Runtime) -> tf.Tensor:
     def at_call() -> tf.Tensor:
         return chief_constant(runtime.life_of(private.worker_index()), tf.int64)
 
-    life: tf.Tensor = graph.capture_call_time_value(at_call, _INDEX, key="tfps_life")
-    return life
+    return graph.capture_call_time_value(at_call, _INDEX, key="tfps_life")
 
 
 def stream_of_call(runtime: Runtime) -> tf.Tensor:

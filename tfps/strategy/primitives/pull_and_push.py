@@ -37,8 +37,7 @@ class PullAndPush:
         ```
         """
         with errors_as_raised():
-            pulled: tuple[dict[str, Tensor], Tensor] = self.primitives.pull(names)
-        return pulled
+            return self.primitives.pull(names)
 
     @tf.autograph.experimental.do_not_convert
     def push(
@@ -76,10 +75,7 @@ class PullAndPush:
         ```
         """
         with errors_as_raised():
-            pushed: tuple[Tensor, Tensor] = self.primitives.push(
-                gradients, version, optimizer=optimizer
-            )
-        return pushed
+            return self.primitives.push(gradients, version, optimizer=optimizer)
 
     @tf.autograph.experimental.do_not_convert
     def pull_rows(self: Any, name: str, ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,8 +111,7 @@ class PullAndPush:
         [[0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
         """
         with errors_as_raised():
-            pulled: tuple[Tensor, Tensor] = self.primitives.rows.pull(name, ids)
-        return pulled
+            return self.primitives.rows.pull(name, ids)
 
     @tf.autograph.experimental.do_not_convert
     def push_rows(
@@ -171,7 +166,4 @@ class PullAndPush:
         [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0], [2.0, 2.0]]
         """
         with errors_as_raised():
-            pushed: tuple[Tensor, Tensor] = self.primitives.rows.push(
-                name, ids, gradients, version, optimizer=optimizer
-            )
-        return pushed
+            return self.primitives.rows.push(name, ids, gradients, version, optimizer=optimizer)
