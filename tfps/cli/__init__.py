@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+from typing import Any
 
 import click
 
 from tfps import __version__
-from tfps.errors import BackendError
+from tfps.errors import BackendError, ClusterError, ConfigError
 from tfps.keras_backend import check_backend
 from tfps.package_versions import package_version
 
@@ -39,6 +40,13 @@ COMMANDS = {
 
 class LazyGroup(click.Group):
     """A group that knows its commands by name and imports one when it is called."""
+
+    def invoke(self, context: click.Context) -> Any:
+        """Call a command; what its user can mend is an error in a line, without a traceback."""
+        try:
+            return super().invoke(context)
+        except (ClusterError, ConfigError) as error:
+            raise click.ClickException(str(error)) from error
 
     def list_commands(self, context: click.Context) -> list[str]:
         """Return the names that `--help` lists."""

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from tfps.cli.job_arguments import job_arguments
-from tfps.errors import ConfigError
 
 
 @click.command()
@@ -27,10 +26,7 @@ def check(config: str | None, overrides: tuple[str, ...]) -> None:
 
     # An optimizer's arguments are looked up in Keras, whose backend writes lines of its own.
     install_noise_filter(Path(os.devnull))
-    try:
-        checked = check_job(config, overrides)
-    except ConfigError as error:
-        raise click.ClickException(str(error)) from error
+    checked = check_job(config, overrides)
     click.echo(to_toml(checked.config))
     click.echo(f"# data: {checked.data}")
     if checked.spec is None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfps.cli.job_arguments import job_arguments
-from tfps.errors import ConfigError
 from tfps.units import format_bytes
 
 if TYPE_CHECKING:
@@ -71,10 +70,7 @@ def plan(
     if not compare and (worker_memory_gib, step_ms) != (None, None):
         raise click.UsageError("--worker-memory-gib and --step-ms are read with --compare only.")
     install_noise_filter(Path(os.devnull))
-    try:
-        made = plan_job(config, overrides)
-    except ConfigError as error:
-        raise click.ClickException(str(error)) from error
+    made = plan_job(config, overrides)
     console = Console(highlight=False)
     if compare:
         limits = MemoryLimits(*(gib and gib * GIB for gib in (worker_memory_gib, ps_memory_gib)))

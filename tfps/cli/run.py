@@ -7,8 +7,6 @@ from typing import Any
 
 import click
 
-from tfps.errors import ClusterError, ConfigError
-
 EXAMPLES = """\b
 Examples:
   tfps run train.py --epochs 3
@@ -73,8 +71,6 @@ def run(
             log_dir=log_dir,
             fault_tolerance=FaultTolerance(**chosen) if chosen else None,
         )
-    except (ConfigError, ClusterError) as error:
-        raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         status = 130
     end_process(status)

@@ -7,8 +7,6 @@ import sys
 
 import click
 
-from tfps.errors import ClusterError, ConfigError
-
 
 @click.command()
 def serve() -> None:
@@ -21,10 +19,7 @@ def serve() -> None:
     from tfps.launch.serving import serve as serve_task
 
     end_with_parent()
-    try:
-        status = serve_task()
-    except (ConfigError, ClusterError) as error:
-        raise click.ClickException(str(error)) from error
+    status = serve_task()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)  # TensorFlow's server has no end of its own

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import click
 
-from tfps.errors import ConfigError
-
 EXAMPLES = """\b
 Examples:
   tfps supervise -- tfps serve
@@ -41,11 +39,7 @@ def supervise(restarts: int, events: Path | None, command: tuple[str, ...]) -> N
     from tfps.launch.lone_task import keep_command
     from tfps.recovery.fault_tolerance import FaultTolerance
 
-    try:
-        if events is not None:
-            make_folder(events.parent, name="--events")
-        fault_tolerance = FaultTolerance(restart_budget=restarts)
-        status = keep_command(command, fault_tolerance=fault_tolerance, events=events)
-    except ConfigError as error:
-        raise click.ClickException(str(error)) from error
-    sys.exit(status)
+    if events is not None:
+        make_folder(events.parent, name="--events")
+    fault_tolerance = FaultTolerance(restart_budget=restarts)
+    sys.exit(keep_command(command, fault_tolerance=fault_tolerance, events=events))
