@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfps.partitioners.by_size import MIN_SHARD_BYTES
-from tfps.partitioners.counts import refuse_no_counts
+from tfps.partitioners.counts import Counts
 from tfps.partitioners.row_rule import Contiguous, Modulo
 from tfps.partitioners.sharding import Sharding
 from tfps.partitioners.variable_spec import VariableSpec
 
 
 @dataclass(frozen=True)
-class Balanced:
+class Balanced(Counts):
     """Divides what is large into one shard for each server, and leaves the rest whole.
 
     A variable of one shard for each server adds the same to all of them, bytes and traffic alike;
@@ -36,9 +36,6 @@ class Balanced:
     """
 
     min_shard_bytes: int = MIN_SHARD_BYTES
-
-    def __post_init__(self) -> None:
-        refuse_no_counts(min_shard_bytes=self.min_shard_bytes)
 
     def divide(self, variable: VariableSpec, *, servers: int) -> Sharding:
         if not variable.shape or variable.size_bytes < 2 * self.min_shard_bytes:

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfps.partitioners.counts import refuse_no_counts
+from tfps.partitioners.counts import Counts
 from tfps.partitioners.row_rule import Contiguous
 from tfps.partitioners.sharding import Sharding
 from tfps.partitioners.variable_spec import VariableSpec
 
 # Of TensorFlow: below it, a message costs more than its bytes.
 MIN_SHARD_BYTES = 256 << 10
-OPTIONAL = frozenset({"max_shards"})
 
 
 @dataclass(frozen=True)
-class FixedShardsPartitioner:
+class FixedShardsPartitioner(Counts):
     """As many shards as are asked for, of every variable; fewer where there are fewer rows.
 
     Args:
@@ -35,15 +34,12 @@ class FixedShardsPartitioner:
 
     num_shards: int
 
-    def __post_init__(self) -> None:
-        refuse_no_counts(num_shards=self.num_shards)
-
     def divide(self, variable: VariableSpec, *, servers: int) -> Sharding:
         return _contiguous(variable, self.num_shards)
 
 
 @dataclass(frozen=True)
-class MinSizePartitioner:
+class MinSizePartitioner(Counts):
     """As many shards as can be, none of which is smaller than a size.
 
     Args:
@@ -65,18 +61,13 @@ class MinSizePartitioner:
     min_shard_bytes: int = MIN_SHARD_BYTES
     max_shards: int | None = None
 
-    def __post_init__(self) -> None:
-        refuse_no_counts(
-            optional=OPTIONAL, min_shard_bytes=self.min_shard_bytes, max_shards=self.max_shards
-        )
-
     def divide(self, variable: VariableSpec, *, servers: int) -> Sharding:
         most = servers if self.max_shards is None else self.max_shards
         return _contiguous(variable, min(most, -(-variable.size_bytes // self.min_shard_bytes)))
 
 
 @dataclass(frozen=True)
-class MaxSizePartitioner:
+class MaxSizePartitioner(Counts):
     """As few shards as can be, none of which is larger than a size, or than one row.
 
     Args:
@@ -95,11 +86,6 @@ class MaxSizePartitioner:
 
     max_shard_bytes: int
     max_shards: int | None = None
-
-    def __post_init__(self) -> None:
-        refuse_no_counts(
-            optional=OPTIONAL, max_shard_bytes=self.max_shard_bytes, max_shards=self.max_shards
-        )
 
     def divide(self, variable: VariableSpec, *, servers: int) -> Sharding:
         rows_per_shard = max(1, self.max_shard_bytes // max(1, variable.row_bytes))

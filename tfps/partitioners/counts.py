@@ -1,30 +1,27 @@
-"""Numbers that partitioners are made with."""
+"""Partitioners that are made with whole numbers."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, fields
 
 from tfps.errors import ConfigError
 
 
-def refuse_no_counts(*, optional: frozenset[str] = frozenset(), **numbers: int | None) -> None:
-    """Refuse what is no whole number from 1.
-
-    Args:
-        optional: names that may be None.
-        numbers: by the name of the argument.
+@dataclass(frozen=True)
+class Counts:
+    """The base of partitioners whose fields are whole numbers from 1; by default None: or None.
 
     Raises:
-        ConfigError: there is one; it names them all.
-
-    Example:
-
-    >>> refuse_no_counts(optional=frozenset({"shards"}), shards=None)
+        ConfigError: a field is something else; it names them all.
     """
-    problems = [
-        f"{name}: received {number!r}, expected a whole number from 1"
-        f"{', or None' if name in optional else ''}"
-        for name, number in numbers.items()
-        if not (number is None and name in optional)
-        and (not isinstance(number, int) or isinstance(number, bool) or number < 1)
-    ]
-    if problems:
-        raise ConfigError(problems)
+
+    def __post_init__(self) -> None:
+        problems = []
+        for field in fields(self):
+            number, is_optional = getattr(self, field.name), field.default is None
+            is_count = isinstance(number, int) and not isinstance(number, bool) and number >= 1
+            if not is_count and not (number is None and is_optional):
+                expected = "a whole number from 1" + (", or None" if is_optional else "")
+                problems.append(f"{field.name}: received {number!r}, expected {expected}")
+        if problems:
+            raise ConfigError(problems)

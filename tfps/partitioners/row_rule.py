@@ -66,7 +66,24 @@ def rows_per_shard(rule: RowRule) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Contiguous:
+class _Division:
+    """The rows of a variable among shards."""
+
+    rows: int
+    shards: int
+
+    def __post_init__(self) -> None:
+        if self.shards < 1:
+            raise ConfigError(f"received {self.shards} shards, expected 1 at least")
+        if self.shards > max(self.rows, 1):
+            raise ConfigError(
+                f"received {self.shards} shards of a variable with {self.rows} rows; expected at "
+                "most as many shards as rows"
+            )
+
+
+@dataclass(frozen=True)
+class Contiguous(_Division):
     """Neighbouring rows lie together, as in TensorFlow's partitioners.
 
     Example:
@@ -74,12 +91,6 @@ class Contiguous:
     >>> Contiguous(rows=10, shards=3).shard_of(np.arange(10))
     array([0, 0, 0, 0, 1, 1, 1, 2, 2, 2])
     """
-
-    rows: int
-    shards: int
-
-    def __post_init__(self) -> None:
-        _check(self.rows, self.shards)
 
     def __str__(self) -> str:
         return "contiguous" if self.shards > 1 else "whole"
@@ -104,7 +115,7 @@ class Contiguous:
 
 
 @dataclass(frozen=True)
-class Modulo:
+class Modulo(_Division):
     """Row i lies on shard i mod n: the first rows are on all shards.
 
     For tables whose low numbers are asked for most, such as words by frequency.
@@ -114,12 +125,6 @@ class Modulo:
     >>> Modulo(rows=10, shards=3).shard_of(np.arange(6))
     array([0, 1, 2, 0, 1, 2])
     """
-
-    rows: int
-    shards: int
-
-    def __post_init__(self) -> None:
-        _check(self.rows, self.shards)
 
     def __str__(self) -> str:
         return "modulo"
@@ -135,7 +140,7 @@ class Modulo:
 
 
 @dataclass(frozen=True)
-class Scattered:
+class Scattered(_Division):
     """Rows are exchanged among each other by a fixed rule, then divided like `Contiguous`.
 
     Also evens out tables whose busy rows come in regular distances, which `Modulo` may put on one
@@ -151,11 +156,8 @@ class Scattered:
     array([0, 2, 1, 0, 2, 1, 0, 2, 1, 0])
     """
 
-    rows: int
-    shards: int
-
     def __post_init__(self) -> None:
-        _check(self.rows, self.shards)
+        super().__post_init__()
         if self.rows > MOST_SCATTERED_ROWS:
             raise ConfigError(
                 f"a variable of {self.rows} rows is to be scattered; expected at most "
@@ -213,13 +215,3 @@ def _larger(one: Any, other: Any) -> Any:
 
 def _smaller(one: Any, other: Any) -> Any:
     return (one + other - abs(one - other)) // 2
-
-
-def _check(rows: int, shards: int) -> None:
-    if shards < 1:
-        raise ConfigError(f"received {shards} shards, expected 1 at least")
-    if shards > max(rows, 1):
-        raise ConfigError(
-            f"received {shards} shards of a variable with {rows} rows; expected at most as many "
-            "shards as rows"
-        )

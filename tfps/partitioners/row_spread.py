@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tfps.errors import ConfigError
-from tfps.partitioners.counts import refuse_no_counts
+from tfps.partitioners.counts import Counts
 from tfps.partitioners.row_rule import Modulo, Scattered
 from tfps.partitioners.sharding import Sharding
 from tfps.partitioners.variable_spec import VariableSpec
 
-OPTIONAL = frozenset({"shards"})
+
+@dataclass(frozen=True)
+class _RowSpread(Counts):
+    """Divides every variable by one rule."""
+
+    shards: int | None = None
+    rule: ClassVar[type[Modulo | Scattered]]
+
+    def divide(self, variable: VariableSpec, *, servers: int) -> Sharding:
+        shards = self.shards
+        if shards is None:
+            shards = max(1, min(servers, variable.rows))
+        elif shards > variable.rows:
+            raise ConfigError(
+                f"{variable.path}: received shards={shards} for a variable of shape "
+                f"{variable.shape}, expected at most its {variable.rows} rows. Leave shards out, "
+                "or take tfps.partitioners.ByPath to divide large tables only"
+            )
+        return Sharding(variable, self.rule(variable.rows, shards))
 
 
 @dataclass(frozen=True)
-class RowModulo:
+class RowModulo(_RowSpread):
     """Row i goes to shard i mod n.
 
     For tables whose low numbers are asked for most, such as words by frequency: with neighbouring
@@ -32,18 +51,11 @@ class RowModulo:
     table (1000, 8): 4 shards, modulo
     """
 
-    shards: int | None = None
-
-    def __post_init__(self) -> None:
-        refuse_no_counts(optional=OPTIONAL, shards=self.shards)
-
-    def divide(self, variable: VariableSpec, *, servers: int) -> Sharding:
-        shards = _shards(self.shards, variable, servers=servers)
-        return Sharding(variable, Modulo(variable.rows, shards))
+    rule = Modulo
 
 
 @dataclass(frozen=True)
-class RowHash:
+class RowHash(_RowSpread):
     """Rows are scattered over the shards by a fixed rule.
 
     As `RowModulo`, and also for tables in which the busy rows have regular distances, such as the
@@ -61,23 +73,4 @@ class RowHash:
     table (1000, 8): 2 shards, hash
     """
 
-    shards: int | None = None
-
-    def __post_init__(self) -> None:
-        refuse_no_counts(optional=OPTIONAL, shards=self.shards)
-
-    def divide(self, variable: VariableSpec, *, servers: int) -> Sharding:
-        shards = _shards(self.shards, variable, servers=servers)
-        return Sharding(variable, Scattered(variable.rows, shards))
-
-
-def _shards(asked: int | None, variable: VariableSpec, *, servers: int) -> int:
-    if asked is None:
-        return max(1, min(servers, variable.rows))
-    if asked > variable.rows:
-        raise ConfigError(
-            f"{variable.path}: received shards={asked} for a variable of shape "
-            f"{variable.shape}, expected at most its {variable.rows} rows. Leave shards out, or "
-            "take tfps.partitioners.ByPath to divide large tables only"
-        )
-    return asked
+    rule = Scattered
