@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from tfps.errors import ConfigError
+from tfps.errors import refuse
 
 ChoiceT = TypeVar("ChoiceT")
 
@@ -31,8 +31,7 @@ class ByPath(ABC, Generic[ChoiceT]):
     otherwise: ChoiceT
 
     def __post_init__(self) -> None:
-        if problems := self.problems():
-            raise ConfigError(problems, source="ByPath")
+        refuse(self.problems(), source="ByPath")
 
     @abstractmethod
     def expected(self, choice: Any, *, is_rule: bool) -> str:

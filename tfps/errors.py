@@ -70,6 +70,17 @@ class ConfigError(TfpsError, ValueError):
         return "\n".join([head, *(f"  - {problem}" for problem in self.problems)])
 
 
+def refuse(problems: Sequence[str], *, source: str = "") -> None:
+    """Raise a `ConfigError` that names some problems, if there are any.
+
+    Example:
+
+    >>> refuse([])
+    """
+    if problems:
+        raise ConfigError(problems, source=source)
+
+
 class ClusterError(TfpsError, RuntimeError):
     """A cluster that did not come up or did not stay up: a task missing, dead or unreachable."""
 

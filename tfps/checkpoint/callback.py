@@ -11,7 +11,7 @@ import keras
 
 from tfps.checkpoint.attempts import Attempts
 from tfps.checkpoint.manager import CheckpointManager
-from tfps.errors import CheckpointNotSaved, ConfigError
+from tfps.errors import CheckpointNotSaved, refuse
 
 logger = logging.getLogger(__name__)
 
@@ -137,5 +137,4 @@ def _check(manager: Any, *, every_epochs: Any, every_steps: Any) -> None:
             not isinstance(value, int) or isinstance(value, bool) or value < 1
         ):
             problems.append(f"{name}: received {value!r}, expected a whole number of at least 1")
-    if problems:
-        raise ConfigError(problems, source="tfps.callbacks.Checkpoint")
+    refuse(problems, source="tfps.callbacks.Checkpoint")

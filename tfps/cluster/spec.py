@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfps.cluster.ports import lease_ports
 from tfps.cluster.validation import JOB_ORDER, TASK_TYPES, problems_of_jobs, problems_of_task
-from tfps.errors import ConfigError
+from tfps.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -60,8 +60,7 @@ class ClusterSpec:
         problems = problems_of_jobs(self.jobs)
         if task is not None:
             problems += problems_of_task(task, self.jobs)
-        if problems:
-            raise ConfigError(problems, source=self.source)
+        refuse(problems, source=self.source)
         ordered = {name: tuple(self.jobs[name]) for name in JOB_ORDER}
         object.__setattr__(self, "jobs", ordered)
         if self.task_index is not None:
@@ -90,8 +89,7 @@ class ClusterSpec:
         problems = problems_of_jobs(jobs)
         if task is not None:
             problems += problems_of_task(task, jobs)
-        if problems:
-            raise ConfigError(problems, source=source)
+        refuse(problems, source=source)
         assert isinstance(jobs, Mapping)
         return cls(
             jobs={name: tuple(addresses) for name, addresses in jobs.items()},

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfps.cluster.address import address_problem
-from tfps.errors import ConfigError
+from tfps.errors import refuse
 
 JOB_ORDER = ("chief", "worker", "ps")  # the jobs of a cluster, `ps` last, the same on every task
 TASK_TYPES = (*JOB_ORDER, "evaluator")
@@ -35,8 +35,7 @@ def check_counts(source: str, **counts: object) -> None:
         for name, count in counts.items()
         if isinstance(count, bool) or not isinstance(count, int) or count < 1
     ]
-    if problems:
-        raise ConfigError(problems, source=source)
+    refuse(problems, source=source)
 
 
 def problems_of_jobs(jobs: Any) -> list[str]:

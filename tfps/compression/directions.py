@@ -10,7 +10,7 @@ from tfps.compression.codec import Codec, is_codec
 from tfps.compression.difference import is_difference
 from tfps.compression.identity import Identity
 from tfps.compression.memory import keeps_something
-from tfps.errors import ConfigError
+from tfps.errors import ConfigError, refuse
 
 Codecs: TypeAlias = Codec | ByPath  # of one direction
 
@@ -42,8 +42,7 @@ class Both:
             for name, codecs in (("up", self.up), ("down", self.down))
             if not _chooses(codecs)
         ]
-        if problems:
-            raise ConfigError(problems, source="Both")
+        refuse(problems, source="Both")
 
 
 def resolve(compression: Any) -> Both:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from tfps.compression.late_tensorflow import tf
-from tfps.errors import ConfigError
+from tfps.errors import refuse
 
 BITS = (8, 4, 2, 1)
 SCALE_BYTES = 4
@@ -48,8 +48,7 @@ class Quantize:
             problems.append(f"bits: received {self.bits!r}, expected 8, 4, 2 or 1")
         if not isinstance(self.block_items, int) or self.block_items < 1:
             problems.append(f"block_items: received {self.block_items!r}, expected 1 or more")
-        if problems:
-            raise ConfigError(problems, source="Quantize")
+        refuse(problems, source="Quantize")
 
     @property
     def is_unbiased(self) -> bool:

@@ -14,7 +14,7 @@ from tfps.config.bundle import example
 from tfps.config.mistakes import contradictions, describe
 from tfps.config.overrides import apply_overrides, source_of
 from tfps.config.schema import DEFAULT_EXAMPLE, JobConfig
-from tfps.errors import ConfigError
+from tfps.errors import ConfigError, refuse
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> JobConfig:
@@ -80,8 +80,7 @@ allowed: workers, ps, max_workers, connect_timeout_s
         config = schema.model_validate(values)
     except ValidationError as error:
         raise ConfigError([*describe(error, schema=schema), *problems], source=source) from None
-    if problems:
-        raise ConfigError(problems, source=source)
+    refuse(problems, source=source)
     return config
 
 

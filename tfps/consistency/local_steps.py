@@ -7,7 +7,7 @@ from typing import Any
 
 from tfps.consistency.mode import Mode
 from tfps.consistency.warm_up import warm_up_problems
-from tfps.errors import ConfigError
+from tfps.errors import refuse
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,7 @@ class LocalSteps(Mode):
                 f"elasticity: received {self.elasticity!r} with synchronous=True; expected None: "
                 "workers that meet all go on from the mean"
             )
-        if problems:
-            raise ConfigError(problems, source="LocalSteps")
+        refuse(problems, source="LocalSteps")
 
     @property
     def backup_workers(self) -> int | None:

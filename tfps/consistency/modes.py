@@ -10,7 +10,7 @@ from tfps.consistency.local_steps import LocalSteps, period_steps_of
 from tfps.consistency.mode import Mode
 from tfps.consistency.synchronous import Synchronous, adaptive_batches_of
 from tfps.consistency.warm_up import is_count, warm_up_problems
-from tfps.errors import ConfigError
+from tfps.errors import ConfigError, refuse
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Asynchronous(Mode):
                 f"pipeline_steps: received {self.pipeline_steps!r}, expected 0, or 1: the next "
                 "step is computed while the last one is pushed"
             )
-        _refuse(problems)
+        refuse(problems)
 
 
 @dataclass(frozen=True, slots=True)  # a slot hides the property of the base; no default could
@@ -90,12 +90,7 @@ class BoundedStaleness(Mode):
                 f"bound_steps: received {self.bound_steps!r}, expected a whole number from 0: how "
                 "many steps a worker may be ahead of the slowest"
             )
-        _refuse(problems)
-
-
-def _refuse(problems: list[str]) -> None:
-    if problems:
-        raise ConfigError(problems)
+        refuse(problems)
 
 
 def applies_each_gradient(mode: Any) -> bool:

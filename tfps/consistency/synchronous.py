@@ -7,7 +7,7 @@ from typing import Any
 
 from tfps.consistency.mode import Mode
 from tfps.consistency.warm_up import is_count, warm_up_problems
-from tfps.errors import ConfigError
+from tfps.errors import refuse
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,7 @@ class Synchronous(Mode):
                 f"adaptive_batches: received {self.adaptive_batches!r}, expected a whole number "
                 "from 1: how many batches a round has for each worker"
             )
-        if problems:
-            raise ConfigError(problems, source="Synchronous")
+        refuse(problems, source="Synchronous")
 
 
 def backup_problem(backup_workers: int | None, *, workers: int, source: str = "") -> str | None:

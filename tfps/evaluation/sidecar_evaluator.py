@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfps.errors import CheckpointError, ConfigError
+from tfps.errors import CheckpointError, refuse
 from tfps.evaluation.agenda import Agenda
 from tfps.evaluation.checkpoint import CheckpointFile, Format, Unreadable
 from tfps.evaluation.checkpoint_folder import CheckpointFolder
@@ -91,8 +91,7 @@ class SidecarEvaluator:
             *_problems_of_count("steps", steps),
             *_problems_of_count("max_evaluations", max_evaluations),
         ]
-        if problems:
-            raise ConfigError(problems, source="SidecarEvaluator")
+        refuse(problems, source="SidecarEvaluator")
         self.model = model
         self.data = data
         self.checkpoint_dir = checkpoint_dir

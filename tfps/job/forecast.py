@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from tfps.config import JobConfig
-from tfps.errors import ConfigError
+from tfps.errors import ConfigError, refuse
 from tfps.job.job import build_model
 from tfps.job.optimizer import trial_problems
 from tfps.job.partitioner import partitioner_of
@@ -37,8 +37,7 @@ def forecast_of(config: JobConfig, *, size: ClusterSize) -> Forecast:
     rehearsal = Rehearsal()
     # How long the training is changes the learning rate and no variable.
     model = build_model(config, steps=1, strategy=rehearsal)
-    if problems := trial_problems(config.training):
-        raise ConfigError(problems)
+    refuse(trial_problems(config.training))
     wanted = rehearsal.wanted(model)
     try:
         shards = divided(wanted, partitioner_of(config.partitioner), servers=size.servers)
@@ -53,8 +52,7 @@ def forecast_of(config: JobConfig, *, size: ClusterSize) -> Forecast:
         Forecast.of(shards, servers=size.servers, placement=placement),
         activation_bytes=activation_bytes(model, batch_size=batch_size),
     )
-    if problems := _refusals(model.optimizer, forecast):
-        raise ConfigError(problems)
+    refuse(_refusals(model.optimizer, forecast))
     return forecast
 
 

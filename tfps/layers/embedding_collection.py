@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras.src.saving import serialization_lib
 
 from tfps.bridge.id_check import AskedIds, check_ids
-from tfps.errors import ConfigError
+from tfps.errors import ConfigError, refuse
 from tfps.layers.feature_ids import FeatureIds, refuse_ids, symbolic_answer
 from tfps.layers.table import Table
 
@@ -73,8 +73,7 @@ class EmbeddingCollection(keras.layers.Layer):
             name: Table.of(config, source=self._feature(name)) for name, config in features.items()
         }
         self.shared = shared
-        if problems := list(_contradictions(self.features, shared)):
-            raise ConfigError(problems, source=self.name)
+        refuse(list(_contradictions(self.features, shared)), source=self.name)
         if shared is not None and not shared.built:
             shared.build()  # so that its tables are called as its own
         known: dict[str, keras.layers.Embedding] = {} if shared is None else dict(shared.tables)

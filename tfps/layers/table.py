@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from keras.src.saving import serialization_lib
 
-from tfps.errors import ConfigError
+from tfps.errors import ConfigError, refuse
 from tfps.layers.combiner import COMBINERS
 
 
@@ -62,8 +62,7 @@ class Table:
         if self.combiner not in COMBINERS:
             known = ", ".join(map(repr, COMBINERS))
             problems.append(f"combiner: received {self.combiner!r}, expected one of {known}")
-        if problems:
-            raise ConfigError(problems, source=f"Table {self.name!r}")
+        refuse(problems, source=f"Table {self.name!r}")
 
     @classmethod
     def of(cls, config: Any, *, source: str) -> Table:

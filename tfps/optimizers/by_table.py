@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from keras.src.saving import serialization_lib
 
-from tfps.errors import ConfigError
+from tfps.errors import ConfigError, refuse
 from tfps.optimizers.row_updates import RowUpdates
 from tfps.optimizers.wrapped import members
 
@@ -52,8 +52,7 @@ class ByTable(keras.optimizers.MultiOptimizer):
             otherwise = keras.optimizers.get(otherwise)
         except ValueError:
             problems.append(f"otherwise: {_received(otherwise)}")
-        if problems:
-            raise ConfigError(problems, source="ByTable")
+        refuse(problems, source="ByTable")
         patterns = {_pattern(table): optimizer for table, optimizer in by_rows.items()}
         super().__init__(keras.optimizers.OptimizerMap(otherwise, patterns), name=name)
         self._tables = list(tables)

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfps.errors import ConfigError
+from tfps.errors import refuse
 from tfps.optimizers import formulas
 from tfps.optimizers.correction import Correction, Moved
 from tfps.optimizers.numbers import ABOVE_0, FROM_0_BELOW_1, problems_of
@@ -58,8 +58,7 @@ class GapAware(Correction):
     ) -> None:
         super().__init__(optimizer, name=name)
         problems = problems_of(momentum=(momentum, FROM_0_BELOW_1), epsilon=(epsilon, ABOVE_0))
-        if problems:
-            raise ConfigError(problems, source="GapAware")
+        refuse(problems, source="GapAware")
         self.momentum, self.epsilon = float(momentum), float(epsilon)
 
     def _add_slots(self, variables: list[Any]) -> None:

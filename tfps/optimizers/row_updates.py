@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfps.bridge.step_scope import current_step
-from tfps.errors import ConfigError, UnsupportedError
+from tfps.errors import ConfigError, UnsupportedError, refuse
 from tfps.optimizers.by_shard import acts_by_rows
 from tfps.optimizers.correction import Correction
 from tfps.optimizers.elementwise import is_elementwise
@@ -68,8 +68,7 @@ class RowUpdates(Wrapper):
         self._refuse()  # a MultiOptimizer may have chosen only now
 
     def _refuse(self) -> None:
-        if problems := list(_problems(self.inner_optimizer)):
-            raise ConfigError(problems, source="RowUpdates")
+        refuse(list(_problems(self.inner_optimizer)), source="RowUpdates")
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         """As every wrapper; on the coordinator rows of a gradient are refused."""
@@ -214,8 +213,7 @@ def refuse_without_row_updates(optimizer: Any, table: Any, *, source: str) -> No
             "strategy.scope()",
             source=source,
         )
-    if problems := list(_problems(optimizer)):
-        raise ConfigError(problems, source=source)
+    refuse(list(_problems(optimizer)), source=source)
     refuse_inexact_by_rows(optimizer, table)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from tfps.errors import ConfigError
+from tfps.errors import refuse
 
 RULES = ("linear", "square_root")
 
@@ -64,8 +64,7 @@ class ScaledRate(keras.optimizers.schedules.LearningRateSchedule):
         if rule not in RULES:
             names = " or ".join(repr(name) for name in RULES)
             problems.append(f"rule: received {rule!r}, expected {names}")
-        if problems:
-            raise ConfigError(problems, source="ScaledRate")
+        refuse(problems, source="ScaledRate")
         self.learning_rate = learning_rate
         self.base_batch_size, self.batch_size = base_batch_size, batch_size
         self.rule, self.warm_up_updates = rule, warm_up_updates

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from tfps.errors import ConfigError
+from tfps.errors import refuse
 
 
 @dataclass(frozen=True)
@@ -23,5 +23,4 @@ class Counts:
             if not is_count and not (number is None and is_optional):
                 expected = "a whole number from 1" + (", or None" if is_optional else "")
                 problems.append(f"{field.name}: received {number!r}, expected {expected}")
-        if problems:
-            raise ConfigError(problems)
+        refuse(problems)

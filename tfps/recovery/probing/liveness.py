@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from tfps.errors import ConfigError
+from tfps.errors import refuse
 
 PERIOD_S = "TFPS_PROBE_PERIOD_S"
 DEADLINE_S = "TFPS_PROBE_DEADLINE_S"
@@ -60,8 +60,7 @@ class ProbePolicy:
         ]
         if self.misses < 1:
             problems.append(f"misses: {self.misses!r}; expected a whole number from 1")
-        if problems:
-            raise ConfigError(problems, source="ProbePolicy")
+        refuse(problems, source="ProbePolicy")
 
     @property
     def longest_s(self) -> float:
@@ -100,8 +99,7 @@ class ProbePolicy:
 
         period_s, deadline_s = number(PERIOD_S, cls.period_s), number(DEADLINE_S, cls.deadline_s)
         misses = number(MISSES, cls.misses)
-        if problems:
-            raise ConfigError(problems, source="the environment")
+        refuse(problems, source="the environment")
         return cls(period_s=period_s, deadline_s=deadline_s, misses=int(misses))
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfps.cluster.address import split_address
 from tfps.cluster.topology import Topology
 from tfps.cluster.waiting import connection_problem
-from tfps.errors import ConfigError, ConnectTimeout
+from tfps.errors import ConfigError, ConnectTimeout, refuse
 from tfps.recovery.reading.data_port_reader import DataPortReader
 from tfps.recovery.reading.line_reader import LineReader
 from tfps.runtime.coordinator.connections import ControlLine
@@ -83,8 +83,7 @@ def attach(
         servers = data_ports(addresses, problems)
     else:
         servers = [] if brought is not None else server_addresses(addresses, problems)
-    if problems:
-        raise ConfigError(problems, source="tfps.attach")
+    refuse(problems, source="tfps.attach")
     if tls is not None:
         return _attach_by_tls(
             job, servers, secret=_as_given(secret) or b"", tls=tls, timeout_s=timeout_s

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from tfps.consistency.warm_up import is_count
-from tfps.errors import ConfigError
+from tfps.errors import refuse
 
 
 @dataclass(frozen=True)
@@ -64,5 +64,4 @@ class Shards:
                 f"Shards: received number={self.number!r}, expected how many shards the data come "
                 "in, a whole number from 1, best several times the number of workers"
             )
-        if problems:
-            raise ConfigError(problems)
+        refuse(problems)
