@@ -21,7 +21,7 @@ def counters_of(layout: LedgerLayout, all_cells: Sequence[np.ndarray[Any, Any]])
     tickets = all_cells[0]
     return Counters(
         versions=tuple(int(cells[layout.VERSION]) for cells in all_cells),
-        staleness=tuple(_staleness(layout, cells) for cells in all_cells),
+        staleness=tuple(layout.staleness_counts(cells) for cells in all_cells),
         gradients_dropped=tuple(int(cells[layout.DROPPED]) for cells in all_cells),
         examples_seen=int(tickets[layout.EXAMPLES]),
         worker_steps=tuple(int(tickets[layout.steps(worker)]) for worker in range(layout.workers)),
@@ -59,9 +59,3 @@ def cells_of(layout: LedgerLayout, counters: Counters, *, servers: int) -> list[
             }
         )
     return cells
-
-
-def _staleness(layout: LedgerLayout, cells: np.ndarray[Any, Any]) -> dict[int, int]:
-    begin = layout.staleness(0)
-    counts = cells[begin : begin + STALENESS_BINS]
-    return {value: int(count) for value, count in enumerate(counts) if count}

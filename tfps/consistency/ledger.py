@@ -52,6 +52,15 @@ def takes_part(status: Any) -> Any:
     return status <= Status.DUPLICATE
 
 
+def _cells_from(multiple: int) -> Callable[[LedgerLayout, Any], Any]:
+    """Return the field whose cells follow that many cells of each worker."""
+
+    def cell(layout: LedgerLayout, index: Any) -> Any:
+        return layout.GLOBALS + multiple * layout.workers + index
+
+    return cell
+
+
 @dataclass(frozen=True)
 class LedgerLayout:
     """Where each field lies in the vector: a cell for the server, or one for each worker.
@@ -86,73 +95,30 @@ class LedgerLayout:
     EXPECTATION = 21  # of workers that will join, the newest; as `MOVE`
     GLOBALS = 22
 
-    def active(self, worker: Any) -> Any:
-        return self.GLOBALS + worker
-
-    def incarnation(self, worker: Any) -> Any:
-        return self.GLOBALS + self.workers + worker
-
-    def held(self, worker: Any) -> Any:
-        """The ticket that the worker computes."""
-        return self.GLOBALS + 2 * self.workers + worker
-
-    def unclosed(self, worker: Any) -> Any:
-        """The ticket that it pushed last."""
-        return self.GLOBALS + 3 * self.workers + worker
-
-    def ahead(self, worker: Any) -> Any:
-        """The ticket that it computes next, while the held one is on its way (pipelining)."""
-        return self.GLOBALS + 4 * self.workers + worker
-
-    def steps(self, worker: Any) -> Any:
-        return self.GLOBALS + 5 * self.workers + worker
-
-    def evaluation_steps(self, worker: Any) -> Any:
-        return self.GLOBALS + 6 * self.workers + worker
-
-    def returned(self, position: Any) -> Any:
-        return self.GLOBALS + 7 * self.workers + position
+    # A cell for each worker, by its index; of what came back a cell for each ticket.
+    active = _cells_from(0)
+    incarnation = _cells_from(1)
+    held = _cells_from(2)  # the ticket that the worker computes
+    unclosed = _cells_from(3)  # the ticket that it pushed last
+    ahead = _cells_from(4)  # the one that it computes next, while the held one is on its way
+    steps = _cells_from(5)
+    evaluation_steps = _cells_from(6)
+    returned = _cells_from(7)
+    clock = _cells_from(10)  # steps that the worker has completed, as the gate counts them
+    waiting = _cells_from(11)  # 1 while the worker waits at the gate
+    begins = _cells_from(12)  # the first round that the worker takes part in
+    contributed = _cells_from(13)  # 1 while the worker's gradient is in the round at hand
+    wanted = _cells_from(14)  # the position in the rounds that the worker waits for
+    # How many tickets these stand for, of workers that take several at once.
+    held_batches = _cells_from(15)
+    unclosed_batches = _cells_from(16)
+    returned_batches = _cells_from(17)
+    pace = _cells_from(20)  # microseconds that the worker takes for a batch; see `quota`
 
     @property
     def most_returned(self) -> int:
         """How many tickets can have come back: a worker has three at most."""
         return 3 * self.workers
-
-    def clock(self, worker: Any) -> Any:
-        """Steps that the worker has completed, as the gate counts them."""
-        return self.GLOBALS + 10 * self.workers + worker
-
-    def waiting(self, worker: Any) -> Any:
-        """1 while the worker waits at the gate."""
-        return self.GLOBALS + 11 * self.workers + worker
-
-    def begins(self, worker: Any) -> Any:
-        """The first round that the worker takes part in."""
-        return self.GLOBALS + 12 * self.workers + worker
-
-    def contributed(self, worker: Any) -> Any:
-        """1 while the worker's gradient is in the round at hand."""
-        return self.GLOBALS + 13 * self.workers + worker
-
-    def wanted(self, worker: Any) -> Any:
-        """The position in the rounds that the worker waits for."""
-        return self.GLOBALS + 14 * self.workers + worker
-
-    def held_batches(self, worker: Any) -> Any:
-        """How many tickets the held one stands for; of those that take several at once."""
-        return self.GLOBALS + 15 * self.workers + worker
-
-    def unclosed_batches(self, worker: Any) -> Any:
-        """How many tickets it pushed last, likewise."""
-        return self.GLOBALS + 16 * self.workers + worker
-
-    def returned_batches(self, position: Any) -> Any:
-        """How many tickets came back together, likewise."""
-        return self.GLOBALS + 17 * self.workers + position
-
-    def pace(self, worker: Any) -> Any:
-        """Microseconds that the worker takes for a batch; see `quota`."""
-        return self.GLOBALS + 20 * self.workers + worker
 
     @property
     def histograms(self) -> int:
@@ -160,6 +126,15 @@ class LedgerLayout:
 
     def staleness(self, updates: Any) -> Any:
         return self.histograms + updates
+
+    def staleness_counts(self, cells: Any) -> dict[int, int]:
+        """Return the number of gradients by their staleness, where there are any.
+
+        Args:
+            cells: of a ledger.
+        """
+        counts = cells[self.staleness(0) : self.staleness(STALENESS_BINS)]
+        return {value: int(count) for value, count in enumerate(counts) if count}
 
     def duration(self, kind: Any, bin_index: Any) -> Any:
         """``kind``: 0 push, 1 pull, 2 wait for data, 3 update, 4 encode, 5 decode."""

@@ -115,7 +115,7 @@ def layouts_for(
             server=servers.index(variable._value.device),
             dtype=variable._value.dtype.name,
             shape=tuple(variable.shape),
-            group=(_slab_name(variable), tuple(marks.get(id(variable), ()))),
+            group=(slab_name(variable), tuple(marks.get(id(variable), ()))),
         )
         for name, variable in by_name.items()
     ]
@@ -141,7 +141,8 @@ def create(layout: SlabLayout, variables: Sequence[Any], *, storage: SlabStorage
         variable._value = view
 
 
-def _slab_name(variable: Any) -> str | None:
+def slab_name(variable: Any) -> str | None:
+    """Return the name of the vector that a Keras variable is a segment of; None: it is none."""
     slab = variable._value.slab
     return None if slab is None else slab.shared_name
 

@@ -12,7 +12,7 @@ from tfps.bridge.variables.sharded_variable import keras_variable_over
 from tfps.bridge.variables.shards import shards_of
 from tfps.bridge.variables.view_variable import SlabVariable, segment_of
 from tfps.optimizers.elementwise import may_share_slabs
-from tfps.optimizers.slabs import SlabStorage, can_share, owned_shards
+from tfps.optimizers.slabs import SlabStorage, can_share, owned_shards, slab_name
 from tfps.optimizers.wrapped import is_decayed, slot_lists, wrappers_over
 
 
@@ -89,7 +89,7 @@ class UpdateTargets:
 
     def all(self) -> list[UpdateTarget]:
         """Every shard once, those of a slab that the optimizer sees whole together."""
-        targets = [self._slabs.get(_slab_name(p) or "") or self._single(p) for p in self._shards]
+        targets = [self._slabs.get(slab_name(p) or "") or self._single(p) for p in self._shards]
         return list({target.name: target for target in targets}.values())
 
     def on(self, device: str, gradients: Mapping[str, tf.Tensor]) -> list[UpdateTarget]:
@@ -183,11 +183,6 @@ def _in_shards(slots: Sequence[Any], owners: Sequence[Any]) -> list[Any]:
 def _over(slab: SlabVariable) -> Any:
     """A Keras variable whose value is the whole vector, for an optimizer to update."""
     return keras_variable_over(slab, path=slab.shared_name)
-
-
-def _slab_name(variable: Any) -> str | None:
-    slab = variable._value.slab
-    return None if slab is None else slab.shared_name
 
 
 def _slab_of(

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tfps.consistency.histogram import DURATION_BINS, quantile_seconds
-from tfps.consistency.ledger import STALENESS_BINS, LedgerLayout
+from tfps.consistency.ledger import LedgerLayout
 from tfps.strategy.reading.traffic import Traffic, take_traffic
 from tfps.training.training_strategy import TrainingStrategy
 
@@ -166,7 +166,7 @@ def job_stats(
         updates_applied=min(versions),
         gradients_dropped=int(max(cells[layout.DROPPED] for cells in all_cells)),
         examples_seen=int(tickets[layout.EXAMPLES]),
-        gradient_staleness_updates=_staleness(layout, tickets),
+        gradient_staleness_updates=layout.staleness_counts(tickets),
         clock_gap_steps=(
             max(active) - min(active) if active else 0,
             int(max(cells[layout.LARGEST_GAP] for cells in all_cells)) if has_bound else None,
@@ -186,12 +186,6 @@ def job_stats(
         encode_seconds=_quantiles(layout, all_cells, ENCODE),
         decode_seconds=_quantiles(layout, all_cells, DECODE),
     )
-
-
-def _staleness(layout: LedgerLayout, cells: np.ndarray[Any, Any]) -> dict[int, int]:
-    begin = layout.staleness(0)
-    counts = cells[begin : begin + STALENESS_BINS]
-    return {value: int(count) for value, count in enumerate(counts) if count}
 
 
 def _quantiles(layout: LedgerLayout, all_cells: list[np.ndarray[Any, Any]], kind: int) -> Quantiles:
