@@ -18,8 +18,9 @@ from tfps.job.consistency import consistency_problems, mode_of
 from tfps.job.fault_tolerance import folder_problems, recovery_problems, restarts_problems
 from tfps.job.forecast import forecast_of
 from tfps.job.named_job import naming_problems, room_problems
-from tfps.job.partitioner import partitioner_problems
-from tfps.job.placement import placement_of, rule_problems
+from tfps.job.partitioner import partitioner_of
+from tfps.job.placement import placement_of
+from tfps.job.rule_problems import rule_problems
 from tfps.job.workload import workload_of
 from tfps.launch.data_plane import data_port
 from tfps.launch.environment import CHIEF_TIMEOUT_S
@@ -203,9 +204,11 @@ class _Check:
             mode = None if found else mode_of(config.consistency)
             problems += found
         if not self._is_wrong("partitioner"):
-            problems += partitioner_problems(config.partitioner)
+            problems += rule_problems(
+                lambda: partitioner_of(config.partitioner), section="partitioner"
+            )
         if not self._is_wrong("placement"):
-            found = rule_problems(config.placement)
+            found = rule_problems(lambda: placement_of(config.placement), section="placement")
             placement = None if found else placement_of(config.placement)
             problems += found
         if not self._is_wrong("compression"):

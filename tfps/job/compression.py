@@ -16,7 +16,7 @@ from tfps.compression import (
 )
 from tfps.config.schema import CompressionSection
 from tfps.consistency.mode import Mode
-from tfps.errors import ConfigError
+from tfps.job.rule_problems import rule_problems
 from tfps.strategy.codec_limits import codec_problems
 
 # By the names of the job file; each takes from the section what concerns it.
@@ -52,8 +52,5 @@ def compression_problems(section: CompressionSection, *, mode: Mode | None) -> l
         section: of the job file.
         mode: of the job; None: another sentence says what is wrong with it.
     """
-    try:
-        compression = compression_of(section)
-    except ConfigError as error:
-        return [f"compression.rules: {problem}" for problem in error.problems]
-    return [] if mode is None else codec_problems(compression, mode)
+    problems = rule_problems(lambda: compression_of(section), section="compression")
+    return problems if problems or mode is None else codec_problems(compression_of(section), mode)

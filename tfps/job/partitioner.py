@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tfps.config.schema import PartitionerSection
-from tfps.errors import ConfigError
 from tfps.partitioners import (
     Balanced,
     ByPath,
@@ -39,12 +38,3 @@ def partitioner_of(section: PartitionerSection) -> Partitioner:
     otherwise = MAKERS[section.name](section)
     rules = {rule: MAKERS[name](section) for rule, name in section.rules.items()}
     return ByPath(rules, otherwise=otherwise) if rules else otherwise
-
-
-def partitioner_problems(section: PartitionerSection) -> list[str]:
-    """Return a sentence for each rule that cannot be followed."""
-    try:
-        partitioner_of(section)
-    except ConfigError as error:
-        return [f"partitioner.rules: {problem}" for problem in error.problems]
-    return []

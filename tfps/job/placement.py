@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tfps.config.schema import PlacementSection
-from tfps.errors import ConfigError
 from tfps.placement.policy import ByPath, Placement, resolve
 
 
@@ -15,12 +14,3 @@ def placement_of(section: PlacementSection) -> Placement:
     """
     policy = resolve(section.policy)
     return ByPath(section.rules, otherwise=policy) if section.rules else policy
-
-
-def rule_problems(section: PlacementSection) -> list[str]:
-    """Return a sentence for each rule that is no pattern."""
-    try:
-        placement_of(section)
-    except ConfigError as error:
-        return [f"placement.rules: {problem}" for problem in error.problems]
-    return []

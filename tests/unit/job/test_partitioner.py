@@ -6,7 +6,8 @@ import pytest
 
 from tfps import partitioners
 from tfps.config.schema import PARTITIONERS, PartitionerSection
-from tfps.job.partitioner import MAKERS, partitioner_of, partitioner_problems
+from tfps.job.partitioner import MAKERS, partitioner_of
+from tfps.job.rule_problems import rule_problems
 
 
 def test_every_name_makes_one() -> None:
@@ -29,5 +30,6 @@ def test_numbers_and_rules_are_passed_on() -> None:
 
 
 def test_a_rule_that_is_no_pattern() -> None:
-    (problem,) = partitioner_problems(PartitionerSection(rules={"(": "whole"}))
+    section = PartitionerSection(rules={"(": "whole"})
+    (problem,) = rule_problems(lambda: partitioner_of(section), section="partitioner")
     assert problem.startswith("partitioner.rules: '(': received no regular expression")
