@@ -55,6 +55,7 @@ def plain(cluster: Clusters) -> Trained:
     return trained(cluster, None, epochs=15)
 
 
+@pytest.mark.repeats
 def test_identity_changes_no_bit(cluster: Clusters) -> None:
     expected, losses, before = trained(cluster, None)
     found, others, after = trained(cluster, ByPath({"hidden": Identity()}))
@@ -63,6 +64,7 @@ def test_identity_changes_no_bit(cluster: Clusters) -> None:
     assert after.bytes_pushed == before.bytes_pushed
 
 
+@pytest.mark.repeats
 def test_what_is_drawn_goes_by_seed_and_ticket(cluster: Clusters) -> None:
     """A ticket that is issued again is coded the same."""
     first, _, _ = trained(cluster, Quantize(2))
@@ -70,15 +72,12 @@ def test_what_is_drawn_goes_by_seed_and_ticket(cluster: Clusters) -> None:
     assert [each.tobytes() for each in again] == [each.tobytes() for each in first]
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     ("codec", "times_fewer"),
     [
-        pytest.param(Cast("bfloat16"), 1.5, marks=pytest.mark.slow),
-        pytest.param(Cast("float16"), 1.5, marks=pytest.mark.slow),
+        (Cast("float16"), 1.5),
         (Quantize(8), 2),
-        pytest.param(Quantize(4), 2, marks=pytest.mark.slow),
-        pytest.param(Quantize(2), 2, marks=pytest.mark.slow),
-        pytest.param(Quantize(1), 2, marks=pytest.mark.slow),
         (TopK(0.1), 2),
     ],
     ids=repr,
@@ -98,6 +97,7 @@ def test_models_learn_with_fewer_bytes(
     assert after.updates_applied == before.updates_applied
 
 
+@pytest.mark.repeats
 def test_rows_of_tables_follow_the_bytes_of_a_codec(cluster: Clusters) -> None:
     """The tables learn as on one machine; weights whose gradients are coded stand still."""
 
@@ -129,7 +129,7 @@ def test_rows_of_tables_follow_the_bytes_of_a_codec(cluster: Clusters) -> None:
     "mode",
     [
         None,
-        pytest.param(tfps.Synchronous(), marks=pytest.mark.slow),
+        pytest.param(tfps.Synchronous(), marks=pytest.mark.repeats),
     ],
     ids=repr,
 )
@@ -163,7 +163,7 @@ def test_rows_of_tables_are_coded_both_ways(cluster: Clusters, mode: Any) -> Non
     assert ratios[repr(down)] == 2
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_tables_of_local_steps_are_coded_as_a_whole(cluster: Clusters) -> None:
     """Their rows do not travel by themselves; what a period has changed of them goes up."""
     found = []
@@ -190,7 +190,10 @@ def test_tables_of_local_steps_are_coded_as_a_whole(cluster: Clusters) -> None:
     "codec",
     [
         ByPath({"hidden": Quantize(8)}, otherwise=TopK(0.1)),
-        *(pytest.param(codec, marks=pytest.mark.slow) for codec in (Cast("float16"), Quantize(1))),
+        *(
+            pytest.param(codec, marks=pytest.mark.repeats)
+            for codec in (Cast("float16"), Quantize(1))
+        ),
     ],
     ids=repr,
 )
@@ -220,12 +223,14 @@ def test_half_precision_skips_a_step_that_is_not_finite(cluster: Clusters, codec
     strategy.close()
 
 
+@pytest.mark.repeats
 def test_a_pipeline_takes_codecs_that_keep_nothing(cluster: Clusters) -> None:
     mode = tfps.Asynchronous(pipeline_steps=1)
     _, losses, _ = trained(cluster, Quantize(8), epochs=10, consistency=mode)
     assert losses[-1] < 0.6 * losses[0]
 
 
+@pytest.mark.repeats
 def test_shards_are_coded_by_server(cluster: Clusters) -> None:
     _, losses, _ = trained(
         cluster,
@@ -236,11 +241,11 @@ def test_shards_are_coded_by_server(cluster: Clusters) -> None:
     assert losses[-1] < 0.6 * losses[0]
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     "down",
     [
         Cast("bfloat16"),
-        pytest.param(Quantize(8), marks=pytest.mark.slow),
         ByPath({"hidden/kernel": Quantize(8)}, otherwise=Cast("float16")),
     ],
     ids=repr,

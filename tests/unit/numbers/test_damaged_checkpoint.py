@@ -98,6 +98,7 @@ def test_in_one_process(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Non
     _check_each_file(saved, caplog, list(DAMAGES))
 
 
+@pytest.mark.quick("shared")
 @pytest.mark.parametrize("shared", [None, False], ids=["shared", "streamed"])
 def test_on_servers(
     shared: bool | None,
@@ -111,6 +112,7 @@ def test_on_servers(
     _check_each_file(saved, caplog, ["one bit"])
 
 
+@pytest.mark.quick("values")
 @pytest.mark.parametrize(
     ("damage", "finds_out"), [("one bit", True), ("cut off", False)], ids=["values", "size"]
 )
@@ -130,6 +132,7 @@ def test_it_counts_for_nothing_when_others_go(
     assert len([line for line in _said(caplog) if NEW in line]) == 1
 
 
+@pytest.mark.repeats
 def test_what_is_said_of_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     saved = Saved(small_model(), tmp_path)
     index = tmp_path / NEW / "chief-00000.index"
@@ -144,6 +147,7 @@ def test_what_is_said_of_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture
     )
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("names", [["chief-00000.index"], ["chief-00000.*"], [MARKER], ["*"]])
 def test_files_of_another_checkpoint(
     names: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -171,6 +175,7 @@ def test_all_damaged(tmp_path: Path) -> None:
         saved.manager.restore(1)
 
 
+@pytest.mark.rare
 def test_one_without_checksums_is_restored(tmp_path: Path) -> None:
     """As versions before wrote it; what TensorFlow compares, is compared."""
     saved = Saved(small_model(), tmp_path)

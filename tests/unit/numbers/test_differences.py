@@ -13,7 +13,7 @@ import tensorflow as tf
 import tfps
 from tests.unit.numbers.comparison import BATCH, LABELS, X, compiled
 from tfps.compression import Both, ByPath, Difference, Identity, Quantize, TopK
-from tfps.errors import ConfigError, UnsupportedError
+from tfps.errors import ConfigError
 from tfps.runtime.server import sent_values
 from tfps.runtime.server.sent_values import SentValues
 from tfps.runtime.worker.held_values import HeldValues
@@ -108,7 +108,7 @@ def test_a_worker_holds_what_its_servers_keep(
 
 
 # Of gradients: tests/unit/one_process/test_compression.py.
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_what_a_codec_leaves_out_comes_later(strategies: Callable[..., Any]) -> None:
     """A model learns, though of an update one number in ten comes down at once."""
     _, expected = fitted(strategies(None), 15)
@@ -122,6 +122,7 @@ def test_what_a_codec_leaves_out_comes_later(strategies: Callable[..., Any]) -> 
     assert 1.5 * coded.stats().bytes_pulled < plain.stats().bytes_pulled
 
 
+@pytest.mark.repeats
 def test_a_rule_leaves_vectors_as_they_are(strategies: Callable[..., Any]) -> None:
     """All of them here, so no bit is another one."""
     down = ByPath({".": Identity()}, otherwise=Difference(TopK()))
@@ -131,7 +132,7 @@ def test_a_rule_leaves_vectors_as_they_are(strategies: Callable[..., Any]) -> No
         assert one.tobytes() == expected.tobytes()
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_a_worker_that_was_let_out_gets_everything(
     strategies: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +157,7 @@ def test_a_worker_that_was_let_out_gets_everything(
     assert ledger.held
 
 
+@pytest.mark.rare
 def test_functions_get_parameters_as_they_are(strategies: Callable[..., Any]) -> None:
     strategy = strategies(Both(down=Difference(TopK(0.1))))
     with strategy.scope():
@@ -172,14 +174,7 @@ def test_functions_get_parameters_as_they_are(strategies: Callable[..., Any]) ->
     assert float(answer.fetch()) == 32.0
 
 
-def test_optimizers_that_remember_what_was_sent_are_refused(strategies: Callable[..., Any]) -> None:
-    strategy = strategies(Both(down=Difference(TopK(0.1))))
-    with strategy.scope():
-        model = compiled(tfps.optimizers.GapAware(keras.optimizers.SGD(0.1)))
-    with pytest.raises(UnsupportedError, match="remembers for each worker what it was sent"):
-        model.fit(X, LABELS, batch_size=BATCH, verbose=0)
-
-
+@pytest.mark.rare
 def test_more_than_a_servers_memory_is_refused(
     strategies: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

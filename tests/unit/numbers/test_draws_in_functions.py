@@ -23,7 +23,7 @@ MODES: dict[str, Any] = {
 }
 
 
-@pytest.mark.quick("synchronous-3")
+@pytest.mark.quick("synchronous-2")
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("mode", MODES)
 def test_each_run_has_noise_of_its_own(
@@ -42,7 +42,7 @@ def test_each_run_has_noise_of_its_own(
         strategy.close()
 
 
-@pytest.mark.quick("asynchronous")
+@pytest.mark.repeats
 @pytest.mark.parametrize("mode", MODES)
 def test_one_worker_draws_what_one_process_draws(
     cluster: Callable[..., OneProcess], mode: str
@@ -57,6 +57,7 @@ def test_one_worker_draws_what_one_process_draws(
         strategy.close()
 
 
+@pytest.mark.rare
 def test_the_next_life_of_a_worker_draws_other_numbers(
     cluster: Callable[..., OneProcess],
 ) -> None:

@@ -123,7 +123,7 @@ MODES: dict[str, Any] = {
 }
 
 
-@pytest.mark.quick("both branches", "loops in loops", "no seed")
+@pytest.mark.quick("loops in loops")
 @pytest.mark.parametrize("way", WAYS)
 def test_one_worker_draws_what_one_process_draws(
     strategy: tfps.ParameterServerStrategy, way: str
@@ -134,7 +134,7 @@ def test_one_worker_draws_what_one_process_draws(
     np.testing.assert_array_equal(state, expected_state)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("mode", MODES)
 def test_one_worker_goes_on_after_it_was_stopped(
     cluster: Callable[..., OneProcess], mode: str
@@ -153,7 +153,7 @@ def test_one_worker_goes_on_after_it_was_stopped(
     np.testing.assert_array_equal(state, expected_state)
 
 
-@pytest.mark.quick("3-tf.while_loop-asynchronous")
+@pytest.mark.repeats
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("way", ["in turn", "tf.while_loop", "loops in loops", "no seed"])
 @pytest.mark.parametrize("workers", [2, 3])

@@ -43,7 +43,7 @@ def _fit(model: Any) -> None:
     model.fit(np.ones([8, 4], "int32"), np.zeros([8], "int32"), batch_size=4, verbose=0)
 
 
-@pytest.mark.quick("by_path", "balanced")
+@pytest.mark.quick("balanced")
 @pytest.mark.parametrize(
     ("placement", "partitioner"),
     [

@@ -60,7 +60,7 @@ DRAW: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.quick("normal")
+@pytest.mark.repeats
 @pytest.mark.parametrize("draw", DRAW)
 def test_one_worker_draws_what_one_process_draws(
     strategy: tfps.ParameterServerStrategy, draw: str
@@ -69,7 +69,7 @@ def test_one_worker_draws_what_one_process_draws(
     np.testing.assert_array_equal(met, met_in_fit(None, lambda: Random(DRAW[draw]))[0])
 
 
-@pytest.mark.quick("3-normal-asynchronous")
+@pytest.mark.quick("2-normal-asynchronous")
 @pytest.mark.parametrize("mode", ["asynchronous", "synchronous"])
 @pytest.mark.parametrize("draw", DRAW)
 @pytest.mark.parametrize("workers", [2, 3])
@@ -89,9 +89,8 @@ def test_each_batch_has_noise_of_its_own(
     np.testing.assert_array_equal(again, met)  # it follows from the global seed
 
 
-@pytest.mark.parametrize(
-    "mode", ["synchronous", pytest.param("asynchronous", marks=pytest.mark.slow)]
-)
+@pytest.mark.repeats
+@pytest.mark.parametrize("mode", ["synchronous", "asynchronous"])
 def test_each_scheduled_function_has_noise_of_its_own(
     cluster: Callable[..., OneProcess], mode: str
 ) -> None:

@@ -52,7 +52,7 @@ def _fine_tuned(optimizer: Any = None) -> keras.Model:
     return model
 
 
-@pytest.mark.quick("Synchronous*")
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     "mode",
     [
@@ -78,6 +78,7 @@ def test_frozen_layers_travel_when_a_worker_joins_and_no_more(
     assert pulled >= EPOCHS * everything + EPOCHS * STEPS * TRAINED_BYTES
 
 
+@pytest.mark.repeats
 def test_pipelined_steps_leave_them_out_as_well(
     strategies: Callable[..., tfps.ParameterServerStrategy],
 ) -> None:
@@ -93,6 +94,7 @@ def test_pipelined_steps_leave_them_out_as_well(
     assert pulled < EPOCHS * everything + EPOCHS * STEPS * TRAINED_BYTES + 20_000
 
 
+@pytest.mark.repeats
 def test_a_variable_that_no_gradient_reaches_is_idle(
     strategies: Callable[..., tfps.ParameterServerStrategy],
 ) -> None:
@@ -135,6 +137,7 @@ def test_a_callback_that_assigns_one_is_seen_by_the_next_step(
     comparison.run(_fine_tuned, lambda model: fit(model, callbacks=[Assignment()]))
 
 
+@pytest.mark.repeats
 def test_what_was_frozen_can_be_trained_and_frozen_again(
     strategies: Callable[..., tfps.ParameterServerStrategy],
 ) -> None:
@@ -161,7 +164,7 @@ class Shift(keras.layers.Layer):
         return inputs * 0.0 + self.shift
 
 
-@pytest.mark.quick("0")
+@pytest.mark.repeats
 @pytest.mark.parametrize("pipeline_steps", [0, 1])
 def test_a_push_of_others_is_seen_without_a_new_visit(
     strategies: Callable[..., tfps.ParameterServerStrategy], pipeline_steps: int

@@ -77,6 +77,7 @@ def test_more_and_fewer_servers_and_one_process(
         assert_same(model, trained, tolerance=1e-5)
 
 
+@pytest.mark.rare
 def test_what_does_not_fit_is_refused(
     strategy: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:
@@ -101,7 +102,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 
 
 # Adam is in test_more_and_fewer_servers_and_one_process.
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_optimizers(
     optimizer: Callable[[], Any], strategy: tfps.ParameterServerStrategy, tmp_path: Path

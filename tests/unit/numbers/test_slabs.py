@@ -141,7 +141,7 @@ def _is_compiled(function: Any) -> bool:
     return any(f.attr["_XlaMustCompile"].b for f in library)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_recompile_with_another_optimizer_keeps_values(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:
@@ -167,7 +167,7 @@ def test_recompile_with_another_optimizer_keeps_values(
     _both(strategy, life)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_freezing_a_layer_divides_the_slabs(strategy: tfps.ParameterServerStrategy) -> None:
     sizes = []
 
@@ -190,6 +190,7 @@ def test_freezing_a_layer_divides_the_slabs(strategy: tfps.ParameterServerStrate
     assert sizes[0] == 0 < sizes[1]
 
 
+@pytest.mark.repeats
 def test_evaluate_before_and_after_the_layout(strategy: tfps.ParameterServerStrategy) -> None:
     """What was traced when each variable lay by itself is traced again."""
     losses: list[list[float]] = []
@@ -209,7 +210,7 @@ def test_evaluate_before_and_after_the_layout(strategy: tfps.ParameterServerStra
     assert losses[1][0] != losses[1][1]
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_custom_loop_and_functions_that_were_traced_before(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:
@@ -256,7 +257,7 @@ def test_a_custom_loop_and_functions_that_were_traced_before(
     assert run(total) == pytest.approx(after - 1.01 * weights, abs=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_files_of_a_slab_model_and_of_a_plain_one(
     strategy: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:
@@ -305,7 +306,7 @@ def _assert_same_state(found: keras.Model, expected: keras.Model) -> None:
         _assert_equal(variable, reference)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_tape_on_the_coordinator(strategy: tfps.ParameterServerStrategy) -> None:
     def life(scope: Scope) -> keras.Model:
         with scope():
@@ -323,7 +324,7 @@ def test_a_tape_on_the_coordinator(strategy: tfps.ParameterServerStrategy) -> No
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_step_of_two_optimizers(strategy: tfps.ParameterServerStrategy) -> None:
     """As in a GAN: each optimizer has its own part, and the middle layer belongs to both."""
 

@@ -12,7 +12,7 @@ import pytest
 import tfps
 from tests.unit.numbers.comparison import LABELS, Comparison, X, compiled, cross_entropy, fit
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.rare, pytest.mark.timeout(180)]
 
 
 def _compile(model: keras.Model) -> keras.Model:
@@ -57,24 +57,20 @@ def _takes_ids(model: keras.Model) -> bool:
     return "int" in model.inputs[0].dtype
 
 
-@pytest.mark.quick("_with_lora")
 @pytest.mark.parametrize(
     "make",
     [
         _with_lora,
         _quantised,
-        pytest.param(_quantised_with_lora, marks=pytest.mark.slow),
-        pytest.param(_embedding_with_lora, marks=pytest.mark.slow),
+        _quantised_with_lora,
+        _embedding_with_lora,
     ],
 )
 def test_before_the_first_fit(make: Any, comparison: Comparison) -> None:
     comparison.run(make, _fit_and_use)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "change", ["enable_lora", pytest.param("quantize", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("change", ["enable_lora", "quantize"])
 def test_between_two_fits(
     change: str, comparison: Comparison, strategy: tfps.ParameterServerStrategy
 ) -> None:
@@ -101,7 +97,6 @@ def test_between_two_fits(
     comparison.run(make, use)
 
 
-@pytest.mark.slow
 def test_a_quantised_model_predicts_and_evaluates(comparison: Comparison) -> None:
     def use(model: keras.Model) -> dict[str, Any]:
         return {
@@ -113,7 +108,6 @@ def test_a_quantised_model_predicts_and_evaluates(comparison: Comparison) -> Non
     comparison.run(_quantised, use)
 
 
-@pytest.mark.quick("quantize")
 @pytest.mark.parametrize("change", ["enable_lora", "quantize"])
 def test_outside_of_the_scope_is_refused(
     change: str, strategy: tfps.ParameterServerStrategy

@@ -72,7 +72,7 @@ class TransformerBlock(layers.Layer):
         return self.norms[1](hidden + fed)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_transformer(comparison: Comparison) -> None:
     length, vocabulary, width = 12, 30, 16
     tokens = random().integers(1, vocabulary, size=(EXAMPLES, length + 1))
@@ -96,7 +96,7 @@ def test_transformer(comparison: Comparison) -> None:
     comparison.run(make, trained(tokens[:, :-1], tokens[:, 1:]), tolerance=TOLERANCE)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_residual_network(comparison: Comparison) -> None:
     images = random().uniform(size=(EXAMPLES, 12, 12, 3)).astype("float32")
     labels = random().integers(0, 4, EXAMPLES)
@@ -126,7 +126,7 @@ def test_residual_network(comparison: Comparison) -> None:
     comparison.run(make, trained(images, labels), tolerance=TOLERANCE)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_model_of_keras_applications(comparison: Comparison) -> None:
     images = random().uniform(size=(EXAMPLES // 2, 32, 32, 3)).astype("float32")
     labels = random().integers(0, 5, EXAMPLES // 2)
@@ -148,7 +148,7 @@ def test_model_of_keras_applications(comparison: Comparison) -> None:
     comparison.run(make, use)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_wide_and_deep(comparison: Comparison) -> None:
     cities = random().choice(np.array(["Oslo", "Lima", "Bonn", "Pune"]), size=(EXAMPLES, 1))
     ages = random().integers(18, 80, size=(EXAMPLES, 1)).astype("float32")
@@ -298,7 +298,7 @@ class Adversaries(keras.Model):
         return {metric.name: metric.result() for metric in self.metrics}
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_adversaries(comparison: Comparison) -> None:
     images = random().uniform(size=(EXAMPLES, 8, 8, 1)).astype("float32")
 
@@ -329,7 +329,7 @@ class Sampling(layers.Layer):
         return mean + ops.exp(0.5 * log_variance) * noise
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_variational_autoencoder(comparison: Comparison) -> None:
     rows = random().uniform(size=(EXAMPLES, 10)).astype("float32")
 
@@ -345,7 +345,7 @@ def test_variational_autoencoder(comparison: Comparison) -> None:
     comparison.run(make, trained(rows, rows), tolerance=TOLERANCE)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_sequence_to_sequence(comparison: Comparison) -> None:
     vocabulary, length = 20, 7
     source = random().integers(1, vocabulary, size=(EXAMPLES, length))

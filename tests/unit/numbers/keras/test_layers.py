@@ -23,6 +23,7 @@ layers = keras.layers
 pytestmark = pytest.mark.timeout(180)
 
 
+@pytest.mark.repeats
 def test_tables_in_the_model(comparison: Comparison) -> None:
     def make() -> keras.Model:
         word, number = keras.Input((1,), dtype="string"), keras.Input((1,), dtype="int64")
@@ -48,7 +49,7 @@ def test_tables_in_the_model(comparison: Comparison) -> None:
     comparison.run(make, use)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_text_and_normalization_after_adapt(comparison: Comparison) -> None:
     def make() -> keras.Model:
         vectorized = layers.TextVectorization(output_mode="count")
@@ -64,7 +65,7 @@ def test_text_and_normalization_after_adapt(comparison: Comparison) -> None:
     comparison.run(make, lambda m: fit(m, [TEXT, X], LABELS))
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_layers_adapted_outside_the_scope(strategy: tfps.ParameterServerStrategy) -> None:
     vectorized = layers.TextVectorization(output_mode="count")
     vectorized.adapt(TEXT[:, 0])
@@ -84,7 +85,7 @@ def test_layers_adapted_outside_the_scope(strategy: tfps.ParameterServerStrategy
     assert history["loss"][-1] < history["loss"][0]
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_table_in_the_input_pipeline(strategy: tfps.ParameterServerStrategy) -> None:
     lookup = layers.StringLookup(vocabulary=["a", "b", "c"])
     with strategy.scope():
@@ -98,7 +99,7 @@ def test_table_in_the_input_pipeline(strategy: tfps.ParameterServerStrategy) -> 
     assert history["loss"][-1] < history["loss"][0]
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_masked_recurrent_layers_with_dropout(comparison: Comparison) -> None:
     sequences = RANDOM.normal(size=(EXAMPLES, 5, 3)).astype("float32")
     sequences[:, 3:][::2] = 0.0
@@ -121,7 +122,7 @@ def test_masked_recurrent_layers_with_dropout(comparison: Comparison) -> None:
     comparison.run(make, lambda m: fit(m, sequences, LABELS))
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_stateful_recurrent_layer(comparison: Comparison) -> None:
     sequences = RANDOM.normal(size=(EXAMPLES, 4, 3)).astype("float32")
 
@@ -135,7 +136,7 @@ def test_stateful_recurrent_layer(comparison: Comparison) -> None:
     comparison.run(make, lambda m: fit(m, sequences, LABELS))
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_convolutions_with_augmentation(comparison: Comparison) -> None:
     images = RANDOM.normal(size=(EXAMPLES, 8, 8, 3)).astype("float32")
 
@@ -159,7 +160,7 @@ def test_convolutions_with_augmentation(comparison: Comparison) -> None:
     comparison.run(make, lambda m: fit(m, images, LABELS))
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_attention(comparison: Comparison) -> None:
     def make() -> keras.Model:
         inputs = keras.Input((4, 2))
@@ -208,7 +209,7 @@ class Scaled(keras.layers.Layer):
         return tf.matmul(inputs, self.kernel)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_own_layer_and_own_metric(comparison: Comparison) -> None:
     def make() -> keras.Model:
         model = keras.Sequential([keras.Input((8,)), Scaled()])

@@ -141,7 +141,7 @@ def alone() -> Sum:
     return model
 
 
-@pytest.mark.quick("asynchronous-functions", "local steps-functions", "pipelined-fit")
+@pytest.mark.repeats
 @pytest.mark.parametrize("way", ["fit", "functions"])
 @pytest.mark.parametrize("case", OPTIONS)
 def test_one_worker_moves_as_one_process(
@@ -164,13 +164,13 @@ def test_one_worker_moves_as_one_process(
     [
         tfps.Asynchronous(),
         *(
-            pytest.param(mode, marks=pytest.mark.slow)
+            pytest.param(mode, marks=pytest.mark.repeats)
             for mode in (PIPELINED, tfps.BoundedStaleness(2), tfps.LocalSteps(4))
         ),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("way", ["fit", pytest.param("functions", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", ["fit", pytest.param("functions", marks=pytest.mark.repeats)])
 def test_workers_that_do_not_wait(cluster: Clusters, mode: Any, way: str) -> None:
     strategy = _strategy(cluster, workers=2, consistency=mode)
     ours = _made(2, strategy.scope())
@@ -185,6 +185,7 @@ def test_workers_that_do_not_wait(cluster: Clusters, mode: Any, way: str) -> Non
     strategy.close()
 
 
+@pytest.mark.repeats
 def test_an_overflow_halves_the_scale_that_it_was_found_with(cluster: Clusters) -> None:
     """The second one of two is computed before the first one is known of."""
     strategy = _strategy(cluster, consistency=PIPELINED)

@@ -66,7 +66,7 @@ class Tracked(OwnStep):
         }
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_results_of_metrics_under_other_names(comparison: Comparison) -> None:
     def make() -> keras.Model:
         model = Tracked()
@@ -101,7 +101,7 @@ class CompiledMetrics(OwnStep):
         return {"class": tf.argmax(self(x), -1), "logits": self(x)}
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_own_train_test_and_predict_step(comparison: Comparison) -> None:
     def make() -> keras.Model:
         model = CompiledMetrics()
@@ -141,7 +141,7 @@ class Accumulating(OwnStep):
         return 0
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_optimizer_call_in_a_branch(comparison: Comparison) -> None:
     def make() -> keras.Model:
         model = Accumulating()
@@ -150,55 +150,6 @@ def test_optimizer_call_in_a_branch(comparison: Comparison) -> None:
 
     model = comparison.run(make)
     assert iterations(model) == STEPS
-
-
-class Adversaries(keras.Model):
-    """Two networks, two optimizers, noise from a seed generator."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        layers = keras.layers
-        self.maker = keras.Sequential([keras.Input((4,)), layers.Dense(8)])
-        self.judge = keras.Sequential([keras.Input((8,)), layers.Dropout(0.1), layers.Dense(1)])
-        self.noise = keras.random.SeedGenerator(3)
-        self.judged = keras.metrics.Mean(name="judged")
-
-    def compile(self, optimizers: list[Any], loss: Any) -> None:
-        super().compile()
-        self.optimizers, self.judge_loss = optimizers, loss
-
-    @property
-    def metrics(self) -> list[keras.metrics.Metric]:
-        return [self.judged]
-
-    def train_step(self, data: Any) -> dict[str, Any]:
-        real = data[0] if isinstance(data, tuple) else data
-        size = tf.shape(real)[0]
-        truth = tf.concat([tf.ones((size, 1)), tf.zeros((size, 1))], 0)
-        made = self.maker(keras.random.normal((size, 4), seed=self.noise))
-        with tf.GradientTape() as tape:
-            loss = self.judge_loss(truth, self.judge(tf.concat([real, made], 0), training=True))
-        weights = self.judge.trainable_weights
-        self.optimizers[0].apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
-        noise = keras.random.normal((size, 4), seed=self.noise)
-        with tf.GradientTape() as tape:
-            fooled = self.judge_loss(truth[:size], self.judge(self.maker(noise), training=True))
-        weights = self.maker.trainable_weights
-        self.optimizers[1].apply_gradients(
-            zip(tape.gradient(fooled, weights), weights, strict=True)
-        )
-        self.judged.update_state(loss)
-        return {"judge": self.judged.result(), "maker": fooled}
-
-
-def test_two_optimizers_and_a_seed_generator(comparison: Comparison) -> None:
-    def make() -> keras.Model:
-        model = Adversaries()
-        loss = keras.losses.BinaryCrossentropy(from_logits=True)
-        model.compile([keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.1)], loss)
-        return model
-
-    comparison.run(make, lambda m: fit(m, X, None))
 
 
 class Counting(keras.Model):
@@ -221,7 +172,7 @@ class Counting(keras.Model):
         return outputs
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_added_loss_and_own_state(comparison: Comparison) -> None:
     def make() -> keras.Model:
         model = Counting()
@@ -232,7 +183,7 @@ def test_added_loss_and_own_state(comparison: Comparison) -> None:
     assert int(model.calls.numpy()) == 2 * STEPS
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_several_inputs_and_outputs(comparison: Comparison) -> None:
     def make() -> keras.Model:
         left, right = keras.Input((8,), name="left"), keras.Input((8,), name="right")

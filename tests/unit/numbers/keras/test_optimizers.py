@@ -51,6 +51,7 @@ def test_optimizer_from_outside_the_scope_and_its_learning_rate(
     assert any((a != b).any() for a, b in zip(model.get_weights(), before, strict=True))
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("made_inside", [True, False])
 def test_an_optimizer_that_is_built_outside_of_the_scope(
     made_inside: bool, strategy: tfps.ParameterServerStrategy
@@ -92,7 +93,7 @@ MAKERS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("name", MAKERS)
 def test_wrapped_optimizers(name: str, comparison: Comparison) -> None:
     comparison.run(MAKERS[name])
@@ -106,7 +107,7 @@ def _one_matrix() -> keras.Model:
     return model
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_accumulated_gradient_of_one_server_is_clipped_by_its_norm(comparison: Comparison) -> None:
     comparison.run(_one_matrix)
 
@@ -122,6 +123,7 @@ def test_accumulated_gradient_of_several_servers_is_refused(
         fit(model)
 
 
+@pytest.mark.rare
 def test_optimizer_called_on_the_chief(comparison: Comparison) -> None:
     """A loop of the program's own, without a coordinator: the servers apply each update."""
 
@@ -163,13 +165,13 @@ class InverseRoot(keras.optimizers.schedules.LearningRateSchedule):
         return 0.1 * tf.math.rsqrt(tf.cast(step + 1, tf.float32))
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_own_optimizer_and_schedule(comparison: Comparison) -> None:
     model = comparison.run(lambda: compiled(Momentum(learning_rate=InverseRoot())))
     assert float(model.optimizer.learning_rate) == pytest.approx(0.1 * (2 * STEPS + 1) ** -0.5)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     "schedule",
     [
@@ -189,7 +191,7 @@ class HalvesItsRate(keras.Sequential):
         return super().train_step(data)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_learning_rate_is_set_in_a_step(comparison: Comparison) -> None:
     def make() -> keras.Model:
         model = HalvesItsRate([keras.Input((8,)), keras.layers.Dense(3)])
@@ -200,7 +202,7 @@ def test_learning_rate_is_set_in_a_step(comparison: Comparison) -> None:
     assert float(model.optimizer.learning_rate.numpy()) == 0.5 ** (1 + 2 * STEPS)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_classifier_has_variables_on_both_servers(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:

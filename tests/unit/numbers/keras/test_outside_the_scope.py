@@ -46,6 +46,7 @@ def _stranger(*, is_built: bool = True) -> keras.Model:
     return model
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("is_built", [True, False])
 def test_model_from_outside_the_scope_warns_once(
     is_built: bool, work: Work, warnings_of: Warned
@@ -58,6 +59,7 @@ def test_model_from_outside_the_scope_warns_once(
     assert len(warnings_of(lambda: fit(_stranger()))) == 1, "each model once"
 
 
+@pytest.mark.repeats
 def test_an_evaluation_warns_as_well(work: Work, warnings_of: Warned) -> None:
     model = _stranger()
     work.begin()  # whatever the workers have had to do before
@@ -66,6 +68,7 @@ def test_an_evaluation_warns_as_well(work: Work, warnings_of: Warned) -> None:
     assert warnings_of(lambda: model.evaluate(X, LABELS, verbose=0)) == []
 
 
+@pytest.mark.rare
 def test_other_models_from_outside_the_scope_do_not_warn(
     work: Work, warnings_of: Warned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +98,7 @@ USES: dict[str, Callable[[tfps.ParameterServerStrategy], Any]] = {
 }
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("use", USES)
 def test_what_runs_on_workers(
     use: str, strategy: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch
@@ -108,6 +112,7 @@ def test_what_runs_on_workers(
     assert not work.is_missing
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("is_built", [True, False])
 def test_model_from_outside_the_scope_is_refused(
     is_built: bool, strategy: tfps.ParameterServerStrategy

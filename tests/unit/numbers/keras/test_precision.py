@@ -41,8 +41,8 @@ def policy(request: pytest.FixtureRequest) -> Iterator[str]:
     [
         "mixed_float16",
         "mixed_bfloat16",
-        pytest.param("bfloat16", marks=pytest.mark.slow),
-        pytest.param("float64", marks=pytest.mark.slow),
+        "bfloat16",
+        "float64",
     ],
     indirect=True,
 )
@@ -55,7 +55,7 @@ def test_policies(policy: str, comparison: Comparison) -> None:
     assert scales == (policy == "mixed_float16")
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_xla_for_the_whole_step_is_ignored_with_a_reason(
     comparison: Comparison, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -85,7 +85,7 @@ class CompiledPart(keras.Model):
         return self.expensive(inputs)
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_xla_inside_of_call(comparison: Comparison) -> None:
     def make() -> keras.Model:
         model = CompiledPart()
@@ -105,7 +105,7 @@ class Seen(keras.Sequential):
         return super().train_step(data)
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_eager_steps_run_on_the_chief(
     comparison: Comparison, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -39,7 +39,7 @@ def test_weights_are_changed_between_fits(comparison: Comparison) -> None:
     comparison.run(use=use)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_layers_are_frozen_and_thawed(comparison: Comparison) -> None:
     def make() -> keras.Model:
         base = keras.Sequential([keras.Input((8,)), layers.Dense(6, "relu"), layers.Dropout(0.1)])
@@ -58,7 +58,7 @@ def test_layers_are_frozen_and_thawed(comparison: Comparison) -> None:
     comparison.run(make, use)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_models_that_share_a_layer_train_in_turn(comparison: Comparison) -> None:
     def make() -> list[keras.Model]:
         inputs = keras.Input((8,))
@@ -77,7 +77,7 @@ def test_models_that_share_a_layer_train_in_turn(comparison: Comparison) -> None
     comparison.run(make, use)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_twins_of_the_same_names_are_two_models(strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
         one, other = compiled(), compiled()
@@ -93,7 +93,7 @@ def test_twins_of_the_same_names_are_two_models(strategy: tfps.ParameterServerSt
     assert iterations(clone) == 2 * STEPS
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_new_model_after_clear_session(strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
         old = compiled()
@@ -107,7 +107,7 @@ def test_new_model_after_clear_session(strategy: tfps.ParameterServerStrategy) -
         assert iterations(model) == before + 2 * STEPS
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_seeds_repeat_a_run(strategy: tfps.ParameterServerStrategy) -> None:
     def run() -> list[np.ndarray]:
         keras.utils.set_random_seed(5)
@@ -131,7 +131,7 @@ class Deferred(keras.Model):
         return self.head(inputs)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("first", ["predict", "evaluate"])
 def test_first_use_builds_on_the_servers(
     first: str, strategy: tfps.ParameterServerStrategy

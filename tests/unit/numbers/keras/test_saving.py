@@ -62,7 +62,7 @@ def test_whole_models(comparison: Comparison, tmp_path: Path) -> None:
     _train_on(model, local)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_weights(comparison: Comparison, tmp_path: Path) -> None:
     model, local = comparison.pair(_adam)
     path = tmp_path / "a.weights.h5"
@@ -78,7 +78,7 @@ def test_weights(comparison: Comparison, tmp_path: Path) -> None:
     assert_same_state(local, model, tolerance=0.0)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_weights_into_a_fresh_model(comparison: Comparison, tmp_path: Path) -> None:
     trained, _ = comparison.pair(_adam)
     fit(trained)
@@ -91,7 +91,7 @@ def test_weights_into_a_fresh_model(comparison: Comparison, tmp_path: Path) -> N
     _train_on(model, local)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_checkpoints(comparison: Comparison, tmp_path: Path) -> None:
     def checkpoint(model: keras.Model) -> Any:
         return tf.train.Checkpoint(model=model, optimizer=model.optimizer)
@@ -110,7 +110,7 @@ def test_checkpoints(comparison: Comparison, tmp_path: Path) -> None:
     _train_on(model, local)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_exported_model(comparison: Comparison, tmp_path: Path) -> None:
     model, _ = comparison.pair(_adam)
     fit(model)

@@ -48,7 +48,7 @@ def test_flags_are_those_of_the_first_fit(
     assert "dense" in told[0]
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_two_models_share_layers(comparison: Comparison) -> None:
     """Each goes by the flags of its own first step, as the two of a GAN do."""
 

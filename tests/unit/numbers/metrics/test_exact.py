@@ -159,7 +159,7 @@ class Last(Largest):
 
 
 @pytest.mark.parametrize(
-    "kind", [Hidden, pytest.param(Last, marks=pytest.mark.slow)], ids=lambda kind: kind.__name__
+    "kind", [Hidden, pytest.param(Last, marks=pytest.mark.repeats)], ids=lambda kind: kind.__name__
 )
 def test_what_goes_by_the_order_of_batches_is_refused(
     strategy: tfps.ParameterServerStrategy, kind: type[Largest]
@@ -183,6 +183,7 @@ def test_what_goes_by_the_order_of_batches_is_refused(
     model.fit(X, Y, batch_size=BATCH, verbose=0)  # nothing is left behind
 
 
+@pytest.mark.repeats
 def test_a_maximum_begins_anew_after_a_reset(strategy: tfps.ParameterServerStrategy) -> None:
     """Also where the step was traced while the metric had counted something."""
     with strategy.scope():
@@ -199,6 +200,7 @@ def test_a_maximum_begins_anew_after_a_reset(strategy: tfps.ParameterServerStrat
     assert (logs["largest"], logs["r"]) == (3.0, 3.0)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     ("kind", "is_refused"), [(Batches, False), (Last, True)], ids=["a sum", "the last value"]
 )
@@ -228,7 +230,7 @@ def test_functions_of_several_workers_count_sums(
         }
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_metric_of_a_user_defined_step(strategy: tfps.ParameterServerStrategy) -> None:
     class Own(keras.Model):
         def __init__(self) -> None:

@@ -127,10 +127,10 @@ MODES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(
-    "mode", ["asynchronous", *(pytest.param(m, marks=pytest.mark.slow) for m in list(MODES)[1:])]
+    "mode", ["asynchronous", *(pytest.param(m, marks=pytest.mark.repeats) for m in list(MODES)[1:])]
 )
 @pytest.mark.parametrize(
-    "step", [phased_in, *(pytest.param(s, marks=pytest.mark.slow) for s in STEPS[1:])]
+    "step", [phased_in, *(pytest.param(s, marks=pytest.mark.repeats) for s in STEPS[1:])]
 )
 def test_one_worker_has_the_numbers_of_keras(
     cluster: Callable[..., OneProcess], step: Step, mode: str
@@ -156,6 +156,7 @@ def test_one_worker_has_the_numbers_of_keras(
     strategy.close()
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("step", STEPS)
 def test_several_workers_refuse_to_train_by_a_metric(
     cluster: Callable[..., OneProcess], step: Step
@@ -170,6 +171,7 @@ def test_several_workers_refuse_to_train_by_a_metric(
     strategy.close()
 
 
+@pytest.mark.repeats
 def test_several_workers_compute_results(cluster: Callable[..., OneProcess]) -> None:
     strategy = tfps.ParameterServerStrategy(cluster(workers=2, ps=1).cluster_resolver)
     with strategy.scope():
@@ -186,6 +188,7 @@ def test_several_workers_compute_results(cluster: Callable[..., OneProcess]) -> 
     strategy.close()
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("kind", [Batches, Hidden, Last], ids=lambda kind: kind.__name__)
 def test_metrics_of_any_kind_in_evaluation_with_one_worker(
     strategy: tfps.ParameterServerStrategy, kind: Any

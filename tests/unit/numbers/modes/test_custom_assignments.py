@@ -19,13 +19,14 @@ pytestmark = pytest.mark.timeout(180)
 STEPS = 5
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     "mode",
     [
         tfps.Asynchronous(),
-        pytest.param(tfps.BoundedStaleness(2), marks=pytest.mark.slow),
-        pytest.param(tfps.Synchronous(), marks=pytest.mark.slow),
-        pytest.param(tfps.LocalSteps(2), marks=pytest.mark.slow),
+        tfps.BoundedStaleness(2),
+        tfps.Synchronous(),
+        tfps.LocalSteps(2),
     ],
     ids=["asynchronous", "bounded_staleness", "synchronous", "local_steps"],
 )

@@ -88,7 +88,7 @@ def _results(make: Callable[[], Any], strategy: Any) -> tuple[np.ndarray, list[n
     return np.stack(seen), weights
 
 
-@pytest.mark.quick("looped-asynchronous", "looped-local steps")
+@pytest.mark.quick("looped-asynchronous")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("way", ["looped", "unrolled"])
 def test_one_worker_sees_what_one_process_sees(
@@ -104,6 +104,7 @@ def test_one_worker_sees_what_one_process_sees(
     np.testing.assert_allclose(own, weights, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.rare
 def test_a_function_that_assigns_the_count_goes_on_from_there(
     cluster: Callable[..., OneProcess],
 ) -> None:
@@ -144,6 +145,7 @@ class TwoCalls(keras.Model):
         return {"seen": seen}
 
 
+@pytest.mark.repeats
 def test_a_call_in_the_middle_of_a_step_of_fit(cluster: Callable[..., OneProcess]) -> None:
     def trained(scope: Any) -> tuple[np.ndarray, list[float]]:
         with scope:

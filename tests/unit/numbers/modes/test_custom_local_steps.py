@@ -15,7 +15,7 @@ from tests.cluster.consistency.custom_loop import CustomLoop
 from tfps.errors import UnsupportedError
 from tfps.testing import OneProcess
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 
 LOCAL = "CPU:0"
 BATCH, PERIOD = 8, 4
@@ -105,7 +105,6 @@ def _parts() -> list[np.ndarray]:
     return np.split(X, np.cumsum(CALLS)[:-1])
 
 
-@pytest.mark.quick("adam*")
 @pytest.mark.parametrize("case", ONE_PROCESS)
 def test_one_worker_is_one_process(alone: tfps.ParameterServerStrategy, case: str) -> None:
     make, clips = ONE_PROCESS[case]
@@ -132,7 +131,6 @@ def test_one_worker_is_one_process(alone: tfps.ParameterServerStrategy, case: st
     assert after.updates_applied - before.updates_applied == EXCHANGES
 
 
-@pytest.mark.slow
 def test_fit_and_scheduled_functions_share_slots(alone: tfps.ParameterServerStrategy) -> None:
     """Adam goes on where the other has left it, on the worker."""
     x = X[:8].reshape(-1, 6)
@@ -187,7 +185,6 @@ class Growth:
         return np.asarray(seen.fetch())
 
 
-@pytest.mark.slow
 def test_elastic_averaging(cluster: Callable[..., OneProcess]) -> None:
     """The worker's x and the center, by hand; each function begins with the center."""
     elasticity = 0.25

@@ -86,7 +86,7 @@ def test_one_worker_is_one_process(alone: tfps.ParameterServerStrategy, case: st
     assert int(model.optimizer.iterations) == int(reference.optimizer.iterations)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("way", ["generator", "function"])
 def test_any_input(alone: tfps.ParameterServerStrategy, way: str) -> None:
     """Of a length that nobody knows, and no multiple of the period."""
@@ -106,7 +106,7 @@ def test_any_input(alone: tfps.ParameterServerStrategy, way: str) -> None:
     assert alone.stats().updates_applied - counted == 3
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_elastic_averaging(cluster: Callable[..., OneProcess]) -> None:
     """Weights that grow by one with each step of the worker: x and the center, by hand."""
     periods, elasticity = 5, 0.25

@@ -79,19 +79,20 @@ def data(*, of_pairs: bool) -> np.ndarray[Any, Any]:
     return np.concatenate([halves[step % 2] for step in range(STEPS)])
 
 
+@pytest.mark.quick("2-asynchronous")
 @pytest.mark.parametrize(
     "mode",
     [
         tfps.Asynchronous(),
-        pytest.param(tfps.Asynchronous(pipeline_steps=1), marks=pytest.mark.slow),
-        pytest.param(tfps.BoundedStaleness(2), marks=pytest.mark.slow),
+        tfps.Asynchronous(pipeline_steps=1),
+        tfps.BoundedStaleness(2),
         tfps.LocalSteps(3),
-        pytest.param(tfps.LocalSteps(3, synchronous=True), marks=pytest.mark.slow),
-        pytest.param(tfps.LocalSteps(3, elasticity=0.3), marks=pytest.mark.slow),
+        tfps.LocalSteps(3, synchronous=True),
+        tfps.LocalSteps(3, elasticity=0.3),
     ],
     ids=["asynchronous", "pipelined", "bounded", "local", "local_rounds", "elastic"],
 )
-@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("workers", [2, 3])
 def test_every_step_counts(cluster: Callable[..., OneProcess], mode: Any, workers: int) -> None:
     """Every batch is alike, so that only the number of steps says how far averages are."""
     resolver = cluster(workers=workers, ps=2).cluster_resolver
@@ -105,7 +106,8 @@ def test_every_step_counts(cluster: Callable[..., OneProcess], mode: Any, worker
         np.testing.assert_allclose(found[name], value, rtol=1e-4, err_msg=name)
 
 
-@pytest.mark.parametrize("ps", [2, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.repeats
+@pytest.mark.parametrize("ps", [2, 1])
 def test_a_round_is_one_move(cluster: Callable[..., OneProcess], ps: int) -> None:
     """Averages move as by one batch of all its examples; what batches add is added."""
     resolver = cluster(workers=2, ps=ps).cluster_resolver
@@ -122,7 +124,7 @@ def test_a_round_is_one_move(cluster: Callable[..., OneProcess], ps: int) -> Non
         np.testing.assert_allclose(found[name], value, rtol=1e-4, err_msg=name)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_round_of_divided_averages(cluster: Callable[..., OneProcess]) -> None:
     """Their shards lie on several servers, the centers of a variance on others than it."""
     x = np.repeat(data(of_pairs=True), 5, 1) * np.arange(1, 6, dtype="float32")
@@ -171,12 +173,13 @@ def trained_by_functions(strategy: Any, *, functions: int, steps: int) -> dict[s
     return state_of(model)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     "mode",
     [
         tfps.Asynchronous(),
-        pytest.param(tfps.BoundedStaleness(2), marks=pytest.mark.slow),
-        pytest.param(tfps.LocalSteps(2), marks=pytest.mark.slow),
+        tfps.BoundedStaleness(2),
+        tfps.LocalSteps(2),
     ],
     ids=["asynchronous", "bounded", "local"],
 )
@@ -191,7 +194,7 @@ def test_every_step_of_functions_counts(cluster: Callable[..., OneProcess], mode
         np.testing.assert_allclose(found[name], value, rtol=1e-4, err_msg=name)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_functions_in_rounds_share_a_move(cluster: Callable[..., OneProcess]) -> None:
     """Each of two moves averages by half; so they are where a round's moves would leave them."""
     resolver = cluster(workers=2, ps=2).cluster_resolver
@@ -207,6 +210,7 @@ def test_functions_in_rounds_share_a_move(cluster: Callable[..., OneProcess]) ->
     np.testing.assert_allclose(found["own/total"], STEPS * HALVES[0].sum(), rtol=1e-5)
 
 
+@pytest.mark.rare
 def test_what_functions_of_a_round_assign_is_assigned(cluster: Callable[..., OneProcess]) -> None:
     """An assignment that keeps nothing of the old value is no average."""
     resolver = cluster(workers=2, ps=2).cluster_resolver

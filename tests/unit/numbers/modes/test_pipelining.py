@@ -71,6 +71,7 @@ class TwoOptimizers(keras.Sequential):
         return super().train_step(data)
 
 
+@pytest.mark.rare
 def test_what_cannot_be_pipelined_says_so(
     cluster: Callable[..., OneProcess], caplog: pytest.LogCaptureFixture
 ) -> None:

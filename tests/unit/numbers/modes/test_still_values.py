@@ -98,7 +98,7 @@ MODES = [
 
 
 # Quicker ones, of `fit`, are in tests/unit/numbers/test_only_what_changed.py.
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("mode", MODES, ids=str)
 def test_a_frozen_layer_travels_once(
     jobs: Callable[..., FineTuning], monkeypatch: pytest.MonkeyPatch, mode: Any
@@ -120,6 +120,7 @@ def test_a_frozen_layer_travels_once(
     assert pulled[1] <= 2 * TRAINED_BYTES + SLACK_BYTES
 
 
+@pytest.mark.repeats
 def test_what_nobody_changes_is_pulled_once_by_all_functions_that_read_it(
     jobs: Callable[..., FineTuning],
 ) -> None:
@@ -154,7 +155,7 @@ def _push(job: FineTuning) -> None:
     job.strategy.push({name: values[name]}, version)
 
 
-@pytest.mark.quick("_fit")
+@pytest.mark.quick("_assign")
 @pytest.mark.parametrize("change", [_assign, _not_a_number, _train, _fit, _push])
 def test_whoever_changes_it_the_next_function_sees_it(
     jobs: Callable[..., FineTuning], change: Callable[[FineTuning], None]

@@ -24,6 +24,7 @@ def _model(reduction: str, *, rate: float = 0.01) -> keras.Model:
     return model
 
 
+@pytest.mark.quick("2-synchronous-sum-1")
 @pytest.mark.parametrize(
     ("workers", "mode", "reduction", "warnings"),
     [
@@ -52,6 +53,7 @@ def test_a_sum_is_told_of_once(
     assert sum("mean of its workers' sums" in r.getMessage() for r in caplog.records) == warnings
 
 
+@pytest.mark.repeats
 def test_a_round_applies_the_mean_of_sums(cluster: Callable[..., OneProcess]) -> None:
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=2, ps=1).cluster_resolver, consistency="synchronous"

@@ -35,12 +35,13 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if "synchronized" in r.getMessage()]
 
 
+@pytest.mark.quick("2-synchronous")
 @pytest.mark.parametrize(
     ("workers", "mode"),
     [
         (2, "synchronous"),
-        pytest.param(2, "asynchronous", marks=pytest.mark.slow),
-        pytest.param(2, tfps.LocalSteps(2), marks=pytest.mark.slow),
+        (2, "asynchronous"),
+        (2, tfps.LocalSteps(2)),
         (1, "synchronous"),
     ],
 )
@@ -63,7 +64,7 @@ def test_fit_says_so(
         assert "2 workers" in message
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_scheduled_functions_say_so(
     cluster: Callable[..., OneProcess], caplog: pytest.LogCaptureFixture
 ) -> None:

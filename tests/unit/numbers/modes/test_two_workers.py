@@ -31,6 +31,7 @@ def test_a_meeting_is_the_mean_of_two_periods(pair: OneProcess) -> None:
     assert_weights_are_averaged(pair, period=4)
 
 
+@pytest.mark.rare
 def test_all_go_on_from_the_mean_of_a_warm_up(pair: OneProcess) -> None:
     mode = tfps.Synchronous(warm_up_steps=WARM_UP_STEPS)
     assert_all_go_on_from_the_mean(pair, mode, rounds=6)

@@ -50,7 +50,7 @@ def _fit(model: Any) -> dict[str, Any]:
 
 # Quicker ones: tests/cluster/shards/test_collection.py, and optimizers by rows in
 # test_row_updates.py.
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("servers", [1, 2, 3])
 @pytest.mark.parametrize("optimizer", EXACT)
 @pytest.mark.parametrize("name", ["hash", None])
@@ -64,6 +64,7 @@ def test_numbers_of_one_process(
         assert strategy.stats().fallback_steps == 0
 
 
+@pytest.mark.repeats
 def test_one_request_to_each_server(cluster: Callable[..., OneProcess]) -> None:
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
         with strategy.scope():
@@ -92,7 +93,7 @@ def _with_frozen() -> keras.Model:
 
 
 # A quicker one, without a collection, is in test_rows.py.
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_frozen_table_travels_by_rows(cluster: Callable[..., OneProcess]) -> None:
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["modulo"]) as strategy:
         model = Comparison(strategy).run(_with_frozen, _fit)
@@ -104,7 +105,7 @@ def test_a_frozen_table_travels_by_rows(cluster: Callable[..., OneProcess]) -> N
         assert stats.bytes_pulled + stats.bytes_pushed < size_bytes
 
 
-@pytest.mark.quick("hash")
+@pytest.mark.rare
 @pytest.mark.parametrize("partitioner", ["hash", "fixed"])
 def test_a_large_table_that_was_trained_before(
     partitioner: str, cluster: Callable[..., OneProcess], monkeypatch: pytest.MonkeyPatch
@@ -124,7 +125,7 @@ def test_a_large_table_that_was_trained_before(
 
 
 # Rows in rounds of two workers are in test_rows_in_rounds.py.
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("servers", [1, 2, 3])
 def test_two_workers_in_rounds(servers: int, cluster: Callable[..., OneProcess]) -> None:
     """A round is one step of one process, with the batches of both workers."""
@@ -146,7 +147,7 @@ def test_two_workers_in_rounds(servers: int, cluster: Callable[..., OneProcess])
 
 
 # A quicker one, of single tables, is test_saving.py.
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_it_is_kept_and_restored_in_another_division(
     cluster: Callable[..., OneProcess], tmp_path: Path
 ) -> None:
@@ -173,6 +174,7 @@ def test_it_is_kept_and_restored_in_another_division(
         assert_same(alone.get_weights(), kept, tolerance=0)
 
 
+@pytest.mark.repeats
 def test_what_was_trained_on_servers_is_served_in_plain_tensorflow(
     strategy: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:
@@ -192,7 +194,7 @@ def test_what_was_trained_on_servers_is_served_in_plain_tensorflow(
         served.serve({**batch, "user": batch["user"] * 0 - 7})
 
 
-@pytest.mark.quick("negative")
+@pytest.mark.repeats
 @pytest.mark.parametrize("wrong", [-1, USERS], ids=["negative", "large"])
 def test_wrong_ids_name_the_feature(wrong: int, strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():

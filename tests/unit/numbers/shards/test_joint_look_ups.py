@@ -147,6 +147,7 @@ def hashed(cluster: Callable[..., OneProcess]) -> Iterator[tfps.ParameterServerS
         yield strategy
 
 
+@pytest.mark.repeats
 def test_many_tables_are_one_request(hashed: tfps.ParameterServerStrategy) -> None:
     assert_many_tables_take_one_request(hashed)
 
@@ -180,7 +181,7 @@ def test_requests_of_a_step_and_the_numbers_of_one_process(
     ]
 
 
-@pytest.mark.quick("2")
+@pytest.mark.repeats
 @pytest.mark.parametrize("calls", [1, 2])
 def test_scheduled_functions(calls: int, hashed: tfps.ParameterServerStrategy) -> None:
     """A second call of the optimizer computes from rows that the first has changed."""
@@ -206,6 +207,7 @@ def test_scheduled_functions(calls: int, hashed: tfps.ParameterServerStrategy) -
     assert_same(model.get_weights(), local.get_weights(), tolerance=1e-5)
 
 
+@pytest.mark.repeats
 def test_a_function_that_takes_its_batches_from_an_iterator(
     hashed: tfps.ParameterServerStrategy,
 ) -> None:
@@ -230,6 +232,7 @@ def test_a_function_that_takes_its_batches_from_an_iterator(
     assert losses[1] < losses[0]
 
 
+@pytest.mark.repeats
 def test_gradients_come_for_the_rows_that_were_looked_up(
     hashed: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,7 +252,7 @@ def test_gradients_come_for_the_rows_that_were_looked_up(
     assert len(made_unique) == len({id(each) for each in made_unique})
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_an_id_that_is_in_no_table_is_named(cluster: Callable[..., OneProcess]) -> None:
     """Keras counts from the end what is below 0; the error says what was left then."""
     ids = FEATURES.copy()

@@ -66,12 +66,14 @@ def _fit(model: keras.Model) -> dict[str, Any]:
     return history
 
 
+@pytest.mark.rare
 def test_distributed_embedding_and_embed_reduce(strategy: tfps.ParameterServerStrategy) -> None:
     """Ragged, sparse and dense ids, with weights: numbers of one process, and rows that travel."""
     Comparison(strategy).run(_distributed, _fit)
     assert strategy.stats().fallback_steps == 0
 
 
+@pytest.mark.rare
 def test_a_collection_takes_its_configurations(strategy: tfps.ParameterServerStrategy) -> None:
     """Also the optimizers that they name."""
 

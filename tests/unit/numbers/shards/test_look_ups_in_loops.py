@@ -25,7 +25,7 @@ from tests.unit.numbers.many_tables import (
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tfps.testing import OneProcess
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 SERVERS, LENGTH, BATCH = 2, 3, 8
 BATCHES = [
@@ -149,7 +149,6 @@ def _alone(make: Callable[..., keras.Model], begin: list[Any], steps: int) -> tu
     return losses[-1], model.get_weights()
 
 
-@pytest.mark.quick("dependent ids-last one apart")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", MODELS)
 def test_requests_and_the_numbers_of_one_process(

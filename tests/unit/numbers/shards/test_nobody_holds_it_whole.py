@@ -127,7 +127,7 @@ def test_files_of_keras(name: str, divided: tfps.ParameterServerStrategy, tmp_pa
     assert_same_state(again, local)
 
 
-@pytest.mark.quick("bfloat16")
+@pytest.mark.rare
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
 def test_every_dtype_is_written_as_keras_writes_it(
     dtype: str, strategy: tfps.ParameterServerStrategy, tmp_path: Path
@@ -158,6 +158,7 @@ class Doubled(keras.layers.Embedding):
         self._embeddings.assign(store["0"] * 2 + store["0"].astype("float32"))
 
 
+@pytest.mark.rare
 def test_a_layer_may_do_with_a_file_what_it_likes(
     strategy: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:
@@ -182,7 +183,7 @@ def test_a_file_of_another_shape_is_refused(
         models[1].load_weights(tmp_path / "a.weights.h5")
 
 
-@pytest.mark.quick("hash")
+@pytest.mark.repeats
 def test_predictions_on_the_chief(divided: tfps.ParameterServerStrategy) -> None:
     """Ask for the rows of each batch, also after the table has changed and was moved."""
     with divided.scope():
@@ -200,7 +201,7 @@ def test_predictions_on_the_chief(divided: tfps.ParameterServerStrategy) -> None
         fit(model, IDS, LABELS, epochs=1)
 
 
-@pytest.mark.quick("None")
+@pytest.mark.repeats
 def test_callbacks(divided: tfps.ParameterServerStrategy, tmp_path: Path) -> None:
     """Saving and predicting within `fit`."""
     predictions: list[np.ndarray] = []
@@ -224,7 +225,7 @@ def test_callbacks(divided: tfps.ParameterServerStrategy, tmp_path: Path) -> Non
         np.testing.assert_allclose(local.predict(IDS, verbose=0), predicted, atol=TOLERANCE)
 
 
-@pytest.mark.quick("hash")
+@pytest.mark.repeats
 def test_what_is_exported_answers_in_plain_tensorflow(
     divided: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:
@@ -237,7 +238,7 @@ def test_what_is_exported_answers_in_plain_tensorflow(
     np.testing.assert_allclose(served, model.predict(IDS, verbose=0), atol=TOLERANCE)
 
 
-@pytest.mark.quick("modulo")
+@pytest.mark.repeats
 def test_checkpoints_of_tensorflow(divided: tfps.ParameterServerStrategy, tmp_path: Path) -> None:
     model = _trained(divided)
     with rows_alone():
@@ -283,6 +284,7 @@ def test_modes_in_which_tables_would_be_whole(name: str, cluster: Clusters) -> N
         assert strategy.stats().updates_applied == 0
 
 
+@pytest.mark.repeats
 def test_scheduled_functions_in_such_modes(cluster: Clusters) -> None:
     mode, _ = MODES["local"]
     cause = "consistency=LocalSteps"
@@ -295,6 +297,7 @@ def test_scheduled_functions_in_such_modes(cluster: Clusters) -> None:
             coordinator.schedule(step, args=(tf.constant(IDS[:4]), tf.constant(LABELS[:4]))).fetch()
 
 
+@pytest.mark.rare
 def test_a_step_that_reads_all_of_a_table(
     strategy: tfps.ParameterServerStrategy, caplog: pytest.LogCaptureFixture
 ) -> None:

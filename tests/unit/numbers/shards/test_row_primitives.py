@@ -55,7 +55,7 @@ def scheduled(strategy: tfps.ParameterServerStrategy, function: Callable[[], Any
     return tf.nest.map_structure(np.asarray, result.fetch())
 
 
-@pytest.mark.quick("whole", "hash")
+@pytest.mark.quick("hash")
 def test_each_id_has_its_row(strategy: tfps.ParameterServerStrategy, table: keras.Variable) -> None:
     rows, version = strategy.pull_rows(table.path, IDS)
     np.testing.assert_array_equal(rows, TABLE[IDS])
@@ -64,7 +64,7 @@ def test_each_id_has_its_row(strategy: tfps.ParameterServerStrategy, table: kera
     np.testing.assert_array_equal(rows, TABLE[IDS])
 
 
-@pytest.mark.quick("hash-*", "whole-ids0")
+@pytest.mark.repeats
 @pytest.mark.parametrize("ids", [[], [5], np.arange(ROWS), np.array([1, 1], "uint8")])
 def test_as_many_as_are_asked_for(
     ids: Any, strategy: tfps.ParameterServerStrategy, table: keras.Variable
@@ -73,7 +73,7 @@ def test_as_many_as_are_asked_for(
     np.testing.assert_array_equal(rows, TABLE[np.asarray(ids, "int64")])
 
 
-@pytest.mark.quick("hash")
+@pytest.mark.rare
 def test_rows_of_any_rank_and_dtype(strategy: tfps.ParameterServerStrategy) -> None:
     value = np.arange(ROWS * 4, dtype="float16").reshape(ROWS, 2, 2)
     with strategy.scope():
@@ -83,7 +83,7 @@ def test_rows_of_any_rank_and_dtype(strategy: tfps.ParameterServerStrategy) -> N
     np.testing.assert_array_equal(rows, value[IDS])
 
 
-@pytest.mark.quick("whole", "hash")
+@pytest.mark.quick("hash")
 def test_only_distinct_rows_travel(
     strategy: tfps.ParameterServerStrategy, table: keras.Variable
 ) -> None:
@@ -102,7 +102,7 @@ def summed(ids: Any, gradients: Any) -> np.ndarray[Any, Any]:
     return dense
 
 
-@pytest.mark.quick("whole", "hash")
+@pytest.mark.quick("hash")
 def test_gradients_are_subtracted(
     strategy: tfps.ParameterServerStrategy, table: keras.Variable
 ) -> None:
@@ -152,7 +152,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.quick("hash-adam", "hash-clipped", "hash-scaled", "whole-adagrad")
+@pytest.mark.quick("hash-adam")
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_an_optimizer_updates_those_rows_as_keras_does(
     strategy: tfps.ParameterServerStrategy, name: str
@@ -179,7 +179,7 @@ def test_an_optimizer_updates_those_rows_as_keras_does(
         assert_same(slot.numpy(), other.numpy())
 
 
-@pytest.mark.quick("hash")
+@pytest.mark.repeats
 def test_a_step_whose_loss_was_scaled_too_far_is_left_out_everywhere(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:
@@ -195,7 +195,7 @@ def test_a_step_whose_loss_was_scaled_too_far_is_left_out_everywhere(
     assert float(optimizer.dynamic_scale) == optimizer.initial_scale / 2
 
 
-@pytest.mark.quick("hash-Adagrad")
+@pytest.mark.rare
 @pytest.mark.parametrize("optimizer", [None, keras.optimizers.Adagrad])
 def test_a_table_in_a_slab(
     strategy: tfps.ParameterServerStrategy, optimizer: Callable[[], Any] | None
@@ -237,7 +237,7 @@ def test_a_raw_variable(cluster: Callable[..., OneProcess]) -> None:
         np.testing.assert_allclose(table.numpy(), TABLE - summed(IDS, GRADIENTS), rtol=1e-6)
 
 
-@pytest.mark.quick("whole", "hash")
+@pytest.mark.repeats
 def test_only_distinct_rows_are_pushed(
     strategy: tfps.ParameterServerStrategy, table: keras.Variable
 ) -> None:

@@ -47,7 +47,7 @@ pytestmark = pytest.mark.timeout(240)
 LARGE_ROWS = 50_000
 
 
-@pytest.mark.quick("sgd-2")
+@pytest.mark.repeats
 @pytest.mark.parametrize("servers", [1, 2, 3])
 @pytest.mark.parametrize("optimizer", EXACT)
 def test_numbers_of_dense_gradients(
@@ -71,6 +71,7 @@ def test_only_rows_that_came_are_updated(
         assert_only_rows_that_came_are_updated(strategy, LAZY[optimizer])
 
 
+@pytest.mark.repeats
 def test_tables_with_rows_alike_are_updated_together(cluster: Callable[..., OneProcess]) -> None:
     """The numbers are those of one process, and a server computes once for each width."""
 
@@ -88,6 +89,7 @@ def test_tables_with_rows_alike_are_updated_together(cluster: Callable[..., OneP
         assert set(roots) <= {widths, widths + slabs}
 
 
+@pytest.mark.repeats
 def test_a_small_table_travels_by_rows_too(strategy: tfps.ParameterServerStrategy) -> None:
     """So that what is updated does not depend on a table's size."""
     assert 4 * ROWS * WIDTH < LEAST_TABLE_BYTES
@@ -100,6 +102,7 @@ def test_a_small_table_travels_by_rows_too(strategy: tfps.ParameterServerStrateg
     assert strategy.stats().bytes_pushed - before < dense + rows * (4 * WIDTH + 16) + 1000
 
 
+@pytest.mark.rare
 def test_a_table_that_lies_in_a_slab(comparison: Comparison) -> None:
     """Where it has come when it travelled as a whole."""
 
@@ -116,7 +119,7 @@ def test_a_table_that_lies_in_a_slab(comparison: Comparison) -> None:
     comparison.run(lambda: tables_model(lambda: keras.optimizers.SGD(0.1)), use)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_it_is_saved_and_goes_on(strategy: tfps.ParameterServerStrategy, tmp_path: Path) -> None:
     with strategy.scope():
         model = tables_model(LAZY["adam"])
@@ -144,6 +147,7 @@ class _Gathering(keras.layers.Layer):
         return tf.gather(self.table, ids)
 
 
+@pytest.mark.rare
 def test_rows_of_another_layer_are_refused(strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
         layers = [_Gathering(), keras.layers.Flatten(), keras.layers.Dense(3)]
@@ -153,7 +157,7 @@ def test_rows_of_another_layer_are_refused(strategy: tfps.ParameterServerStrateg
         fit(model, IDS, LABELS)
 
 
-@pytest.mark.quick("*-adam")
+@pytest.mark.rare
 @pytest.mark.parametrize("optimizer", ["adam", "in stale", "scaled", "around scaled"])
 @pytest.mark.parametrize("way", ["scheduled", "on the coordinator", "pushed"])
 def test_where_whole_gradients_travel_it_is_refused(
@@ -190,6 +194,7 @@ def test_where_whole_gradients_travel_it_is_refused(
         run()
 
 
+@pytest.mark.repeats
 def test_what_reads_the_whole_table_updates_all_of_it(comparison: Comparison) -> None:
     def make() -> keras.Model:
         layer = keras.layers.Embedding(ROWS, WIDTH, embeddings_regularizer="l2")
@@ -201,6 +206,7 @@ def test_what_reads_the_whole_table_updates_all_of_it(comparison: Comparison) ->
     comparison.run(make, lambda model: fit(model, IDS, LABELS))
 
 
+@pytest.mark.rare
 def test_it_is_said_once_what_would_gain(
     strategy: tfps.ParameterServerStrategy,
     caplog: pytest.LogCaptureFixture,
@@ -226,7 +232,7 @@ def test_it_is_said_once_what_would_gain(
     assert not caplog.records
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_two_workers_learn(cluster: Callable[..., OneProcess]) -> None:
     with strategy_with(cluster(workers=2, ps=2), PARTITIONERS["hash"]) as strategy:
         with strategy.scope():
@@ -236,7 +242,7 @@ def test_two_workers_learn(cluster: Callable[..., OneProcess]) -> None:
         assert int(model.optimizer.iterations.numpy()) == 24
 
 
-@pytest.mark.quick("adaptive", "remembers")
+@pytest.mark.quick("adaptive")
 @pytest.mark.parametrize(
     ("case", "message"),
     [

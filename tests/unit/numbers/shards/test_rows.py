@@ -49,6 +49,7 @@ def _only_a_table() -> keras.Model:
     return model
 
 
+@pytest.mark.quick("False")
 @pytest.mark.parametrize("is_finite", [False, True])
 def test_all_servers_skip_a_step_that_is_not_finite(
     is_finite: bool, cluster: Callable[..., OneProcess]
@@ -77,6 +78,7 @@ def _frozen() -> keras.Model:
     return model
 
 
+@pytest.mark.repeats
 def test_a_frozen_table_is_divided_and_travels_by_rows(
     cluster: Callable[..., OneProcess],
 ) -> None:
@@ -132,7 +134,7 @@ def _regularized() -> keras.Model:
     return model
 
 
-@pytest.mark.quick("_tied", "_regularized")
+@pytest.mark.repeats
 @pytest.mark.parametrize("make", [_tied, _regularized, _nested])
 def test_a_table_that_is_read_as_a_whole_travels_as_a_whole(
     make: Callable[[], keras.Model], comparison: Comparison
@@ -142,7 +144,7 @@ def test_a_table_that_is_read_as_a_whole_travels_as_a_whole(
     assert comparison.strategy.stats().bytes_pulled - before > 8 * TABLE_BYTES
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     "consistency",
     [tfps.LocalSteps(2), tfps.Synchronous(adaptive_batches=2)],

@@ -36,7 +36,7 @@ ROUNDS = tfps.Synchronous()
 
 
 # Two workers, below, have one optimizer of these as well.
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("optimizer", EXACT)
 def test_one_worker(optimizer: str, cluster: Callable[..., OneProcess]) -> None:
     running = cluster(workers=1, ps=2)
@@ -47,7 +47,7 @@ def test_one_worker(optimizer: str, cluster: Callable[..., OneProcess]) -> None:
         assert strategy.stats().fallback_steps == 0
 
 
-@pytest.mark.quick("hash-momentum")
+@pytest.mark.repeats
 @pytest.mark.parametrize("optimizer", ["momentum", "stale", "scaled", "around several"])
 @pytest.mark.parametrize("name", ["hash", None])
 def test_only_rows_that_came_are_updated(
@@ -107,6 +107,7 @@ def _sums(strategy: tfps.ParameterServerStrategy) -> list[tuple[tf.TensorShape, 
     ]
 
 
+@pytest.mark.rare
 def test_a_backup_worker(cluster: Callable[..., OneProcess]) -> None:
     """Each round is the gradient of one worker; what comes late changes no row."""
     mode = tfps.Synchronous(backup_workers=1)

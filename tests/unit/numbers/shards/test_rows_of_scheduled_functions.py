@@ -51,7 +51,7 @@ def test_one_process(
 
 
 # A quicker one, of `fit`, is in test_row_updates.py.
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_only_rows_are_updated(cluster: Callable[..., OneProcess]) -> None:
     """Which changes nothing for Adagrad; Adam's momentum leaves the other rows where they are."""
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
@@ -81,6 +81,7 @@ def test_only_rows_are_updated(cluster: Callable[..., OneProcess]) -> None:
         np.testing.assert_array_equal(moved, np.unique(second[0]))
 
 
+@pytest.mark.repeats
 def test_a_function_that_only_reads(cluster: Callable[..., OneProcess]) -> None:
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
         coordinator = tfps.ClusterCoordinator(strategy)
@@ -93,6 +94,7 @@ def test_a_function_that_only_reads(cluster: Callable[..., OneProcess]) -> None:
         np.testing.assert_allclose(found, model(IDS), atol=1e-5)
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("place", ["in a loop", "in a branch"])
 def test_where_rows_are_asked_for(place: str, cluster: Callable[..., OneProcess]) -> None:
     """A loop's body may ask for rows and train them; a branch cannot, for what comes after it."""

@@ -8,18 +8,17 @@ import keras
 import pytest
 
 import tfps
-from tests.unit.numbers.comparison import BATCH, EXAMPLES, LABELS, fit
 from tests.unit.numbers.delayed_tables import (
     assert_a_collection_lacks_one_update,
     assert_rows_lack_one_update,
 )
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
-from tests.unit.numbers.tables import IDS, LAZY, Make, tables_model
+from tests.unit.numbers.tables import Make
 from tfps.optimizers import RowUpdates
 from tfps.runtime.program import tables
 from tfps.testing import OneProcess
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 MODE = tfps.Asynchronous(pipeline_steps=1)
 OPTIMIZERS: dict[str, Make] = {
@@ -28,7 +27,6 @@ OPTIMIZERS: dict[str, Make] = {
 }
 
 
-@pytest.mark.quick("rows")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_every_gradient_lacks_one_update(
     optimizer: str, cluster: Callable[..., OneProcess], monkeypatch: pytest.MonkeyPatch
@@ -39,7 +37,6 @@ def test_every_gradient_lacks_one_update(
         assert_rows_lack_one_update(strategy, OPTIMIZERS[optimizer])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("servers", [1, 2, 3])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_collections_lack_one_update_too(
@@ -52,14 +49,3 @@ def test_collections_lack_one_update_too(
     running = cluster(workers=1, ps=servers)
     with strategy_with(running, PARTITIONERS["hash"], consistency=MODE) as strategy:
         assert_a_collection_lacks_one_update(strategy, OPTIMIZERS[optimizer])
-
-
-@pytest.mark.slow
-def test_two_workers_learn(cluster: Callable[..., OneProcess]) -> None:
-    running = cluster(workers=2, ps=2)
-    with strategy_with(running, PARTITIONERS["hash"], consistency=MODE) as strategy:
-        with strategy.scope():
-            model = tables_model(LAZY["adam"])
-        history = fit(model, IDS, LABELS, epochs=6)
-        assert history["loss"][-1] < history["loss"][0]
-        assert int(model.optimizer.iterations.numpy()) == 6 * EXAMPLES // BATCH

@@ -38,7 +38,7 @@ def test_partitioners(name: str, cluster: Callable[..., OneProcess]) -> None:
         assert strategy.stats().fallback_steps == 0
 
 
-@pytest.mark.quick("clipped", "averages")
+@pytest.mark.quick("clipped")
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(name: str, cluster: Callable[..., OneProcess]) -> None:
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["rules"]) as strategy:

@@ -56,7 +56,7 @@ def _servers(number: int, _: Path) -> Iterator[OneProcess]:
         yield cluster
 
 
-@pytest.mark.quick("adam from 4")
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     "journey", [*JOURNEYS, SHORT], ids=lambda j: f"{j.optimizer} from {j.first}"
 )
@@ -75,7 +75,7 @@ def _beginnings() -> list[Any]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize(("name", "optimizer", "servers", "number"), _beginnings())
 def test_other_divisions_go_on(
     name: str, optimizer: str, servers: int, number: int, tmp_path: Path

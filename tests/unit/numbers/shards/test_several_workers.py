@@ -14,7 +14,7 @@ from tests.unit.numbers.comparison import LABELS, X, fit
 from tests.unit.numbers.partitioned import PARTITIONERS, small, strategy_with
 from tfps.testing import OneProcess
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 
 
 def _adam() -> Any:
@@ -32,7 +32,6 @@ MODES = {
 }
 
 
-@pytest.mark.quick("local", "pipelined")
 @pytest.mark.parametrize("name", MODES)
 def test_modes(name: str, cluster: Callable[..., OneProcess]) -> None:
     running = cluster(workers=2, ps=2)

@@ -14,7 +14,7 @@ from tests.unit.numbers.tables import EXACT, IDS, ROWS, WIDTH, tables_model
 from tfps.testing import OneProcess
 from tfps.transport.chunk import CHUNK_BYTES_VARIABLE
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.rare, pytest.mark.timeout(180)]
 
 LONGEST_BYTES = 4 * WIDTH * ROWS // 2  # half of a table; a server has halves of two
 

@@ -110,6 +110,7 @@ def test_pull_and_push(strategy: tfps.ParameterServerStrategy) -> None:
     np.testing.assert_array_equal(variable.numpy(), TABLE / 2)
 
 
+@pytest.mark.repeats
 def test_a_loop_of_ones_own(strategy: tfps.ParameterServerStrategy) -> None:
     keras.utils.set_random_seed(2)
     with strategy.scope():
@@ -142,6 +143,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.quick("lamb", "accumulated and clipped")
 @pytest.mark.parametrize("name", REFUSED)
 def test_optimizers_that_need_whole_variables_are_refused(
     name: str, strategy: tfps.ParameterServerStrategy

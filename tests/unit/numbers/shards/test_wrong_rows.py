@@ -139,6 +139,7 @@ def test_optimizers_that_cannot_update_rows(
     assert str(raised.value).startswith("strategy.push_rows()")
 
 
+@pytest.mark.rare
 def test_a_constraint_across_rows(strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
         layer = keras.layers.Embedding(
@@ -163,6 +164,7 @@ def test_an_optimizer_for_a_raw_variable(cluster: Callable[..., OneProcess]) -> 
             strategy.push_rows("raw", IDS, GRADIENTS, [0, 0], optimizer=optimizer)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("ahead", [[1, 1], [0, 1 << 40]])
 def test_a_version_that_no_server_has_reached(
     ahead: list[int], strategy: tfps.ParameterServerStrategy
@@ -182,6 +184,7 @@ def test_a_version_that_no_server_has_reached(
     assert after.versions[1] == before.versions[1]
 
 
+@pytest.mark.quick("False")
 @pytest.mark.parametrize("on_worker", [False, True])
 def test_a_version_that_one_server_has_not_reached_changes_nothing_anywhere(
     on_worker: bool, strategy: tfps.ParameterServerStrategy
@@ -215,6 +218,7 @@ def test_a_version_that_one_server_has_not_reached_changes_nothing_anywhere(
     np.testing.assert_array_equal(table.numpy(), TABLE - 1)
 
 
+@pytest.mark.repeats
 def test_a_push_from_a_pull_of_the_same_function_asks_nobody(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:
@@ -263,6 +267,7 @@ WRONG_IN_FUNCTIONS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]]
 }
 
 
+@pytest.mark.quick("pulled outside")
 @pytest.mark.parametrize("case", WRONG_IN_FUNCTIONS)
 def test_in_a_scheduled_function(
     case: str, strategy: tfps.ParameterServerStrategy, named: dict[str, Any]
@@ -279,6 +284,7 @@ def test_in_a_scheduled_function(
     np.testing.assert_array_equal(named["words"].numpy(), TABLE)
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("mode", [tfps.Synchronous(), tfps.BoundedStaleness(1)])
 def test_pushes_of_functions_that_others_wait_for(
     mode: Any, cluster: Callable[..., OneProcess]
