@@ -66,26 +66,26 @@ def test_a_checkpoint_has_the_step_of_its_name(make_strategy: Make, tmp_path: Pa
     assert saved_steps(make_strategy(), tmp_path) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("setting", ["sampled", "lock_step"])
 def test_whatever_the_setting(make_strategy: Make, tmp_path: Path, setting: str) -> None:
     expected = {"1-25": 25, "1-50": 50, "2-15": 75, "2-40": 100}
     assert saved_steps(make_strategy(batch_callbacks=setting), tmp_path) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_a_subclass_says_when_it_saves(make_strategy: Make, tmp_path: Path) -> None:
     expected = {"1-10": 10, "1-30": 30, "2-10": 70, "2-30": 90}
     assert saved_steps(make_strategy(), tmp_path, kind=Own) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_executions_of_several_steps(make_strategy: Make, tmp_path: Path) -> None:
     found = saved_steps(make_strategy(), tmp_path, steps_per_execution=10)
     assert found == {"1-30": 30, "1-60": 60, "2-30": 90, "2-60": 120}
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     ("mode", "late"),
     [
@@ -101,13 +101,13 @@ def test_modes(make_strategy: Make, tmp_path: Path, mode: Callable[[], Any], lat
     assert found["1-50"] == 50
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_whole_rounds(make_strategy: Make, tmp_path: Path) -> None:
     found = saved_steps(make_strategy(tfps.Synchronous()), tmp_path, epochs=1)
     assert found == {"1-25": 13, "1-50": 25}  # rounds of two workers
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_backup_goes_on_from_its_step(make_strategy: Make, tmp_path: Path) -> None:
     model, folder = in_scope(make_strategy()), tmp_path / "backup"
 
@@ -124,7 +124,7 @@ def test_a_backup_goes_on_from_its_step(make_strategy: Make, tmp_path: Path) -> 
     assert int(model.optimizer.iterations.numpy()) == 50
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_checkpoints_of_a_manager(make_strategy: Make, tmp_path: Path) -> None:
     model = in_scope(make_strategy())
     manager = tfps.CheckpointManager(model, tmp_path, keep=KeepLatest(9))
@@ -153,7 +153,7 @@ class Board(keras.callbacks.TensorBoard):
             self.written[step] = float(value)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_tensorboard_writes_what_its_step_has_brought(make_strategy: Make, tmp_path: Path) -> None:
     model, plain = in_scope(make_strategy()), compiled()
     plain.set_weights(model.get_weights())
@@ -192,7 +192,7 @@ def test_a_loss_that_is_not_finite_ends_the_training(make_strategy: Make) -> Non
     check_nan(make_strategy())
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     "mode",
     [

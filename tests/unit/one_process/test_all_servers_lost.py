@@ -37,6 +37,7 @@ def manager(
     return saver(strategy, model, tmp_path)
 
 
+@pytest.mark.repeats
 def test_scheduled_functions_since_the_checkpoint_are_unknown(
     strategy: tfps.ParameterServerStrategy, model: Counters, manager: tfps.CheckpointManager
 ) -> None:

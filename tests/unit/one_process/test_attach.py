@@ -57,6 +57,7 @@ def test_values_are_those_of_the_chief(
         assert reader.stats().worker_steps == strategy.stats().worker_steps
 
 
+@pytest.mark.repeats
 def test_training_goes_on_meanwhile(
     cluster: OneProcess, job: tuple[tfps.ParameterServerStrategy, keras.Model]
 ) -> None:
@@ -80,6 +81,7 @@ def test_training_goes_on_meanwhile(
     assert updates_of(model) == strategy.stats().updates_applied == 4 * STEPS
 
 
+@pytest.mark.rare
 def test_a_job_that_gets_another_layout_or_ends(
     cluster: OneProcess, job: tuple[tfps.ParameterServerStrategy, keras.Model]
 ) -> None:
@@ -119,6 +121,7 @@ def test_mistakes(cluster: OneProcess, monkeypatch: pytest.MonkeyPatch) -> None:
             tfps.attach("day", addresses)
 
 
+@pytest.mark.rare
 def test_a_server_that_was_started_anew_has_its_record(
     cluster: OneProcess, job: tuple[tfps.ParameterServerStrategy, keras.Model]
 ) -> None:

@@ -52,6 +52,7 @@ def expected_calls(steps: int = STEPS) -> list[tuple[str, int]]:
     return [(hook, batch) for batch in range(steps) for hook in ("begin", "end")]
 
 
+@pytest.mark.repeats
 def test_hooks_that_change_nothing_are_sampled(
     make_strategy: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -91,9 +92,8 @@ CHANGES: dict[str, Callable[[keras.Model], None]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "change", [pytest.param(c, marks=() if c == "rate" else pytest.mark.slow) for c in CHANGES]
-)
+@pytest.mark.quick("rate")
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_late_change_goes_back_to_lock_step(
     make_strategy: Make, caplog: pytest.LogCaptureFixture, change: str
 ) -> None:
@@ -110,7 +110,7 @@ def test_a_late_change_goes_back_to_lock_step(
         assert set(hooks.updates) == {1 + one_more}
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_late_stop_is_said(make_strategy: Make, caplog: pytest.LogCaptureFixture) -> None:
     hooks = ChangesLate(lambda model: setattr(model, "stop_training", True))
     fitted(make_strategy(), hooks)
@@ -118,6 +118,7 @@ def test_a_late_stop_is_said(make_strategy: Make, caplog: pytest.LogCaptureFixtu
     assert "after step 60 of the epoch" in caplog.text
 
 
+@pytest.mark.repeats
 def test_hooks_that_change_something_at_once_stay_in_lock_step(
     make_strategy: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -133,7 +134,7 @@ def test_hooks_that_change_something_at_once_stay_in_lock_step(
     assert not caplog.records
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_lambda_is_watched(make_strategy: Make, caplog: pytest.LogCaptureFixture) -> None:
     seen: list[int] = []
     callback = keras.callbacks.LambdaCallback(on_train_batch_end=lambda b, logs: seen.append(b))
@@ -159,6 +160,7 @@ def tracker(monkeypatch: pytest.MonkeyPatch) -> type[Hooks]:
     return Logger
 
 
+@pytest.mark.repeats
 def test_known_trackers_are_sampled(make_strategy: Make, tracker: type[Hooks]) -> None:
     hooks = tracker()
     assert not may_change_things(hooks, kind="train")

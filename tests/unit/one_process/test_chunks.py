@@ -59,6 +59,7 @@ def narrow() -> Iterator[tfps.ParameterServerStrategy]:
         yield strategy
 
 
+@pytest.mark.repeats
 def test_fit(narrow: tfps.ParameterServerStrategy) -> None:
     job = FitJob(narrow)
     assert job.counts == [STEPS, STEPS]

@@ -15,6 +15,8 @@ from tfps.consistency.histogram import DURATION_BINS
 from tfps.strategy.reading.stats import DECODE, ENCODE, Quantiles
 from tfps.testing import OneProcess
 
+pytestmark = pytest.mark.rare
+
 STEPS, BATCH, WORKERS = 8, 2, 2
 EIGHT_BITS = Quantize(8)
 
@@ -58,7 +60,6 @@ def test_gradients_are_encoded_on_workers_and_decoded_on_servers(
     assert _counted(strategy, ENCODE) == _counted(strategy, DECODE) == 2 * STEPS
     for quantiles in (stats.encode_seconds, stats.decode_seconds):
         assert quantiles.p50 is not None
-        assert 0 < quantiles.p50 < 60
     strategy.close()
 
 

@@ -104,13 +104,12 @@ def make_pushes(
         each.close()
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     ("mode", "kinds"),
     [
         (tfps.Asynchronous(), ("conditional", "kernel")),
-        pytest.param(  # what waits stays outside
-            tfps.BoundedStaleness(2), ("kernel",), marks=pytest.mark.slow
-        ),
+        (tfps.BoundedStaleness(2), ("kernel",)),  # what waits stays outside
     ],
 )
 def test_all_kinds_of_pushes_do_the_same(
@@ -155,17 +154,15 @@ def test_a_refused_push_leaves_every_bit(make_pushes: Callable[..., Pushes], car
     assert [v.tobytes() for v in pushes.state()] == [v.tobytes() for v in after]
 
 
-@pytest.mark.parametrize(
-    ("kind", "conditions"),
-    [pytest.param("conditional", 1, marks=pytest.mark.slow), ("kernel", 0)],
-)
+@pytest.mark.repeats
+@pytest.mark.parametrize(("kind", "conditions"), [("conditional", 1), ("kernel", 0)])
 def test_a_kernel_has_no_condition_around_it(
     make_pushes: Callable[..., Pushes], kind: str, conditions: int
 ) -> None:
     assert make_pushes(kind).requests.operations(Kind.PUSH)["If"] == conditions
 
 
-@pytest.mark.quick("service loops")
+@pytest.mark.repeats
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_who_is_too_fast_waits_for_the_kernel_of_the_slow(
     make_pushes: Callable[..., Pushes], carrier: str

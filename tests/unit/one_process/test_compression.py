@@ -73,8 +73,8 @@ def assert_nothing_is_lost(model: Linear, kept: np.ndarray, computed: np.ndarray
     ("codec", "mode"),
     [
         (MIXED, tfps.Asynchronous()),
-        pytest.param(TopK(0.05), tfps.Asynchronous(), marks=pytest.mark.slow),
-        pytest.param(Quantize(1), tfps.BoundedStaleness(1), marks=pytest.mark.slow),
+        pytest.param(TopK(0.05), tfps.Asynchronous(), marks=pytest.mark.repeats),
+        pytest.param(Quantize(1), tfps.BoundedStaleness(1), marks=pytest.mark.repeats),
     ],
     ids=repr,
 )
@@ -95,6 +95,7 @@ def test_what_is_left_out_is_sent_later(
     assert strategy.stats().gradients_dropped == 0
 
 
+@pytest.mark.rare
 def test_who_was_lost_begins_anew(alone: OneProcess, left: Left) -> None:
     strategy = tfps.ParameterServerStrategy(alone.cluster_resolver, compression=TopK(0.05))
     model, x = linear(strategy), examples(STEPS)
@@ -107,6 +108,7 @@ def test_who_was_lost_begins_anew(alone: OneProcess, left: Left) -> None:
     assert np.any(dropped)
 
 
+@pytest.mark.rare
 def test_a_checkpoint_says_once_what_it_does_not_hold(
     make_strategy: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -122,8 +124,8 @@ def test_a_checkpoint_says_once_what_it_does_not_hold(
     "mode",
     [
         tfps.Synchronous(),
-        pytest.param(tfps.BoundedStaleness(1), marks=pytest.mark.slow),
-        pytest.param(tfps.LocalSteps(2, synchronous=True), marks=pytest.mark.slow),
+        pytest.param(tfps.BoundedStaleness(1), marks=pytest.mark.repeats),
+        pytest.param(tfps.LocalSteps(2, synchronous=True), marks=pytest.mark.repeats),
     ],
     ids=repr,
 )
@@ -141,6 +143,7 @@ def test_servers_lose_nothing_by_what_they_send(make_strategy: Make, mode: Any) 
     assert strategy.stats().traffic[1].ratio > 1.2
 
 
+@pytest.mark.repeats
 def test_rounds_keep_what_is_left_out(make_strategy: Make, left: Left) -> None:
     strategy = make_strategy("synchronous", compression=TopK(0.05))
     model, x = linear(strategy), examples(STEPS)
@@ -151,7 +154,7 @@ def test_rounds_keep_what_is_left_out(make_strategy: Make, left: Left) -> None:
     assert np.abs(kept).max() > 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_means_of_several_batches_are_coded(alone: OneProcess, left: Left) -> None:
     """All gradients are alike, so that each mean is as large as one of them."""
     mode = tfps.Synchronous(adaptive_batches=3)
@@ -165,7 +168,7 @@ def test_means_of_several_batches_are_coded(alone: OneProcess, left: Left) -> No
     assert_nothing_is_lost(model, left(strategy).of(model), rounds * gradients(x))
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_differences_of_local_steps_are_coded(make_strategy: Make, left: Left) -> None:
     mode = tfps.LocalSteps(2, synchronous=True)
     strategy = make_strategy(mode, compression=TopK(0.05))
@@ -176,14 +179,8 @@ def test_differences_of_local_steps_are_coded(make_strategy: Make, left: Left) -
     assert np.abs(kept).max() > 0.1
 
 
-@pytest.mark.parametrize(
-    "codec",
-    [
-        TopK(0.05),
-        pytest.param(Quantize(1), marks=pytest.mark.slow),
-    ],
-    ids=repr,
-)
+@pytest.mark.repeats
+@pytest.mark.parametrize("codec", [TopK(0.05), Quantize(1)], ids=repr)
 def test_a_scaled_loss_changes_nothing_that_is_kept(
     alone: OneProcess, left: Left, codec: Any
 ) -> None:
@@ -202,6 +199,7 @@ def test_a_scaled_loss_changes_nothing_that_is_kept(
     assert float(optimizer.dynamic_scale.numpy()) != 1024.0
 
 
+@pytest.mark.rare
 def test_what_a_function_pushes_by_name(make_strategy: Make, left: Left) -> None:
     strategy = make_strategy(compression=TopK(0.1))
     model, x = linear(strategy), examples(1)

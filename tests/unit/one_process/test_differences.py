@@ -13,6 +13,8 @@ from tfps.compression import Both, Difference, TopK
 from tfps.consistency.ledger import Status
 from tfps.testing import OneProcess
 
+pytestmark = pytest.mark.rare
+
 
 @pytest.fixture(scope="module")
 def job() -> Iterator[FitJob]:

@@ -121,6 +121,7 @@ def strategy(monkeypatch: pytest.MonkeyPatch) -> Iterator[tfps.ParameterServerSt
         strategy.close()
 
 
+@pytest.mark.repeats
 def test_saved_before_the_first_function_and_after_so_many(
     strategy: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:
@@ -134,7 +135,7 @@ def test_saved_before_the_first_function_and_after_so_many(
 
 @pytest.mark.parametrize(
     "servers",
-    [pytest.param([0], marks=pytest.mark.slow), [1]],
+    [pytest.param([0], marks=pytest.mark.repeats), [1]],
     ids=["hands out tickets", "another"],
 )
 def test_a_loss_right_after_a_checkpoint_costs_nothing(
@@ -155,6 +156,7 @@ def test_a_loss_right_after_a_checkpoint_costs_nothing(
         loop.lose(servers)
 
 
+@pytest.mark.rare
 def test_without_a_checkpoint_that_is_said_once_and_at_the_loss(
     strategy: tfps.ParameterServerStrategy, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -168,6 +170,7 @@ def test_without_a_checkpoint_that_is_said_once_and_at_the_loss(
         loop.lose([1])
 
 
+@pytest.mark.rare
 def test_what_functions_only_assign_is_not_lost_in_silence(
     strategy: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:
@@ -181,7 +184,7 @@ def test_what_functions_only_assign_is_not_lost_in_silence(
         loop.lose([1])
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_functions_that_change_nothing_need_no_checkpoint(
     strategy: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:
@@ -194,7 +197,7 @@ def test_functions_that_change_nothing_need_no_checkpoint(
     assert strategy.coordinator.fetch(value) == 3.0
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_a_function_that_has_failed_is_not_repeated_either(
     strategy: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:
@@ -213,7 +216,7 @@ def _push(loop: Loop) -> None:
     loop.strategy.push({path: values[path]}, version)
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 @pytest.mark.parametrize(
     "write",
     [lambda loop: setattr(loop.model.optimizer, "learning_rate", 0.05), _push],
@@ -232,7 +235,7 @@ def test_what_the_script_writes_needs_a_checkpoint(
         loop.lose([1])
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_functions_after_fit_begin_from_its_last_checkpoint(
     strategy: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:

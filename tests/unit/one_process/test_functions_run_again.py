@@ -150,15 +150,13 @@ CASES = {
         [0, 0, 0, 1, 1],
     ),
 }
-RARER = ("asynchronous", "bounded", "local in rounds")
 
 
+@pytest.mark.quick("in a loop")
 @pytest.mark.parametrize(
     ("mode", "in_loop", "counts", "repeated"),
-    [
-        pytest.param(*case, id=name, marks=[pytest.mark.slow] * (name in RARER))
-        for name, case in CASES.items()
-    ],
+    CASES.values(),
+    ids=CASES,
 )
 def test_each_call_counts_once(
     make: Make, mode: Any, in_loop: bool, counts: list[float], repeated: list[int]
@@ -172,13 +170,14 @@ def test_each_call_counts_once(
         assert loop.duplicates() == [again, again], dies_after
 
 
+@pytest.mark.quick("bounded")
 @pytest.mark.parametrize(
     ("mode", "servers"),
     [
         pytest.param(tfps.BoundedStaleness(1), [1], id="bounded"),
-        pytest.param(tfps.BoundedStaleness(1), [0, 1], id="bounded-all", marks=pytest.mark.slow),
+        pytest.param(tfps.BoundedStaleness(1), [0, 1], id="bounded-all"),
         pytest.param(tfps.Synchronous(), [0, 1], id="synchronous"),
-        pytest.param(tfps.Synchronous(), [1], id="synchronous-one", marks=pytest.mark.slow),
+        pytest.param(tfps.Synchronous(), [1], id="synchronous-one"),
     ],
 )
 def test_what_servers_refuse_runs_again(make: Make, mode: Any, servers: list[int]) -> None:
@@ -197,6 +196,7 @@ def test_what_servers_refuse_runs_again(make: Make, mode: Any, servers: list[int
         assert loop.counts() == [runs * count for count in (4, 4, 4, 4, 4, 1)]
 
 
+@pytest.mark.repeats
 def test_rows_of_tables_count_once(make: Make) -> None:
     strategy = make()
     with strategy.scope():
@@ -230,6 +230,7 @@ def test_rows_of_tables_count_once(make: Make) -> None:
     assert found.tolist() == [[4, 4], [0, 0], [2, 2]]
 
 
+@pytest.mark.rare
 def test_a_server_that_lived_applies_nothing_again(
     make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -259,6 +260,7 @@ def test_a_server_that_lived_applies_nothing_again(
     assert strategy.stats().updates_lost == lacking
 
 
+@pytest.mark.repeats
 def test_a_mistake_of_the_users_is_raised_at_once(
     make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -297,15 +299,13 @@ METRIC_MODES = {
 }
 
 
+@pytest.mark.quick("asynchronous, evaluates")
 @pytest.mark.parametrize(
     ("mode", "trains"),
     [
-        pytest.param(mode, trains, id=f"{name}, {what}", marks=[pytest.mark.slow] * is_rare)
+        pytest.param(mode, trains, id=f"{name}, {what}")
         for name, mode in METRIC_MODES.items()
-        for what, trains, is_rare in [
-            ("trains", True, name in RARER),
-            ("evaluates", False, name != "asynchronous"),
-        ]
+        for what, trains in [("trains", True), ("evaluates", False)]
     ],
 )
 def test_what_lies_on_the_chief_counts_once(

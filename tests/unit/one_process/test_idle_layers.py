@@ -41,7 +41,7 @@ def _trained(optimizer: keras.optimizers.Optimizer) -> keras.Model:
     return model
 
 
-@pytest.mark.quick("Asynchronous*-Adam", "Synchronous*-LossScaleOptimizer")
+@pytest.mark.rare
 @pytest.mark.parametrize(
     "optimizer",
     [

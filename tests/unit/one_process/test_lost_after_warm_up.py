@@ -12,13 +12,15 @@ from tests.unit.one_process.lost_servers import lose, recover, saver
 from tests.unit.one_process.unit_steps import Counters, counters, fit
 from tfps.consistency.mode import Mode
 
+pytestmark = pytest.mark.rare
+
 WARM_UP, WORKERS = 2, 2
 # Both workers are there, so all steps of the warm-up and some more.
 SAVED, LOST, MORE = 2 * WORKERS * WARM_UP, 3, 2
 
 MODES = [
     tfps.Asynchronous(warm_up_steps=WARM_UP),
-    pytest.param(tfps.BoundedStaleness(1, warm_up_steps=WARM_UP), marks=pytest.mark.slow),
+    tfps.BoundedStaleness(1, warm_up_steps=WARM_UP),
 ]
 
 Job = Callable[[Mode], tuple[tfps.ParameterServerStrategy, Counters, tfps.CheckpointManager]]
@@ -43,7 +45,6 @@ def job(
     return make
 
 
-@pytest.mark.quick("1-Asynchronous*")
 @pytest.mark.parametrize("mode", MODES, ids=repr)
 @pytest.mark.parametrize("lost", [0, 1])
 def test_fit_goes_on(mode: Mode, lost: int, job: Job) -> None:

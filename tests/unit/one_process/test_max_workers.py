@@ -31,14 +31,10 @@ EXACT = {
     "pipelined": (tfps.Asynchronous(pipeline_steps=1), STEPS),
     "local steps in rounds": (tfps.LocalSteps(2, synchronous=True), MEANS),
 }
-RARER = ("asynchronous", "pipelined", "local steps in rounds")
-CASES = [
-    pytest.param(*case, id=name, marks=[pytest.mark.slow] * (name in RARER))
-    for name, case in EXACT.items()
-]
 
 
-@pytest.mark.parametrize(("mode", "count"), CASES)
+@pytest.mark.repeats
+@pytest.mark.parametrize(("mode", "count"), EXACT.values(), ids=EXACT)
 def test_fit(make_strategy: Make, mode: Any, count: float) -> None:
     job = FitJob(make_strategy(mode, max_workers=ROOM))
     assert job.counts == [count, count]
@@ -49,7 +45,7 @@ def test_fit(make_strategy: Make, mode: Any, count: float) -> None:
     assert len(stats.steps_per_s or (0, 0)) == 2  # None, if all was seen at once
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_round_waits_for_nobody_who_is_not_there(make_strategy: Make) -> None:
     """Of scheduled functions, which are members for as long as there is something to run."""
     job = FunctionJob(make_strategy(tfps.Synchronous(), max_workers=ROOM))
@@ -58,6 +54,7 @@ def test_a_round_waits_for_nobody_who_is_not_there(make_strategy: Make) -> None:
     assert MEANS <= first <= STEPS
 
 
+@pytest.mark.repeats
 def test_averages_are_those_of_the_workers_that_there_are(make_strategy: Make) -> None:
     """A running maximum, of which only the new value is known, counts by one worker of two."""
     strategy = make_strategy(max_workers=ROOM)
@@ -88,6 +85,7 @@ def _named(strategy: tfps.ParameterServerStrategy) -> keras.Model:
     return model
 
 
+@pytest.mark.rare
 def test_the_next_chief_has_other_workers(
     cluster: OneProcess, make_strategy: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 
 import tfps
 from tfps.testing import OneProcess
@@ -13,6 +14,7 @@ from tfps.testing import OneProcess
 EXAMPLES, BATCH = 8, 2
 
 
+@pytest.mark.rare
 def test_a_reset_that_arrives_late_takes_nothing_away(cluster: OneProcess) -> None:
     """TensorFlow may send a request again that had arrived, and the server run it late."""
     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)

@@ -36,12 +36,6 @@ def test_fit_applies_each_gradient_once(fit_jobs: Jobs[FitJob], mode: Any, calls
     assert stats.fallback_steps == 0
 
 
-def test_fit_pipelined(fit_jobs: Jobs[FitJob]) -> None:
-    assert fit_jobs(tfps.Asynchronous(pipeline_steps=1)).counts == [STEPS, STEPS]
-
-
-# With their numbers in tests/unit/numbers/modes/test_two_workers.py.
-@pytest.mark.slow
 def test_fit_in_rounds(fit_jobs: Jobs[FitJob]) -> None:
     assert fit_jobs(tfps.Synchronous(), calls=2).counts == [MEANS, MEANS]
 
@@ -56,6 +50,7 @@ def test_fit_with_a_backup_worker(fit_jobs: Jobs[FitJob]) -> None:
     assert job.examples == EXAMPLES
 
 
+@pytest.mark.rare
 def test_fit_with_adaptive_batches(fit_jobs: Jobs[FitJob]) -> None:
     """A round has two batches for each worker, shared out by speed, and is one mean."""
     job = fit_jobs(tfps.Synchronous(adaptive_batches=2))
@@ -71,12 +66,6 @@ def test_fit_with_local_steps(fit_jobs: Jobs[FitJob]) -> None:
     job = fit_jobs(tfps.LocalSteps(2))
     assert all(MEANS <= count <= STEPS for count in job.counts)
     assert job.examples == EXAMPLES
-
-
-# With their numbers in tests/unit/numbers/modes/test_two_workers.py.
-@pytest.mark.slow
-def test_fit_with_local_steps_in_rounds(fit_jobs: Jobs[FitJob]) -> None:
-    assert fit_jobs(tfps.LocalSteps(2, synchronous=True)).counts == [MEANS, MEANS]
 
 
 def test_fit_with_a_warm_up(fit_jobs: Jobs[FitJob]) -> None:
@@ -108,6 +97,7 @@ def test_functions_with_local_steps(function_jobs: Jobs[FunctionJob]) -> None:
     assert all(MEANS <= count <= STEPS for count in job.counts)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     "mode",
     [

@@ -121,6 +121,7 @@ def _updates_of_functions(strategy: tfps.ParameterServerStrategy) -> tuple[float
     return float(weight.numpy()), int(optimizer.iterations)
 
 
+@pytest.mark.repeats
 def test_scheduled_functions_of_the_next_chief_count(make: Make) -> None:
     """Servers know those of the chief before by their numbers, which are others."""
     assert _updates_of_functions(make()) == (STEPS, STEPS)
@@ -139,6 +140,7 @@ def test_an_older_chief_is_refused(make: Make) -> None:
     assert int(theirs.optimizer.iterations) == 2 * STEPS
 
 
+@pytest.mark.repeats
 def test_close_and_fresh_end_the_job(make: Make) -> None:
     strategy = make()
     model = _model_on(strategy)
@@ -170,6 +172,7 @@ def _is_there(resource: NamedResource) -> bool:
         return bool(tf.raw_ops.VarIsInitializedOp(resource=resource.handle()))
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("fresh", [True, False], ids=["fresh", "close"])
 def test_nothing_is_left_of_a_job_that_ends(make: Make, fresh: bool) -> None:
     """Neither copies of an optimizer's counters on other servers, nor what nobody has opened."""
@@ -186,6 +189,7 @@ def test_nothing_is_left_of_a_job_that_ends(make: Make, fresh: bool) -> None:
     assert not [resource for resource in left if "adam" in resource.shared_name]
 
 
+@pytest.mark.rare
 def test_a_server_that_was_started_anew_when_no_chief_was_there(make: Make, tmp_path: Path) -> None:
     """What to do is said, and works."""
     strategy = make()
@@ -225,6 +229,7 @@ def test_another_model_is_refused_and_nothing_changes(make: Make) -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.repeats
 def test_another_optimizer_is_refused_and_nothing_changes(make: Make) -> None:
     """Its slots would begin at zero, and those of the job would be left aside."""
     model = _model_on(make())
@@ -260,6 +265,7 @@ def _names_all(error: ConfigError, *names: str) -> None:
         assert len([problem for problem in error.problems if name in problem]) == 1
 
 
+@pytest.mark.rare
 def test_every_wrong_shape_is_named_when_the_model_is_built_late(make: Make) -> None:
     """Also the slots, whose optimizer is built with the model: nothing of it is trained."""
     _fit(_model_on(make()))
@@ -276,6 +282,7 @@ def test_every_wrong_shape_is_named_when_the_model_is_built_late(make: Make) -> 
     _names_all(raised.value, "first/kernel", "first/bias", "second/kernel")
 
 
+@pytest.mark.rare
 def test_large_variables_keep_their_values(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those whose initial values are drawn where they lie are not drawn again."""
     monkeypatch.setattr("tfps.strategy.extended.WHOLE_BYTES", 40)
@@ -288,6 +295,7 @@ def test_large_variables_keep_their_values(make: Make, monkeypatch: pytest.Monke
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.repeats
 def test_an_older_chief_restores_and_assigns_nothing(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,7 +322,7 @@ def test_an_older_chief_restores_and_assigns_nothing(
         np.testing.assert_array_equal(ours, before)
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_a_restore_that_is_on_its_way_when_the_next_chief_begins(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,25 +68,6 @@ def test_saving_and_checkpoints(make_strategy: Make, tmp_path: Path) -> None:
         np.testing.assert_array_equal(theirs, expected)
 
 
-@pytest.mark.quick("function")
-@pytest.mark.parametrize("kind", ["dataset", "generator", "function"])
-def test_inputs(make_strategy: Make, kind: str) -> None:
-    with make_strategy().scope():
-        model = _model()
-    inputs: dict[str, Any] = {
-        "dataset": tf.data.Dataset.from_tensor_slices((X, Y)).batch(8),
-        "generator": ((X[k : k + 8], Y[k : k + 8]) for k in range(0, 32, 8)),
-        "function": lambda context: (
-            tf.data.Dataset.from_tensor_slices((X, Y))
-            .shard(context.num_input_pipelines, context.input_pipeline_id)
-            .batch(8)
-        ),
-    }
-    history = model.fit(inputs[kind], verbose=0)
-    assert np.isfinite(history.history["loss"]).all()
-    assert int(model.optimizer.iterations.numpy()) == 4
-
-
 class Largest(keras.metrics.Metric):
     """A part of its state is none of a step's business."""
 
@@ -102,7 +83,7 @@ class Largest(keras.metrics.Metric):
         return self.largest
 
 
-@pytest.mark.quick("0")
+@pytest.mark.repeats
 @pytest.mark.parametrize("compiled_items", [server_update.COMPILED_ITEMS, 0])
 def test_a_step_leaves_a_part_of_a_merged_metric_alone(
     make_strategy: Make, monkeypatch: pytest.MonkeyPatch, compiled_items: int
@@ -209,6 +190,7 @@ def test_too_few_devices(make: Any) -> None:
         make(workers=60, ps=40)
 
 
+@pytest.mark.rare
 def test_data_that_end_within_an_execution_are_no_mistake(make_strategy: Make) -> None:
     """Nobody knows before how many batches shards hold."""
     with make_strategy().scope():

@@ -61,7 +61,7 @@ def test_a_subclass_that_calls_keras(make_strategy: Make) -> None:
     model.train_on_batch(X, Y)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_patch_of_all_models(make_strategy: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Patch `keras.Model` as `mlflow.tensorflow.autolog` does, with a callback of its own."""
     original, begun = keras.Model.fit, list[str]()
@@ -76,7 +76,7 @@ def test_a_patch_of_all_models(make_strategy: Make, monkeypatch: pytest.MonkeyPa
     assert begun == ["train"]
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_another_test_function_is_refused(make_strategy: Make) -> None:
     model = compiled(make_strategy(), OwnTestFunction)
     with pytest.raises(UnsupportedError, match="OwnTestFunction overrides make_test_function"):

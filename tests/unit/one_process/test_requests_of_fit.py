@@ -69,6 +69,7 @@ def test_a_header_is_taken_apart_at_once(job: FitJob, kind: Kind) -> None:
     assert job.requests.operations(kind)["StridedSlice"] == 0
 
 
+@pytest.mark.quick("calls")
 def test_a_worker_looks_at_the_cells_of_others_alone(fit_job: Callable[..., FitJob]) -> None:
     """Of a round, and not at a copy of the ledger."""
     job = fit_job(tfps.Synchronous(), calls=2)
@@ -171,6 +172,7 @@ def test_a_ticket_is_closed_by_the_request_after_it(job: FitJob) -> None:
     assert job.push(0, ticket=ticket).status is Status.EVICTED  # it takes part no more
 
 
+@pytest.mark.quick("calls")
 def test_an_evaluation_closes_tickets_without_a_push(fit_job: Callable[..., FitJob]) -> None:
     job = fit_job(tfps.Asynchronous(), calls=2)
     data = np.zeros([2 * BATCH, 1], "float32")
@@ -189,6 +191,7 @@ def test_an_evaluation_closes_tickets_without_a_push(fit_job: Callable[..., FitJ
     assert (late.status, late.ticket) == (Status.EVICTED, NO_TICKET)
 
 
+@pytest.mark.quick("calls")
 def test_a_bound_holds_up_the_fast_until_the_slow_push_or_leave(
     fit_job: Callable[..., FitJob],
 ) -> None:
@@ -215,6 +218,7 @@ def test_a_bound_holds_up_the_fast_until_the_slow_push_or_leave(
     job.end()
 
 
+@pytest.mark.quick("calls")
 def test_a_round_waits_for_all_and_applies_the_mean(fit_job: Callable[..., FitJob]) -> None:
     """Of one optimizer call after the other."""
     job = fit_job(tfps.Synchronous(), calls=2)
@@ -240,6 +244,7 @@ def test_a_round_waits_for_all_and_applies_the_mean(fit_job: Callable[..., FitJo
     job.end()
 
 
+@pytest.mark.rare
 def test_servers_count_alike_at_rest_what_one_of_them_has_taken(
     fit_job: Callable[..., FitJob],
 ) -> None:
@@ -269,6 +274,7 @@ def test_servers_count_alike_at_rest_what_one_of_them_has_taken(
     assert np.subtract(counts("APART"), apart).tolist() == [1, 0]
 
 
+@pytest.mark.quick("calls")
 def test_who_is_late_for_a_round_has_pushed_nothing(fit_job: Callable[..., FitJob]) -> None:
     job = fit_job(tfps.Synchronous(backup_workers=1))
     ticket = job.requests.open_tickets(4)
@@ -290,6 +296,7 @@ def test_who_is_late_for_a_round_has_pushed_nothing(fit_job: Callable[..., FitJo
     job.end()
 
 
+@pytest.mark.rare
 def test_who_is_faster_takes_more_batches_of_a_round(fit_job: Callable[..., FitJob]) -> None:
     job = fit_job(tfps.Synchronous(adaptive_batches=2))
     ticket = job.requests.open_tickets(40)
@@ -313,6 +320,7 @@ def test_who_is_faster_takes_more_batches_of_a_round(fit_job: Callable[..., FitJ
     job.end()
 
 
+@pytest.mark.rare
 def test_a_push_that_is_too_stale_is_dropped(fit_job: Callable[..., FitJob]) -> None:
     """Its ticket is done with all the same."""
     job = fit_job(tfps.Asynchronous(), drop_above=1)
@@ -350,6 +358,7 @@ def _enter(job: FitJob, *, servers: tuple[int, ...] = (0,)) -> int:
     return number * MAX_CALLS
 
 
+@pytest.mark.quick("calls")
 def test_workers_that_update_themselves_pull_the_optimizers_state(
     fit_job: Callable[..., FitJob],
 ) -> None:

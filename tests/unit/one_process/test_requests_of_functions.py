@@ -75,6 +75,7 @@ def two_functions(function_jobs: Jobs[FunctionJob]) -> tuple[FunctionJob, Functi
     return one, FunctionJob(one.strategy)
 
 
+@pytest.mark.rare
 def test_what_a_round_went_on_without_counts_when_it_comes_again(
     two_functions: tuple[FunctionJob, FunctionJob],
 ) -> None:
@@ -128,6 +129,7 @@ def test_what_a_function_assigns_is_written_back(function_jobs: Jobs[FunctionJob
         assert float(total.numpy()) == expected
 
 
+@pytest.mark.repeats
 def test_rows_of_a_table_are_looked_up_by_their_ids(function_jobs: Jobs[FunctionJob]) -> None:
     strategy = function_jobs(tfps.Asynchronous(), calls=2).strategy
     rows = np.arange(300_000 * 2, dtype="float32").reshape(300_000, 2)
@@ -221,6 +223,7 @@ def test_a_round_is_one_mean(function_jobs: Jobs[FunctionJob]) -> None:
     job.end()
 
 
+@pytest.mark.rare
 def test_two_functions_share_a_round(two_functions: tuple[FunctionJob, FunctionJob]) -> None:
     """Each updates its own weights with what it got, once all workers have pushed something."""
     jobs = two_functions
@@ -240,6 +243,7 @@ def test_two_functions_share_a_round(two_functions: tuple[FunctionJob, FunctionJ
         job.end()
 
 
+@pytest.mark.rare
 def test_a_push_that_is_too_stale_is_dropped(function_jobs: Jobs[FunctionJob]) -> None:
     plain = function_jobs(tfps.Asynchronous(), calls=2)
     job = FunctionJob(plain.strategy, drop_above=1)
@@ -280,6 +284,7 @@ def test_who_is_expected_late_is_not_waited_for(function_jobs: Jobs[FunctionJob]
     job.end()
 
 
+@pytest.mark.rare
 def test_who_is_late_goes_on_with_fresh_parameters(function_jobs: Jobs[FunctionJob]) -> None:
     job = function_jobs(tfps.Synchronous(backup_workers=1))
     at, before = job.begin(0).version, job.weight(0)

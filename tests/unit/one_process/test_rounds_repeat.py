@@ -177,13 +177,8 @@ def make_job(make_strategy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return make
 
 
-@pytest.mark.parametrize(
-    "x",
-    [
-        pytest.param(x, id=name, marks=[] if name == "arrays" else pytest.mark.slow)
-        for name, x in INPUTS.items()
-    ],
-)
+@pytest.mark.quick("arrays")
+@pytest.mark.parametrize("x", INPUTS.values(), ids=INPUTS)
 def test_nobody_can_tell(make_job: MakeJob, x: Callable[[], Any]) -> None:
     """A loss of either server, and of both, in the midst of epochs: all numbers are the same."""
     # Of shards it is chance which worker begins with a ticket, and so which seeds go with a batch.
@@ -195,7 +190,7 @@ def test_nobody_can_tell(make_job: MakeJob, x: Callable[[], Any]) -> None:
     assert_repeated(found, checkpoint=0)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_rows_of_a_table_are_summed_again(make_job: MakeJob) -> None:
     job = make_job(by_rows=True)
     expected = job.train(X, at={})
@@ -204,7 +199,7 @@ def test_rows_of_a_table_are_summed_again(make_job: MakeJob) -> None:
     assert_repeated(found, checkpoint=0)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_where_nothing_moved_nothing_is_repeated(make_job: MakeJob) -> None:
     """Between epochs and in a validation pass a checkpoint has all that there is."""
 
@@ -240,21 +235,21 @@ class Writes(keras.callbacks.Callback):
             self.model.optimizer.learning_rate = 0.001
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_what_a_callback_assigns_between_epochs_stays(make_job: MakeJob) -> None:
     job, writes = make_job(), [Writes(in_the_middle=False)]
     expected = job.train(X, at={}, callbacks=writes)
     assert_same(job.train(X, at={STEPS + 2: [1]}, callbacks=writes), expected)
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_what_it_assigns_in_an_epoch_cannot_be_repeated(make_job: MakeJob) -> None:
     job = make_job(every_steps=None)
     with pytest.raises(CheckpointError, match="has written .*learning_rate.* in the middle of"):
         job.train(X, at={6: [1]}, callbacks=[Writes(in_the_middle=True)])
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_train_on_batch_cannot_be_repeated(
     make_strategy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,7 +265,7 @@ def test_train_on_batch_cannot_be_repeated(
         lose(strategy, [1])
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_local_rounds_cannot_be_repeated(
     make_strategy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,7 +279,7 @@ def test_local_rounds_cannot_be_repeated(
         lose(strategy, [1])
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_the_checkpoint_before_is_used(make_job: MakeJob, caplog: pytest.LogCaptureFixture) -> None:
     """Where the newest one is damaged, and that is said."""
 
@@ -305,6 +300,7 @@ def test_the_checkpoint_before_is_used(make_job: MakeJob, caplog: pytest.LogCapt
     assert "is used instead" in caplog.text
 
 
+@pytest.mark.repeats
 def test_totals_are_those_of_the_epoch_at_hand(
     make_strategy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,7 +317,7 @@ def test_totals_are_those_of_the_epoch_at_hand(
     np.testing.assert_allclose(history["label"], [Y.mean()] * 2, rtol=1e-5)
 
 
-@pytest.mark.quick("Synchronous*-made")
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     "moment", [(TicketRun, "run_to"), (Server, "open_tickets")], ids=["known", "made"]
 )

@@ -13,6 +13,8 @@ import tfps
 from tfps.training.report import step_rate
 from tfps.training.run import ticket_run
 
+pytestmark = pytest.mark.repeats
+
 HOUR_S = 3600.0
 STEPS = 6
 X = np.ones((STEPS, 2), "float32")

@@ -104,14 +104,14 @@ def acts(model: keras.Model, other: keras.Model, folder: Path) -> dict[str, Call
 
 
 ACTS = (
-    "each weight",
-    "evaluate",
     "iterations",
+    "each weight",
     "get_weights",
     "assign",
     "save",
     "save_weights",
     "checkpoint",
+    "evaluate",
     "predict",
     "predict more",
     "fit another",
@@ -141,27 +141,26 @@ def check_epochs(strategy: tfps.ParameterServerStrategy, act: str, folder: Path)
     assert 0 < history["loss"][1] < history["loss"][0]
 
 
-@pytest.mark.parametrize(
-    "act", [pytest.param(a, marks=() if a in ACTS[:2] else pytest.mark.slow) for a in ACTS]
-)
+@pytest.mark.quick("evaluate")
+@pytest.mark.parametrize("act", ACTS)
 def test_an_epoch_goes_on_after_another_thread(
     make_strategy: Make, tmp_path: Path, act: str
 ) -> None:
     check_epochs(make_strategy(batch_callbacks="sampled"), act, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("mode", MODES)
 def test_modes(make_strategy: Make, tmp_path: Path, mode: str) -> None:
     check_epochs(make_strategy(MODES[mode](), batch_callbacks="sampled"), "iterations", tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_lock_step(make_strategy: Make, tmp_path: Path) -> None:
     check_epochs(make_strategy(batch_callbacks="lock_step"), "evaluate", tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("kind", ["generator", "per worker", "shards"])
 def test_inputs(make_strategy: Make, kind: str) -> None:
     model = small(make_strategy(batch_callbacks="sampled"))
@@ -187,7 +186,7 @@ def test_inputs(make_strategy: Make, kind: str) -> None:
     assert iterations(model) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_several_threads(make_strategy: Make, tmp_path: Path) -> None:
     model, other = small(strategy := make_strategy(batch_callbacks="sampled")), small(strategy)
     known = acts(model, other, tmp_path)
@@ -196,7 +195,8 @@ def test_several_threads(make_strategy: Make, tmp_path: Path) -> None:
     assert iterations(model) == 2 * STEPS
 
 
-@pytest.mark.parametrize("method", ["evaluate", pytest.param("predict", marks=pytest.mark.slow)])
+@pytest.mark.quick("evaluate")
+@pytest.mark.parametrize("method", ["evaluate", "predict"])
 def test_fit_waits_for_what_another_thread_has_begun(make_strategy: Make, method: str) -> None:
     """The first step that trains moves variables: the steps of the other would not find them."""
     model, begun = small(make_strategy()), threading.Event()
@@ -227,6 +227,7 @@ def test_fit_waits_for_what_another_thread_has_begun(make_strategy: Make, method
     assert iterations(model) == STEPS
 
 
+@pytest.mark.repeats
 def test_one_thread_trains_a_model(make_strategy: Make) -> None:
     model = small(make_strategy(batch_callbacks="sampled"))
     with (
@@ -237,7 +238,7 @@ def test_one_thread_trains_a_model(make_strategy: Make) -> None:
     assert iterations(model) == STEPS
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_hook_may_train_on_a_batch(make_strategy: Make) -> None:
     model = small(make_strategy())
 
@@ -251,7 +252,7 @@ def test_a_hook_may_train_on_a_batch(make_strategy: Make) -> None:
     assert iterations(model) == 2 * (20 + 2)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_functions_that_another_thread_schedules(make_strategy: Make) -> None:
     strategy = make_strategy(batch_callbacks="sampled")
     model = small(strategy)
@@ -276,7 +277,7 @@ def test_functions_that_another_thread_schedules(make_strategy: Make) -> None:
     np.testing.assert_array_equal(counter.numpy(), np.full(3, calls))
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_an_error_that_another_thread_meets_ends_the_training(make_strategy: Make) -> None:
     strategy = make_strategy(batch_callbacks="sampled")
     with strategy.scope():

@@ -118,7 +118,7 @@ def opened() -> Iterator[OpenedResources]:
     context.remove_op_callback(made.note)
 
 
-@pytest.mark.quick("bounded")
+@pytest.mark.repeats
 @pytest.mark.parametrize("name", MODES)
 def test_the_record_is_what_servers_hold(
     make_strategy: Make, opened: OpenedResources, name: str
@@ -137,6 +137,7 @@ def test_the_record_is_what_servers_hold(
     assert not [named for named in recorded if _is_there(named)]
 
 
+@pytest.mark.repeats
 def test_what_a_model_and_a_checkpoint_need_is_recorded(
     make_strategy: Make, opened: OpenedResources, tmp_path: Path
 ) -> None:
@@ -218,6 +219,7 @@ def _values(contents: ServerContents) -> dict[NamedResource, tf.Tensor]:
         }
 
 
+@pytest.mark.repeats
 def test_what_no_checkpoint_holds_begins_as_it_began(make_strategy: Make) -> None:
     """Bookkeeping begins with its own values, what is restored with zeros of its shape."""
     strategy = make_strategy(tfps.Synchronous())

@@ -16,6 +16,8 @@ from tfps.testing import OneProcess
 from tfps.transport.message import REPLY_FIELDS, REQUEST_FIELDS
 from tfps.transport.traffic import CodedPart
 
+pytestmark = pytest.mark.rare
+
 ROWS, BATCH, LINE_BYTES = 8, 2, 64
 HEADERS = 8 * REQUEST_FIELDS, 8 * REPLY_FIELDS
 

@@ -14,6 +14,7 @@ from tests.unit.one_process.unit_steps import counters, fit
 from tfps.errors import CheckpointError
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_raw_variable_of_tensorflow_is_named(
     lost: int,
