@@ -134,14 +134,6 @@ def test_hooks_that_change_something_at_once_stay_in_lock_step(
     assert not caplog.records
 
 
-@pytest.mark.repeats
-def test_a_lambda_is_watched(make_strategy: Make, caplog: pytest.LogCaptureFixture) -> None:
-    seen: list[int] = []
-    callback = keras.callbacks.LambdaCallback(on_train_batch_end=lambda b, logs: seen.append(b))
-    fitted(make_strategy(), callback)
-    assert seen == list(range(STEPS))
-
-
 @pytest.fixture
 def tracker(monkeypatch: pytest.MonkeyPatch) -> type[Hooks]:
     """A callback of a module that has the name of a tracker's."""

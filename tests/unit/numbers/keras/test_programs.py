@@ -40,25 +40,6 @@ def test_weights_are_changed_between_fits(comparison: Comparison) -> None:
 
 
 @pytest.mark.repeats
-def test_layers_are_frozen_and_thawed(comparison: Comparison) -> None:
-    def make() -> keras.Model:
-        base = keras.Sequential([keras.Input((8,)), layers.Dense(6, "relu"), layers.Dropout(0.1)])
-        model = keras.Sequential([keras.Input((8,)), base, layers.Dense(3)])
-        model.compile("adam", cross_entropy())
-        return model
-
-    def use(model: keras.Model) -> dict[str, Any]:
-        losses = fit(model)["loss"]
-        for trainable in (False, True):
-            model.layers[0].trainable = trainable
-            model.compile(keras.optimizers.Adam(0.01), cross_entropy())
-            losses += fit(model)["loss"]
-        return {"loss": losses}
-
-    comparison.run(make, use)
-
-
-@pytest.mark.repeats
 def test_models_that_share_a_layer_train_in_turn(comparison: Comparison) -> None:
     def make() -> list[keras.Model]:
         inputs = keras.Input((8,))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +32,10 @@ from tfps.errors import ConfigError
 from tfps.layers import EmbeddingCollection, Table
 from tfps.optimizers import ByTable
 from tfps.optimizers.wrapped import leaves
-from tfps.runtime.program.tables import LEAST_TABLE_BYTES
 from tfps.strategy import extended
 from tfps.testing import OneProcess
 
 pytestmark = pytest.mark.timeout(240)
-
-FROZEN_ROWS = 60_000
 
 
 def _fit(model: Any) -> dict[str, Any]:
@@ -84,25 +80,6 @@ def test_an_optimizer_for_each_table(cluster: Callable[..., OneProcess]) -> None
         rates = [type(leaf).__name__ for leaf in leaves(model.optimizer)]
         assert rates == ["Adagrad", "SGD", "SGD"]
         assert strategy.stats().fallback_steps == 0
-
-
-def _with_frozen() -> keras.Model:
-    frozen = replace(items, vocabulary_size=FROZEN_ROWS, trainable=False)
-    features = {"user": users, "seen": frozen, "words": replace(frozen, combiner=None)}
-    return recommender(EXACT["sgd"], features)
-
-
-# A quicker one, without a collection, is in test_rows.py.
-@pytest.mark.repeats
-def test_a_frozen_table_travels_by_rows(cluster: Callable[..., OneProcess]) -> None:
-    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["modulo"]) as strategy:
-        model = Comparison(strategy).run(_with_frozen, _fit)
-        (table,) = model.collection.non_trainable_variables
-        size_bytes = table.numpy().nbytes
-        stats, plan = strategy.stats(), strategy.plan
-        assert size_bytes > LEAST_TABLE_BYTES
-        assert {view.server for view in plan.views if table.path in view.variable} == {0, 1}
-        assert stats.bytes_pulled + stats.bytes_pushed < size_bytes
 
 
 @pytest.mark.rare
