@@ -93,7 +93,7 @@ def _files(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.quick("shared")
+@pytest.mark.rare
 @pytest.mark.parametrize("shared", [None, False], ids=["shared", "streamed"])
 def test_training_goes_on_and_the_last_one_is_an_error(
     shared: bool | None,

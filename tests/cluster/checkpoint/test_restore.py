@@ -45,30 +45,3 @@ def test_back_into_the_same_model(
     assert now.gradient_staleness_updates == stats.gradient_staleness_updates
     fit(model)
     assert strategy.stats().updates_applied == stats.updates_applied + STEPS
-
-
-# Without a cluster: tests/unit/numbers/test_damaged_checkpoint.py.
-@pytest.mark.slow
-def test_a_server_finds_damaged_values(
-    strategy: tfps.ParameterServerStrategy, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As it reads them; the checkpoint before is restored, and the line names file and reason."""
-    model = small_model_on(strategy)
-    manager = tfps.CheckpointManager(model, tmp_path)
-    fit(model)
-    manager.save(epoch=1, background=False)
-    saved = state_of(model)
-    fit(model)
-    path = manager.save(epoch=2, background=False) / "ps-0001-00000.data-00000-of-00001"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    manifest = manager.restore_latest()
-    assert manifest is not None
-    assert manifest.epoch == 1
-    assert_same(model, saved)
-    (line,) = [r.getMessage() for r in caplog.records if "is used instead" in r.getMessage()]
-    assert "ps-0001-00000 shard 0" in line
-    assert "Checksum does not match: stored" in line
-    assert line.endswith("; checkpoint 1 is used instead")
-    fit(model)

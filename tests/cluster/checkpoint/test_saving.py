@@ -56,8 +56,9 @@ class Held:
         patch.setattr(Snapshot, "write", held)
 
 
-# Shared ones are saved while training goes on in test_restore.py.
-@pytest.mark.quick("streamed-compiled")
+# Shared ones are saved while training goes on in test_restore.py; streamed ones, in one process, in
+# tests/unit/numbers/test_damaged_checkpoint.py.
+@pytest.mark.repeats
 @pytest.mark.parametrize("slots", [False, True], ids=["compiled", "with slots"])
 @pytest.mark.parametrize("shared", [None, False], ids=["shared", "streamed"])
 def test_training_goes_on_while_values_of_one_version_are_written(
@@ -115,6 +116,7 @@ def test_the_callback_saves_in_the_middle_of_epochs(
     assert updates_of(model) == 200
 
 
+@pytest.mark.rare
 def test_the_servers_forget_what_was_written(
     model: keras.Model, strategy: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:
@@ -134,6 +136,7 @@ def test_the_servers_forget_what_was_written(
     assert not list(tmp_path.glob("writing-*"))
 
 
+@pytest.mark.rare
 def test_attempts_that_arrive_late_do_nothing(
     model: keras.Model, strategy: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:
@@ -165,6 +168,7 @@ def test_attempts_that_arrive_late_do_nothing(
     assert updates_of(model) == 1
 
 
+@pytest.mark.repeats
 def test_a_custom_loop(
     model: keras.Model, strategy: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ import tfps
 from tests.cluster.checkpoint.counting_model import counting_model
 from tfps.errors import ConfigError
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(120), pytest.mark.rare]
 
 # Of each process its own, as a disk of each machine would be.
 FOLDER = "/proc/self/cwd/checkpoints"

@@ -19,7 +19,7 @@ from tests.cluster.kill_worker import KillWorker
 from tfps.errors import UnsupportedError
 from tfps.launch import LocalCluster
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 LOCAL = "/job:chief/replica:0/task:0/device:CPU:0"
 SLOW_S = 0.03
@@ -60,10 +60,6 @@ def _pause(number: tf.Tensor) -> tf.Tensor:
     return number
 
 
-def _pause_in_python(number: tf.Tensor) -> tf.Tensor:
-    return tf.ensure_shape(tf.py_function(_pause, [number], tf.int64), [])
-
-
 def _sizes(numbers: Any) -> Any:
     """Of a worker's batches."""
     return 4 - 2 * (numbers % 3 // 2)
@@ -87,7 +83,6 @@ def _numbered_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
 
 
 # By the same requests without a cluster: tests/unit/one_process/test_requests_of_fit.py.
-@pytest.mark.slow
 @pytest.mark.conformance
 def test_who_is_faster_takes_more_and_each_example_weighs_the_same(
     strategy: tfps.ParameterServerStrategy,
@@ -138,7 +133,6 @@ def test_what_cannot_be_shared_out_is_refused(strategy: tfps.ParameterServerStra
         CustomLoop(strategy, "sgd").run(1)
 
 
-@pytest.mark.slow
 def test_batches_that_the_chief_sends_are_kept_until_they_are_closed(
     strategy: tfps.ParameterServerStrategy, cluster: Callable[..., LocalCluster]
 ) -> None:
@@ -156,7 +150,6 @@ def test_batches_that_the_chief_sends_are_kept_until_they_are_closed(
 
 # A quicker death in rounds is in test_synchronous.py; who takes its batches, in
 # tests/unit/one_process/test_requests_of_fit.py.
-@pytest.mark.slow
 @pytest.mark.conformance
 def test_a_worker_that_dies_leaves_its_batches_to_others(
     strategy: tfps.ParameterServerStrategy, cluster: Callable[..., LocalCluster]

@@ -34,7 +34,6 @@ def job(cluster: Callable[..., LocalCluster], carrier: str) -> Iterator[Counting
 
 
 # In one process: tests/unit/one_process/test_modes.py; a loop of one's own: test_custom_bounded.py.
-@pytest.mark.slow
 @pytest.mark.conformance
 def test_each_example_and_update_counts_once(job: CountingJob) -> None:
     before, updates = job.strategy.stats(), job.updates()
@@ -53,7 +52,7 @@ def test_each_example_and_update_counts_once(job: CountingJob) -> None:
 
 
 # By the same requests without a cluster: tests/unit/one_process/test_requests_of_fit.py.
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.conformance
 def test_a_worker_that_dies_is_not_waited_for(job: CountingJob) -> None:
     updates = job.updates()
@@ -65,7 +64,7 @@ def test_a_worker_that_dies_is_not_waited_for(job: CountingJob) -> None:
     assert job.updates() == job.updates_after(updates, epochs=epochs)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_worker_that_hangs_is_not_waited_for(job: CountingJob) -> None:
     updates = job.updates()
     suspend = SuspendWorker(job)
@@ -79,7 +78,7 @@ def test_a_worker_that_hangs_is_not_waited_for(job: CountingJob) -> None:
 
 
 # By the same requests without a cluster: tests/unit/one_process/test_requests_of_fit.py.
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     ("bound", "gap", "kind"), [(0, 0, keras.Sequential), (3, 3, CountsAfterwards)]
 )

@@ -11,10 +11,9 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.consistency.custom_loop import CustomLoop, wait_for
-from tfps.errors import UnsupportedError
 from tfps.launch import LocalCluster
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 
 BOUND = 2
 
@@ -32,7 +31,6 @@ def strategy(
 
 
 # By the same requests without a cluster: tests/unit/one_process/test_requests_of_functions.py.
-@pytest.mark.slow
 @pytest.mark.conformance
 def test_fast_workers_wait(strategy: tfps.ParameterServerStrategy, loop: CustomLoop) -> None:
     before = strategy.stats()
@@ -48,7 +46,6 @@ def test_fast_workers_wait(strategy: tfps.ParameterServerStrategy, loop: CustomL
     assert after.gradients_dropped == before.gradients_dropped
 
 
-@pytest.mark.slow
 def test_an_odd_number_and_an_error(strategy: tfps.ParameterServerStrategy) -> None:
     loop = CustomLoop(strategy, "adam")
     loop.run(7, slow=1)
@@ -79,21 +76,6 @@ def test_each_call_of_an_optimizer_is_a_step(
     np.testing.assert_allclose(loop.weights[1].numpy(), 1 - 30 * 0.01, rtol=1e-5)
 
 
-def test_push_in_a_scheduled_function_is_refused(
-    strategy: tfps.ParameterServerStrategy, loop: CustomLoop
-) -> None:
-    name = loop.weights[0].path
-
-    @tf.function
-    def push() -> None:
-        values, version = strategy.pull([name])
-        strategy.push({name: values[name]}, version)
-
-    with pytest.raises(UnsupportedError, match=r"BoundedStaleness\(bound_steps=2, .*optimizer"):
-        loop.coordinator.schedule(push)
-
-
-@pytest.mark.slow
 @pytest.mark.conformance
 def test_a_worker_that_dies_is_not_waited_for(
     cluster: Callable[..., LocalCluster], strategy: tfps.ParameterServerStrategy, loop: CustomLoop

@@ -9,11 +9,11 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tests.cluster.consistency.custom_loop import TABLE, CustomLoop, one_process, survive_a_death
+from tests.cluster.consistency.custom_loop import TABLE, CustomLoop, survive_a_death
 from tfps.bridge.closures import closure_queue
 from tfps.launch import LocalCluster
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 
 PERIOD, ROUNDS = 3, 20
 RATE = 0.01  # of Keras's "sgd"
@@ -36,7 +36,6 @@ def strategy(
 
 
 # Numbers alone: one process has them in tests/unit/numbers/modes/test_two_workers.py.
-@pytest.mark.slow
 @pytest.mark.conformance
 def test_workers_average_what_they_have(
     strategy: tfps.ParameterServerStrategy, loop: CustomLoop
@@ -81,7 +80,6 @@ def test_workers_average_what_they_have(
     assert counts == [2 * ROUNDS, 2 * ROUNDS]
 
 
-@pytest.mark.slow
 def test_traces_of_a_function_are_one_round(loop: CustomLoop) -> None:
     """Also where each was traced for its own number of steps."""
 
@@ -103,41 +101,8 @@ def test_traces_of_a_function_are_one_round(loop: CustomLoop) -> None:
         np.testing.assert_allclose(weight.numpy(), 1 - RATE * 1.5 * ROUNDS, rtol=1e-5)
 
 
-# A quicker one is in test_custom_rounds.py.
-@pytest.mark.slow
-def test_an_error_in_a_period_holds_nobody_up(
-    strategy: tfps.ParameterServerStrategy, loop: CustomLoop
-) -> None:
-    with pytest.raises(tf.errors.InvalidArgumentError, match="wrong on purpose"):
-        loop.run(20, wrong=9)
-    done = loop.updates
-    loop.run(8)
-    assert loop.updates == done + 4
-    assert len(set(strategy.stats().versions)) == 1
-
-
-@pytest.mark.slow
 @pytest.mark.conformance
 def test_a_worker_that_dies_is_not_waited_for(
     cluster: Callable[..., LocalCluster], loop: CustomLoop
 ) -> None:
     survive_a_death(loop, cluster(workers=2, ps=2))
-
-
-@pytest.mark.slow
-def test_periods_of_one_step_are_synchronous_training(cluster: Callable[..., LocalCluster]) -> None:
-    strategy = tfps.ParameterServerStrategy(
-        cluster(workers=2, ps=2).cluster_resolver,
-        placement="round_robin",
-        consistency=tfps.LocalSteps(1, synchronous=True),
-    )
-    loop = CustomLoop(strategy, "sgd")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(closure_queue, "LINGER_S", 2.0)
-        workers = loop.run(2 * ROUNDS)
-    assert [workers.count(worker) for worker in (0, 1)] == [ROUNDS, ROUNDS]
-    expected = one_process("sgd", [(2 * k, 2 * k + 1) for k in range(ROUNDS)])
-    for weight in loop.weights:
-        np.testing.assert_allclose(weight.numpy(), expected, rtol=2e-6)
-    assert loop.updates == ROUNDS
-    strategy.close()

@@ -11,7 +11,7 @@ import tfps
 from tests.cluster.consistency.custom_loop import CustomLoop, wait_for
 from tfps.launch import LocalCluster
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,6 @@ def strategy(tasks: LocalCluster) -> Iterator[tfps.ParameterServerStrategy]:
     strategy.close()
 
 
-@pytest.mark.slow
 def test_a_worker_comes_back(
     tasks: LocalCluster, strategy: tfps.ParameterServerStrategy, loop: CustomLoop
 ) -> None:
@@ -49,7 +48,6 @@ def test_a_worker_comes_back(
     assert len(set(strategy.stats().versions)) == 1
 
 
-@pytest.mark.slow
 def test_a_worker_that_hangs_is_not_waited_for(
     tasks: LocalCluster, strategy: tfps.ParameterServerStrategy, loop: CustomLoop
 ) -> None:

@@ -36,7 +36,7 @@ def strategy(
 
 
 # By the same requests without a cluster: tests/unit/one_process/test_requests_of_functions.py.
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.conformance
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_two_workers_are_the_mean_of_two_gradients(
@@ -57,7 +57,7 @@ def test_two_workers_are_the_mean_of_two_gradients(
 
 
 # In one process: test_functions_in_rounds of tests/unit/one_process/test_modes.py.
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.conformance
 def test_the_last_round_is_complete_without_a_worker_that_has_nothing_to_run(
     loop: CustomLoop,
@@ -69,7 +69,7 @@ def test_the_last_round_is_complete_without_a_worker_that_has_nothing_to_run(
         np.testing.assert_allclose(weight.numpy(), expected, rtol=2e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_one_function_at_a_time_waits_for_nobody(loop: CustomLoop) -> None:
     for number in range(3):
         (worker,) = loop.schedule(1, first=number)
@@ -89,7 +89,7 @@ def test_an_error_between_pull_and_push_holds_nobody_up(
     assert len(set(strategy.stats().versions)) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_optimizers_of_one_round_are_applied_each(
     strategy: tfps.ParameterServerStrategy, loop: CustomLoop
 ) -> None:
@@ -110,7 +110,7 @@ def test_optimizers_of_one_round_are_applied_each(
     assert strategy.stats().versions[0] - before == 2 * ROUNDS
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_traces_of_a_function_are_one_round(loop: CustomLoop) -> None:
     """Also calls in a loop, each of them a round."""
 
@@ -133,7 +133,7 @@ def test_traces_of_a_function_are_one_round(loop: CustomLoop) -> None:
         np.testing.assert_allclose(weight.numpy(), 1 - 0.01 * 2 * 2 * ROUNDS, rtol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_fit_and_scheduled_functions_by_turns(
     strategy: tfps.ParameterServerStrategy, loop: CustomLoop
 ) -> None:
@@ -151,6 +151,7 @@ def test_fit_and_scheduled_functions_by_turns(
         model.evaluate(x, x, verbose=0)
 
 
+@pytest.mark.repeats
 def test_push_in_a_scheduled_function_is_refused(
     strategy: tfps.ParameterServerStrategy, loop: CustomLoop
 ) -> None:
@@ -169,7 +170,7 @@ def test_push_in_a_scheduled_function_is_refused(
     assert values[name].tolist() == [0, 0, 0]
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_who_is_late_is_dropped(cluster: Callable[..., LocalCluster]) -> None:
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=2, ps=2).cluster_resolver,
@@ -188,7 +189,7 @@ def test_who_is_late_is_dropped(cluster: Callable[..., LocalCluster]) -> None:
 
 # A quicker death in rounds is in test_synchronous.py; of functions, without a cluster, in
 # tests/unit/consistency/test_functions_of_members.py.
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.conformance
 def test_a_worker_that_dies_is_not_waited_for(
     cluster: Callable[..., LocalCluster], loop: CustomLoop

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(240)
 PERIOD = 4
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_slots_are_freed(cluster: Callable[..., LocalCluster]) -> None:
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=1, ps=2).cluster_resolver, consistency=tfps.LocalSteps(2)
@@ -59,23 +59,20 @@ def pair(cluster: Callable[..., LocalCluster]) -> LocalCluster:
     return cluster(workers=2, ps=2)
 
 
-# Numbers alone: one process has them in tests/unit/numbers/modes/test_two_workers.py.
-@pytest.mark.slow
-@pytest.mark.parametrize("period", [1, PERIOD])
-def test_workers_that_meet_average_what_they_have(pair: LocalCluster, period: int) -> None:
-    assert_weights_are_averaged(pair, period=period)
+def test_workers_that_meet_average_what_they_have(pair: LocalCluster) -> None:
+    assert_weights_are_averaged(pair, period=PERIOD)
 
 
 # Quicker ones: tickets are repeated alike in tests/cluster/training/test_lost_worker.py, and one
 # process has this mode in tests/unit/one_process/test_modes.py.
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.conformance
 @pytest.mark.parametrize(
     ("period", "shards"),
     [
         (5, None),
         # Of 250 batches each: periods are cut short where a shard ends.
-        pytest.param(3, 4, marks=pytest.mark.slow),
+        (3, 4),
     ],
 )
 def test_a_worker_that_dies(

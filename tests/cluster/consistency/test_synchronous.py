@@ -18,8 +18,6 @@ from tests.cluster.consistency.slow_input import slow_input
 from tests.cluster.counting_job import CountingJob
 from tests.cluster.kill_worker import KillWorker
 from tests.cluster.suspend_worker import SuspendWorker
-from tests.unit.numbers.modes.two_workers import assert_gradients_are_averaged
-from tfps.errors import ConfigError
 from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(240)
@@ -68,8 +66,8 @@ def _fit(
 
 # First all tests with three workers: going back to a cluster that the chief has left for another
 # one in between, TensorFlow takes workers for lost.
-@pytest.mark.slow
-@pytest.mark.parametrize("optimizer", [pytest.param("sgd", marks=pytest.mark.slow), "adam"])
+@pytest.mark.repeats
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_three_workers_are_one_process(
     cluster: Callable[..., LocalCluster], optimizer: str
 ) -> None:
@@ -87,7 +85,7 @@ def test_three_workers_are_one_process(
     assert stats.examples_seen == len(x)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_backup_workers_are_not_waited_for(
     cluster: Callable[..., LocalCluster], tmp_path: Path
 ) -> None:
@@ -109,13 +107,7 @@ def test_backup_workers_are_not_waited_for(
     strategy.close()
 
 
-# Numbers alone: one process has them in tests/unit/numbers/modes/test_two_workers.py.
-@pytest.mark.slow
-def test_two_workers_are_the_mean_of_two_gradients(cluster: Callable[..., LocalCluster]) -> None:
-    assert_gradients_are_averaged(cluster(workers=2, ps=2), rounds=400)
-
-
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_averages_move_once_per_round_and_counts_add_up(
     cluster: Callable[..., LocalCluster],
 ) -> None:
@@ -185,7 +177,7 @@ def test_a_worker_that_dies_is_not_waited_for(job: CountingJob) -> None:
     assert max(counts) <= first - other
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_worker_that_hangs_is_not_waited_for(job: CountingJob) -> None:
     suspend = SuspendWorker(job)
     try:
@@ -194,11 +186,3 @@ def test_a_worker_that_hangs_is_not_waited_for(job: CountingJob) -> None:
         job.cluster.resume("worker", 1)
     assert suspend.suspended
     assert suspend.wrong_epochs == {}
-
-
-@pytest.mark.slow
-def test_a_round_waits_for_somebody(cluster: Callable[..., LocalCluster]) -> None:
-    with pytest.raises(ConfigError, match="backup_workers=2 with 2 workers; expected fewer"):
-        tfps.ParameterServerStrategy(
-            cluster(workers=2, ps=2).cluster_resolver, consistency=tfps.Synchronous(2)
-        )

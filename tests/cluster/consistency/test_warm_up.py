@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -15,30 +14,11 @@ import tensorflow as tf
 import tfps
 from tests.unit.numbers.modes.small_network import BATCH, network
 from tests.unit.numbers.modes.two_workers import (
-    WARM_UP_STEPS,
     WORKERS,
-    assert_all_go_on_from_the_mean,
 )
 from tfps.launch import LocalCluster
 
-pytestmark = pytest.mark.timeout(240)
-
-
-# Numbers alone: one process has them in tests/unit/numbers/modes/test_two_workers.py.
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("mode", "rounds"),
-    [
-        (tfps.Synchronous(warm_up_steps=WARM_UP_STEPS), 6),
-        (tfps.BoundedStaleness(2, warm_up_steps=WARM_UP_STEPS), 0),
-        (tfps.LocalSteps(3, warm_up_steps=WARM_UP_STEPS), 0),
-    ],
-    ids=["synchronous", "bounded_staleness", "local_steps"],
-)
-def test_all_go_on_from_the_mean(
-    cluster: Callable[..., LocalCluster], mode: Any, rounds: int
-) -> None:
-    assert_all_go_on_from_the_mean(cluster(workers=WORKERS, ps=2), mode, rounds=rounds)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 
 def _counting(path: str, number: tf.Tensor) -> tf.Tensor:
@@ -54,7 +34,6 @@ def _drawn(folder: Path) -> list[int]:
     return [len(path.read_text().splitlines()) if path.exists() else 0 for path in paths]
 
 
-@pytest.mark.slow
 def test_no_server_is_needed(
     cluster: Callable[..., LocalCluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ import tfps
 from tests.cluster.devices.test_fit import BATCH, EXAMPLES, TOLERANCE, build, data
 from tfps.compression import ByPath, Identity, TopK
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import tensorflow as tf
 import tfps
 from tfps.launch import LocalCluster
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 STEPS, BATCH = 12, 8
 
@@ -41,7 +41,6 @@ def gradients_of(
     return tape.gradient(loss, model.trainable_variables), loss
 
 
-@pytest.mark.quick("function")
 @pytest.mark.parametrize("nested", [False, True], ids=["function", "nested_tf_function"])
 def test_numbers_of_one_machine(strategy: tfps.ParameterServerStrategy, nested: bool) -> None:
     x, y = data()
@@ -89,7 +88,6 @@ def test_numbers_of_one_machine(strategy: tfps.ParameterServerStrategy, nested: 
     assert after.updates_applied - before.updates_applied == STEPS
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("nested", [False, True], ids=["function", "nested_tf_function"])
 def test_local_steps_on_two_devices(
     cluster: Callable[..., LocalCluster], cluster_size: dict[str, int], nested: bool
@@ -139,7 +137,6 @@ def test_local_steps_on_two_devices(
     strategy.close()
 
 
-@pytest.mark.slow
 def test_raw_variables_as_in_tensorflow(strategy: tfps.ParameterServerStrategy) -> None:
     coordinator = tfps.ClusterCoordinator(strategy)
     with strategy.scope():

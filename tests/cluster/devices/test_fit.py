@@ -41,15 +41,13 @@ def build(optimizer: Any = None) -> keras.Model:
     return model
 
 
-def test_a_step_has_two_replicas(strategy: tfps.ParameterServerStrategy) -> None:
-    assert strategy.num_replicas_in_sync == 2
-    assert strategy.extended.worker_devices == ("/device:CPU:0", "/device:CPU:1")
-
-
-@pytest.mark.parametrize("clipnorm", [0.05, pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.quick("0.05")
+@pytest.mark.parametrize("clipnorm", [0.05, None])
 def test_numbers_of_one_machine(
     strategy: tfps.ParameterServerStrategy, clipnorm: float | None
 ) -> None:
+    assert strategy.num_replicas_in_sync == 2
+    assert strategy.extended.worker_devices == ("/device:CPU:0", "/device:CPU:1")
     x, y = data()
     weights = np.linspace(0.5, 1.5, EXAMPLES).astype("float32")
     options: dict[str, Any] = {"batch_size": BATCH, "verbose": 0}
@@ -79,7 +77,7 @@ def test_numbers_of_one_machine(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_each_device_computes_its_part(strategy: tfps.ParameterServerStrategy) -> None:
     x, y = data()
     with strategy.scope():
@@ -94,7 +92,7 @@ def test_each_device_computes_its_part(strategy: tfps.ParameterServerStrategy) -
 
 
 # The last batch above has parts of two sizes.
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_fewer_examples_than_devices(strategy: tfps.ParameterServerStrategy) -> None:
     x, y = data()
     local = build(keras.optimizers.SGD(0.5))
@@ -113,7 +111,7 @@ def test_fewer_examples_than_devices(strategy: tfps.ParameterServerStrategy) -> 
     )
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_metrics_that_are_no_sums(strategy: tfps.ParameterServerStrategy) -> None:
     random = np.random.default_rng(2)
     x = random.normal(size=(64, 4)).astype("float32")
@@ -135,7 +133,7 @@ def test_metrics_that_are_no_sums(strategy: tfps.ParameterServerStrategy) -> Non
         np.testing.assert_allclose(found[name], values, rtol=1e-5, err_msg=name)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_state_and_random_numbers(strategy: tfps.ParameterServerStrategy) -> None:
     class Recorder(keras.layers.Layer):
         """Counts its calls and examples, and keeps the mean of its last batch."""
@@ -165,7 +163,7 @@ def test_state_and_random_numbers(strategy: tfps.ParameterServerStrategy) -> Non
     assert float(recorder.mean.numpy()) == pytest.approx(8.5)  # of the last batch, [8, 9]
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_each_device_drops_other_units(strategy: tfps.ParameterServerStrategy) -> None:
     class Kept(keras.Model):
         def __init__(self) -> None:
@@ -194,7 +192,7 @@ def test_each_device_drops_other_units(strategy: tfps.ParameterServerStrategy) -
     assert set(np.unique(masked)) == {0.0, 2.0}
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_two_optimizers_and_a_dataset_function(strategy: tfps.ParameterServerStrategy) -> None:
     class Halves(keras.Model):
         """Each half has an optimizer of its own; the second sees the update of the first."""
@@ -249,6 +247,7 @@ def test_two_optimizers_and_a_dataset_function(strategy: tfps.ParameterServerStr
         np.testing.assert_allclose(two, one, atol=TOLERANCE)
 
 
+@pytest.mark.repeats
 def test_an_optimizer_in_a_nested_function_is_refused(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:

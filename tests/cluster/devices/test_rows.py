@@ -19,12 +19,11 @@ from tests.unit.numbers.tables import (
     tables_model,
 )
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 EXAMPLES = 53  # the last batch, of 5 examples, makes parts of 3 and 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", EXACT)
 def test_numbers_of_one_machine(optimizer: str, strategy: tfps.ParameterServerStrategy) -> None:
     Comparison(strategy).run(
@@ -38,7 +37,6 @@ def test_only_rows_that_came_are_updated(strategy: tfps.ParameterServerStrategy)
     assert_only_rows_that_came_are_updated(strategy, LAZY["momentum"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", EXACT)
 @pytest.mark.parametrize("names", [tuple(FORMS), ("user", "basket")], ids=["all", "dense"])
 def test_a_collection(
@@ -53,7 +51,6 @@ def test_a_collection(
     assert strategy.stats().fallback_steps == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["clipped together", "scaled loss"])
 def test_plain_optimizers(optimizer: str, strategy: tfps.ParameterServerStrategy) -> None:
     before = strategy.stats()
@@ -65,7 +62,6 @@ def test_plain_optimizers(optimizer: str, strategy: tfps.ParameterServerStrategy
     assert after.bytes_pushed - before.bytes_pushed < TABLE_BYTES
 
 
-@pytest.mark.slow
 def test_the_parts_of_a_batch_are_one_request(strategy: tfps.ParameterServerStrategy) -> None:
     """Also of one with fewer examples than devices."""
     with strategy.scope():

@@ -48,6 +48,7 @@ def loop(strategy: tfps.ParameterServerStrategy) -> Loop:
     return Loop(strategy)
 
 
+@pytest.mark.repeats
 def test_exception_while_tracing(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
     @tf.function
     def step() -> Any:
@@ -58,7 +59,7 @@ def test_exception_while_tracing(loop: Loop, caplog: pytest.LogCaptureFixture) -
         loop.run(step)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_shapes_that_do_not_fit(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
     @tf.function
     def step() -> Any:
@@ -81,7 +82,7 @@ def test_failing_operation(uses_model: bool, loop: Loop, caplog: pytest.LogCaptu
     assert str(read.error).startswith("not a number : Tensor had NaN values\n\nRaised on worker ")
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_error_of_an_optimizer_on_a_server_is_not_retried(
     strategy: tfps.ParameterServerStrategy, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -97,7 +98,7 @@ def test_error_of_an_optimizer_on_a_server_is_not_retried(
     assert "in update_step" in str(read.error)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_python_function_runs_on_the_chief_as_in_tensorflow(
     loop: Loop, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -118,6 +119,7 @@ def test_python_function_runs_on_the_chief_as_in_tensorflow(
     assert str(read.error).startswith("KeyError: 'wrong key'\n\nRaised on worker ")
 
 
+@pytest.mark.repeats
 def test_end_of_the_data(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
     @tf.function
     def step(iterator: Any) -> Any:
@@ -133,7 +135,7 @@ def test_end_of_the_data(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
     assert str(read.error).startswith("End of sequence\n\nRaised on worker ")
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_dataset_function_that_raises(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
     def make() -> tf.data.Dataset:
         raise KeyError("wrong key")  # the mistake
@@ -142,7 +144,7 @@ def test_dataset_function_that_raises(loop: Loop, caplog: pytest.LogCaptureFixtu
         iter(loop.coordinator.create_per_worker_dataset(make))
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_what_a_function_may_return(loop: Loop) -> None:
     def returning(outputs: Any) -> Any:
         @tf.function
@@ -158,6 +160,7 @@ def test_what_a_function_may_return(loop: Loop) -> None:
     assert [row.tolist() for row in structure[0]["ragged"]] == [[1], [2, 3]]
 
 
+@pytest.mark.repeats
 def test_function_that_returns_an_object_is_refused(
     loop: Loop, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -169,9 +172,3 @@ def test_function_that_returns_an_object_is_refused(
     with reading(TypeError, caplog, shows_line=False) as read:
         loop.run(step)
     assert "must return zero or more Tensors" in str(read.error)
-
-
-def test_plain_function_is_refused(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
-    with reading(TypeError, caplog, shows_line=False) as read:
-        loop.run(lambda: 1)
-    assert "only accepts a `tf.function`" in str(read.error)

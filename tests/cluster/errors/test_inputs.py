@@ -16,7 +16,7 @@ X = np.ones([64, 4], np.float32)
 Y = np.ones([64, 3], np.float32)
 NOT_A_NUMBER = np.where(np.arange(256).reshape(64, 4) == 161, np.nan, X).astype(np.float32)
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 
 
 def _checked(x: Any, y: Any) -> Any:
@@ -37,7 +37,6 @@ def test_generator(sound_model: keras.Model, caplog: pytest.LogCaptureFixture) -
     assert type(read.error) is KeyError
 
 
-@pytest.mark.slow
 def test_py_dataset(sound_model: keras.Model, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(keras.utils.PyDataset):
         def __len__(self) -> int:
@@ -53,7 +52,6 @@ def test_py_dataset(sound_model: keras.Model, caplog: pytest.LogCaptureFixture) 
     assert str(read.error).startswith("KeyError: 'wrong key'\n\nRaised in the input, on the chief")
 
 
-@pytest.mark.slow
 def test_dataset_of_a_generator(sound_model: keras.Model, caplog: pytest.LogCaptureFixture) -> None:
     def examples() -> Any:
         yield X[0], Y[0]
@@ -67,7 +65,6 @@ def test_dataset_of_a_generator(sound_model: keras.Model, caplog: pytest.LogCapt
         sound_model.evaluate(dataset, verbose=0)
 
 
-@pytest.mark.quick("workers")
 @pytest.mark.parametrize("where", ["chief", "workers"])
 def test_function_of_a_dataset(
     where: str, sound_model: keras.Model, caplog: pytest.LogCaptureFixture
@@ -93,7 +90,6 @@ def test_dataset_function_that_raises(
     assert type(read.error) is KeyError
 
 
-@pytest.mark.slow
 def test_dataset_function_whose_dataset_fails(
     sound_model: keras.Model, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -102,7 +98,6 @@ def test_dataset_function_whose_dataset_fails(
     assert "Raised on worker" in str(read.error)
 
 
-@pytest.mark.slow
 def test_dataset_function_that_makes_no_dataset(
     sound_model: keras.Model, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -111,7 +106,6 @@ def test_dataset_function_that_makes_no_dataset(
     assert str(read.error).startswith("the dataset function returned list, expected a tf.data.Dat")
 
 
-@pytest.mark.slow
 def test_data_that_ends_early(
     sound_model: keras.Model, strategy: tfps.ParameterServerStrategy
 ) -> None:

@@ -124,7 +124,7 @@ def test_failing_operation_names_the_users_line(
     assert "in call" in str(read.error)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_assertion_in_a_branch(
     strategy: tfps.ParameterServerStrategy, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -134,7 +134,7 @@ def test_assertion_in_a_branch(
     assert "too large" in str(read.error)
 
 
-@pytest.mark.quick("loss")
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     "made",
     [
@@ -153,7 +153,7 @@ def test_exception_while_tracing_keeps_its_type(
     assert type(read.error) is KeyError
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_exception_in_train_step_keeps_its_type(
     strategy: tfps.ParameterServerStrategy, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -166,7 +166,7 @@ def test_exception_in_train_step_keeps_its_type(
         assert type(read.error) is KeyError
 
 
-@pytest.mark.quick("direct")
+@pytest.mark.repeats
 @pytest.mark.parametrize("transport", ["direct", "grpc"])
 def test_error_of_an_optimizer_on_a_server_is_not_retried(
     transport: str, cluster: Callable[..., LocalCluster], caplog: pytest.LogCaptureFixture
@@ -182,7 +182,7 @@ def test_error_of_an_optimizer_on_a_server_is_not_retried(
     strategy.close()
 
 
-@pytest.mark.quick("fit-CallsPython")
+@pytest.mark.repeats
 @pytest.mark.parametrize("layer", [CallsPython, CallsPythonInside])
 @pytest.mark.parametrize("use", USES)
 def test_python_function_in_the_model_is_refused(
@@ -198,7 +198,7 @@ def test_python_function_in_the_model_is_refused(
     assert "run_eagerly=True" in str(read.error)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_python_function_is_allowed_where_the_chief_runs_it(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:
@@ -229,7 +229,7 @@ def _lookup(strategy: tfps.ParameterServerStrategy) -> keras.Model:
     return model
 
 
-@pytest.mark.quick("id out of range")
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     ("make", "data", "reason"),
     [
@@ -261,6 +261,7 @@ def test_values_that_a_table_does_not_have(
     assert re.match(reason, str(read.error))
 
 
+@pytest.mark.repeats
 def test_shapes_that_do_not_fit(
     strategy: tfps.ParameterServerStrategy, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -273,7 +274,7 @@ def test_shapes_that_do_not_fit(
     assert "Dimensions must be equal, but are 2 and 3" in str(read.error)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_shape_that_only_the_batch_knows(
     strategy: tfps.ParameterServerStrategy, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -292,7 +293,7 @@ def test_shape_that_only_the_batch_knows(
     assert "dense" in str(read.error)
 
 
-@pytest.mark.quick("text in a dictionary")
+@pytest.mark.rare
 @pytest.mark.parametrize(
     "logs",
     [
@@ -318,7 +319,7 @@ def test_train_step_may_return_what_it_likes(
     assert int(model.optimizer.iterations.numpy()) == 8
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_train_step_that_returns_an_object_is_refused(
     strategy: tfps.ParameterServerStrategy, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -334,6 +335,7 @@ def test_train_step_that_returns_an_object_is_refused(
     assert "must return zero or more Tensors" in str(read.error)
 
 
+@pytest.mark.repeats
 def test_callback_keeps_its_exception(
     strategy: tfps.ParameterServerStrategy, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -360,7 +362,7 @@ def _eagerly(model: keras.Model) -> keras.Model:
     return model
 
 
-@pytest.mark.quick("KeyError-fit", "shapes-evaluate")
+@pytest.mark.rare
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("error", [KeyError, ValueError, None], ids=["KeyError", "value", "shapes"])
 def test_a_model_that_is_not_built(

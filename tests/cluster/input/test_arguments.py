@@ -23,7 +23,7 @@ TARGET = X[:, :1] - X[:, 1:2]
 WEIGHTS = _random.uniform(0.5, 2.0, size=EXAMPLES).astype("float32")
 CLASS_WEIGHTS = {0: 1.0, 1: 2.0, 2: 0.5}
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 
 
 def _dataset(count: int = EXAMPLES) -> tf.data.Dataset:
@@ -31,7 +31,6 @@ def _dataset(count: int = EXAMPLES) -> tf.data.Dataset:
 
 
 ARRAYS: dict[str, Any] = {"x": X, "y": Y, "batch_size": BATCH}
-SLOW = pytest.mark.slow
 ARGUMENTS: dict[str, Callable[[], dict[str, Any]]] = {
     "class_weight": lambda: ARRAYS | {"class_weight": CLASS_WEIGHTS},
     "sample_weight": lambda: ARRAYS | {"sample_weight": WEIGHTS},
@@ -74,13 +73,7 @@ def _classifier() -> keras.Model:
     return model
 
 
-QUICK = ("class_weight", "sample_weight", "validation_split", "initial_epoch")
-
-
-@pytest.mark.quick("sample_weight")
-@pytest.mark.parametrize(
-    "name", [n if n in QUICK else pytest.param(n, marks=SLOW) for n in ARGUMENTS]
-)
+@pytest.mark.parametrize("name", ARGUMENTS)
 def test_arguments_of_fit(name: str, pair: tuple[keras.Model, keras.Model]) -> None:
     ours, plain = (
         model.fit(**({"verbose": 0, "shuffle": False} | ARGUMENTS[name]())).history
@@ -91,7 +84,6 @@ def test_arguments_of_fit(name: str, pair: tuple[keras.Model, keras.Model]) -> N
         np.testing.assert_allclose(ours[key], values, rtol=1e-4, atol=1e-5, err_msg=key)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shards", [None, 3])
 def test_class_weights_of_a_dataset_function(
     shards: int | None, pair: tuple[keras.Model, keras.Model]
@@ -170,12 +162,11 @@ STRUCTURES = [
     pytest.param(_two_towers, _towers_data, id="dicts"),
     pytest.param(_of_sparse, _sparse_data, id="sparse"),
     pytest.param(_of_ragged, _ragged_data, id="ragged"),
-    pytest.param(_of_words, _words_data, id="strings", marks=SLOW),
+    pytest.param(_of_words, _words_data, id="strings"),
 ]
 
 
-@pytest.mark.quick("ragged-False")
-@pytest.mark.parametrize("fed", [False, pytest.param(True, marks=SLOW)])
+@pytest.mark.parametrize("fed", [False, True])
 @pytest.mark.parametrize(("make", "data"), STRUCTURES)
 def test_structures_of_batches(
     make: Callable[[], keras.Model],

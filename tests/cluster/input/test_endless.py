@@ -12,7 +12,7 @@ import tensorflow as tf
 import tfps
 from tests.cluster.input.numbered_examples import X, dataset
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 
 
 def _share(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -54,7 +54,6 @@ CALLS: dict[str, tuple[str, Callable[..., Any]]] = {
 }
 
 
-@pytest.mark.quick("function", "validation function", "evaluate dataset", "predict dataset")
 @pytest.mark.parametrize("call", CALLS)
 def test_endless_input_is_refused(call: str, model: keras.Model) -> None:
     steps, use = CALLS[call]
@@ -64,7 +63,6 @@ def test_endless_input_is_refused(call: str, model: keras.Model) -> None:
     assert not callback.begun
 
 
-@pytest.mark.quick("function", "evaluate dataset")
 @pytest.mark.parametrize("call", CALLS)
 def test_endless_input_with_its_steps(call: str, model: keras.Model) -> None:
     steps, use = CALLS[call]

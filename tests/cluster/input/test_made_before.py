@@ -12,7 +12,7 @@ import pytest
 SCRIPT = Path(__file__).with_name("made_before.py")
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 @pytest.mark.timeout(180)
 def test_datasets_made_before_the_strategy() -> None:
     """In a process of its own: this one has been connected before."""

@@ -38,7 +38,7 @@ def _logits(model: keras.Model) -> np.ndarray:
     return X @ kernel + bias
 
 
-@pytest.mark.quick("arrays", "dataset of unknown length")
+@pytest.mark.quick("arrays")
 @pytest.mark.parametrize("kind", INPUTS)
 def test_predict_runs_on_the_workers_in_order(
     kind: str, model: keras.Model, strategy: tfps.ParameterServerStrategy
@@ -49,7 +49,7 @@ def test_predict_runs_on_the_workers_in_order(
     assert sum(strategy.stats().worker_evaluation_steps) - before == BATCHES
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_predict_sees_new_weights(model: keras.Model) -> None:
     model.predict(X, batch_size=BATCH, verbose=0)
     model.set_weights([w + 1.0 for w in model.get_weights()])
@@ -57,6 +57,7 @@ def test_predict_sees_new_weights(model: keras.Model) -> None:
     np.testing.assert_allclose(rows, _logits(model), atol=1e-4)
 
 
+@pytest.mark.repeats
 def test_small_prediction_stays_on_the_chief(
     model: keras.Model, strategy: tfps.ParameterServerStrategy
 ) -> None:
@@ -66,6 +67,7 @@ def test_small_prediction_stays_on_the_chief(
     assert strategy.stats().worker_evaluation_steps == before
 
 
+@pytest.mark.repeats
 def test_callbacks_see_every_batch_and_can_stop(model: keras.Model) -> None:
     seen: list[int] = []
 
@@ -81,7 +83,7 @@ def test_callbacks_see_every_batch_and_can_stop(model: keras.Model) -> None:
     assert len(model.predict(X, batch_size=BATCH, steps=9, verbose=0)) == 72
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_predict_within_fit(model: keras.Model) -> None:
     rows: list[int] = []
 
@@ -93,6 +95,7 @@ def test_predict_within_fit(model: keras.Model) -> None:
     assert rows == [EXAMPLES, EXAMPLES]
 
 
+@pytest.mark.repeats
 def test_several_outputs_and_steps_per_execution(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:
@@ -111,6 +114,7 @@ def test_several_outputs_and_steps_per_execution(
     assert sum(strategy.stats().worker_evaluation_steps) - before == BATCHES
 
 
+@pytest.mark.repeats
 def test_evaluate_visits_each_example_once_on_every_worker(
     model: keras.Model,
     strategy: tfps.ParameterServerStrategy,
@@ -128,7 +132,7 @@ def test_evaluate_visits_each_example_once_on_every_worker(
     assert (steps > 0).all()
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_dataset_function_has_no_order(model: keras.Model) -> None:
     with pytest.raises(UnsupportedError, match="no order between workers"):
         model.predict(lambda context: dataset(), verbose=0)

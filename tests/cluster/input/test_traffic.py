@@ -64,7 +64,7 @@ def _by_python(batches: int) -> tf.data.Dataset:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="the kernel must count bytes")
 def test_bytes_do_not_grow_with_a_serialisable_dataset(wide: keras.Model) -> None:
     def sent_by(make: Callable[[int], tf.data.Dataset], batches: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -118,16 +118,14 @@ MORE_INPUTS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.quick("shuffled*", "generator", "DatasetCreator", "shards of*")
-@pytest.mark.parametrize(
-    "kind", [*INPUTS, *(pytest.param(kind, marks=pytest.mark.slow) for kind in MORE_INPUTS)]
-)
+@pytest.mark.quick("generator")
+@pytest.mark.parametrize("kind", [*INPUTS, *MORE_INPUTS])
 def test_each_example_once(kind: str, model: keras.Model, visits: Callable[[], list[int]]) -> None:
     model.fit((INPUTS | MORE_INPUTS)[kind](), verbose=0)
     assert visits() == [1] * EXAMPLES
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_distributed_datasets_are_taken(
     model: keras.Model, strategy: tfps.ParameterServerStrategy, visits: Callable[[], list[int]]
 ) -> None:
@@ -152,7 +150,7 @@ class Together(keras.metrics.Metric):
         return keras.ops.max(self.pairs)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_epochs_have_the_batches_of_the_datasets_own_iterations(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:
@@ -185,7 +183,7 @@ def _pairs_of_three_epochs() -> list[np.ndarray]:
     return seen
 
 
-@pytest.mark.quick("_all")
+@pytest.mark.repeats
 @pytest.mark.parametrize("function", [_share, _all, DatasetCreator(_share)])
 def test_an_evaluation_with_a_function_visits_each_example_once(
     function: Any, model: keras.Model, visits: Callable[[], list[int]]
@@ -198,6 +196,7 @@ def test_an_evaluation_with_a_function_visits_each_example_once(
     assert sum(visits()) == 3 * BATCH
 
 
+@pytest.mark.repeats
 def test_fit_says_once_that_a_function_is_not_exact(
     model: keras.Model, visits: Callable[[], list[int]], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -211,12 +210,13 @@ def test_fit_says_once_that_a_function_is_not_exact(
     assert messages == [NOT_EXACT, IDLE % (1, 2, 1)]
 
 
+@pytest.mark.repeats
 def test_targets_beside_a_dataset_function_are_refused(model: keras.Model) -> None:
     with pytest.raises(ValueError, match="y: received an array beside a dataset function"):
         model.fit(_share, LABELS, verbose=0)
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_policy_off_shows_everything_to_each_worker(
     model: keras.Model, visits: Callable[[], list[int]]
 ) -> None:
@@ -226,6 +226,7 @@ def test_policy_off_shows_everything_to_each_worker(
     assert visits() == [1] * EXAMPLES
 
 
+@pytest.mark.rare
 def test_policy_file_gives_each_worker_its_files(
     model: keras.Model, visits: Callable[[], list[int]], tmp_path: Path
 ) -> None:
@@ -251,7 +252,7 @@ def test_policy_file_gives_each_worker_its_files(
     assert visits() == [1] * EXAMPLES
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_epoch_hooks_of_a_pydataset(model: keras.Model) -> None:
     ours, plain = Batches(), Batches()
     model.fit(ours, epochs=3, verbose=0)
@@ -265,7 +266,7 @@ def _on_one_machine() -> keras.Model:
     return model
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_repeated_dataset_goes_on_in_the_next_epoch_on_the_workers(
     model: keras.Model, visits: Callable[[], list[int]]
 ) -> None:
@@ -273,7 +274,7 @@ def test_repeated_dataset_goes_on_in_the_next_epoch_on_the_workers(
     assert visits() == [1 if 40 <= number < 80 else 0 for number in range(EXAMPLES)]
 
 
-@pytest.mark.quick("<lambda>0")
+@pytest.mark.rare
 @pytest.mark.parametrize("empty", [lambda: (X[:0], LABELS[:0]), lambda: (dataset().take(0), None)])
 def test_empty_input_trains_nothing(empty: Callable[[], Any], model: keras.Model) -> None:
     x, y = empty()
@@ -283,31 +284,14 @@ def test_empty_input_trains_nothing(empty: Callable[[], Any], model: keras.Model
     assert int(model.optimizer.iterations.numpy()) == iterations
 
 
-# A quicker one is in tests/cluster/errors/test_inputs.py.
-@pytest.mark.slow
-def test_error_of_a_generator_is_the_users(model: keras.Model) -> None:
-    def breaks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for _ in range(4):
-            yield X[:BATCH], LABELS[:BATCH]
-        raise KeyError("the user's key")
-
-    with pytest.raises(tf.errors.UnknownError, match="the user's key") as raised:
-        model.fit(breaks(), verbose=0)
-    assert "numpy_function" not in str(raised.value)
-    model.fit(X, LABELS, verbose=0)  # nothing is left behind
-
-
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
         ("dataset", "iterated by every worker"),
-        pytest.param(
-            "generator",
-            "on the chief and sent batch by batch: it calls Python",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param("arrays", "arrays, copied to every worker once", marks=pytest.mark.slow),
-        pytest.param("function", "called on every worker", marks=pytest.mark.slow),
+        ("generator", "on the chief and sent batch by batch: it calls Python"),
+        ("arrays", "arrays, copied to every worker once"),
+        ("function", "called on every worker"),
     ],
 )
 def test_fit_says_which_way_and_how_long_workers_waited(
@@ -325,7 +309,7 @@ def test_fit_says_which_way_and_how_long_workers_waited(
     assert any(line.startswith("input: workers waited ") for line in lines)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_quiet_fit_logs_the_way(model: keras.Model, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="tfps"):
         model.fit(X, LABELS, verbose=0)

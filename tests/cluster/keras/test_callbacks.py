@@ -27,7 +27,7 @@ callbacks = keras.callbacks
 VALIDATION = (X[::-1].copy(), LABELS)
 
 # Callbacks of all kinds see what they shall in tests/cluster/training/test_callbacks.py.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 
 
 def _folder(parent: Path) -> Path:
@@ -72,7 +72,6 @@ def test_scheduling_logging_and_stopping(comparison: Comparison, tmp_path: Path)
     comparison.run(use=use)
 
 
-@pytest.mark.slow
 def test_checkpoints_every_few_steps(comparison: Comparison, tmp_path: Path) -> None:
     def use(model: keras.Model) -> dict[str, Any]:
         folder = _folder(tmp_path)
@@ -99,7 +98,6 @@ def test_checkpoints_every_few_steps(comparison: Comparison, tmp_path: Path) -> 
     comparison.run(use=use)
 
 
-@pytest.mark.slow
 def test_backup_is_restored_after_an_interruption(comparison: Comparison, tmp_path: Path) -> None:
     def use(model: keras.Model) -> dict[str, Any]:
         folder = _folder(tmp_path)
@@ -112,7 +110,6 @@ def test_backup_is_restored_after_an_interruption(comparison: Comparison, tmp_pa
     assert iterations(model) == 4 * STEPS
 
 
-@pytest.mark.slow
 def test_moving_averages_are_swapped_in(comparison: Comparison) -> None:
     def make() -> keras.Model:
         return compiled(keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5))
@@ -123,7 +120,6 @@ def test_moving_averages_are_swapped_in(comparison: Comparison) -> None:
     comparison.run(make, use)
 
 
-@pytest.mark.slow
 def test_tensorboard_writes_what_it_writes_on_one_machine(
     comparison: Comparison, tmp_path: Path
 ) -> None:
@@ -151,7 +147,6 @@ HOOKS = [
 ]
 
 
-@pytest.mark.slow
 def test_every_hook_can_stop_the_training(comparison: Comparison) -> None:
     """Keras honours it at its next look, which differs by hook; so it does here."""
 
@@ -199,7 +194,6 @@ class Busy(keras.callbacks.Callback):
         self.seen.append(logs["outputs"])
 
 
-@pytest.mark.slow
 def test_hooks_that_evaluate_predict_save_and_assign(
     comparison: Comparison, tmp_path: Path
 ) -> None:
@@ -211,7 +205,6 @@ def test_hooks_that_evaluate_predict_save_and_assign(
     comparison.run(use=use)
 
 
-@pytest.mark.slow
 def test_fit_again_after_ctrl_c(strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
         model = compiled()
@@ -226,23 +219,3 @@ def test_fit_again_after_ctrl_c(strategy: tfps.ParameterServerStrategy) -> None:
     before = iterations(model)
     fit(model)
     assert iterations(model) == before + 2 * STEPS
-
-
-# A quicker one is in tests/cluster/errors/test_steps.py.
-@pytest.mark.slow
-def test_error_in_a_hook_keeps_its_type_and_the_model_trains_on(
-    strategy: tfps.ParameterServerStrategy,
-) -> None:
-    with strategy.scope():
-        model = compiled()
-
-    class Failing(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            if batch == 1:
-                raise LookupError("mine")
-
-    with pytest.raises(LookupError, match="mine"):
-        fit(model, callbacks=[Failing()])
-    assert iterations(model) == 2
-    fit(model)
-    assert iterations(model) == 2 + 2 * STEPS

@@ -80,12 +80,14 @@ USES: dict[str, Callable[[Left], Any]] = {
 }
 
 
+@pytest.mark.quick("fit")
 @pytest.mark.parametrize("use", USES)
 def test_a_closed_strategy_says_so(left: Left, use: str) -> None:
     with pytest.raises(RuntimeError, match="because its LocalCluster is closed.*inside the `with`"):
         USES[use](left)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("name", ["model.keras", "model.weights.h5"])
 def test_saving_too_late_spares_the_file(left: Left, tmp_path: Path, name: str) -> None:
     path = tmp_path / name
@@ -96,11 +98,13 @@ def test_saving_too_late_spares_the_file(left: Left, tmp_path: Path, name: str) 
     assert path.read_text() == "an earlier one"
 
 
+@pytest.mark.repeats
 def test_no_strategy_on_a_closed_cluster(left: Left) -> None:
     with pytest.raises(ClusterError, match="this LocalCluster is closed"):
         tfps.ParameterServerStrategy(left.cluster.cluster_resolver)
 
 
+@pytest.mark.repeats
 def test_nothing_asks_the_tasks_at_exit(left: Left) -> None:
     # Each session that is left open waits for three seconds for its task when it is collected.
     lines = left.strategy.runtime._lines()
@@ -108,6 +112,7 @@ def test_nothing_asks_the_tasks_at_exit(left: Left) -> None:
     assert all(isinstance(line, ControlPlane) and line._session._closed for line in lines)
 
 
+@pytest.mark.rare
 def test_the_next_cluster_hears_nothing_of_it(
     left: Left,
     tmp_path: Path,
@@ -131,6 +136,7 @@ def test_the_next_cluster_hears_nothing_of_it(
     assert "Failed to" not in errors
 
 
+@pytest.mark.repeats
 def test_what_runs_when_the_block_is_left_is_cancelled(tmp_path: Path) -> None:
     @tf.function
     def long() -> tf.Tensor:
@@ -147,7 +153,7 @@ def test_what_runs_when_the_block_is_left_is_cancelled(tmp_path: Path) -> None:
         coordinator.join()
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 @pytest.mark.parametrize("how", ["worker killed", "ps killed", "ps stopped", "worker stopped"])
 def test_tasks_that_do_not_answer_keep_nobody(tmp_path: Path, how: str) -> None:
     task, fault = how.split()

@@ -30,7 +30,7 @@ def _from_chief() -> tf.data.Dataset:
 
 # Quicker ones: clusters one after the other in test_fork_server.py, data of the chief in
 # tests/cluster/input/test_ways.py.
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.timeout(120)
 def test_a_cluster_is_used_again_after_another() -> None:
     environment = {"TFPS_LOGICAL_CPUS": "1"}

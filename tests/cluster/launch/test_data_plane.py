@@ -56,7 +56,7 @@ def test_a_secret_and_a_port_of_their_own(
         assert values[model.optimizer.iterations.path] == 8
 
 
-@pytest.mark.quick("None")
+@pytest.mark.repeats
 @pytest.mark.parametrize("secret", ["battery staple", None])
 def test_a_chief_with_another_secret_is_told_so(
     guarded: LocalCluster, secret: str | None, monkeypatch: pytest.MonkeyPatch
@@ -67,7 +67,7 @@ def test_a_chief_with_another_secret_is_told_so(
         _strategy(guarded)
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_a_task_that_comes_back_with_another_secret(
     guarded: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +84,7 @@ def test_a_task_that_comes_back_with_another_secret(
     guarded.restart("worker", 0)
 
 
+@pytest.mark.rare
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, watch_leftovers():
         number = taken.getsockname()[1]

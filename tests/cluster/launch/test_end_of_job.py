@@ -17,7 +17,7 @@ from tfps.cluster import ClusterSpec, announce_finished, lease_ports
 from tfps.launch import LocalCluster
 from tfps.testing import Command, watch_leftovers
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 
 DEADLINE_S = 120
 SERVE = [sys.executable, "-m", "tfps", "serve"]
@@ -78,7 +78,6 @@ def _task(spec: ClusterSpec, task_type: str, *arguments: str) -> Command:
     return Command(arguments or SERVE, deadline_s=DEADLINE_S, environment=environment)
 
 
-@pytest.mark.slow
 def test_a_failed_job_and_a_server_that_is_not_ours(
     spec: ClusterSpec, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -109,14 +108,11 @@ exec(sys.argv[1])
 """
 
 
-@pytest.mark.quick("raise*")
 @pytest.mark.parametrize(
     ("end", "status"),
     [
         ("pass", 0),
         ("raise ValueError('wrong')", 1),
-        # How the end becomes a status needs no cluster: see tests/unit/cluster/test_exit_status.py.
-        pytest.param("sys.exit(3)", 1, marks=pytest.mark.slow),
     ],
 )
 def test_a_chief_started_as_a_plain_script(

@@ -19,7 +19,7 @@ from tfps.errors import TaskFailed
 from tfps.launch import LocalCluster
 from tfps.testing import Command, watch_leftovers
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.rare, pytest.mark.timeout(120)]
 
 # Read at an import, so that the tasks of these tests have a fork server of their own.
 OWN_SERVER = {"TF_OF_TFPS_TESTS": "1"}
@@ -66,7 +66,6 @@ def test_tasks_have_the_variables_that_they_were_given(tmp_path: Path) -> None:
         assert worker.cwd() == os.getcwd()
 
 
-@pytest.mark.slow
 def test_a_cluster_that_ends_before_its_tasks_begin(tmp_path: Path) -> None:
     with watch_leftovers():
         cluster = LocalCluster(1, 1, log_dir=tmp_path, environment=OWN_SERVER, wait=False)
@@ -75,7 +74,6 @@ def test_a_cluster_that_ends_before_its_tasks_begin(tmp_path: Path) -> None:
     assert (tmp_path / "worker-0.log").read_text() == ""
 
 
-@pytest.mark.slow
 def test_the_next_cluster_starts_from_the_same_server(tmp_path: Path) -> None:
     """Also once this process has connected to the first one."""
     servers = []
@@ -115,15 +113,13 @@ time.sleep(60)
 """
 
 
-# That of SIGKILL is in test_life.py as well.
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_tasks_end_with_the_chief(number: int) -> None:
+# That of SIGKILL is in test_life.py.
+def test_tasks_end_with_a_chief_that_is_terminated() -> None:
     with watch_leftovers(), Command([sys.executable, "-c", SCRIPT], deadline_s=60) as command:
         match = command.wait_for(r"task (\d+) (\d+)")
         tasks = [psutil.Process(int(pid)) for pid in match.groups()]
-        command.send(number)
-        assert command.wait() == -number
+        command.send(signal.SIGTERM)
+        assert command.wait() == -signal.SIGTERM
         for task in tasks:
             task.wait(10)
 

@@ -27,7 +27,7 @@ def _has_ipv6() -> bool:
     return True
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 @pytest.mark.timeout(180)
 @pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6 loopback")
 def test_trains_directly() -> None:

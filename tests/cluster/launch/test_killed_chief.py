@@ -96,7 +96,7 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("mode", "what", "transport", "contributions"), VARIANTS)
 def test_on_several_servers(mode: str, what: str, transport: str, contributions: int) -> None:

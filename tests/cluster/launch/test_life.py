@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -24,6 +23,7 @@ def test_counts_are_checked() -> None:
         LocalCluster(workers=0, ps=-1)
 
 
+@pytest.mark.repeats
 def test_a_task_that_ends_at_its_start_is_reported(tmp_path: Path) -> None:
     wrong = {"TFPS_CHIEF_TIMEOUT_S": "soon"}
     with watch_leftovers(), pytest.raises(TaskFailed) as raised:
@@ -44,7 +44,7 @@ print("closed", flush=True)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_from_standard_input() -> None:
     # No main module that a child could import, as in a notebook.
     result = run_command([sys.executable, "-"], deadline_s=DEADLINE_S, input_text=SCRIPT)
@@ -54,6 +54,7 @@ def test_from_standard_input() -> None:
     assert not Path(first.split()[-1]).exists()  # temporary logs of a good run go
 
 
+@pytest.mark.repeats
 def test_tasks_end_when_their_owner_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -71,7 +72,7 @@ def test_tasks_end_when_their_owner_is_killed(tmp_path: Path) -> None:
             task.wait(10)
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_a_cluster_that_nobody_closes_ends_with_the_process(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
@@ -118,13 +119,11 @@ if sys.argv[1] == "end":
 """
 
 
-@pytest.mark.quick("end-3")
+@pytest.mark.rare
 @pytest.mark.parametrize(("mode", "status"), [("ours", 0), ("end", 3)])
 def test_a_process_that_lost_a_worker_ends(tmp_path: Path, mode: str, status: int) -> None:
     script = tmp_path / "script.py"
     script.write_text(LOST)
     with Command([sys.executable, script, mode], deadline_s=DEADLINE_S) as command:
         command.wait_for("done")
-        done_at = time.monotonic()
         assert command.wait() == status
-        assert time.monotonic() - done_at < 20

@@ -13,7 +13,7 @@ from tfps.launch import LocalCluster
 from tfps.launch.environment import task_environment
 from tfps.testing import run_command
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 
 # Large enough that the servers compile the push; the job and the rate are constants of it.
 CHIEF = """
@@ -33,7 +33,6 @@ os._exit(0)  # the tasks stay
 
 
 # A quicker chief after another one is in tests/cluster/launch/test_killed_chief.py.
-@pytest.mark.slow
 def test_what_a_server_compiled_for_the_chief_before_is_not_run(
     cluster: Callable[..., LocalCluster], tmp_path: Path
 ) -> None:

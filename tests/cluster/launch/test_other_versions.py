@@ -71,7 +71,7 @@ def test_the_chief_refuses_it_by_name(kind: str, change: str, tmp_path: Path) ->
         tfps.ParameterServerStrategy(cluster.cluster_resolver)
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("change", ["tfps", "no handshake"])
 def test_a_worker_that_returns_with_it_is_left_out(
     change: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -11,7 +11,7 @@ from tests.integration.project import pages
 from tests.plugin import NO_ENTRY_POINTS, PLUGIN
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.rare, pytest.mark.timeout(200)]
 
 # What is left behind is waited for, as it may be about to end; here it is not.
 CONFTEST = """

@@ -151,7 +151,7 @@ def test_second_chiefs_are_refused_and_the_first_goes_on(
     assert "taken" in result.stdout, result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_chief_that_is_gone_or_hangs_is_replaced(
     cluster: Callable[..., LocalCluster], start: Callable[..., Chief], tmp_path: Path, number: int
@@ -166,7 +166,7 @@ def test_a_chief_that_is_gone_or_hangs_is_replaced(
     assert "taken" in result.stdout, result.stdout + result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_of_two_that_start_together_one_is_refused(
     cluster: Callable[..., LocalCluster], start: Callable[..., Chief], tmp_path: Path
 ) -> None:

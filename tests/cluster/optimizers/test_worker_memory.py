@@ -36,7 +36,7 @@ def _counting_model(strategy: tfps.ParameterServerStrategy, weights: int = 4) ->
 
 # Without a cluster: tests/unit/optimizers/test_remembering.py, and trained in
 # tests/unit/numbers/shards/test_several_workers.py.
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     "mode",
     [

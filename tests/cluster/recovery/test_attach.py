@@ -21,7 +21,7 @@ from tfps.errors import ConfigError, ConnectTimeout
 from tfps.launch import LocalCluster
 from tfps.testing import Command
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).resolve().parents[3]
 READER = """
@@ -79,7 +79,6 @@ def job(
 
 
 # Without a cluster: tests/unit/one_process/test_attach.py.
-@pytest.mark.slow
 def test_reading_from_a_thread_of_the_chief(
     job: tuple[LocalCluster, tfps.ParameterServerStrategy, keras.Model],
 ) -> None:
@@ -133,7 +132,6 @@ def test_what_cannot_be_attached_to(
         tfps.attach("night", [servers[0], address])
 
 
-@pytest.mark.slow
 def test_reading_from_a_process_of_its_own(
     job: tuple[LocalCluster, tfps.ParameterServerStrategy, keras.Model], tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from tfps.errors import ConfigError, ConnectTimeout
 from tfps.launch import LocalCluster
 from tfps.testing import watch_leftovers
 
-pytestmark = [pytest.mark.timeout(180), needs_openssl]
+pytestmark = [pytest.mark.rare, pytest.mark.timeout(180), needs_openssl]
 
 SECRET = "correct horse"
 STEPS = 6

@@ -17,7 +17,7 @@ SIZE = 700
 STREAMS = 4  # more than the machine of the smallest job has cores
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 @pytest.mark.timeout(180)
 def test_a_busy_server_is_alive(tasks: Callable[..., LocalCluster]) -> None:
     strategy = tfps.ParameterServerStrategy(tasks(workers=1, ps=1).cluster_resolver)

@@ -23,7 +23,7 @@ from tfps.launch import LocalCluster
 RESCUED_AFTER_S = 60.0
 PROBING = "tfps.recovery.probing"
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.rare, pytest.mark.timeout(180)]
 
 
 @pytest.fixture
@@ -64,7 +64,6 @@ def test_tasks_free_them(strategy: tfps.ParameterServerStrategy) -> None:
     strategy.close()
 
 
-@pytest.mark.slow
 def test_one_that_stops_at_that_moment_is_lost(
     strategy: tfps.ParameterServerStrategy,
     tasks: Callable[..., LocalCluster],

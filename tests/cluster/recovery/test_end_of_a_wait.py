@@ -25,7 +25,7 @@ DEADLINE_S = 60.0
 MOST_EPOCHS = 500
 
 # How a wait ends needs no cluster: see tests/unit/recovery/test_server_return.py.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 
 class LoseServer(EpochsOfOneVisit):

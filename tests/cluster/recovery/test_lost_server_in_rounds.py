@@ -14,7 +14,7 @@ import tfps
 from tests.cluster.many_calls import ManyCalls
 from tfps.launch import LocalCluster
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(300)]
 
 BEFORE, SAVE_EVERY, LATER = 4, 10, 60  # functions
 
@@ -36,7 +36,6 @@ CASES = {
 
 # A server that is killed in rounds of `fit`: test_lost_server_returns.py. Without a cluster, when
 # checkpoints are saved: tests/unit/one_process/test_function_checkpoints.py.
-@pytest.mark.quick("another")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_error_names_the_newest_checkpoint(
     case: tuple[int, str, int, int | None], fresh: LocalCluster, tmp_path: Path

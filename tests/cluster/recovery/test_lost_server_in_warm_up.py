@@ -22,7 +22,7 @@ EPOCHS, WORKERS, SAVE_EVERY = 2, 2, 100
 DEADLINE_S = 60.0
 
 # Without processes and quicker: tests/unit/one_process/test_lost_after_warm_up.py.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 
 def _job(cluster: LocalCluster, folder: Path, *, warm_up_steps: int) -> CountingJob:

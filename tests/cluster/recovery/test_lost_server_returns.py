@@ -23,7 +23,7 @@ from tfps.launch import LocalCluster
 
 EPOCHS, SAVE_EVERY = 2, 100
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,6 @@ def _counting(
 
 
 # A quicker one is such a `fit` in test_server_moves.py.
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["asynchronous", "bounded"])
 @pytest.mark.parametrize("index", [0, 1], ids=["hands out tickets", "another"])
 def test_fit_goes_on(
@@ -115,7 +114,6 @@ class LookAtWeights(KillServer):
 
 
 # How an access is repeated needs no cluster: see tests/unit/recovery/test_server_return.py.
-@pytest.mark.slow
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_callback_that_looks_at_weights_waits_for_the_server(
     index: int, tasks: Callable[..., LocalCluster], folder: Path
@@ -198,7 +196,6 @@ ROUNDS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("index", "mode", "transport"), ROUNDS.values(), ids=ROUNDS)
 def test_rounds_of_other_kinds(
     index: int,
@@ -231,7 +228,6 @@ class KillAtRandom(SeenLine):
             self.killed += 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_rounds_are_repeated_at_any_moment(seed: int, fresh: LocalCluster, folder: Path) -> None:
     job = _counting(fresh, folder, consistency=tfps.Synchronous())
@@ -248,7 +244,6 @@ def test_rounds_are_repeated_at_any_moment(seed: int, fresh: LocalCluster, folde
 
 
 # In one process: tests/unit/one_process/test_unsaved_variables.py; a job that ends is below.
-@pytest.mark.slow
 def test_what_no_checkpoint_holds_ends_the_job(
     tasks: Callable[..., LocalCluster], folder: Path
 ) -> None:
@@ -312,12 +307,10 @@ def _count_once(loop: ManyCalls) -> None:
 
 
 # In one process: tests/unit/one_process/test_functions_run_again.py.
-@pytest.mark.slow
 def test_scheduled_functions_go_on(tasks: Callable[..., LocalCluster], folder: Path) -> None:
     _functions_go_on(tasks(workers=2, ps=2), folder)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", [tfps.Asynchronous(), tfps.BoundedStaleness(2)], ids=str)
 def test_scheduled_functions_go_on_by_grpc(
     mode: Any, fresh: LocalCluster, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -327,7 +320,6 @@ def test_scheduled_functions_go_on_by_grpc(
 
 
 # Which batches are asked for again needs no cluster: tests/unit/training/test_batch_keeper.py.
-@pytest.mark.slow
 def test_batches_of_the_chief_are_kept(tasks: Callable[..., LocalCluster], folder: Path) -> None:
     """Until the chief has seen that the tickets are closed; those of server 0 it may ask again."""
     job = _counting(tasks(workers=2, ps=2), folder)
@@ -367,7 +359,6 @@ class HangServer(EpochsOfOneVisit):
             self.timer.start()
 
 
-@pytest.mark.slow
 def test_who_hung_has_lost_nothing(tasks: Callable[..., LocalCluster], folder: Path) -> None:
     job = _counting(tasks(workers=2, ps=2), folder)
     hang = HangServer(job, 1)

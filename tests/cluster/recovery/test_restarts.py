@@ -65,6 +65,7 @@ def test_both_workers_are_killed_and_work_again(caplog: pytest.LogCaptureFixture
     assert "Start them again" not in caplog.text
 
 
+@pytest.mark.repeats
 def test_a_job_ends_when_its_last_worker_cannot_return() -> None:
     fault_tolerance = tfps.FaultTolerance(restart_budget=0)
     with (
@@ -104,21 +105,7 @@ def _bring_back(machines: LocalCluster, strategy: tfps.ParameterServerStrategy) 
         time.sleep(0.05)
 
 
-# Who is waited for, and how long, needs no cluster: tests/unit/recovery/test_quorum.py; another job
-# that ends so is above.
-@pytest.mark.slow
-def test_a_job_waits_for_so_long_for_a_worker(machines: LocalCluster) -> None:
-    job = CountingJob(machines, fault_tolerance=tfps.FaultTolerance(no_worker_timeout_s=2))
-    job.fit(epochs=1)
-    killer = keras.callbacks.LambdaCallback(on_epoch_begin=lambda *_: _lose_all(machines))
-    with pytest.raises(tf.errors.UnavailableError, match=NOBODY):
-        job.fit(killer, epochs=MOST_EPOCHS)
-    _bring_back(machines, job.strategy)
-    assert job.fit(epochs=1) == 1
-    job.strategy.close()
-
-
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_functions_wait_for_so_long_for_a_worker(machines: LocalCluster) -> None:
     fault_tolerance = tfps.FaultTolerance(no_worker_timeout_s=2)
     strategy = tfps.ParameterServerStrategy(

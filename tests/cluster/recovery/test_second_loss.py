@@ -18,7 +18,7 @@ DEADLINE_S = 60.0
 MOST_EPOCHS = 500
 STEPS = 60
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 
 class KillTwo(EpochsOfOneVisit):
@@ -63,7 +63,6 @@ def local(cluster: Callable[..., LocalCluster]) -> LocalCluster:
 
 
 # Quicker: `fit` takes in who returns in tests/cluster/training/test_lost_worker.py.
-@pytest.mark.slow
 @pytest.mark.conformance
 def test_fit_takes_in_who_returns(local: LocalCluster) -> None:
     job = CountingJob(local)
@@ -99,7 +98,6 @@ def _arrays() -> tuple[Any, Any]:
 
 
 # A quicker one that is lost for good evaluates: tests/cluster/training/test_lost_worker.py.
-@pytest.mark.slow
 def test_scheduled_functions_run_on_who_returns(local: LocalCluster) -> None:
     strategy = tfps.ParameterServerStrategy(local.cluster_resolver)
     coordinator = tfps.ClusterCoordinator(strategy)

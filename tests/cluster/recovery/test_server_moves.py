@@ -128,7 +128,7 @@ VARIANTS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
 def test_training_follows(
     variant: Variant,
@@ -141,7 +141,7 @@ def test_training_follows(
     _train(job, MoveServers(job, *variant.indices, after=variant.after))
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("transport", ["auto", "grpc"])
 def test_scheduled_functions_follow(
     transport: str,
@@ -212,7 +212,7 @@ def write(file: Path, cluster: LocalCluster) -> None:
     file.write_text(json.dumps(cluster.spec.tf_config("chief", 0)))
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_a_file_says_where_servers_are(
     tasks: Callable[..., LocalCluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,7 +249,7 @@ class Scheduler(tf.distribute.cluster_resolver.ClusterResolver):
         return f"grpc://{self.cluster.spec.address('chief', 0)}"
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_who_says_nonsense_is_asked_again(
     tasks: Callable[..., LocalCluster], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -268,6 +268,7 @@ def test_who_says_nonsense_is_asked_again(
         assert caplog.text.count(text) == 1
 
 
+@pytest.mark.repeats
 def test_a_worker_stays_where_it_is(tasks: Callable[..., LocalCluster]) -> None:
     cluster = tasks(workers=2, ps=2)
     pid = cluster.pid("worker", 0)

@@ -10,11 +10,10 @@ import tensorflow as tf
 import tfps
 from tfps.launch import LocalCluster
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 
 
 # A quicker one hangs while `fit` runs: test_stopped_worker.py.
-@pytest.mark.slow
 def test_who_goes_on_does_not_wait_for_what_was_asked_of_it(
     tasks: Callable[..., LocalCluster],
 ) -> None:

@@ -18,7 +18,7 @@ from tests.cluster.recovery.conftest import PROBES
 from tfps.launch import LocalCluster
 from tfps.testing import Command
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 
 X = np.ones((40000, 4), "float32")
 
@@ -46,9 +46,7 @@ def _model(strategy: tfps.ParameterServerStrategy) -> keras.Model:
     return model
 
 
-@pytest.mark.parametrize(
-    "index", [0, pytest.param(1, marks=pytest.mark.slow)], ids=["hands out tickets", "another"]
-)
+@pytest.mark.parametrize("index", [0, 1], ids=["hands out tickets", "another"])
 def test_fit_raises_and_the_next_strategy_trains(
     index: int, tasks: Callable[..., LocalCluster]
 ) -> None:
@@ -75,7 +73,6 @@ def test_fit_raises_and_the_next_strategy_trains(
     fresh.close()
 
 
-@pytest.mark.slow
 def test_evaluate_raises(tasks: Callable[..., LocalCluster]) -> None:
     cluster = tasks(workers=1, ps=2)
     strategy = _strategy(cluster)
@@ -91,7 +88,6 @@ def test_evaluate_raises(tasks: Callable[..., LocalCluster]) -> None:
     strategy.close()
 
 
-@pytest.mark.slow
 def test_a_custom_loop_raises(tasks: Callable[..., LocalCluster]) -> None:
     cluster = tasks(workers=1, ps=2)
     strategy = _strategy(cluster)
@@ -141,7 +137,6 @@ print("trained", int(model.optimizer.iterations.numpy()), strategy.tasks["worker
 """
 
 
-@pytest.mark.slow
 @pytest.mark.tfps_cluster(workers=2, ps=1)
 @pytest.mark.parametrize(("stopped", "status"), [(("ps", 0), 1), (("worker", 1), 0)])
 def test_a_script_ends_while_a_task_is_stopped(

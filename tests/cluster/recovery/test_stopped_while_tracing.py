@@ -19,7 +19,7 @@ from tfps.launch import LocalCluster
 # A chief that stands still cannot end the test: another process does.
 HELP_AFTER_S = 60
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.rare, pytest.mark.timeout(180)]
 
 
 @pytest.fixture
@@ -95,7 +95,6 @@ def test_a_worker(
     strategy.close()
 
 
-@pytest.mark.slow
 def test_a_server(tasks: Callable[..., LocalCluster], stop: Callable[[str], None]) -> None:
     """Its connections are cut when it is found lost, which ends the wait."""
     cluster = tasks(workers=1, ps=1)

@@ -103,7 +103,7 @@ def test_one_of_two(tasks: Callable[..., LocalCluster]) -> None:
     job.strategy.close()
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_the_only_one(tasks: Callable[..., LocalCluster], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="tfps")
     job = CountingJob(tasks(workers=1, ps=1))

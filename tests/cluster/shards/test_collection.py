@@ -13,9 +13,8 @@ from tests.unit.numbers.comparison import Comparison
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tests.unit.numbers.tables import EXACT
 from tfps.launch import LocalCluster
-from tfps.optimizers import ByTable
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 
 def _use(model: keras.Model) -> dict[str, Any]:
@@ -23,18 +22,7 @@ def _use(model: keras.Model) -> dict[str, Any]:
     return history
 
 
-# In one process: tests/unit/numbers/shards/test_collection.py, and all that stands there.
-@pytest.mark.slow
-def test_numbers_of_one_process(comparison: Comparison) -> None:
-    def of_tables() -> Any:
-        return ByTable({"users": keras.optimizers.Adagrad(0.1), "items": "sgd"}, "sgd")
-
-    comparison.run(lambda: recommender(of_tables), _use)
-    assert comparison.strategy.stats().fallback_steps == 0
-
-
 # Every optimizer, on one to three servers, is in tests/unit/numbers/shards/test_collection.py.
-@pytest.mark.slow
 @pytest.mark.conformance
 def test_over_each_carrier(cluster: Callable[..., LocalCluster], carrier: str) -> None:
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:

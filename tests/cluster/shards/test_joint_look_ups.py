@@ -10,10 +10,9 @@ from tests.unit.numbers.many_tables import assert_many_tables_take_one_request
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tfps.launch import LocalCluster
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 
-@pytest.mark.slow
 @pytest.mark.conformance
 def test_many_tables_are_one_request(cluster: Callable[..., LocalCluster], carrier: str) -> None:
     """The numbers of one process are in ``tests/unit/numbers``."""

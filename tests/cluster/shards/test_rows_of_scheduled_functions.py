@@ -15,12 +15,11 @@ from tests.unit.numbers.large_tables import (
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tfps.launch import LocalCluster
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 
 # Numbers alone: one process has them in tests/unit/numbers/shards; on a cluster, quicker:
 # test_row_primitives.py.
-@pytest.mark.slow
 @pytest.mark.conformance
 @pytest.mark.parametrize(
     ("mode", "name", "optimizer", "calls"),

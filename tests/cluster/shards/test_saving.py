@@ -12,7 +12,7 @@ from tests.unit.numbers.comparison import LOCAL
 from tests.unit.numbers.saved import Journey
 from tfps.launch import LocalCluster
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(600)]
 
 
 @contextmanager
@@ -23,7 +23,6 @@ def _servers(number: int, log_dir: Path) -> Iterator[LocalCluster]:
 
 # One process has a journey in tests/unit/numbers/shards/test_saving.py, and a cluster what two
 # servers write and read in tests/cluster/checkpoint/test_restore.py.
-@pytest.mark.slow
 def test_a_training_moves_on(tmp_path: Path) -> None:
     """At each station from another form of what the last one has saved."""
     Journey("adam", 2, 1, (1, 3)).travel(_servers, local=LOCAL, folder=tmp_path)

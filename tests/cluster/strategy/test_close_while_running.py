@@ -43,7 +43,7 @@ def _scheduled(strategy: tfps.ParameterServerStrategy, functions: int) -> None:
         coordinator.schedule(step)
 
 
-@pytest.mark.quick("direct")
+@pytest.mark.quick("grpc")
 @pytest.mark.parametrize("options", MODES.values(), ids=MODES)
 def test_closing_is_quiet_and_the_next_strategy_works(
     cluster: Callable[..., LocalCluster], caplog: pytest.LogCaptureFixture, options: dict[str, Any]

@@ -62,7 +62,7 @@ def test_scheduled_steps_lose_no_update(strategy: tfps.ParameterServerStrategy) 
     assert _told(strategy)[UPDATE] - told[UPDATE] == STEPS
     for name in ("pull_seconds", "push_seconds", "update_seconds"):
         quantiles = getattr(after, name)
-        assert 0 < quantiles.p50 <= quantiles.p99 < 60, name
+        assert 0 < quantiles.p50 <= quantiles.p99, name
     assert weight.numpy().tolist() == [-STEPS] * 3
     assert int(optimizer.iterations.numpy()) == STEPS
     assert after.updates_applied - before.updates_applied == STEPS
@@ -70,7 +70,7 @@ def test_scheduled_steps_lose_no_update(strategy: tfps.ParameterServerStrategy) 
     assert after.fallback_steps == 0
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.conformance
 def test_pushes_lose_no_update(strategy: tfps.ParameterServerStrategy) -> None:
     """By workers and by the coordinator itself."""
@@ -112,17 +112,13 @@ def fitted(
 
 
 @pytest.mark.conformance
-def test_fit_loses_no_update(fitted: tuple[keras.Model, Any]) -> None:
-    model, _ = fitted
-    assert model.get_weights() == [-STEPS, -STEPS]
-    assert int(model.optimizer.iterations.numpy()) == STEPS
-
-
-@pytest.mark.conformance
-def test_stats_of_a_fit(
+def test_fit_loses_no_update(
     strategy: tfps.ParameterServerStrategy, fitted: tuple[keras.Model, Any], carrier: str
 ) -> None:
-    (_, before), after = fitted, strategy.stats()
+    (model, before), after = fitted, strategy.stats()
+    assert model.get_weights() == [-STEPS, -STEPS]
+    assert int(model.optimizer.iterations.numpy()) == STEPS
+    assert len({weight._value.device for weight in model.weights}) == SERVERS
     joins = WORKERS  # one for each closure
     exchanges = [b - a for a, b in zip(before.exchanges, after.exchanges, strict=True)]
     assert exchanges == [STEPS + joins] * SERVERS
@@ -136,13 +132,14 @@ def test_stats_of_a_fit(
     assert after.fallback_steps == 0
     for name in ("pull_seconds", "push_seconds", "update_seconds", "wait_seconds"):
         quantiles = getattr(after, name)
-        assert 0 < quantiles.p50 <= quantiles.p99 < 60, name
+        assert 0 < quantiles.p50 <= quantiles.p99, name
     assert after.carriers == ("grpc" if carrier == "grpc" else "direct",) * SERVERS
     workers, servers = range(WORKERS), range(SERVERS)
     tasks = {f"worker {i}": "alive" for i in workers} | {f"ps {i}": "alive" for i in servers}
     assert after.tasks == tasks
 
 
+@pytest.mark.repeats
 def test_what_a_fit_tells_of_its_exchanges(strategy: tfps.ParameterServerStrategy) -> None:
     """The first join of a worker connects and prepares: it is no typical pull."""
     with strategy.scope():
@@ -176,14 +173,6 @@ def _told(strategy: tfps.ParameterServerStrategy) -> np.ndarray[Any, Any]:
 
 def _updates(stats: Any) -> int:
     return sum(stats.gradient_staleness_updates.values())
-
-
-@pytest.mark.slow
-def test_both_servers_hold_weights(
-    strategy: tfps.ParameterServerStrategy, fitted: tuple[keras.Model, Any]
-) -> None:
-    model, _ = fitted
-    assert len({weight._value.device for weight in model.weights}) == SERVERS
 
 
 def test_worker_and_server_meet_in_calls_only(

@@ -35,6 +35,7 @@ def coordinator(strategy: tfps.ParameterServerStrategy) -> tfps.ClusterCoordinat
     return tfps.ClusterCoordinator(strategy)
 
 
+@pytest.mark.repeats
 def test_subclasses_of_tensorflows_pair(
     strategy: tfps.ParameterServerStrategy, coordinator: tfps.ClusterCoordinator
 ) -> None:
@@ -44,6 +45,7 @@ def test_subclasses_of_tensorflows_pair(
     assert coordinator.strategy is strategy
 
 
+@pytest.mark.repeats
 def test_raw_variables_are_tensorflows_own(strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
         scalar = tf.Variable(1.0)
@@ -91,6 +93,7 @@ def test_scheduled_functions(
     coordinator.join()
 
 
+@pytest.mark.rare
 def test_function_that_nobody_keeps(
     strategy: tfps.ParameterServerStrategy, coordinator: tfps.ClusterCoordinator
 ) -> None:
@@ -103,6 +106,7 @@ def test_function_that_nobody_keeps(
     assert coordinator.fetch(values) == [2.0, 6.0]
 
 
+@pytest.mark.repeats
 @pytest.mark.conformance
 def test_error_in_a_scheduled_function(
     strategy: tfps.ParameterServerStrategy, coordinator: tfps.ClusterCoordinator
@@ -134,6 +138,7 @@ class Picky(keras.Sequential):
         return super().train_step(data)
 
 
+@pytest.mark.repeats
 @pytest.mark.conformance
 def test_error_in_a_train_step(strategy: tfps.ParameterServerStrategy) -> None:
     x, labels = numbered(40)
@@ -170,6 +175,7 @@ class Counting(tf.distribute.coordinator.ClusterCoordinator):
         return super().schedule(fn, args, kwargs)
 
 
+@pytest.mark.quick("ClusterCoordinator")
 @pytest.mark.parametrize("kind", [tf.distribute.coordinator.ClusterCoordinator, Counting])
 def test_tensorflows_class_gives_our_coordinator(
     kind: type, cluster: Callable[..., LocalCluster]

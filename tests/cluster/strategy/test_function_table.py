@@ -20,7 +20,7 @@ SMALL, LARGE = 4, 2000
 CLUSTERS, CALLS, ITEMS = 20, 24, 1 << 18
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 @pytest.mark.timeout(300)
 def test_first_calls_of_a_model_that_comes_late(cluster: Callable[..., LocalCluster]) -> None:
     """The room that is there at the begin ends between the first pushes of the fourth model.

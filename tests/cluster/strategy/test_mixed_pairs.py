@@ -12,7 +12,7 @@ import tensorflow as tf
 import tfps
 from tfps.launch import LocalCluster
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")

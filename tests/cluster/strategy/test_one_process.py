@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 DEADLINE_S = 200.0
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 @pytest.mark.timeout(DEADLINE_S + 30)
 def test_all_in_one_process() -> None:
     result = run_command(

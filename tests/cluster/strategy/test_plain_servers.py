@@ -20,7 +20,7 @@ from tfps.optimizers.server_update import COMPILED_ITEMS
 LOCAL = "/job:chief/replica:0/task:0/device:CPU:0"
 EXAMPLES = 200
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.rare, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,6 @@ def test_fit_on_plain_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         strategy.close()
 
 
-@pytest.mark.slow
 def test_each_task_falls_back_by_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tasks = [("worker", 0), ("worker", 1), ("ps", 0), ("ps", 1)]
     with cluster_of_processes(tmp_path, tasks, plain={("worker", 1), ("ps", 1)}) as jobs:

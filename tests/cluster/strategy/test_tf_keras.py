@@ -16,6 +16,7 @@ from tfps.testing import run_command
 DEADLINE_S = 240.0
 
 pytestmark = [
+    pytest.mark.rare,
     pytest.mark.timeout(DEADLINE_S + 30),
     # Looked for, not imported: this process has Keras 3.
     pytest.mark.skipif(

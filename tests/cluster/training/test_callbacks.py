@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -51,6 +49,7 @@ def _assert_equal(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
         np.testing.assert_array_equal(weight, reference)
 
 
+@pytest.mark.repeats
 def test_early_stopping_restores_the_best_weights(model: keras.Model) -> None:
     kept = Weights(scores=(3.0, 1.0, 2.0, 0.0))
     stopping = keras.callbacks.EarlyStopping(
@@ -60,34 +59,6 @@ def test_early_stopping_restores_the_best_weights(model: keras.Model) -> None:
     assert len(history.epoch) == 3
     assert (kept.epochs[2][0] != kept.epochs[1][0]).any()
     _assert_equal(model.get_weights(), kept.epochs[1])
-
-
-@pytest.mark.slow
-def test_checkpoint_and_log_of_every_epoch(model: keras.Model, tmp_path: Path) -> None:
-    kept = Weights()
-    checkpoint = keras.callbacks.ModelCheckpoint(str(tmp_path / "{epoch}.keras"))
-    log = keras.callbacks.CSVLogger(str(tmp_path / "log.csv"))
-    history = _fit(model, kept, checkpoint, log, epochs=2)
-    for epoch in (1, 2):
-        loaded = keras.saving.load_model(tmp_path / f"{epoch}.keras", compile=False)
-        _assert_equal(loaded.get_weights(), kept.epochs[epoch - 1])
-    assert (kept.epochs[0][0] != kept.epochs[1][0]).any()
-    with (tmp_path / "log.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [int(row["epoch"]) for row in rows] == [0, 1]
-    assert [float(row["loss"]) for row in rows] == history.history["loss"]
-
-
-@pytest.mark.slow
-def test_learning_rate_of_zero_freezes_the_weights(model: keras.Model) -> None:
-    start, iterations, kept = model.get_weights(), _iterations(model), Weights()
-    schedule = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.0 if epoch else 0.1)
-    history = _fit(model, schedule, kept, epochs=2)
-    assert (kept.epochs[0][0] != start[0]).any()
-    _assert_equal(kept.epochs[1], kept.epochs[0])
-    assert _iterations(model) == iterations + 2 * STEPS
-    assert history.history["learning_rate"] == pytest.approx([0.1, 0.0])
-    model.optimizer.learning_rate = 0.1
 
 
 class Hooks(keras.callbacks.Callback):
@@ -127,26 +98,7 @@ def test_own_batch_hook_runs_between_its_update_and_the_next(model: keras.Model)
     assert seen == [step + 1 for step in range(STEPS)]
 
 
-@pytest.mark.slow
-def test_own_batch_hook_stops_training_at_once(model: keras.Model) -> None:
-    start = _iterations(model)
-    hooks = Hooks(at=2, act=lambda: setattr(model, "stop_training", True))
-    _fit(model, hooks, epochs=3)
-    assert _iterations(model) == start + 3
-    assert hooks.calls == [*ALL_CALLS[:6], ("epoch", 0)]
-
-
-@pytest.mark.slow
-def test_epoch_hook_stops_training(model: keras.Model) -> None:
-    start = _iterations(model)
-    stop = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda epoch, logs: setattr(model, "stop_training", epoch == 1)
-    )
-    history = _fit(model, stop, epochs=5)
-    assert history.epoch == [0, 1]
-    assert _iterations(model) == start + 2 * STEPS
-
-
+@pytest.mark.repeats
 def test_sampled_hooks_see_one_version(cluster: Callable[..., LocalCluster]) -> None:
     """Two weights that count updates are read while workers train; then they train on."""
     strategy = tfps.ParameterServerStrategy(
@@ -176,14 +128,14 @@ def test_sampled_hooks_see_one_version(cluster: Callable[..., LocalCluster]) -> 
     strategy.close()
 
 
-@pytest.mark.quick("generator-lock_step")
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     ("kind", "setting"),
     [
         ("arrays", "sampled"),
         ("generator", "lock_step"),
-        pytest.param("arrays", "lock_step", marks=pytest.mark.slow),
-        pytest.param("generator", "sampled", marks=pytest.mark.slow),
+        ("arrays", "lock_step"),
+        ("generator", "sampled"),
     ],
 )
 def test_epoch_goes_on_after_an_evaluation_in_it(

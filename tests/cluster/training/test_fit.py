@@ -49,7 +49,7 @@ INPUTS: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 # A function is a `DatasetCreator` in tests/cluster/input/test_ways.py.
-@pytest.mark.quick("arrays", "dataset of unknown length")
+@pytest.mark.quick("arrays")
 @pytest.mark.parametrize("kind", INPUTS)
 def test_each_example_once_per_epoch(
     kind: str, model: keras.Model, strategy: tfps.ParameterServerStrategy
@@ -66,15 +66,6 @@ def test_each_example_once_per_epoch(
     assert np.isfinite(history["loss"]).all()
 
 
-@pytest.mark.slow
-def test_repeated_dataset_goes_on_in_the_next_epoch(model: keras.Model) -> None:
-    iterations = int(model.optimizer.iterations.numpy())
-    model.fit(_dataset().repeat(), steps_per_epoch=5, epochs=2, verbose=0)
-    expected = [1 if 40 <= number < 80 else 0 for number in range(EXAMPLES)]
-    assert _visits(model) == expected
-    assert int(model.optimizer.iterations.numpy()) == iterations + 10
-
-
 def test_dataset_function_knows_its_worker(model: keras.Model) -> None:
     contexts = []
 
@@ -89,7 +80,7 @@ def test_dataset_function_knows_its_worker(model: keras.Model) -> None:
     assert len(history["loss"]) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_slow_worker_still_shows_its_share(model: keras.Model) -> None:
     """The first worker builds its pipeline for so long that the other one is done before."""
 
@@ -117,18 +108,12 @@ def test_evaluate_is_exact_and_distributed(
     assert strategy.stats().updates_applied == updates
 
 
-def test_predict_keeps_the_order_of_rows(model: keras.Model) -> None:
-    np.testing.assert_allclose(
-        model.predict(X, batch_size=BATCH, verbose=0), _logits(model), atol=1e-5
-    )
-
-
 def _logits(model: keras.Model) -> np.ndarray:
     kernel, bias = model.get_weights()
     return X @ kernel + bias
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_frozen_layer_stays(strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
         model = keras.Sequential(
@@ -157,6 +142,7 @@ class OwnTrainFunction(keras.Sequential):
         return super().make_train_function(force)
 
 
+@pytest.mark.repeats
 def test_override_of_what_is_replaced_is_refused(strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
         model = OwnTrainFunction([keras.Input((4,)), keras.layers.Dense(3)])

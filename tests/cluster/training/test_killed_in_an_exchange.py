@@ -116,8 +116,6 @@ def job(cluster: Callable[..., LocalCluster], carrier: str) -> Iterator[Counting
     job.strategy.close()
 
 
-# What such a death leaves on each server: tests/unit/one_process/test_requests_of_fit.py.
-@pytest.mark.slow
 def _train_until_killed(job: CountingJob, seeds: range) -> int:
     """Kill worker 1 once for each seed; answers in how many epochs, each with all examples."""
     killer = Killer(job, seeds)
@@ -132,10 +130,10 @@ def _train_until_killed(job: CountingJob, seeds: range) -> int:
     return epochs
 
 
+# What such a death leaves on each server: tests/unit/one_process/test_requests_of_fit.py.
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    "seeds", [range(1), pytest.param(range(1, 51), marks=pytest.mark.slow)], ids=["1", "50"]
-)
+@pytest.mark.parametrize("seeds", [range(1), range(1, 51)], ids=["1", "50"])
 def test_updates_are_atomic(job: CountingJob, seeds: range) -> None:
     before, torn_before = job.updates(), torn_pushes(job)
     epochs = _train_until_killed(job, seeds)

@@ -11,13 +11,12 @@ from tests.cluster.kill_worker import KillWorker
 from tfps.compression import Both, Difference, TopK
 from tfps.launch import LocalCluster
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 MOST_EPOCHS = 500
 
 
 # In one process: `test_who_was_lost_begins_anew` in tests/unit/one_process/test_compression.py.
-@pytest.mark.slow
 @pytest.mark.conformance
 def test_what_is_left_out_goes_with_the_worker(
     cluster: Callable[..., LocalCluster], carrier: str
@@ -39,7 +38,6 @@ def test_what_is_left_out_goes_with_the_worker(
     job.strategy.close()
 
 
-@pytest.mark.slow
 @pytest.mark.conformance
 def test_a_worker_that_comes_back_holds_nothing(
     cluster: Callable[..., LocalCluster], carrier: str

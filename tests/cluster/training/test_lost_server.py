@@ -93,7 +93,7 @@ raise SystemExit(7)
 
 
 # Quicker ones: `fit`, above, and functions in tests/cluster/launch/test_local_cluster.py.
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.conformance
 def test_join_raises_unavailable(tmp_path: Path, carrier: str) -> None:
     """And so does what the coordinator itself asks for.
@@ -125,7 +125,7 @@ model.fit(x, x[:, 0], batch_size=2, epochs=5, verbose=0, callbacks=[Kill()])
 """
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_script_ends_with_a_failure(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)

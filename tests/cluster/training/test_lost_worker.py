@@ -87,7 +87,7 @@ class KillEvaluatingWorker(keras.callbacks.Callback):
             self.killed = True
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.conformance
 @pytest.mark.parametrize("kind", ["arrays", "function"])
 def test_killed_while_it_evaluates(job: CountingJob, kind: str) -> None:
@@ -113,7 +113,7 @@ def test_killed_while_it_evaluates(job: CountingJob, kind: str) -> None:
 
 
 # Quicker: who evaluates, above, is lost for good, too.
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.conformance
 def test_killed_for_good(job: CountingJob) -> None:
     updates = job.updates()

@@ -11,7 +11,7 @@ from tests.cluster.counting_job import CountingJob
 from tests.cluster.kill_worker import KillWorker
 from tfps.launch import LocalCluster
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,6 @@ def job(cluster: Callable[..., LocalCluster]) -> Iterator[CountingJob]:
     job.strategy.close()
 
 
-@pytest.mark.slow
 def test_two_workers_lose_nothing(job: CountingJob) -> None:
     before, seen = job.updates(), job.strategy.stats().examples_seen
     assert job.fit(epochs=2) == 2
@@ -30,7 +29,6 @@ def test_two_workers_lose_nothing(job: CountingJob) -> None:
     assert job.strategy.stats().examples_seen - seen == 2 * job.examples
 
 
-@pytest.mark.slow
 def test_a_killed_worker_takes_nothing_with_it(job: CountingJob) -> None:
     before = job.updates()
     killer = KillWorker(job, restart=False)

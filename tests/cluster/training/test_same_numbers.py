@@ -49,48 +49,6 @@ def _model() -> keras.Model:
     return model
 
 
-class OwnStep(keras.Model):
-    """Trains with a step, a metric and a nested tf.function of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hidden = keras.layers.Dense(8, activation="tanh")
-        self.head = keras.layers.Dense(3)
-        self.loss_mean = keras.metrics.Mean(name="own_loss")
-        self.hits = keras.metrics.SparseCategoricalAccuracy(name="hits")
-
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        return self.head(self.hidden(inputs))
-
-    @property
-    def metrics(self) -> list[keras.metrics.Metric]:
-        return [self.loss_mean, self.hits]
-
-    @tf.function
-    def _gradients(self, x: tf.Tensor, y: tf.Tensor) -> Any:
-        with tf.GradientTape() as tape:
-            logits = self(x, training=True)
-            loss = tf.reduce_mean(
-                keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
-            )
-        return loss, logits, tape.gradient(loss, self.trainable_variables)
-
-    def train_step(self, data: tuple[tf.Tensor, tf.Tensor]) -> dict[str, Any]:
-        x, y = data
-        loss, logits, gradients = self._gradients(x, y)
-        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
-        self.loss_mean.update_state(loss)
-        self.hits.update_state(y, logits)
-        return {metric.name: metric.result() for metric in self.metrics}
-
-
-def _own_model() -> keras.Model:
-    keras.utils.set_random_seed(2)
-    model = OwnStep()
-    model.compile(keras.optimizers.SGD(0.1, momentum=0.9))
-    return model
-
-
 def _fit(model: keras.Model, **options: Any) -> dict[str, list[float]]:
     keras.utils.set_random_seed(7)  # of the order of the examples
     return model.fit(X, Y, batch_size=16, epochs=3, verbose=0, **options).history
@@ -143,23 +101,7 @@ def test_life_of_a_model(strategy: tfps.ParameterServerStrategy, tmp_path: Path)
     assert strategy.stats().fallback_steps == 0
 
 
-# Numbers alone: one process has them in tests/unit/numbers/keras/test_models.py.
-@pytest.mark.slow
-@pytest.mark.conformance
-def test_own_train_step(strategy: tfps.ParameterServerStrategy) -> None:
-    with tf.device(LOCAL):
-        local = _own_model()
-        expected = _fit(local)
-    with strategy.scope():
-        model = _own_model()
-    found = _fit(model)
-    _assert_same_numbers(found, expected)
-    _assert_same_weights(model, local)
-    assert set(found) == {"own_loss", "hits"}
-    assert found["own_loss"][-1] < found["own_loss"][0]
-
-
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_loaded_model_is_trained_on(strategy: tfps.ParameterServerStrategy, tmp_path: Path) -> None:
     def load() -> keras.Model:
         keras.utils.set_random_seed(3)  # dropout's seed is not in the file

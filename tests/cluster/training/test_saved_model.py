@@ -28,7 +28,7 @@ for path in paths:
 X = np.random.default_rng(0).normal(size=(32, 6)).astype("float32")
 LABELS = np.random.default_rng(1).integers(0, 3, 32)
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,6 @@ def model(strategy: tfps.ParameterServerStrategy) -> keras.Model:
     return model
 
 
-@pytest.mark.slow
 def test_saved_before_and_after_everything_else(model: keras.Model, tmp_path: Path) -> None:
     """What a model does leaves functions behind; none of them may get into a file."""
     expected: dict[str, np.ndarray] = {}

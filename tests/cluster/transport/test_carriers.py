@@ -181,6 +181,7 @@ def test_replies_are_equal(strategy: tfps.ParameterServerStrategy) -> None:
     assert through_grpc[-1][1].tolist() == [5]
 
 
+@pytest.mark.repeats
 def test_a_loop_on_the_server_answers_like_single_calls(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:

@@ -32,7 +32,7 @@ SIZES = [
 ]  # fmt: skip
 RANDOM = np.random.default_rng(0)
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def chunked_cluster(tfps_cluster_factory: Callable[..., LocalCluster]) -> Iterat
 
 
 # The replies themselves are brought by `grpc` in both cases; what differs is who trains.
-@pytest.fixture(scope="module", params=["grpc", pytest.param("direct", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["grpc", "direct"])
 def strategy(
     chunked_cluster: LocalCluster, request: pytest.FixtureRequest
 ) -> Iterator[tfps.ParameterServerStrategy]:
@@ -91,7 +91,6 @@ def _ask(carrier: Any, function: Any, header: tf.Tensor, payload: Any, reply_byt
     return ask(header, tf.constant([7, 8, 9], tf.int64), tf.constant(payload))
 
 
-@pytest.mark.quick("*-0-0", "*-1001-999", "*-12345-54321")
 @pytest.mark.parametrize(("request_bytes", "reply_bytes"), SIZES)
 def test_replies_are_those_of_the_inner_carrier(
     carrier: ChunkedCarrier, request_bytes: int, reply_bytes: int
@@ -189,7 +188,6 @@ def _model() -> keras.Model:
     return model
 
 
-@pytest.mark.slow
 def test_fit_in_chunks(strategy: tfps.ParameterServerStrategy) -> None:
     x, y = RANDOM.normal(size=(64, 33)).astype("float32"), RANDOM.integers(0, 3, 64)
     with strategy.scope():

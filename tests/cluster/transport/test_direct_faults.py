@@ -69,7 +69,7 @@ def test_broken_connections_are_made_anew(job: CountingJob, server: int) -> None
     assert job.strategy.stats().carriers == ("direct", "direct")
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_custom_loop_survives_broken_connections(job: CountingJob) -> None:
     """A scheduled function that lost its connection in the middle asks again: at least once."""
     strategy, hang_up = job.strategy, job.strategy.runtime.data_plane.hang_up
@@ -94,7 +94,7 @@ def test_a_custom_loop_survives_broken_connections(job: CountingJob) -> None:
     assert strategy.stats().carriers == ("direct", "direct")
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_more_plans_than_a_server_has_threads(job: CountingJob) -> None:
     """Every set of names is a plan, and each plan has a connection that keeps a thread waiting."""
     spec = job.strategy.cluster
@@ -109,6 +109,7 @@ def test_more_plans_than_a_server_has_threads(job: CountingJob) -> None:
     assert len(variables) == len(names)
 
 
+@pytest.mark.rare
 def test_strangers_change_nothing(job: CountingJob) -> None:
     """Clients that send garbage, half a greeting, or nothing at all and stay."""
     plane = job.strategy.runtime.data_plane
@@ -129,7 +130,7 @@ def test_strangers_change_nothing(job: CountingJob) -> None:
 
 
 # Tasks that hang for longer: tests/cluster/recovery/test_stopped_worker.py, test_stopped_server.py.
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize(("task", "index"), [("worker", 1), ("ps", 0), ("ps", 1)])
 def test_a_pause_of_a_task(job: CountingJob, task: str, index: int) -> None:
     """A reader that is slow in the middle of a message is waited for."""

@@ -41,6 +41,7 @@ def over_tcp(
     strategy.close()
 
 
+@pytest.mark.repeats
 def test_traffic_is_what_sockets_count(
     over_tcp: tuple[LocalCluster, tfps.ParameterServerStrategy],
 ) -> None:

@@ -19,7 +19,7 @@ EXAMPLES, BATCH = 60, 2
 FUNCTIONS = 8
 SAID = "did not arrive whole"
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.rare, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")

@@ -57,12 +57,14 @@ def _schedule_with_an_error(coordinator: tfps.ClusterCoordinator) -> None:
     coordinator.schedule(bad)
 
 
+@pytest.mark.repeats
 def test_join_raises_it(coordinator: tfps.ClusterCoordinator) -> None:
     _schedule_with_an_error(coordinator)
     with pytest.raises(ERROR, match="not positive"):
         coordinator.join()
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("then", [good, bad], ids=["good", "bad"])
 def test_schedule_raises_it(then: Any, coordinator: tfps.ClusterCoordinator) -> None:
     def schedule_on() -> None:
@@ -75,6 +77,7 @@ def test_schedule_raises_it(then: Any, coordinator: tfps.ClusterCoordinator) -> 
     coordinator.join()  # what was scheduled before is cancelled
 
 
+@pytest.mark.repeats
 def test_it_is_raised_once(coordinator: tfps.ClusterCoordinator) -> None:
     coordinator.schedule(bad)
     with pytest.raises(ERROR, match="not positive"):
@@ -85,6 +88,7 @@ def test_it_is_raised_once(coordinator: tfps.ClusterCoordinator) -> None:
         coordinator.join()
 
 
+@pytest.mark.repeats
 def test_the_result_raises_it_too(coordinator: tfps.ClusterCoordinator) -> None:
     result = coordinator.schedule(bad)
     with pytest.raises(ERROR, match="not positive"):
@@ -93,6 +97,7 @@ def test_the_result_raises_it_too(coordinator: tfps.ClusterCoordinator) -> None:
         coordinator.join()
 
 
+@pytest.mark.repeats
 def test_an_argument_that_failed(coordinator: tfps.ClusterCoordinator) -> None:
     argument = coordinator._create_per_worker_resources(bad)
     result = coordinator.schedule(tf.function(lambda value: value + 1), args=(argument,))
@@ -101,6 +106,7 @@ def test_an_argument_that_failed(coordinator: tfps.ClusterCoordinator) -> None:
             raising()
 
 
+@pytest.mark.repeats
 def test_an_argument_that_failed_and_is_not_used(coordinator: tfps.ClusterCoordinator) -> None:
     argument = coordinator._create_per_worker_resources(good)
     coordinator._create_per_worker_resources(bad)
@@ -123,6 +129,7 @@ def test_what_runs_is_cancelled(coordinator: tfps.ClusterCoordinator) -> None:
     coordinator.join()
 
 
+@pytest.mark.repeats
 def test_iterators_survive_it(coordinator: tfps.ClusterCoordinator) -> None:
     iterator = iter(coordinator.create_per_worker_dataset(lambda: tf.data.Dataset.range(5)))
     coordinator.schedule(take, args=(iterator,))

@@ -11,7 +11,7 @@ import tfps
 from tests.cluster.upstream.conftest import MakeStrategy
 from tests.unit.upstream.use_outside import warns_of_use_outside
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 
 
 def test_run_warns_again_after_a_schedule(

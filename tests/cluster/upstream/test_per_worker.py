@@ -13,7 +13,7 @@ from tests.cluster.upstream.coordinators import WAYS, coordinator_of
 from tests.cluster.upstream.tensorflow_names import VariableSpec, cluster_coordinator
 from tfps.launch import LocalCluster
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.quick("plain*")]
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180), pytest.mark.quick("plain*")]
 
 WORKERS = 2
 

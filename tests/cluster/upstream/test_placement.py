@@ -34,6 +34,7 @@ def test_variables_go_round(make_strategy: MakeStrategy) -> None:
     assert [float(variable.numpy()) for variable in inside] == [0.0, 1.0, 2.0, 3.0]
 
 
+@pytest.mark.repeats
 def test_shards_go_round(make_strategy: MakeStrategy) -> None:
     """What else is asked of them needs no cluster: tests/unit/upstream/test_partitioning.py."""
     fixed = tf.distribute.experimental.partitioners.FixedShardsPartitioner(4)
@@ -44,6 +45,7 @@ def test_shards_go_round(make_strategy: MakeStrategy) -> None:
     assert values == [[0, 1], [2, 3], [4], [5]]
 
 
+@pytest.mark.repeats
 def test_the_scope_wins_over_a_device(make_strategy: MakeStrategy) -> None:
     strategy = make_strategy(ps=3)
     variables = []
@@ -56,6 +58,7 @@ def test_the_scope_wins_over_a_device(make_strategy: MakeStrategy) -> None:
     assert _devices(variables) == [_ps(0), _ps(1), _ps(2), _ps(0)]
 
 
+@pytest.mark.repeats
 def test_a_variable_creator_wins_outside_the_scope_only(make_strategy: MakeStrategy) -> None:
     strategy = make_strategy(ps=3)
     names = []
@@ -103,6 +106,7 @@ def _gathers(nodes: Any) -> list[Any]:
     return [node for node in nodes if node.op == "ResourceGather"]
 
 
+@pytest.mark.repeats
 def test_a_look_up_reads_rows_only(make_strategy: MakeStrategy, tmp_path: Path) -> None:
     """In the function and in the SavedModel, where it is bound to no device."""
     with make_strategy(ps=3).scope():

@@ -40,6 +40,7 @@ def _distributed(strategy: Any, kind: str, batch: int) -> Any:
     return strategy.distribute_datasets_from_function(make)
 
 
+@pytest.mark.repeats
 def test_assignments_of_a_function(
     strategy: tfps.ParameterServerStrategy, coordinator: tfps.ClusterCoordinator
 ) -> None:
@@ -60,6 +61,7 @@ def test_assignments_of_a_function(
     assert second.numpy() == pytest.approx(0.8)
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("assigns", [False, True])
 def test_run_and_reduce(
     assigns: bool, strategy: tfps.ParameterServerStrategy, coordinator: tfps.ClusterCoordinator
@@ -91,6 +93,7 @@ def test_run_and_reduce(
     assert total.numpy() == (6.0 if assigns else 0.0)
 
 
+@pytest.mark.repeats
 def test_aggregation_in_a_function(
     strategy: tfps.ParameterServerStrategy, coordinator: tfps.ClusterCoordinator
 ) -> None:
@@ -110,6 +113,7 @@ def test_aggregation_in_a_function(
     assert variable.numpy() == 1.0
 
 
+@pytest.mark.repeats
 def test_cached_reads(
     strategy: tfps.ParameterServerStrategy, coordinator: tfps.ClusterCoordinator
 ) -> None:
@@ -149,6 +153,7 @@ def test_cached_reads(
             variable.read_value()
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("made", ["on the workers", "on the chief"])
 def test_distributed_datasets(
@@ -169,6 +174,7 @@ def test_distributed_datasets(
     np.testing.assert_array_equal(value, [1, 2, 3, 4])
 
 
+@pytest.mark.repeats
 def test_a_dataset_function_gets_a_context(
     strategy: tfps.ParameterServerStrategy, coordinator: tfps.ClusterCoordinator
 ) -> None:
@@ -191,6 +197,7 @@ def test_a_dataset_function_gets_a_context(
     assert (context.num_input_pipelines, context.input_pipeline_id) == (1, 0)
 
 
+@pytest.mark.repeats
 def test_reduced_values_add_up(
     strategy: tfps.ParameterServerStrategy, coordinator: tfps.ClusterCoordinator
 ) -> None:
@@ -217,6 +224,7 @@ def test_reduced_values_add_up(
         assert total.numpy().tolist() == [expected]
 
 
+@pytest.mark.repeats
 def test_a_distributed_dataset_is_traced_once(
     strategy: tfps.ParameterServerStrategy, coordinator: tfps.ClusterCoordinator
 ) -> None:
@@ -240,6 +248,7 @@ def test_a_distributed_dataset_is_traced_once(
     assert len(traces) == 1
 
 
+@pytest.mark.repeats
 def test_the_element_spec_is_the_datasets(
     strategy: tfps.ParameterServerStrategy, coordinator: tfps.ClusterCoordinator
 ) -> None:
@@ -250,6 +259,7 @@ def test_the_element_spec_is_the_datasets(
     assert distributed.element_spec == dataset.element_spec == tf.TensorSpec([], tf.int32)
 
 
+@pytest.mark.repeats
 def test_an_iterator_is_enough_to_trace(
     strategy: tfps.ParameterServerStrategy, coordinator: tfps.ClusterCoordinator
 ) -> None:
@@ -269,6 +279,7 @@ def test_an_iterator_is_enough_to_trace(
     assert len(traces) == 1
 
 
+@pytest.mark.repeats
 def test_a_dataset_itself_is_an_argument(coordinator: tfps.ClusterCoordinator) -> None:
     dataset = tf.data.Dataset.from_tensor_slices([1, 2])
     built = coordinator.create_per_worker_dataset(dataset).build()

@@ -38,12 +38,14 @@ def take_both(first: Any, second: Any) -> tf.Tensor:
     return next(first) + next(second)
 
 
+@pytest.mark.repeats
 def test_a_strategy_has_one_coordinator(coordinator: tfps.ClusterCoordinator) -> None:
     again = tfps.ClusterCoordinator(coordinator.strategy)
     assert again is coordinator
     assert again._cluster is coordinator._cluster
 
 
+@pytest.mark.repeats
 def test_a_function_may_return_a_structure(coordinator: tfps.ClusterCoordinator) -> None:
     one = tf.constant(1)
 
@@ -75,6 +77,7 @@ def test_every_iteration_starts_anew(coordinator: tfps.ClusterCoordinator) -> No
     assert int(total.numpy()) == 2
 
 
+@pytest.mark.repeats
 def test_join_waits_for_all_and_may_be_repeated(coordinator: tfps.ClusterCoordinator) -> None:
     with coordinator.strategy.scope():
         total = tf.Variable(0)
@@ -97,6 +100,7 @@ def test_join_waits_for_all_and_may_be_repeated(coordinator: tfps.ClusterCoordin
         assert int(total.numpy()) == expected
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("made", ["on the workers", "on the chief"])
 def test_a_dataset_is_traced_once(made: str, coordinator: tfps.ClusterCoordinator) -> None:
     traces = []
@@ -114,11 +118,13 @@ def test_a_dataset_is_traced_once(made: str, coordinator: tfps.ClusterCoordinato
     assert len(traces) == 1
 
 
+@pytest.mark.repeats
 def test_a_dataset_function_may_make_no_variables(coordinator: tfps.ClusterCoordinator) -> None:
     with pytest.raises(ValueError, match="tf.Variable"):
         coordinator.create_per_worker_dataset(lambda: tf.Variable(0.0).read_value())
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("made", ["on the workers", "on the chief"])
 def test_workers_shuffle_differently(made: str, coordinator: tfps.ClusterCoordinator) -> None:
     strategy = coordinator.strategy
@@ -138,6 +144,7 @@ def test_workers_shuffle_differently(made: str, coordinator: tfps.ClusterCoordin
     assert orders[0] != orders[1]
 
 
+@pytest.mark.repeats
 def test_a_result_is_no_argument(coordinator: tfps.ClusterCoordinator) -> None:
     result = coordinator.schedule(tf.function(lambda: 1.0))
     with pytest.raises(ValueError, match="used as an input to scheduled function"):
@@ -145,11 +152,13 @@ def test_a_result_is_no_argument(coordinator: tfps.ClusterCoordinator) -> None:
     assert result.fetch() == 1.0
 
 
+@pytest.mark.repeats
 def test_a_python_function_cannot_be_scheduled(coordinator: tfps.ClusterCoordinator) -> None:
     with pytest.raises(TypeError, match=r"only accepts a `tf\.function` or a concrete function"):
         coordinator.schedule(lambda value: value, args=(1,))
 
 
+@pytest.mark.repeats
 def test_a_dataset_cannot_be_half_of_the_chief(coordinator: tfps.ClusterCoordinator) -> None:
     on_chief = tf.data.Dataset.range(1, 10)
     dataset = coordinator.create_per_worker_dataset(tf.function(lambda: on_chief.shuffle(9)))
@@ -158,12 +167,14 @@ def test_a_dataset_cannot_be_half_of_the_chief(coordinator: tfps.ClusterCoordina
         coordinator.join()
 
 
+@pytest.mark.repeats
 def test_a_dataset_of_the_chief_is_copied(coordinator: tfps.ClusterCoordinator) -> None:
     dataset = coordinator.create_per_worker_dataset(tf.data.Dataset.range(1, 11).batch(4))
     result = coordinator.schedule(take, args=(iter(dataset),))
     np.testing.assert_array_equal(result.fetch(), [1, 2, 3, 4])
 
 
+@pytest.mark.repeats
 def test_a_function_may_take_several_iterators(coordinator: tfps.ClusterCoordinator) -> None:
     make = coordinator.create_per_worker_dataset
     first = iter(make(lambda: tf.data.Dataset.range(0, 5)))
@@ -173,6 +184,7 @@ def test_a_function_may_take_several_iterators(coordinator: tfps.ClusterCoordina
     assert coordinator.schedule(take_both, args=(fresh, second)).fetch() in (5, 6)
 
 
+@pytest.mark.repeats
 def test_iterators_are_freed_on_the_workers(coordinator: tfps.ClusterCoordinator) -> None:
     datasets = [
         coordinator.create_per_worker_dataset(lambda: tf.data.Dataset.range(1, 100))
