@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import shlex
@@ -46,7 +45,7 @@ def command_of(script: Path) -> list[str]:
     return [sys.executable, *(["-m", "tfps"] if program == "tfps" else []), *arguments]
 
 
-@pytest.mark.quick("one_process")
+@pytest.mark.rare
 @pytest.mark.parametrize("start", STARTS)
 def test_a_script_trains_the_job_and_reports(start: str, tmp_path: Path) -> None:
     script, report = script_of(start), tmp_path / "report.json"
@@ -73,17 +72,16 @@ def test_a_script_trains_the_job_and_reports(start: str, tmp_path: Path) -> None
         assert re.search(r"test accuracy [\d.]+, [\d,]+ examples/s", result.stdout), result.stdout
 
 
-@pytest.mark.slow
-def test_steps_wait_and_are_noted(tmp_path: Path) -> None:
+@pytest.mark.rare
+def test_steps_are_noted(tmp_path: Path) -> None:
     options = ["--examples", "640", "--epochs", "1", "--steps-folder", str(tmp_path)]
     result = run_command([sys.executable, FOLDER / "one_process.py", *options], deadline_s=120)
     assert result.returncode == 0, result.stderr
     (times,) = steps_of([path.name for path in tmp_path.iterdir()]).values()
     assert len(times) == 10
-    assert all(later - earlier >= 0.05 for earlier, later in itertools.pairwise(times))
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_a_worker_that_fails_ends_the_others_and_its_status_is_that_of_all(tmp_path: Path) -> None:
     script = tmp_path / "one_fails.py"
     script.write_text(
@@ -107,7 +105,7 @@ def test_every_script_of_the_folder_is_listed() -> None:
     assert listed == {path.stem for path in FOLDER.glob("*.py")}
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_the_dense_model_is_that_of_the_reference_job() -> None:
     program = (
         "import sys, keras; sys.path[:0] = sys.argv[1:]\n"

@@ -122,7 +122,7 @@ def test_the_diff_changes_four_things() -> None:
     ]
 
 
-@pytest.mark.quick("tracing")
+@pytest.mark.repeats
 @pytest.mark.parametrize("block", pages.runnable("alone"), ids=lambda block: block.page.stem)
 def test_programs_of_their_own_run(block: pages.Block, tmp_path: Path) -> None:
     with watch_leftovers():
@@ -138,6 +138,7 @@ def test_programs_of_their_own_run(block: pages.Block, tmp_path: Path) -> None:
         assert pages.not_shown(sample.text, result.stdout) == []
 
 
+@pytest.mark.repeats
 def test_the_notebook_runs(tmp_path: Path) -> None:
     """Cell by cell in one process, as from the folder of the repository."""
     notebook = json.loads((ROOT / "docs/start/notebook.ipynb").read_text())
@@ -162,7 +163,7 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     assert "471 updates" in result.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_mistake_is_told_as_the_page_says(tmp_path: Path) -> None:
     (program,), (sample,) = pages.runnable("fails"), pages.samples("fails")
     (tmp_path / "train.py").write_text(program.text)

@@ -48,6 +48,7 @@ def test_the_wheel_holds_the_shipped_jobs(wheel: Path, root: Path) -> None:
         assert shipped <= names
 
 
+@pytest.mark.rare
 def test_the_source_distribution_holds_pages_and_benchmarks(root: Path, tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "build", "--sdist", "--no-isolation", f"--outdir={tmp_path}", root],
@@ -75,6 +76,7 @@ def test_the_wheel_holds_no_tests_and_no_caches(wheel: Path) -> None:
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
 
 
+@pytest.mark.quick("tfps")
 @pytest.mark.parametrize("command", [["tfps"], ["python", "-m", "tfps"]], ids=" ".join)
 def test_the_command_works_in_an_empty_folder(
     installed: Path, run: Run, command: list[str]
@@ -89,18 +91,13 @@ def test_the_command_works_in_an_empty_folder(
         assert f"  {name} " in helped.stdout
 
 
+@pytest.mark.repeats
 def test_the_installed_package_is_the_wheels(installed: Path, run: Run) -> None:
     found = run([installed / "python", "-c", "import tfps; print(tfps.__file__)"])
     assert Path(found.stdout.strip()).is_relative_to(installed.parent)
 
 
-# Which file it is costs no import of TensorFlow: that is looked at below.
-@pytest.mark.slow
-def test_the_default_job_is_found_in_an_empty_folder(installed: Path, run: Run) -> None:
-    checked = run([installed / "tfps", "check"])
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-
-
+@pytest.mark.repeats
 def test_shipped_jobs_are_found_in_an_empty_folder(installed: Path, run: Run) -> None:
     program = (
         "import sys, tfps.config.bundle as b\n"
@@ -116,6 +113,7 @@ def test_shipped_jobs_are_found_in_an_empty_folder(installed: Path, run: Run) ->
     assert Path(default).is_file()
 
 
+@pytest.mark.rare
 def test_pytest_finds_the_plugin_by_itself(installed: Path, run: Run) -> None:
     """Also where a project has chosen another backend of Keras."""
     command = [installed / "python", "-m", "pytest", "--markers", "--trace-config"]

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.library_lines import RAW
 from tfps.testing import run_command
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 
 SCRIPT = """
 import keras, numpy as np, tensorflow as tf, tfps
@@ -31,7 +31,6 @@ model.fit(x, np.ones([640, 1]), batch_size=8, verbose=0)
 
 # What the error says is in tests/cluster/errors/test_steps.py, and how `tfps run` shows one in
 # test_local.py.
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "kind"),
     [

@@ -12,7 +12,7 @@ import pytest
 from tfps.cluster import ClusterSpec, lease_ports
 from tfps.testing import Command
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 
 DEADLINE_S = 120
 SCRIPT = Path(__file__).with_name("evaluator_script.py")

@@ -9,7 +9,7 @@ import pytest
 
 from tfps.testing import run_command
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.rare, pytest.mark.timeout(180)]
 
 SCRIPT = """
 import sys
@@ -27,7 +27,6 @@ sys.exit({status})
 """
 
 
-@pytest.mark.quick("0")
 @pytest.mark.parametrize("status", [0, 3])
 def test_a_model_from_outside_the_scope(status: int, tmp_path: Path) -> None:
     script = tmp_path / "train.py"

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -97,6 +96,7 @@ def test_a_failing_script(script: Path) -> None:
     assert not RAW.search(result.stderr.replace(str(script.parent), ""))
 
 
+@pytest.mark.repeats
 def test_the_status_is_the_scripts(script: Path) -> None:
     script.write_text("import sys; sys.exit(7)")
     result = run_command(
@@ -105,6 +105,7 @@ def test_the_status_is_the_scripts(script: Path) -> None:
     assert result.returncode == 7
 
 
+@pytest.mark.repeats
 def test_temporary_logs_go_after_a_success(script: Path) -> None:
     script.write_text("")
     result = run_command(
@@ -117,7 +118,7 @@ def test_temporary_logs_go_after_a_success(script: Path) -> None:
     assert [*(script.parent / "temporary").iterdir()] == []
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_a_script_that_crashes(script: Path) -> None:
     script.write_text("import os; os.write(2, b'last words'); os.abort()")
     result = run_command(
@@ -128,8 +129,8 @@ def test_a_script_that_crashes(script: Path) -> None:
     assert "train.py ended by SIGABRT; logs in" in result.stderr
 
 
-# Quicker ones: Ctrl-C in a terminal, below, and SIGTERM of a training, in train/test_faults.py.
-@pytest.mark.slow
+# A quicker one is Ctrl-C in a terminal, below.
+@pytest.mark.repeats
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_everything(script: Path, number: signal.Signals) -> None:
     _ends_with(script, "time.sleep(100)")
@@ -138,17 +139,15 @@ def test_a_signal_stops_everything(script: Path, number: signal.Signals) -> None
         command.wait_for("counted")
         tasks = command.children()
         assert len(tasks) >= 3
-        started = time.monotonic()
         command.send(number)
         assert command.wait() == 128 + number
-        assert time.monotonic() - started < 10
         for task in tasks:
             task.wait(5)
         assert f"tfps: {number.name}: stopping" in command.errors
         assert "Traceback" not in command.errors
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_script_may_end_in_order_after_a_signal(script: Path) -> None:
     code = (
         "import signal\n"
@@ -165,6 +164,7 @@ def test_a_script_may_end_in_order_after_a_signal(script: Path) -> None:
         assert "[chief] saved" in command.output
 
 
+@pytest.mark.rare
 def test_a_second_signal_ends_a_script_that_does_not_listen(script: Path) -> None:
     code = "import signal, time\nsignal.signal(2, signal.SIG_IGN)\nprint('ready', flush=True)\n"
     script.write_text(code + "time.sleep(100)")
@@ -206,6 +206,7 @@ def _kill(command: Command, *names: str) -> None:
             task.send_signal(signal.SIGKILL)
 
 
+@pytest.mark.repeats
 def test_workers_that_die_are_started_again_and_work(script: Path) -> None:
     _ends_with(script, ON_AND_ON)
     logs = script.parent / "logs"
@@ -244,7 +245,7 @@ def test_workers_that_die_are_started_again_and_work(script: Path) -> None:
 
 # Quicker ones: unit/recovery/test_restart_policy.py has the reasons that end a job, and
 # cluster/recovery/test_restarts.py a job that ends so.
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_job_goes_on_with_the_rest_and_ends_without_any(script: Path) -> None:
     _ends_with(script, ON_AND_ON)
     arguments = [*TFPS, "run", "--workers", "2", "--restarts", "0", str(script)]
@@ -264,7 +265,7 @@ def test_a_job_goes_on_with_the_rest_and_ends_without_any(script: Path) -> None:
     ) in said
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_job_ends_when_the_budget_is_spent(script: Path) -> None:
     _ends_with(script, ON_AND_ON)
     arguments = [*TFPS, "run", "--workers", "1", "--restarts", "1", str(script)]
@@ -279,7 +280,7 @@ def test_a_job_ends_when_the_budget_is_spent(script: Path) -> None:
     assert "no worker is left: worker 0 died again after its budget of 1 restart" in said
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_lost_server_is_told_and_ends_the_script(script: Path) -> None:
     _ends_with(script, ON_AND_ON)
     arguments = [*TFPS, "run", "--workers", "1", str(script)]
@@ -295,6 +296,7 @@ def test_a_lost_server_is_told_and_ends_the_script(script: Path) -> None:
     ) in said
 
 
+@pytest.mark.repeats
 def test_more_workers_than_there_are_cannot_be_left(script: Path) -> None:
     result = run_command(
         [*TFPS, "run", "--workers", "2", "--min-workers", "3", str(script)],
@@ -308,6 +310,7 @@ def test_more_workers_than_there_are_cannot_be_left(script: Path) -> None:
     )
 
 
+@pytest.mark.rare
 def test_a_task_that_does_not_start(script: Path) -> None:
     result = run_command(
         [*TFPS, "run", str(script)],

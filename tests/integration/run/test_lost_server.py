@@ -10,7 +10,7 @@ import pytest
 
 from tfps.testing import Command
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 
 SCRIPT = """
 import os, sys
@@ -41,7 +41,6 @@ print("steps", watch.epochs * 2000, "versions", strategy.stats().versions, flush
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_killed_server_is_started_again(index: int, tmp_path: Path) -> None:
     script, logs = tmp_path / "train.py", tmp_path / "logs"

@@ -15,7 +15,7 @@ import pytest
 from benchmarks.namespaces import NamespaceNetwork, NoNamespacesError, namespaces
 from tfps.testing import Command
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.rare, pytest.mark.timeout(240)]
 
 DEADLINE_S = 150
 TASKS = (("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0))
@@ -83,7 +83,6 @@ def _certificates(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.quick("encrypted")
 def test_tasks_with_different_addresses(
     network: NamespaceNetwork, encryption: dict[str, str], tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from tests.integration.library_lines import RAW
 from tfps.cluster import ClusterSpec, lease_ports
 from tfps.testing import run_command
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.rare, pytest.mark.timeout(120)]
 
 TFPS = [sys.executable, "-m", "tfps"]
 SCRIPT = "import tfps\nprint('begins', flush=True)\ntfps.ParameterServerStrategy()\n"
@@ -27,7 +27,6 @@ def taken() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-@pytest.mark.quick("*serve", "*chief*")
 @pytest.mark.parametrize(
     ("task_type", "command"), [("worker", "serve"), ("ps", "run"), ("chief", "run")]
 )

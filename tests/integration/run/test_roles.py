@@ -65,8 +65,6 @@ def _task(
     [
         ("pass", 0, 0),
         ("sys.exit(5)", 5, 1),
-        # How an exception becomes a status needs no cluster: see tests/unit/launch/test_script.py.
-        pytest.param("raise ValueError('wrong')", 1, 1, marks=pytest.mark.slow),
     ],
 )
 def test_workers_and_servers_end_as_the_chief_did(
@@ -93,7 +91,7 @@ def test_workers_and_servers_end_as_the_chief_did(
             assert "runs as" not in other.output
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_a_chief_that_comes_back_and_goes(spec: ClusterSpec, script: Path) -> None:
     def listen() -> socket.socket:
         # All that a task looks for; a real one takes its time to start on a busy machine.
@@ -123,14 +121,7 @@ def test_a_chief_that_comes_back_and_goes(spec: ClusterSpec, script: Path) -> No
             assert "was away for 3 s (TFPS_CHIEF_TIMEOUT_S)" in other.output
 
 
-# How long it waits needs no task: see tests/unit/launch/test_serving.py.
-@pytest.mark.slow
-def test_a_chief_that_never_comes(spec: ClusterSpec, script: Path) -> None:
-    with _task(spec, ("ps", 0), script, timeout_s=1) as server:
-        assert server.wait() == 75
-
-
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_signals_end_a_server(
     spec: ClusterSpec, script: Path, number: signal.Signals, status: int
@@ -143,7 +134,8 @@ def test_signals_end_a_server(
         assert "Traceback" not in server.errors
 
 
-@pytest.mark.parametrize("task_type", ["chief", pytest.param("evaluator", marks=pytest.mark.slow)])
+@pytest.mark.repeats
+@pytest.mark.parametrize("task_type", ["chief", "evaluator"])
 def test_sigterm_ends_a_script_with_a_word(
     spec: ClusterSpec, tmp_path: Path, task_type: str
 ) -> None:
@@ -185,7 +177,7 @@ def test_every_mistake_in_tf_config_is_named(script: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.quick("train")
+@pytest.mark.repeats
 @pytest.mark.parametrize("command", [["serve"], ["run", "train.py"], ["train"]], ids=lambda c: c[0])
 def test_no_task_shows_the_lines_of_libraries_in_a_terminal(
     spec: ClusterSpec, script: Path, command: list[str]

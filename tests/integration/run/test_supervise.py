@@ -29,6 +29,7 @@ sys.exit(int(first))
 """
 
 
+@pytest.mark.quick("crash*", "error")
 @pytest.mark.parametrize(
     ("ends", "budget", "status", "starts"),
     [
@@ -89,7 +90,6 @@ model.fit(np.ones([640, 4]), np.ones([640, 1]), batch_size=4, epochs=10_000, ver
 """
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_job_that_lost_a_server_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(RESUMES)
@@ -110,6 +110,7 @@ def test_a_job_that_lost_a_server_goes_on_from_its_checkpoint(tmp_path: Path) ->
     assert begins[1] > 0
 
 
+@pytest.mark.repeats
 def test_a_signal_is_passed_on_and_nothing_started_again() -> None:
     code = (
         "import signal, sys, time\n"
@@ -124,6 +125,7 @@ def test_a_signal_is_passed_on_and_nothing_started_again() -> None:
         assert command.output == "ready\nsaved\n"
 
 
+@pytest.mark.rare
 def test_a_command_that_does_not_exist_is_named() -> None:
     result = run_command(
         [*SUPERVISE, "--", "no-such-program"], deadline_s=DEADLINE_S, environment=ALONE

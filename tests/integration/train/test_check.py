@@ -65,6 +65,7 @@ def test_a_sound_tf_config_is_shown(tfps_here):
     assert f"# cluster of TF_CONFIG {note}:" in lines
 
 
+@pytest.mark.quick("*-train")
 @pytest.mark.parametrize("command", ["check", "plan", "train"])
 @pytest.mark.parametrize(
     ("overrides", "expected"),

@@ -16,13 +16,13 @@ from tests.integration.train.commands import ALONE, DEADLINE_S, RESULTS, SMALL, 
 from tfps.recovery.events import EventLog
 from tfps.testing import Command, watch_leftovers
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.repeats, pytest.mark.timeout(400)]
 
 
 @pytest.mark.parametrize(
     ("number", "status"),
     [
-        pytest.param(signal.SIGINT, 130, id="SIGINT", marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 130, id="SIGINT"),
         pytest.param(signal.SIGTERM, 143, id="SIGTERM"),
     ],
 )
@@ -63,7 +63,6 @@ def _wait_for_status(process, status):
         time.sleep(0.05)
 
 
-@pytest.mark.slow
 def test_a_killed_chief_is_reported_and_ends_the_job(tmp_path):
     # An optimizer's arguments are what Keras has to be asked for.
     job = [*SMALL, "--set", "training.epochs=400", "--set", "training.optimizer.beta_1=0.8"]
@@ -91,7 +90,6 @@ def test_a_killed_chief_is_reported_and_ends_the_job(tmp_path):
     assert (events[-1].event, events[-1].status) == ("job_ended", -9)
 
 
-@pytest.mark.slow
 def test_the_next_chief_of_a_job_with_a_name_goes_on(tmp_path):
     job = [*SMALL, "--set", "training.epochs=6", "--set", "job.name=night"]
     with (
@@ -118,7 +116,6 @@ def test_the_next_chief_of_a_job_with_a_name_goes_on(tmp_path):
     assert of_chief == [("task_died", 1), ("task_restarted", 1)]
 
 
-@pytest.mark.slow
 def test_a_lost_server_is_told_in_short(tmp_path):
     with Command(
         [*TFPS, "train", *SUBSET, "--set", "training.epochs=50"],
@@ -142,7 +139,6 @@ def test_a_lost_server_is_told_in_short(tmp_path):
 
 # Quicker ones: cluster/recovery/test_restarts.py trains on, integration/run/test_local.py has a
 # command, and unit/job/test_local_tasks.py what `tfps train` adds.
-@pytest.mark.slow
 def test_workers_that_die_are_started_again_and_train(tmp_path):
     with Command(
         [*TFPS, "train", *SMALL, "--set", "training.epochs=400"],
@@ -169,7 +165,6 @@ def test_workers_that_die_are_started_again_and_train(tmp_path):
     assert '"reason":"what ps 0 held is lost' in events.splitlines()[-1]
 
 
-@pytest.mark.slow
 def test_a_lost_server_is_started_again_and_training_goes_on(tmp_path):
     recovery = ["recovery.every_steps=50", "training.epochs=6", "model.name=mlp"]
     with (
@@ -194,26 +189,3 @@ def test_a_lost_server_is_started_again_and_training_goes_on(tmp_path):
     assert result["examples_seen"] == 6 * 9_500
     assert result["test_accuracy"] > 0.5
     assert {path.name for path in output.iterdir()} == RESULTS | {"checkpoints"}
-
-
-@pytest.mark.slow
-def test_a_job_ends_when_no_worker_is_started_again(tmp_path):
-    with Command(
-        [*TFPS, "train", *SMALL, "--set", "training.epochs=400", "--set", "restarts.budget=0"],
-        deadline_s=DEADLINE_S,
-        environment=ALONE,
-        folder=tmp_path,
-    ) as command:
-        command.wait_for("Epoch 2/400")
-        for task in command.children():
-            if task.name().startswith("worker "):
-                task.send_signal(signal.SIGKILL)
-        assert command.wait() == 1, command.describe()
-        said = command.errors
-    assert "is not started again: the budget is 0; its last lines:" in said
-    assert re.search(
-        r"Error: the job cannot go on: no worker is left: worker 0, worker 1 died, and the budget "
-        r"of restarts is 0\.\n$",
-        said,
-    ), said
-    assert "Start them again" not in said

@@ -17,7 +17,7 @@ import pytest
 from tfps.config.bundle import example
 from tfps.errors import DataError
 
-pytestmark = pytest.mark.timeout(280)
+pytestmark = [pytest.mark.rare, pytest.mark.timeout(280)]
 
 MODIFIED_AT_S = {
     "train-images-idx3-ubyte": 1504176606,
@@ -72,7 +72,6 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     thread.join()
 
 
-@pytest.mark.slow
 def test_downloads_once_and_reads_what_it_prepared(proxy, tmp_path, capfd):
     data = example("fashion_mnist").module("data")
     said: list[str] = []
