@@ -33,7 +33,8 @@ def supervise(restarts: int, events: Path | None, command: tuple[str, ...]) -> N
 
     It rests before, each time twice as long: 0.25 s, 0.5 s, at most 30 s. After a crash (SIGKILL,
     SIGSEGV, ...) and after status 75 it is started again; after its end in order, an error or
-    Ctrl-C it is not. The exit status is the command's last one.
+    Ctrl-C it is not. The exit status is the command's last one, or 128 + n after signal n before
+    another start.
     """
     from tfps.launch.folder import make_folder
     from tfps.launch.lone_task import keep_command

@@ -78,6 +78,20 @@ def name_of_status(status: int) -> str:
         return f"signal {-status}"
 
 
+def shell_status(status: int) -> int:
+    """Return the status of a process as shells say it.
+
+    Args:
+        status: negative: the signal that ended it.
+
+    Example:
+
+    >>> shell_status(3), shell_status(-9)
+    (3, 137)
+    """
+    return status if status >= 0 else 128 - status
+
+
 def _remembering_exit(status: str | int | None = None, /) -> NoReturn:
     global _last_exit
     _last_exit = SystemExit(status)

@@ -9,28 +9,27 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfps.cluster.exit_status import is_worth_another_try
+from tfps.cluster.exit_status import shell_status
 from tfps.config import JobConfig
 from tfps.job.check import check_start
 from tfps.job.fault_tolerance import fault_tolerance_of
 from tfps.job.optimizer_arguments import argument_problems_elsewhere
 from tfps.launch.chief import Chief
-from tfps.launch.chief_watch import NOTICE_S, ChiefWatch, kept_terminal, shell_status
+from tfps.launch.chief_watch import NOTICE_S, ChiefWatch, kept_terminal
 from tfps.launch.folder import make_folder
 from tfps.launch.local_cluster import LocalCluster
 from tfps.launch.output import say
-from tfps.launch.process import describe_status
+from tfps.launch.process import TaskProcess
+from tfps.launch.process_restarts import ProcessRestarts
 from tfps.launch.received_signals import ReceivedSignals, resting_together
 from tfps.launch.stop_signals import GRACE_S
 from tfps.recovery.events import EVENTS_FILE, EventLog
-from tfps.recovery.restarts.restart_policy import Death, EndJob, Restart, RestartPolicy
-from tfps.units import format_seconds
+from tfps.recovery.restarts.restart_policy import EndJob
 
 LOGS = "logs"  # below training.output
 CHIEF = ("chief", 0)
 GO_ON = ("--set", "job.fresh=false")  # with what is on the servers by now
 AT_ONCE_S = 2.0  # from a second signal to SIGKILL
-LOOK_EVERY_S = 0.05
 
 
 def run_local_job(config_argument: str | None, overrides: Sequence[str]) -> int:
@@ -83,60 +82,40 @@ class _Chiefs:
         self, cluster: LocalCluster, signals: ReceivedSignals, *, config: JobConfig
     ) -> None:
         self._cluster, self._signals, self._config = cluster, signals, config
-        fault_tolerance = fault_tolerance_of(config)
-        self._budget = fault_tolerance.restart_budget
-        self._policy = RestartPolicy([CHIEF], fault_tolerance=fault_tolerance)
+        self._processes = ProcessRestarts(
+            CHIEF,
+            fault_tolerance=fault_tolerance_of(config),
+            signals=signals,
+            events=cluster.keeper.events,
+        )
 
     def run(self, command: Sequence[str]) -> int:
         """Run the chief as often as need be; return the last status."""
-        status, restart = self._run_once(command)
-        while restart is not None:
-            while not (self._signals.received or self._policy.due(now_s=time.monotonic())):
-                time.sleep(LOOK_EVERY_S)
-            if self._signals.received:
-                return -self._signals.received[0]
-            at = list(command).index("--")
-            status, restart = self._run_once([*command[:at], *GO_ON, *command[at:]])
-        return status
+        at = list(command).index("--")
+        again = [*command[:at], *GO_ON, *command[at:]]
+        return self._processes.run(
+            lambda is_restart: self._run_once(
+                again if is_restart else command, is_restart=is_restart
+            ),
+            may_go_on=lambda: (
+                self._cluster.keeper.ended is None and self._config.job.name is not None
+            ),
+        )
 
-    def _run_once(self, command: Sequence[str]) -> tuple[int, Restart | None]:
+    def _run_once(self, command: Sequence[str], *, is_restart: bool) -> tuple[TaskProcess, int]:
         chief = Chief(self._cluster, command, is_prefixed=False, takes_signals=True)
-        if restarts := self._policy.counts.get(CHIEF):
-            pid = chief.process.pid
-            self._cluster.keeper.record("task_restarted", CHIEF, pid=pid, restarts=restarts)
+        if is_restart:
+            self._processes.record("task_restarted", pid=chief.process.pid)
         timeout_s = self._config.cluster.connect_timeout_s
         watch = _JobWatch(self._cluster, chief, self._signals, start_timeout_s=timeout_s)
         try:
             with resting_together(chief.process.send):
                 status = watch.run()
-            restart = self._another_start(status)
             if (end := self._cluster.keeper.ended) is not None and watch.is_cut_off:
                 say(f"the job cannot go on: {end.reason}")
-            how = describe_status(status)
-            if restart is not None:
-                wait = format_seconds(restart.after_s)
-                times = f"restart {restart.number} of {self._budget}"
-                say(chief.process.report(f"{how} and is started again in {wait} ({times})"))
-                self._cluster.keeper.record(
-                    "task_died",
-                    CHIEF,
-                    status=status,
-                    after_s=restart.after_s,
-                    restarts=restart.number,
-                )
-            elif status < 0 and not self._signals.received:
-                say(chief.process.report(how))
         finally:
             chief.stop()
-        return status, restart
-
-    def _another_start(self, status: int) -> Restart | None:
-        """Whether the next chief would go on with what the servers hold."""
-        is_over = self._cluster.keeper.ended is not None or self._signals.received
-        if is_over or self._config.job.name is None or not is_worth_another_try(status):
-            return None
-        [action, *_] = self._policy.take(Death(CHIEF, status), now_s=time.monotonic())
-        return action if isinstance(action, Restart) else None
+        return chief.process, status
 
 
 class _JobWatch(ChiefWatch):

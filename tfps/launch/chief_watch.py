@@ -109,20 +109,6 @@ class ChiefWatch:
             )
 
 
-def shell_status(status: int) -> int:
-    """Return the status of a process as shells say it.
-
-    Args:
-        status: negative: the signal that ended it.
-
-    Example:
-
-    >>> shell_status(3), shell_status(-9)
-    (3, 137)
-    """
-    return status if status >= 0 else 128 - status
-
-
 @contextlib.contextmanager
 def kept_terminal() -> Iterator[None]:
     """Restore the terminal's modes and cursor: a script ended by a signal cannot."""

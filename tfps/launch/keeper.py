@@ -89,7 +89,6 @@ class Keeper:
         self.ended: EndJob | None = None
         self.events = events
         self._owner, self._settings = owner, fault_tolerance
-        self._has_begun = False  # to write records
         self._policy = RestartPolicy(tasks, fault_tolerance=fault_tolerance)
         self._tasks = tasks
         # Whether the job could use a parameter server that was started again.
@@ -151,24 +150,18 @@ class Keeper:
         restarts: int | None = None,
         reason: str | None = None,
     ) -> None:
-        """Write a record of an event; a file that cannot be written is no reason to end a job."""
-        if not self._has_begun:
-            self._has_begun = True
-            self.record("job_started")
-        try:
-            self.events.write(
-                EventRecord(
-                    event=event,
-                    task=_name(task) if task else None,
-                    pid=pid,
-                    status=status,
-                    restarts=restarts or (self._policy.counts.get(task) if task else None),
-                    restarts_after_s=after_s,
-                    reason=reason,
-                )
+        """Write a record of an event."""
+        self.events.write(
+            EventRecord(
+                event=event,
+                task=_name(task) if task else None,
+                pid=pid,
+                status=status,
+                restarts=restarts or (self._policy.counts.get(task) if task else None),
+                restarts_after_s=after_s,
+                reason=reason,
             )
-        except OSError as error:
-            self.say(f"{self.events.path} cannot be written: {error.strerror}")
+        )
 
     def _run(self) -> None:
         while not self._ends.wait(LOOK_EVERY_S):
@@ -236,9 +229,9 @@ class Keeper:
                 self.restarts.append(f"{_name(task)} ({in_short})")
                 self._died_at_s[task] = now_s
                 self.record("task_died", task, status=status, after_s=action.after_s, reason=hung)
-                times = f"restart {action.number} of {self._settings.restart_budget}"
-                wait = format_seconds(action.after_s)
-                self.say(process.report(f"{how} and is started again in {wait} ({times})"))
+                self.say(
+                    process.report(how + action.in_words(budget=self._settings.restart_budget))
+                )
             elif isinstance(action, GiveUp):
                 self.record("task_died", task, status=status, reason=hung)
                 self.record("task_given_up", task)

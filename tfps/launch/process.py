@@ -132,7 +132,9 @@ class TaskProcess:
         return last_lines(self.log_path, count)
 
     def report(self, how: str) -> str:
-        """Say how it ended, as in ``ended by SIGKILL``, and what it wrote last."""
+        """Say how it ended, as in ``ended by SIGKILL``, and what it wrote last, if it has a log."""
+        if self.log_path == Path(os.devnull):
+            return f"{self.name} {how}"
         written = self.last_lines() or last_lines(self.log_path, LAST_RAW_LINES, with_noise=True)
         lines = [f"  | {line}" for line in written] or ["  | (it wrote nothing)"]
         head = f"{self.name} {how}; its last lines:"

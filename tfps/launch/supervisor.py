@@ -7,8 +7,9 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from tfps.cluster.exit_status import shell_status
 from tfps.launch.chief import Chief
-from tfps.launch.chief_watch import NOTICE_S, ChiefWatch, kept_terminal, shell_status
+from tfps.launch.chief_watch import NOTICE_S, ChiefWatch, kept_terminal
 from tfps.launch.local_cluster import LocalCluster
 from tfps.launch.log_folder import LogFolder
 from tfps.launch.output import LogFollower, say

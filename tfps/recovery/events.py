@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 import os
 from pathlib import Path
 from typing import Literal
@@ -20,6 +21,9 @@ EventName = Literal[
     "task_given_up",
     "job_ended",
 ]
+
+
+logger = logging.getLogger(__name__)
 
 
 def _now() -> datetime.datetime:
@@ -63,19 +67,24 @@ class EventLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._has_begun = False
 
     def write(self, record: EventRecord) -> None:
-        """Append a record.
+        """Append a record, the first one after a ``job_started``.
 
-        Raises:
-            OSError: it cannot be written.
+        A file that cannot be written is no reason to end a job: a warning says so.
         """
-        line = record.model_dump_json(exclude_none=True) + "\n"
-        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        records = [record] if self._has_begun else [EventRecord(event="job_started"), record]
+        self._has_begun = True
+        lines = [each.model_dump_json(exclude_none=True) + "\n" for each in records]
         try:
-            os.write(file, line.encode())  # at once, so that lines of two processes never mix
-        finally:
-            os.close(file)
+            file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                os.write(file, "".join(lines).encode())  # at once: lines of two never mix
+            finally:
+                os.close(file)
+        except OSError as error:
+            logger.warning("%s cannot be written: %s", self.path, error.strerror)
 
     def read(self) -> list[EventRecord]:
         """Return all records, the oldest first; none if there is no file."""

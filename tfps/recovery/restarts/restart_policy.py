@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tfps.recovery.fault_tolerance import FaultTolerance
-from tfps.units import counted
+from tfps.units import counted, format_seconds
 
 Task = tuple[str, int]
 
@@ -63,6 +63,20 @@ class Restart:
     task: Task
     number: int
     after_s: float
+
+    def in_words(self, *, budget: int) -> str:
+        """Return what a message adds to how the task ended.
+
+        Args:
+            budget: how many restarts there may be.
+
+        Example:
+
+        >>> Restart(("worker", 0), number=1, after_s=0.25).in_words(budget=3)
+        ' and is started again in 250 ms (restart 1 of 3)'
+        """
+        wait = format_seconds(self.after_s)
+        return f" and is started again in {wait} (restart {self.number} of {budget})"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,102 @@
+"""One process, started again after a crash within a budget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tfps.cluster.exit_status import is_worth_another_try
+from tfps.launch.output import say
+from tfps.launch.process import TaskProcess, describe_status
+from tfps.launch.received_signals import ReceivedSignals
+from tfps.recovery.events import EventLog, EventName, EventRecord
+from tfps.recovery.fault_tolerance import FaultTolerance
+from tfps.recovery.restarts.restart_policy import Death, Restart, RestartPolicy, Task
+
+LOOK_EVERY_S = 0.05
+
+
+class ProcessRestarts:
+    """Runs the process of one task, and starts it again where its end is worth another try.
+
+    Args:
+        task: whose process it is.
+        fault_tolerance: the budget, and how long the task rests before each restart.
+        signals: which this process gets; after one nothing is started again.
+        events: gets a record of each restart.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        fault_tolerance: FaultTolerance,
+        signals: ReceivedSignals,
+        events: EventLog,
+    ) -> None:
+        self._task, self._budget, self._signals = task, fault_tolerance.restart_budget, signals
+        self._policy = RestartPolicy([task], fault_tolerance=fault_tolerance)
+        self._events = events
+
+    def run(
+        self,
+        once: Callable[[bool], tuple[TaskProcess, int]],
+        *,
+        may_go_on: Callable[[], bool] = lambda: True,
+    ) -> int:
+        """Run the process as often as need be; return the last exit status.
+
+        Args:
+            once: runs the process until its end; receives whether it is a restart.
+            may_go_on: returns whether another start would find what it needs.
+        """
+        process, status = once(False)
+        while self._is_followed(process, status, may_go_on=may_go_on):
+            while not (self._signals.received or self._policy.due(now_s=time.monotonic())):
+                time.sleep(LOOK_EVERY_S)
+            if self._signals.received:
+                return -self._signals.received[0]
+            process, status = once(True)
+        return status
+
+    def record(
+        self,
+        event: EventName,
+        *,
+        pid: int | None = None,
+        status: int | None = None,
+        after_s: float | None = None,
+    ) -> None:
+        """Write a record of an event of the task."""
+        kind, index = self._task
+        self._events.write(
+            EventRecord(
+                event=event,
+                task=f"{kind} {index}",
+                pid=pid,
+                status=status,
+                restarts=self._policy.counts.get(self._task),
+                restarts_after_s=after_s,
+            )
+        )
+
+    def _is_followed(
+        self, process: TaskProcess, status: int, *, may_go_on: Callable[[], bool]
+    ) -> bool:
+        """Decide whether another start follows an end, and say it."""
+        how = describe_status(status)
+        if self._signals.received:
+            return False
+        if not (is_worth_another_try(status) and may_go_on()):
+            if status < 0:
+                say(process.report(how))
+            return False
+        [action, *_] = self._policy.take(Death(self._task, status), now_s=time.monotonic())
+        if isinstance(action, Restart):
+            say(process.report(f"{how}{action.in_words(budget=self._budget)}"))
+            self.record("task_died", status=status, after_s=action.after_s)
+            return True
+        say(process.report(f"{how} and is not started again: the budget is {self._budget}"))
+        self.record("task_died", status=status)
+        self.record("task_given_up")
+        return False
