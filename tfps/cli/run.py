@@ -60,7 +60,7 @@ def run(
 
     try:
         if log_dir is not None:
-            make_folder(Path(log_dir), name="--log-dir")
+            log_dir = str(make_folder(Path(log_dir), name="--log-dir").resolve())
         given = {"restart_budget": restarts, "min_workers": min_workers}
         chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         status = run_task(

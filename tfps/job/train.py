@@ -67,9 +67,8 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
         return run_local_job(config_argument, overrides)
     spec = ClusterSpec.from_environment()
     assert spec.task_type is not None
-    if spec.task_type not in ("worker", "ps"):  # which end at once when they serve
-        speaks = spec.task_type == "chief" and not supervised
-        end_on_signals(last_words=partial(announce_finished, spec) if speaks else None)
+    if spec.task_type == "chief" and not supervised:
+        end_on_signals(last_words=partial(announce_finished, spec))
     prepare_process(spec.task_type)
     if spec.task_type == "evaluator":
         raise ConfigError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 
@@ -22,19 +23,11 @@ class Chief:
 
     Args:
         cluster: its workers and servers.
-        command: what it runs.
+        command: of tfps, which it runs. Signals wait until it takes them.
         is_prefixed: whether each line begins with its name where there is no terminal.
-        takes_signals: whether it tells when it is ready for signals; they wait until then.
     """
 
-    def __init__(
-        self,
-        cluster: LocalCluster,
-        command: Sequence[str],
-        *,
-        is_prefixed: bool,
-        takes_signals: bool = False,
-    ) -> None:
+    def __init__(self, cluster: LocalCluster, command: Sequence[str], *, is_prefixed: bool) -> None:
         log_path = cluster.log_dir / f"{NAME}-0.log"
         pipes = [
             subprocess.PIPE if is_prefixed and not os.isatty(number) else None for number in (1, 2)
@@ -49,10 +42,10 @@ class Chief:
         }
         self.process = start_program(
             name=NAME,
-            command=command,
+            command=[sys.executable, "-P", "-m", "tfps", *command],
             environment=task_environment(cluster.spec, "chief", 0, extra=extra),
             log_path=log_path,
-            signals_wait=takes_signals,
+            signals_wait=True,
             stdin=None,
             stdout=pipes[0] or 1,
             stderr=pipes[1] or 2,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import signal
 import sys
 import termios
 import time
@@ -14,12 +15,14 @@ from tfps.cluster import missing_tasks
 from tfps.errors import ConnectTimeout
 from tfps.launch.chief import Chief
 from tfps.launch.local_cluster import LocalCluster
+from tfps.launch.output import say
 from tfps.launch.received_signals import ReceivedSignals
 from tfps.recovery.restarts.restart_policy import EndJob
-from tfps.terminal import SHOW_CURSOR, fresh_line
+from tfps.terminal import SHOW_CURSOR, fresh_line, open_line
 
 LOOK_EVERY_S = 0.1  # at the tasks; also how late the end of the chief is noticed
 START_TIMEOUT_S = 300.0
+GRACE_S = 10.0  # from the first signal to SIGKILL: time to write a last checkpoint
 NOTICE_S = 30.0  # from a lost server to SIGKILL: time to find out, to tell and to end
 
 
@@ -30,10 +33,8 @@ class ChiefWatch:
         cluster: the tasks; their keeper starts them again.
         chief: has just been started.
         signals: that this process gets.
+        speaks: whether this process says why the job cannot go on; else the chief has time for it.
         start_timeout_s: how long the tasks may take until they listen.
-
-    Attributes:
-        is_cut_off: whether the chief was ended because it did not end where the job cannot go on.
     """
 
     def __init__(
@@ -42,15 +43,16 @@ class ChiefWatch:
         chief: Chief,
         signals: ReceivedSignals,
         *,
-        start_timeout_s: float = START_TIMEOUT_S,
+        speaks: bool,
+        start_timeout_s: float,
     ) -> None:
-        self.cluster, self.chief, self.signals = cluster, chief, signals
+        self._cluster, self._chief, self._signals = cluster, chief, signals
+        self._speaks = speaks
         self._starting = dict.fromkeys(cluster.spec.tasks("worker", "ps"), "")
         self._start_timeout_s = start_timeout_s
         self._start_ends_at = time.monotonic() + start_timeout_s
         self._ends_at = math.inf
         self._passed_on = 0
-        self.is_cut_off = False
 
     def run(self) -> int:
         """Return the chief's status once it ended; end it where the job cannot go on.
@@ -59,54 +61,70 @@ class ChiefWatch:
             TaskFailed: a task ended while it started.
             ConnectTimeout: a task did not listen in time.
         """
-        while (status := self.chief.process.status()) is None:
+        keeper, process, received = (
+            self._cluster.keeper,
+            self._chief.process,
+            self._signals.received,
+        )
+        while (status := process.status()) is None:
             if self._starting:
-                for failure in self.cluster.failures():
+                for failure in self._cluster.failures():
                     raise failure
                 self._look_for_tasks()
-            self.chief.keeper_line.exchange()
-            if (end := self.cluster.keeper.ended) and self._ends_at == math.inf:
-                self._ends_at = time.monotonic() + self.take_end(end)
-            if time.monotonic() >= self._ends_at:
-                self.is_cut_off = True
-                self.chief.process.kill()
+            self._chief.keeper_line.exchange()
+            if keeper.ended and self._ends_at == math.inf:
+                self._ends_at = time.monotonic() + self._take_end(keeper.ended)
+            if keeper.ended and time.monotonic() >= self._ends_at:
+                if not self._speaks:
+                    _say_end(keeper.ended)
+                process.kill()
                 return 1
-            if len(self.signals.received) > self._passed_on:
-                number = self.signals.received[self._passed_on]
-                self._passed_on = len(self.signals.received)
-                self.pass_on(number, is_first=self._passed_on == 1)
-            if self.signals.received:
-                self.look_at_end(time.monotonic() - self.signals.first_at)
+            if len(received) > self._passed_on:
+                self._pass_on(received[self._passed_on])
+            if received and time.monotonic() > self._signals.first_at + GRACE_S:
+                say(f"the chief still runs after {GRACE_S:g} s; ending it")
+                process.kill()
             time.sleep(LOOK_EVERY_S)
-        received = self.signals.received
         is_told = bool(received) or self._ends_at < math.inf
-        if status and not is_told and (end := self.cluster.keeper.ended):
-            self.take_end(end)  # the chief ended before this process looked
+        if status and not is_told and keeper.ended:
+            self._take_end(keeper.ended)  # the chief ended before this process looked
         return -received[0] if received and status < 0 else status
 
-    def take_end(self, end: EndJob) -> float:
-        """The job cannot go on; answers how many seconds its chief has to end."""
-        raise NotImplementedError
+    def _take_end(self, end: EndJob) -> float:
+        """Say that the job cannot go on; return how many seconds the chief has to end."""
+        if not self._speaks:
+            return NOTICE_S
+        _say_end(end)
+        return NOTICE_S if end.is_noticed else 0.0
 
-    def pass_on(self, number: int, *, is_first: bool) -> None:
-        """Give the chief a signal."""
-        raise NotImplementedError
-
-    def look_at_end(self, seconds: float) -> None:
-        """The chief still runs so long after the first signal."""
-        raise NotImplementedError
+    def _pass_on(self, number: int) -> None:
+        """Give the chief the first signal; a second one ends it at once."""
+        self._passed_on = len(self._signals.received)
+        process = self._chief.process
+        if self._passed_on > 1:
+            process.kill()
+            return
+        process.send(number)
+        if number == signal.SIGINT and os.isatty(2):
+            open_line(True)  # which a terminal begins with ^C
+        name = signal.Signals(number).name
+        say(f"{name}: stopping (once more: at once); logs in {self._cluster.log_dir}")
 
     def _look_for_tasks(self) -> None:
         """Note which tasks listen by now; their deaths are the keeper's once all do."""
         self._starting = missing_tasks(self._starting)
         if not self._starting:
-            self.cluster.keeper.mark_started()
+            self._cluster.keeper.mark_started()
         elif time.monotonic() > self._start_ends_at:
             names = ", ".join(f"{kind} {index}" for kind, index, _ in self._starting)
             raise ConnectTimeout(
                 f"{names} did not listen within {self._start_timeout_s:g} s; "
-                f"logs: {self.cluster.log_dir}"
+                f"logs: {self._cluster.log_dir}"
             )
+
+
+def _say_end(end: EndJob) -> None:
+    say(f"the job cannot go on: {end.reason}")
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ class LogFolder:
     def __init__(self, path: str | os.PathLike[str] | None, *, prefix: str) -> None:
         self.is_temporary = path is None
         given = Path(tempfile.mkdtemp(prefix=prefix) if path is None else path)
-        self.path = make_folder(given, name="log_dir").resolve()
+        self.path = make_folder(given, name="log_dir")
 
     def end(self, *, well: bool) -> None:
         """Remove a temporary folder after a success, and one without a log in any case."""

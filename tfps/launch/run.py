@@ -7,20 +7,21 @@ import os
 import signal
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from tfps.cluster import SUPERVISED, ClusterSpec, announce_finished, prepare_process
 from tfps.cluster.exit_status import TEMPORARY_STATUS
 from tfps.errors import ConfigError
 from tfps.launch.another_start import AnotherStart, another_start
 from tfps.launch.keeper_line import find_keeper
+from tfps.launch.launcher import ChiefProgram, launch
 from tfps.launch.log_folder import TaskLog
 from tfps.launch.noise import install_noise_filter
 from tfps.launch.output import share_terminal
 from tfps.launch.parent import end_with_parent
 from tfps.launch.script import run_script
 from tfps.launch.serving import serve
-from tfps.launch.stop_signals import end_on_signals
-from tfps.launch.supervisor import supervise
+from tfps.launch.stop_signals import end_on_signals, take_signals
 from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.terminal import say
 from tfps.training.work import NO_STEP_ON_A_WORKER, WORK
@@ -72,13 +73,12 @@ def run(
             log_dir=log_dir,
             supervised=supervised,
         )
-    return supervise(
-        script,
-        arguments,
+    return launch(
+        ChiefProgram(command=["run", script, *arguments], name=script),
         workers=DEFAULT_WORKERS if workers is None else workers,
         ps=DEFAULT_PS if ps is None else ps,
-        log_dir=log_dir,
         fault_tolerance=fault_tolerance,
+        log_dir=None if log_dir is None else Path(log_dir),
     )
 
 
@@ -125,7 +125,9 @@ def play_role(
         # Registered first, so run last: the script's own exit functions still find the servers.
         atexit.register(announce)
         os.environ[SUPERVISED] = "1"  # a strategy in the script leaves the message to us
-    if not supervised:  # else whoever started this one says so
+    if supervised:  # by the process that has started this one, which says that signals came
+        take_signals()
+    else:
         speaks = spec.task_type == "chief"
         last_words = partial(announce_finished, spec) if speaks else None
         end_on_signals([signal.SIGTERM], last_words=last_words)

@@ -40,7 +40,9 @@ def test_a_signal_ends_the_job_and_all_its_processes(tmp_path, number, status):
         _check_that_the_parent_has_no_tensorflow(command)
         command.send(number)
         assert command.wait() == status, command.describe()
-        assert command.errors == f"tfps: {number.name}: stopping (once more: at once)\n"
+        logs = "runs/fashion_mnist/logs"
+        stopping = f"tfps: {number.name}: stopping (once more: at once); logs in {logs}\n"
+        assert command.errors == stopping
         assert not RAW.search(command.output + command.errors)
     assert not (tmp_path / "runs" / "fashion_mnist" / "result.json").exists()
 

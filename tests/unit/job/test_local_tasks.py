@@ -2,218 +2,68 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import tfps
-from tfps.cluster.exit_status import TEMPORARY_STATUS, shell_status
 from tfps.config import load
 from tfps.config.bundle import config_path
-from tfps.errors import ClusterError, ConfigError
+from tfps.errors import ConfigError
 from tfps.job import local_job, train
-from tfps.launch import output
-from tfps.launch.chief_watch import ChiefWatch
-from tfps.recovery.events import EventLog
-from tfps.recovery.restarts.restart_policy import EndJob
+from tfps.launch.launcher import ChiefProgram
 
 SUBSET = "data.source=subset"
 
 
-class Tasks:
-    """Stands for the cluster, and notes what it is made with."""
-
-    def __init__(self, **options: Any) -> None:
-        self.options = options
-        self.spec = SimpleNamespace(tasks=lambda *_: [])
-        self.recorded: list[tuple[str, int | None]] = []
-        self.keeper = SimpleNamespace(
-            ended=None,
-            record=lambda event, status: self.recorded.append((event, status)),
-        )
-
-    def __enter__(self) -> Tasks:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-class PlayedChief:
-    """Stands for the child, and notes its command."""
-
-    def __init__(self, cluster: Any, command: list[str], **options: Any) -> None:
-        self.command, self.options = command, options
-        self.is_stopped = False
-        self.process = SimpleNamespace(
-            pid=7, send=lambda number: None, report=lambda how: f"chief {how}; its last lines: ..."
-        )
-
-    def stop(self) -> None:
-        self.is_stopped = True
-
-
-class Started:
-    """What was started, and how it will end."""
-
-    def __init__(self) -> None:
-        self.tasks: list[Tasks] = []
-        self.chiefs: list[PlayedChief] = []
-        self.end: Callable[[ChiefWatch], int] = lambda _: 0
-
-    def make_tasks(self, **options: Any) -> Tasks:
-        self.tasks.append(Tasks(**options))
-        return self.tasks[-1]
-
-    def make_chief(self, *arguments: Any, **options: Any) -> PlayedChief:
-        self.chiefs.append(PlayedChief(*arguments, **options))
-        return self.chiefs[-1]
-
-
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Started:
-    started = Started()
+def launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[ChiefProgram, Any]]:
+    """The calls of the launcher, which returns status 3."""
+    launched: list[tuple[ChiefProgram, Any]] = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TF_CONFIG", raising=False)
-    monkeypatch.setattr(local_job, "LocalCluster", started.make_tasks)
-    monkeypatch.setattr(local_job, "Chief", started.make_chief)
-    monkeypatch.setattr(ChiefWatch, "run", lambda watch: started.end(watch))  # noqa: PLW0108
-    return started
+
+    def launch(program: ChiefProgram, **given: Any) -> int:
+        launched.append((program, given))
+        return 3
+
+    monkeypatch.setattr(local_job, "launch", launch)
+    return launched
 
 
-def test_the_chief_trains_the_same_job(started: Started) -> None:
-    overrides = [SUBSET, "restarts.budget=5", "restarts.min_workers=2"]
-    assert local_job.run_local_job("fashion_mnist_sync", overrides) == 0
-    [tasks], [chief] = started.tasks, started.chiefs
-    assert tasks.options["fault_tolerance"] == tfps.FaultTolerance(restart_budget=5, min_workers=2)
-    assert (tasks.options["workers"], tasks.options["ps"]) == (3, 1)
-    assert chief.command == [
-        *(sys.executable, "-P", "-m", "tfps", "train"),
-        *("--set", SUBSET, "--set", "restarts.budget=5", "--set", "restarts.min_workers=2"),
-        *("--", "fashion_mnist_sync"),
-    ]
-    assert chief.options == {"is_prefixed": False, "takes_signals": True}
-    assert chief.is_stopped
-
-
-def test_what_becomes_of_tasks_is_shown_and_stands_beside_the_results(started: Started) -> None:
-    assert local_job.run_local_job(None, [SUBSET, "training.output=out"]) == 0
-    [tasks] = started.tasks
-    assert tasks.keeper.events.path == Path("out/events.jsonl")
-    assert tasks.options["log_dir"] == Path("out/logs")
-    assert tasks.keeper.say is output.say
-    assert tasks.recorded == [("job_ended", 0)]
-
-
-def test_a_chief_that_fails_has_said_why(
-    started: Started, capsys: pytest.CaptureFixture[str]
-) -> None:
-    started.end = lambda _: 1
-    assert local_job.run_local_job(None, [SUBSET]) == 1
-    assert started.tasks[0].recorded == [("job_ended", 1)]
-    assert capsys.readouterr() == ("", "")
-
-
-def test_a_chief_that_is_killed_is_reported(
-    started: Started, capsys: pytest.CaptureFixture[str]
-) -> None:
-    started.end = lambda _: -9
-    assert local_job.run_local_job(None, [SUBSET]) == 137
-    assert started.tasks[0].recorded == [("job_ended", -9)]
-    assert capsys.readouterr().err == "tfps: chief ended by SIGKILL; its last lines: ...\n"
-
-
-def test_a_chief_that_does_not_end_where_the_job_cannot_go_on_is_spoken_for(
-    started: Started, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def end(watch: ChiefWatch) -> int:
-        watch.cluster.keeper.ended = EndJob("no worker is left")
-        watch.is_cut_off = True
-        return 1
-
-    started.end = end
-    assert local_job.run_local_job(None, [SUBSET]) == 1
-    assert started.tasks[0].recorded == [], "the keeper has written it"
-    assert capsys.readouterr().err == "tfps: the job cannot go on: no worker is left\n"
-
-
-def _in_turn(*statuses: int) -> Callable[[ChiefWatch], int]:
-    left = list(statuses)
-    return lambda _: left.pop(0)
+def test_the_chief_trains_the_same_job(launched: list[tuple[ChiefProgram, Any]]) -> None:
+    overrides = [SUBSET, "restarts.budget=5", "restarts.min_workers=2", "training.output=out"]
+    assert local_job.run_local_job("fashion_mnist_sync", overrides) == 3
+    [(program, given)] = launched
+    assert given == {
+        "workers": 3,
+        "ps": 1,
+        "fault_tolerance": tfps.FaultTolerance(restart_budget=5, min_workers=2),
+        "log_dir": Path("out/logs"),
+        "events": Path("out/events.jsonl"),
+        "start_timeout_s": 300.0,
+    }
+    changes = [part for each in overrides for part in ("--set", each)]
+    assert program.command == ["train", *changes, "--", "fashion_mnist_sync"]
+    assert program.next_command is None
 
 
 def test_the_next_chief_of_a_job_with_a_name_goes_on(
-    started: Started, capsys: pytest.CaptureFixture[str]
+    launched: list[tuple[ChiefProgram, Any]],
 ) -> None:
-    started.end = _in_turn(-9, TEMPORARY_STATUS, 0)
-    assert local_job.run_local_job(None, [SUBSET, "job.name=night", "job.fresh=true"]) == 0
-    first, second, third = started.chiefs
-    assert all(chief.is_stopped for chief in started.chiefs)
-    assert second.command == third.command
-    given = [word for word in second.command if word.startswith("job.")]
-    assert given == ["job.name=night", "job.fresh=true", "job.fresh=false"]
-    assert second.command[: len(first.command) - 1] == first.command[:-1]
-    records = EventLog(Path("runs/fashion_mnist/events.jsonl")).read()
-    assert [(record.event, record.status) for record in records] == [
-        ("job_started", None),
-        ("task_died", -9),
-        ("task_restarted", None),
-        ("task_died", 75),
-        ("task_restarted", None),
-    ]
-    first_line, second_line = capsys.readouterr().err.splitlines()
-    assert "chief ended by SIGKILL and is started again in 250 ms (restart 1 of 3)" in first_line
-    assert (
-        "chief ended with status 75 and is started again in 500 ms (restart 2 of 3" in second_line
-    )
+    local_job.run_local_job(None, [SUBSET, "job.name=night", "job.fresh=true"])
+    [(program, _)] = launched
+    *same, separator = program.command
+    assert program.next_command == [*same, "--set", "job.fresh=false", separator]
 
 
-@pytest.mark.parametrize(
-    ("overrides", "statuses"),
-    [
-        pytest.param([], [-9], id="no name"),
-        pytest.param(["job.name=night"], [1], id="an error"),
-        pytest.param(["job.name=night"], [-15], id="asked for"),
-        pytest.param(["job.name=night", "restarts.budget=1"], [-9, -9], id="budget spent"),
-    ],
-)
-def test_other_ends_of_a_chief_end_the_job(
-    started: Started, overrides: list[str], statuses: list[int]
+def test_a_mistake_starts_and_writes_nothing(
+    launched: list[tuple[ChiefProgram, Any]], tmp_path: Path
 ) -> None:
-    started.end = _in_turn(*statuses)
-    status = local_job.run_local_job(None, [SUBSET, *overrides])
-    assert status == shell_status(statuses[-1])
-    assert len(started.chiefs) == len(statuses)
-
-
-def test_nobody_goes_on_with_servers_that_are_lost(started: Started) -> None:
-    def end(watch: ChiefWatch) -> int:
-        watch.cluster.keeper.ended = EndJob("what ps 0 held is lost with it", is_noticed=True)
-        return TEMPORARY_STATUS
-
-    started.end = end
-    assert local_job.run_local_job(None, [SUBSET, "job.name=night"]) == TEMPORARY_STATUS
-    assert len(started.chiefs) == 1
-
-
-def test_a_task_that_does_not_start_ends_the_chief(started: Started) -> None:
-    def end(_: ChiefWatch) -> int:
-        raise ClusterError("fork server ended with status 1")
-
-    started.end = end
-    with pytest.raises(ClusterError, match="fork server ended"):
-        local_job.run_local_job(None, [SUBSET])
-    assert started.chiefs[0].is_stopped
-
-
-def test_a_mistake_starts_and_writes_nothing(started: Started, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"training\.epochs: received 0"):
         local_job.run_local_job(None, [SUBSET, "training.epochs=0"])
-    assert started.tasks == []
+    assert launched == []
     assert list(tmp_path.iterdir()) == []
 
 

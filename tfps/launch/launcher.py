@@ -1,0 +1,140 @@
+"""A cluster on this machine, and a program as its chief: started, watched and ended together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfps.cluster.exit_status import shell_status
+from tfps.launch.chief import Chief
+from tfps.launch.chief_watch import START_TIMEOUT_S, ChiefWatch, kept_terminal
+from tfps.launch.local_cluster import LocalCluster
+from tfps.launch.log_folder import LogFolder
+from tfps.launch.output import LogFollower, say
+from tfps.launch.process import TaskProcess, describe_status
+from tfps.launch.process_restarts import ProcessRestarts
+from tfps.launch.received_signals import ReceivedSignals, resting_together
+from tfps.recovery.events import EventLog
+from tfps.recovery.fault_tolerance import FaultTolerance, check_fault_tolerance
+from tfps.recovery.restarts.kept_tasks import in_words
+from tfps.units import count_tasks
+
+CHIEF = ("chief", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChiefProgram:
+    """A program that runs as the chief of a local cluster.
+
+    Args:
+        command: of tfps, without ``tfps`` itself.
+        name: of what it runs, in messages.
+        next_command: goes on with what is on the servers after a crash; None ends the job then.
+        speaks_for_all: whether it tells by itself how its job is and why it ends. Else the launcher
+            does, and shows what all tasks write, each line with the name of its task.
+    """
+
+    command: Sequence[str]
+    name: str
+    next_command: Sequence[str] | None = None
+    speaks_for_all: bool = False
+
+
+def launch(
+    program: ChiefProgram,
+    *,
+    workers: int,
+    ps: int,
+    fault_tolerance: FaultTolerance | None = None,
+    log_dir: Path | None = None,
+    events: Path | None = None,
+    start_timeout_s: float = START_TIMEOUT_S,
+) -> int:
+    """Start a local cluster, run a program as its chief, and stop everything when it ends.
+
+    A worker that dies is reported and started again. Where too few are left, the chief ends.
+
+    On a terminal the chief has it for itself, so that progress bars work; elsewhere the lines of a
+    chief that does not speak for all get its name, like those of the other tasks. The first Ctrl-C
+    or SIGTERM goes to the chief, a second one ends everything at once.
+
+    This process imports no TensorFlow.
+
+    Args:
+        program: of the chief.
+        workers: how many workers.
+        ps: how many parameter servers.
+        fault_tolerance: how often a task that dies is started again; None is the default.
+        log_dir: a folder for the logs; None takes a new temporary one, which goes after a success.
+        events: a file that gets a record of each event; None is one in the folder for the logs.
+        start_timeout_s: how long the tasks may take until they listen.
+
+    Returns:
+        The chief's exit status, 128 + n if signal n ended it, 1 if the job could not go on.
+
+    Raises:
+        ConfigError: a count is below 1, or `fault_tolerance` asks for more workers than there are.
+        TaskFailed: a task ended while it started.
+        ConnectTimeout: a task did not listen in time.
+    """
+    # Before there is a folder.
+    fault_tolerance = check_fault_tolerance(fault_tolerance, workers=workers)
+    folder = LogFolder(log_dir, prefix="tfps-run-")
+    speaks = not program.speaks_for_all
+    well = False
+    try:
+        with (
+            ReceivedSignals() as signals,
+            kept_terminal(),
+            LocalCluster(
+                workers=workers,
+                ps=ps,
+                log_dir=folder.path,
+                wait=False,
+                fault_tolerance=fault_tolerance,
+            ) as cluster,
+        ):
+            keeper = cluster.keeper
+            keeper.say = say
+            if events is not None:
+                keeper.events = EventLog(events)
+            if speaks:
+                say(f"starting {count_tasks(workers=workers, ps=ps)}; {folder}")
+            follower = LogFollower(cluster.logs if speaks else {}, target=2)
+            chiefs = ProcessRestarts(
+                CHIEF, fault_tolerance=fault_tolerance, signals=signals, events=keeper.events
+            )
+
+            def once(is_restart: bool) -> tuple[TaskProcess, int]:
+                command = (is_restart and program.next_command) or program.command
+                chief = Chief(cluster, command, is_prefixed=speaks)
+                if is_restart:
+                    chiefs.record("task_restarted", pid=chief.process.pid)
+                watch = ChiefWatch(
+                    cluster, chief, signals, speaks=speaks, start_timeout_s=start_timeout_s
+                )
+                try:
+                    with resting_together(chief.process.send):
+                        return chief.process, watch.run()
+                finally:
+                    chief.stop()
+
+            try:
+                status = chiefs.run(
+                    once,
+                    may_go_on=lambda: program.next_command is not None and keeper.ended is None,
+                )
+                if keeper.ended is None:
+                    keeper.record("job_ended", status=status)
+                well = status == 0 and not (cluster.failures() or keeper.restarts)
+            finally:
+                cluster.close()
+                follower.close()
+                if speaks and (text := in_words(keeper.restarts)):
+                    say(text)
+    finally:
+        folder.end(well=well)
+    if speaks and not (well or signals.received):
+        say(f"{program.name} {describe_status(status)}; logs in {folder.path}")
+    return shell_status(status)
