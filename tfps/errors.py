@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 class TfpsError(Exception):
     """The root of all errors of this package."""
 
-    exit_status = 1  # of a command that it ends
-
 
 class ConfigError(TfpsError, ValueError):
     """A configuration that cannot work: a job file, `TF_CONFIG`, or an argument of the strategy.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from tfps.cli.job_arguments import job_arguments
@@ -27,21 +25,11 @@ def train(config: str | None, overrides: tuple[str, ...]) -> None:
     """
     from tfps.job.train import train as train_job
     from tfps.launch.exit import end_process
-    from tfps.launch.stop_signals import status_of_signal
 
     try:
         status = train_job(config, overrides)
     except TfpsError as error:
-        click.ClickException(str(error)).show()
-        status = error.exit_status
+        raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
-        status = 130  # it was said when the signal came
-    except SystemExit as error:
-        status = error.code if isinstance(error.code, int) else 1
-    except Exception:  # noqa: BLE001 - it is printed, as Python would
-        signalled = status_of_signal()
-        if signalled is None:
-            # Leaving in the usual way would end in TensorFlow's own complaints about lost tasks.
-            sys.excepthook(*sys.exc_info())
-        status = 1 if signalled is None else signalled
+        status = 130
     end_process(status)

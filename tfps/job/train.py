@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tfps.cluster import (
-    SUPERVISED,
-    ClusterSpec,
-    announce_finished,
-    prepare_process,
-    wait_for_tasks,
-)
-from tfps.cluster.exit_status import TEMPORARY_STATUS
+from tfps.cluster import ClusterSpec, prepare_process, wait_for_tasks
 from tfps.config import JobConfig
-from tfps.errors import ClusterError, ConfigError
+from tfps.errors import ClusterError, ConfigError, TfpsError
 from tfps.job.check import check_settings, check_start
 from tfps.job.compression import compression_of
 from tfps.job.consistency import mode_of
@@ -29,16 +22,12 @@ from tfps.job.job import load_inputs, run_job
 from tfps.job.local_job import LOGS, run_local_job
 from tfps.job.partitioner import partitioner_of
 from tfps.job.placement import placement_of
-from tfps.launch import serve
-from tfps.launch.another_start import AnotherStart, another_start
 from tfps.launch.data_plane import DATA_PORT
-from tfps.launch.keeper_line import DistantKeeper, find_keeper
-from tfps.launch.log_folder import TaskLog
-from tfps.launch.noise import install_noise_filter
-from tfps.launch.output import share_terminal
 from tfps.launch.parent import end_with_parent
-from tfps.launch.stop_signals import end_on_signals, take_signals
-from tfps.recovery.restarts.kept_tasks import KeptTasks
+from tfps.launch.run import play_role
+from tfps.launch.script import print_error
+from tfps.launch.stop_signals import STOPPING
+from tfps.recovery.restarts.kept_tasks import KeptTasks, kept_tasks
 from tfps.terminal import status
 from tfps.units import count_tasks, counted
 
@@ -66,10 +55,6 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
     if not os.environ.get("TF_CONFIG", "").strip():
         return run_local_job(config_argument, overrides)
     spec = ClusterSpec.from_environment()
-    assert spec.task_type is not None
-    if spec.task_type == "chief" and not supervised:
-        end_on_signals(last_words=partial(announce_finished, spec))
-    prepare_process(spec.task_type)
     if spec.task_type == "evaluator":
         raise ConfigError(
             "task.type: received 'evaluator', which has no part in `tfps train`; expected chief, "
@@ -77,14 +62,17 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
             source="TF_CONFIG",
         )
     if spec.task_type == "ps":
+        prepare_process(spec.task_type)
         port = check_settings(config_argument, overrides).config.transport.data_port
         if port:
             os.environ.setdefault(DATA_PORT, str(port))
-    if spec.task_type in ("worker", "ps"):
-        return serve(spec)
-    if (keeper := find_keeper(spec)) is not None:
-        return _train_as_kept_chief(spec, keeper, config_argument, overrides)
-    return _train_as_chief(spec, config_argument, overrides, supervised=supervised)
+    return play_role(
+        spec,
+        partial(_train, spec, config_argument, overrides),
+        supervised=supervised,
+        stopping=STOPPING,
+        tell=_tell,
+    )
 
 
 def say(text: str) -> None:
@@ -92,69 +80,34 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def _train_as_chief(
-    spec: ClusterSpec, config_argument: str | None, overrides: Sequence[str], *, supervised: bool
-) -> int:
-    exit_status, tells = 1, True
-    if not supervised:
-        # Also after a mistake in the configuration: the other tasks must not wait for this one.
-        atexit.register(lambda: tells and announce_finished(spec, exit_status))
-        os.environ[SUPERVISED] = "1"  # the strategy leaves the message to us
+def _train(spec: ClusterSpec, config_argument: str | None, overrides: Sequence[str]) -> None:
+    """Train as the chief of a cluster."""
+    keeper = kept_tasks(address for _, _, address in spec.tasks("worker", "ps"))
     config = check_start(config_argument, overrides).config
     inputs = load_inputs(config, say=say)
     say(f"data     {inputs.source}: {inputs.sizes()}")
-    log = TaskLog(spec)
-    atexit.register(lambda: log.end(exit_status))
-    install_noise_filter(log.path)
     cluster = f"of TF_CONFIG:\n{spec}"
-    connect = partial(_connection, config, spec, cluster=cluster)
-    try:
-        run_job(config, inputs, connect=connect, say=say)
-    except ClusterError as error:
-        tells = not _takes_another_start(error)  # else the job is on the servers
-        exit_status = error.exit_status
-        raise
-    exit_status = 0
-    return exit_status
-
-
-def _train_as_kept_chief(
-    spec: ClusterSpec, keeper: DistantKeeper, config_argument: str | None, overrides: Sequence[str]
-) -> int:
-    """Train on tasks of this machine that the parent keeps, which has checked the job."""
-    take_signals()
-    share_terminal()
-    log = TaskLog(spec)
-    install_noise_filter(log.path)
-    config = check_settings(config_argument, overrides).config
-    inputs = load_inputs(config, say=say)
-    say(f"data     {inputs.source}: {inputs.sizes()}")
-    size = config.cluster
-    cluster = (
-        f"1 chief, {counted(size.workers, 'worker')}, {counted(size.ps, 'parameter server')} on "
-        f"this machine; logs in {Path(config.training.output) / LOGS}"
-    )
+    if keeper is not None:
+        size = config.cluster
+        cluster = (
+            f"1 chief, {counted(size.workers, 'worker')}, {counted(size.ps, 'parameter server')} "
+            f"on this machine; logs in {Path(config.training.output) / LOGS}"
+        )
     connect = partial(_connection, config, spec, cluster=cluster, keeper=keeper)
-    try:
-        run_job(config, inputs, connect=connect, say=say)
-    except ClusterError as error:
-        if not (keeper.end_reason or keeper.given_up):  # what is lost is lost for the next one too
-            _takes_another_start(error)
-        raise
-    return 0
+    run_job(config, inputs, connect=connect, say=say)
 
 
-def _takes_another_start(error: ClusterError) -> bool:
-    """Whether another start of the chief would go on; the error's exit status says so, too."""
-    is_so = another_start(error.__cause__ or error) is AnotherStart.JOB
-    if is_so:
-        error.exit_status = TEMPORARY_STATUS
-    return is_so
+def _tell(error: BaseException) -> None:
+    """Print an error of tfps in short, and any other as Python does."""
+    if isinstance(error, TfpsError):
+        print(f"Error: {error}", file=sys.stderr)
+    else:
+        print_error(error)
 
 
 @contextlib.contextmanager
 def _connection(
-    config: JobConfig, spec: ClusterSpec, *, cluster: str, keeper: DistantKeeper | None = None
+    config: JobConfig, spec: ClusterSpec, *, cluster: str, keeper: KeptTasks | None = None
 ) -> Iterator[Any]:
     """Give a strategy over the tasks of `TF_CONFIG`.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from tfps.launch.log_folder import TaskLog
 from tfps.launch.noise import install_noise_filter
 from tfps.launch.output import share_terminal
 from tfps.launch.parent import end_with_parent
-from tfps.launch.script import run_script
+from tfps.launch.script import exit_status_of, print_error, run_script
 from tfps.launch.serving import serve
 from tfps.launch.stop_signals import end_on_signals, take_signals
 from tfps.recovery.fault_tolerance import FaultTolerance
@@ -68,8 +68,7 @@ def run(
             )
         return play_role(
             ClusterSpec.from_environment(),
-            script,
-            arguments,
+            partial(run_script, script, arguments),
             log_dir=log_dir,
             supervised=supervised,
         )
@@ -84,27 +83,30 @@ def run(
 
 def play_role(
     spec: ClusterSpec,
-    script: str,
-    arguments: Sequence[str],
+    program: Callable[[], object],
     *,
     log_dir: str | None = None,
     supervised: bool = False,
+    stopping: Sequence[int] = (signal.SIGTERM,),
+    tell: Callable[[BaseException], object] = print_error,
 ) -> int:
-    """Serve, or run the script, as the task that a spec names; return the exit status.
+    """Serve, or run a program, as the task that a spec names; return the exit status.
 
     Args:
         spec: the cluster and this task.
-        script: the file that a chief or an evaluator runs.
-        arguments: the script's.
+        program: what a chief or an evaluator runs, such as a call of `run_script`.
         log_dir: where the libraries' own lines go; None is a new temporary folder.
         supervised: whether the process that started this one also ends the other tasks.
+        stopping: signals after which the program ends in time, if nothing supervises it.
+        tell: called with an exception that the program does not catch.
     """
     assert spec.task_type is not None
     prepare_process(spec.task_type)
     if spec.task_type in ("worker", "ps"):
         return serve(spec, log_dir=log_dir)
+    is_chief = spec.task_type == "chief"
     share_terminal()
-    find_keeper(spec)
+    keeper = find_keeper(spec)
     log = TaskLog(spec, log_dir)
     status = 1
     atexit.register(lambda: log.end(status))  # before the filter's end is registered: it runs after
@@ -118,20 +120,23 @@ def play_role(
 
     def status_of_error(error: BaseException) -> int:
         nonlocal another
-        another = another_start(error) if spec.task_type == "chief" else None
+        # What a keeper gives up is lost for the next chief too.
+        is_over = keeper is not None and bool(keeper.end_reason or keeper.given_up)
+        another = another_start(error, has_servers=not is_over) if is_chief else None
         return TEMPORARY_STATUS if another else 1
 
-    if spec.task_type == "chief" and not supervised:
+    if is_chief and not supervised:
         # Registered first, so run last: the script's own exit functions still find the servers.
         atexit.register(announce)
         os.environ[SUPERVISED] = "1"  # a strategy in the script leaves the message to us
     if supervised:  # by the process that has started this one, which says that signals came
         take_signals()
     else:
-        speaks = spec.task_type == "chief"
-        last_words = partial(announce_finished, spec) if speaks else None
-        end_on_signals([signal.SIGTERM], last_words=last_words)
-    status = run_script(script, arguments, supervised=supervised, status_of_error=status_of_error)
-    if status == 0 and spec.task_type == "chief" and WORK.is_missing:
+        last_words = partial(announce_finished, spec) if is_chief else None
+        end_on_signals(stopping, last_words=last_words)
+    status = exit_status_of(
+        program, supervised=supervised, tell=tell, status_of_error=status_of_error
+    )
+    if status == 0 and is_chief and WORK.is_missing:
         say(NO_STEP_ON_A_WORKER)
     return status

@@ -1,4 +1,4 @@
-"""Running a user's script in this process as `python script.py` would."""
+"""Running a user's script, or another program, in this process as `python script.py` would."""
 
 from __future__ import annotations
 
@@ -12,28 +12,18 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 
 from tfps.cluster.exit_status import status_of
+from tfps.launch.stop_signals import status_of_signal
 from tfps.terminal import say
 
 _modules: list[ModuleType] = []  # a script's objects live until the process ends, as Python's do
 
 
-def run_script(
-    script: str | os.PathLike[str],
-    arguments: Sequence[str],
-    *,
-    supervised: bool = False,
-    status_of_error: Callable[[BaseException], int] = lambda _: 1,
-) -> int:
-    """Run a script as the main module of this process and return its exit status.
-
-    Its uncaught exception is printed once, without the lines of this file; a Ctrl-C that it does
-    not catch is one line, wherever it came.
+def run_script(script: str | os.PathLike[str], arguments: Sequence[str]) -> None:
+    """Run a script as the main module of this process; its exceptions are raised.
 
     Args:
         script: the file.
         arguments: what follows the script's name in `sys.argv`.
-        supervised: whether the process that started this one says that Ctrl-C ends the script.
-        status_of_error: called with an uncaught exception once it is printed.
     """
     path = os.fspath(script)
     sys.argv = [path, *arguments]
@@ -44,23 +34,50 @@ def run_script(
     module.__dict__["__builtins__"] = builtins
     _modules.append(module)
     sys.modules["__main__"] = module
+    with io.open_code(str(Path(path).resolve())) as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    exec(code, module.__dict__)
+
+
+def print_error(error: BaseException) -> None:
+    """Print an exception as Python does at the end of a program, without the lines of this file."""
+    trace = _from_script(error.__traceback__)
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
+
+
+def exit_status_of(
+    program: Callable[[], object],
+    *,
+    supervised: bool = False,
+    tell: Callable[[BaseException], object] = print_error,
+    status_of_error: Callable[[BaseException], int] = lambda _: 1,
+) -> int:
+    """Run a program and return the exit status that it would have under Python.
+
+    An uncaught exception is told once; a Ctrl-C that is not caught is one line, wherever it came.
+
+    Args:
+        program: such as a call of `run_script`.
+        supervised: whether the process that started this one says that Ctrl-C ends the program.
+        tell: called with an uncaught exception.
+        status_of_error: called with an uncaught exception once it is told.
+    """
     try:
-        with io.open_code(str(Path(path).resolve())) as file:
-            code = compile(file.read(), path, "exec", dont_inherit=True)
-        exec(code, module.__dict__)
+        program()
     except SystemExit as error:
         if error.code is not None and not isinstance(error.code, int):
             print(error.code, file=sys.stderr)
         return status_of(error)
     except KeyboardInterrupt as error:
         if sys.excepthook is not sys.__excepthook__:  # the script's own way to tell of it
-            sys.excepthook(type(error), error, _from_script(error.__traceback__))
-        elif not supervised:
+            print_error(error)
+        elif not supervised and status_of_signal() is None:
             say("SIGINT: stopped")
         return 130
     except BaseException as error:  # noqa: BLE001 - as at the top of any Python program
-        trace = _from_script(error.__traceback__)
-        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        if (signalled := status_of_signal()) is not None:
+            return signalled
+        tell(error)
         return status_of_error(error)
     return 0
 

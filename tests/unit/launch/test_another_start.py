@@ -15,6 +15,7 @@ import tensorflow as tf
 import tfps
 from tfps.cluster import SUPERVISED, ClusterSpec
 from tfps.cluster.exit_status import TEMPORARY_STATUS, is_worth_another_try
+from tfps.errors import ClusterError
 from tfps.launch import run as launch_run
 from tfps.launch.another_start import AnotherStart, another_start
 from tfps.strategy import named_job
@@ -56,6 +57,10 @@ def test_a_named_job_is_on_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(named_job, "_OPEN", {("night", "p:1"): runtime})
     assert another_start(LOST) is AnotherStart.JOB
     assert another_start(OTHER) is None
+    assert another_start(LOST, has_servers=False) is None
+    in_short = ClusterError("the job cannot go on")
+    in_short.__cause__ = LOST
+    assert another_start(in_short) is AnotherStart.JOB
     runtime.closed = True
     assert another_start(LOST) is None
 
@@ -75,24 +80,24 @@ def test_the_other_tasks_start_again_unless_they_hold_the_job(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def run_script(*_: Any, status_of_error: Callable[[BaseException], int], **__: Any) -> int:
+    def run(_: Any, *, status_of_error: Callable[[BaseException], int], **__: Any) -> int:
         return status_of_error(LOST)
 
     at_exit: list[Any] = []
     heard: list[int] = []
     for name in ("share_terminal", "install_noise_filter", "end_on_signals", "prepare_process"):
         monkeypatch.setattr(launch_run, name, lambda *_, **__: None)
-    monkeypatch.setattr(launch_run, "run_script", run_script)
+    monkeypatch.setattr(launch_run, "exit_status_of", run)
     monkeypatch.setattr("atexit.register", at_exit.append)
     monkeypatch.setattr(launch_run, "announce_finished", lambda _, status: heard.append(status))
-    monkeypatch.setattr(launch_run, "another_start", lambda _: found)
+    monkeypatch.setattr(launch_run, "another_start", lambda _, **__: found)
     monkeypatch.setenv(SUPERVISED, "")
     spec = ClusterSpec(
         jobs={"chief": ("c:1",), "worker": ("w:1",), "ps": ("p:1",)},
         task_type="chief",
         task_index=0,
     )
-    ended = launch_run.play_role(spec, "train.py", [], log_dir=str(tmp_path))
+    ended = launch_run.play_role(spec, lambda: None, log_dir=str(tmp_path))
     assert ended == status
     assert is_worth_another_try(ended) is (found is not None)
     for end in reversed(at_exit):

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 RUN = (
-    "import sys; from tfps.launch.script import run_script;"
-    "from tfps.launch.exit import end_process; end_process(run_script(sys.argv[1], sys.argv[2:]))"
+    "import sys; from tfps.launch.script import exit_status_of, run_script;"
+    "from functools import partial; from tfps.launch.exit import end_process;"
+    "end_process(exit_status_of(partial(run_script, sys.argv[1], sys.argv[2:])))"
 )
 
 
@@ -70,7 +71,7 @@ def test_same_as_python(tmp_path: Path, name: str) -> None:
 def test_an_exception_has_the_status_that_is_asked_for(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("raise ValueError('lost')")
-    run = RUN.replace("sys.argv[2:])", "[], status_of_error=lambda error: 75)")
+    run = RUN.replace("argv[2:])", "argv[2:]), status_of_error=lambda error: 75")
     result = subprocess.run(
         [sys.executable, "-c", run, str(script)],
         capture_output=True,
@@ -89,7 +90,7 @@ INTERRUPTED = "import os, signal, time\n{}\nos.kill(os.getpid(), signal.SIGINT)\
 def test_ctrl_c_is_no_traceback(tmp_path: Path, supervised: bool, said: str) -> None:
     script = tmp_path / "train.py"
     script.write_text(INTERRUPTED.format(""))
-    run = RUN.replace("sys.argv[2:])", f"sys.argv[2:], supervised={supervised})")
+    run = RUN.replace("argv[2:])", f"argv[2:]), supervised={supervised}")
     result = subprocess.run(
         [sys.executable, "-c", run, str(script)],
         capture_output=True,

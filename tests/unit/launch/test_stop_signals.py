@@ -154,16 +154,15 @@ def test_an_end_by_force_shows_the_cursor() -> None:
 
 # TensorFlow makes a Python exception of its own status, and a signal comes meanwhile.
 REPLACED = """
-import tfps.job.train
-from tfps.cli import main
-def job(*_):
+from tfps.launch.exit import end_process
+from tfps.launch.script import exit_status_of
+def program():
     print("trains", flush=True)
     try:
         time.sleep(60)
     except SystemExit:
         raise RuntimeError("ORIGINAL OutOfRangeError REPLACED BY SystemExit: 143") from None
-tfps.job.train.train = job
-main(["train"])
+end_process(exit_status_of(program))
 """
 
 
