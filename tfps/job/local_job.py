@@ -46,7 +46,6 @@ def run_local_job(config_argument: str | None, overrides: Sequence[str]) -> int:
         fault_tolerance=fault_tolerance_of(config),
         log_dir=make_folder(output / LOGS, name="training.output"),
         events=output / EVENTS_FILE,
-        start_timeout_s=config.cluster.connect_timeout_s,
     )
 
 

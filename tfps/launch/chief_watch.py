@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 
 from tfps.cluster import missing_tasks
-from tfps.errors import ConnectTimeout
 from tfps.launch.chief import Chief
 from tfps.launch.local_cluster import LocalCluster
 from tfps.launch.output import say
@@ -21,7 +20,6 @@ from tfps.recovery.restarts.restart_policy import EndJob
 from tfps.terminal import SHOW_CURSOR, fresh_line, open_line
 
 LOOK_EVERY_S = 0.1  # at the tasks; also how late the end of the chief is noticed
-START_TIMEOUT_S = 300.0
 GRACE_S = 10.0  # from the first signal to SIGKILL: time to write a last checkpoint
 NOTICE_S = 30.0  # from a lost server to SIGKILL: time to find out, to tell and to end
 
@@ -34,7 +32,6 @@ class ChiefWatch:
         chief: has just been started.
         signals: that this process gets.
         speaks: whether this process says why the job cannot go on; else the chief has time for it.
-        start_timeout_s: how long the tasks may take until they listen.
     """
 
     def __init__(
@@ -44,13 +41,10 @@ class ChiefWatch:
         signals: ReceivedSignals,
         *,
         speaks: bool,
-        start_timeout_s: float,
     ) -> None:
         self._cluster, self._chief, self._signals = cluster, chief, signals
         self._speaks = speaks
         self._starting = dict.fromkeys(cluster.spec.tasks("worker", "ps"), "")
-        self._start_timeout_s = start_timeout_s
-        self._start_ends_at = time.monotonic() + start_timeout_s
         self._ends_at = math.inf
         self._passed_on = 0
 
@@ -59,7 +53,6 @@ class ChiefWatch:
 
         Raises:
             TaskFailed: a task ended while it started.
-            ConnectTimeout: a task did not listen in time.
         """
         keeper, process, received = (
             self._cluster.keeper,
@@ -70,7 +63,10 @@ class ChiefWatch:
             if self._starting:
                 for failure in self._cluster.failures():
                     raise failure
-                self._look_for_tasks()
+                # Their deaths are the keeper's once all listen.
+                self._starting = missing_tasks(self._starting)
+                if not self._starting:
+                    keeper.mark_started()
             self._chief.keeper_line.exchange()
             if keeper.ended and self._ends_at == math.inf:
                 self._ends_at = time.monotonic() + self._take_end(keeper.ended)
@@ -109,18 +105,6 @@ class ChiefWatch:
             open_line(True)  # which a terminal begins with ^C
         name = signal.Signals(number).name
         say(f"{name}: stopping (once more: at once); logs in {self._cluster.log_dir}")
-
-    def _look_for_tasks(self) -> None:
-        """Note which tasks listen by now; their deaths are the keeper's once all do."""
-        self._starting = missing_tasks(self._starting)
-        if not self._starting:
-            self._cluster.keeper.mark_started()
-        elif time.monotonic() > self._start_ends_at:
-            names = ", ".join(f"{kind} {index}" for kind, index, _ in self._starting)
-            raise ConnectTimeout(
-                f"{names} did not listen within {self._start_timeout_s:g} s; "
-                f"logs: {self._cluster.log_dir}"
-            )
 
 
 def _say_end(end: EndJob) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tfps.cluster.exit_status import shell_status
 from tfps.launch.chief import Chief
-from tfps.launch.chief_watch import START_TIMEOUT_S, ChiefWatch, kept_terminal
+from tfps.launch.chief_watch import ChiefWatch, kept_terminal
 from tfps.launch.local_cluster import LocalCluster
 from tfps.launch.log_folder import LogFolder
 from tfps.launch.output import LogFollower, say
@@ -49,7 +49,6 @@ def launch(
     fault_tolerance: FaultTolerance | None = None,
     log_dir: Path | None = None,
     events: Path | None = None,
-    start_timeout_s: float = START_TIMEOUT_S,
 ) -> int:
     """Start a local cluster, run a program as its chief, and stop everything when it ends.
 
@@ -68,7 +67,6 @@ def launch(
         fault_tolerance: how often a task that dies is started again; None is the default.
         log_dir: a folder for the logs; None takes a new temporary one, which goes after a success.
         events: a file that gets a record of each event; None is one in the folder for the logs.
-        start_timeout_s: how long the tasks may take until they listen.
 
     Returns:
         The chief's exit status, 128 + n if signal n ended it, 1 if the job could not go on.
@@ -76,7 +74,6 @@ def launch(
     Raises:
         ConfigError: a count is below 1, or `fault_tolerance` asks for more workers than there are.
         TaskFailed: a task ended while it started.
-        ConnectTimeout: a task did not listen in time.
     """
     # Before there is a folder.
     fault_tolerance = check_fault_tolerance(fault_tolerance, workers=workers)
@@ -111,9 +108,7 @@ def launch(
                 chief = Chief(cluster, command, is_prefixed=speaks)
                 if is_restart:
                     chiefs.record("task_restarted", pid=chief.process.pid)
-                watch = ChiefWatch(
-                    cluster, chief, signals, speaks=speaks, start_timeout_s=start_timeout_s
-                )
+                watch = ChiefWatch(cluster, chief, signals, speaks=speaks)
                 try:
                     with resting_together(chief.process.send):
                         return chief.process, watch.run()

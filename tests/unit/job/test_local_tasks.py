@@ -42,7 +42,6 @@ def test_the_chief_trains_the_same_job(launched: list[tuple[ChiefProgram, Any]])
         "fault_tolerance": tfps.FaultTolerance(restart_budget=5, min_workers=2),
         "log_dir": Path("out/logs"),
         "events": Path("out/events.jsonl"),
-        "start_timeout_s": 300.0,
     }
     changes = [part for each in overrides for part in ("--set", each)]
     assert program.command == ["train", *changes, "--", "fashion_mnist_sync"]
