@@ -14,27 +14,15 @@ from tfps.errors import BackendError, ClusterError, ConfigError
 from tfps.keras_backend import check_backend
 from tfps.package_versions import package_version
 
-# Name to (module, attribute, one line for the list of commands). Importing a command to list it
-# would cost seconds: most of them need TensorFlow's surroundings.
+# Each is a function of its name in a module of its name. Importing one to list it would cost
+# seconds: most of them need TensorFlow's surroundings.
 COMMANDS = {
-    "run": ("tfps.cli.run", "run", "Run a training script on a parameter-server cluster."),
-    "train": (
-        "tfps.cli.train",
-        "train",
-        "Train the job that a configuration file describes.",
-    ),
-    "check": (
-        "tfps.cli.check",
-        "check",
-        "Check a configuration file without starting anything.",
-    ),
-    "plan": ("tfps.cli.plan", "plan", "Show which parameter goes to which server."),
-    "supervise": (
-        "tfps.cli.supervise",
-        "supervise",
-        "Run one task of a cluster, and start it again when it crashes.",
-    ),
-    "serve": ("tfps.cli.serve", "serve", "Serve as the worker or ps that TF_CONFIG names."),
+    "run": "Run a training script on a parameter-server cluster.",
+    "train": "Train the job that a configuration file describes.",
+    "check": "Check a configuration file without starting anything.",
+    "plan": "Show which parameter goes to which server.",
+    "supervise": "Run one task of a cluster, and start it again when it crashes.",
+    "serve": "Serve as the worker or ps that TF_CONFIG names.",
 }
 
 
@@ -50,18 +38,17 @@ class LazyGroup(click.Group):
 
     def list_commands(self, context: click.Context) -> list[str]:
         """Return the names that `--help` lists."""
-        return [name for name, (module, _, _) in COMMANDS.items() if _exists(module)]
+        return list(COMMANDS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """Import a command."""
-        if name not in COMMANDS or not _exists(COMMANDS[name][0]):
+        if name not in COMMANDS:
             return None
         try:
             check_backend()
         except BackendError as error:
             raise click.ClickException(str(error)) from error
-        module, attribute, _ = COMMANDS[name]
-        command = getattr(importlib.import_module(module), attribute)
+        command = getattr(importlib.import_module(f"tfps.cli.{name}"), name)
         assert isinstance(command, click.Command)
         return command
 
@@ -77,13 +64,8 @@ class LazyGroup(click.Group):
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
-        rows = [(name, COMMANDS[name][2]) for name in self.list_commands(context)]
         with formatter.section("Commands"):
-            formatter.write_dl(rows)
-
-
-def _exists(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 def _print_version(context: click.Context, _option: click.Parameter, asked: bool) -> None:
