@@ -5,9 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import shutil
 import signal as signals
-import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,8 +15,8 @@ from tfps.cluster import ClusterSpec, close_clients, lease_ports, wait_for_tasks
 from tfps.cluster.validation import check_counts
 from tfps.errors import ClusterError, TaskFailed
 from tfps.launch.environment import common_environment, task_environment
-from tfps.launch.folder import make_folder
 from tfps.launch.keeper import Keeper
+from tfps.launch.log_folder import LogFolder
 from tfps.launch.process import TaskProcess, describe_status
 from tfps.launch.starter import starter
 from tfps.recovery.events import EVENTS_FILE, EventLog
@@ -83,7 +81,8 @@ class LocalCluster:
     ) -> None:
         check_counts("LocalCluster", workers=workers, ps=ps)
         fault_tolerance = check_fault_tolerance(fault_tolerance, workers=workers)
-        self.log_dir = _log_dir(log_dir)  # first: a folder that cannot be is an error
+        self._folder = LogFolder(log_dir, prefix="tfps-")  # first: one that cannot be is an error
+        self.log_dir = self._folder.path
         self._owner = os.getpid()
         self._closed = False
         self._resolver: tf.distribute.cluster_resolver.SimpleClusterResolver | None = None
@@ -103,7 +102,6 @@ class LocalCluster:
         )
         self._addresses = {address for _, _, address in self.spec.tasks(*SERVED)}  # of all times
         self._lease.share_with_this_process()  # which listens on the chief's port
-        self._temporary_logs = log_dir is None
         self.lock = threading.RLock()  # whoever holds it finds no task in the midst of a restart
         self.keeper = Keeper(
             self,
@@ -281,10 +279,9 @@ class LocalCluster:
         self._stack.close()
         self._lease.close()
         atexit.unregister(self._end)
-        if self._temporary_logs and not failed:
+        if not failed:
             # Not now: whoever looks for the reason of a failure reads them after the block.
-            atexit.register(shutil.rmtree, self.log_dir, ignore_errors=True)
-            self._temporary_logs = False
+            atexit.register(self._folder.end, well=True)
 
     def __enter__(self) -> LocalCluster:
         return self
@@ -335,9 +332,3 @@ class LocalCluster:
         failures = self.failures()
         if failures:
             raise failures[0]
-
-
-def _log_dir(path: str | os.PathLike[str] | None) -> Path:
-    if path is None:
-        return Path(tempfile.mkdtemp(prefix="tfps-"))
-    return make_folder(Path(path), name="log_dir")
