@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 import sys
@@ -95,11 +94,11 @@ def run_job(
         train_seconds=train_seconds,
         examples_seen=stats.examples_seen,
         steps_per_s=training.steps_per_s,
-        pull_seconds=_plain(stats.pull_seconds),
-        push_seconds=_plain(stats.push_seconds),
-        update_seconds=_plain(stats.update_seconds),
-        encode_seconds=_plain(stats.encode_seconds),
-        decode_seconds=_plain(stats.decode_seconds),
+        pull_seconds=stats.pull_seconds,
+        push_seconds=stats.push_seconds,
+        update_seconds=stats.update_seconds,
+        encode_seconds=stats.encode_seconds,
+        decode_seconds=stats.decode_seconds,
         gradient_staleness_updates=stats.gradient_staleness_updates,
         gradients_dropped=stats.gradients_dropped,
         traffic=stats.traffic,
@@ -218,12 +217,6 @@ def _staleness(stats: Any) -> str:
         return ""
     mean = sum(updates * count for updates, count in counts.items()) / gradients
     return f" with a mean gradient staleness of {mean:.2f} updates"
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    return value
 
 
 def _in_whole_words(text: str) -> str:
