@@ -19,18 +19,23 @@ from tfps.job.compression import compression_of
 from tfps.job.consistency import mode_of
 from tfps.job.fault_tolerance import fault_tolerance_of
 from tfps.job.job import load_inputs, run_job
-from tfps.job.local_job import LOGS, run_local_job
+from tfps.job.optimizer_arguments import argument_problems_elsewhere
 from tfps.job.partitioner import partitioner_of
 from tfps.job.placement import placement_of
 from tfps.launch.data_plane import DATA_PORT
+from tfps.launch.folder import make_folder
+from tfps.launch.launcher import ChiefProgram, launch
 from tfps.launch.parent import end_with_parent
 from tfps.launch.run import play_role
 from tfps.launch.script import print_error
 from tfps.launch.stop_signals import STOPPING
+from tfps.recovery.events import EVENTS_FILE
 from tfps.recovery.restarts.kept_tasks import KeptTasks, kept_tasks
 from tfps.terminal import status
 from tfps.units import count_tasks, counted
 
+LOGS = "logs"  # below training.output
+GO_ON = "job.fresh=false"  # with what is on the servers by now
 LOOK_EVERY_S = 0.05
 TOLD_S = 2.0  # the parent looks at its tasks, and tells, several times a second
 
@@ -53,7 +58,7 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
     """
     supervised = bool(end_with_parent())
     if not os.environ.get("TF_CONFIG", "").strip():
-        return run_local_job(config_argument, overrides)
+        return _launch(config_argument, overrides)
     spec = ClusterSpec.from_environment()
     if spec.task_type == "evaluator":
         raise ConfigError(
@@ -73,6 +78,39 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
         stopping=STOPPING,
         tell=_tell,
     )
+
+
+def _launch(config_argument: str | None, overrides: Sequence[str]) -> int:
+    """Check a job, start its workers, its servers and its chief, and return the exit status.
+
+    The chief trains and speaks for the job. It also asks Keras whether the optimizer has the
+    arguments that the job gives it: this process imports no TensorFlow.
+    """
+    config = check_start(
+        config_argument, overrides, argument_problems=argument_problems_elsewhere
+    ).config
+    output = make_folder(Path(config.training.output), name="training.output")
+    program = ChiefProgram(
+        command=_command(config_argument, overrides),
+        name="the job",
+        next_command=_command(config_argument, [*overrides, GO_ON]) if config.job.name else None,
+        speaks_for_all=True,
+    )
+    return launch(
+        program,
+        workers=config.cluster.workers,
+        ps=config.cluster.ps,
+        fault_tolerance=fault_tolerance_of(config),
+        log_dir=make_folder(output / LOGS, name="training.output"),
+        events=output / EVENTS_FILE,
+    )
+
+
+def _command(config_argument: str | None, overrides: Sequence[str]) -> list[str]:
+    """This very job, as its chief runs it."""
+    given = [] if config_argument is None else [config_argument]
+    changes = [part for override in overrides for part in ("--set", override)]
+    return ["train", *changes, "--", *given]
 
 
 def say(text: str) -> None:

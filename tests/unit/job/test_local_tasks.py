@@ -11,7 +11,7 @@ import tfps
 from tfps.config import load
 from tfps.config.bundle import config_path
 from tfps.errors import ConfigError
-from tfps.job import local_job, train
+from tfps.job import train
 from tfps.launch.launcher import ChiefProgram
 
 SUBSET = "data.source=subset"
@@ -28,13 +28,13 @@ def launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Chie
         launched.append((program, given))
         return 3
 
-    monkeypatch.setattr(local_job, "launch", launch)
+    monkeypatch.setattr(train, "launch", launch)
     return launched
 
 
 def test_the_chief_trains_the_same_job(launched: list[tuple[ChiefProgram, Any]]) -> None:
     overrides = [SUBSET, "restarts.budget=5", "restarts.min_workers=2", "training.output=out"]
-    assert local_job.run_local_job("fashion_mnist_sync", overrides) == 3
+    assert train.train("fashion_mnist_sync", overrides) == 3
     [(program, given)] = launched
     assert given == {
         "workers": 3,
@@ -51,7 +51,7 @@ def test_the_chief_trains_the_same_job(launched: list[tuple[ChiefProgram, Any]])
 def test_the_next_chief_of_a_job_with_a_name_goes_on(
     launched: list[tuple[ChiefProgram, Any]],
 ) -> None:
-    local_job.run_local_job(None, [SUBSET, "job.name=night", "job.fresh=true"])
+    train.train(None, [SUBSET, "job.name=night", "job.fresh=true"])
     [(program, _)] = launched
     *same, separator = program.command
     assert program.next_command == [*same, "--set", "job.fresh=false", separator]
@@ -61,7 +61,7 @@ def test_a_mistake_starts_and_writes_nothing(
     launched: list[tuple[ChiefProgram, Any]], tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=r"training\.epochs: received 0"):
-        local_job.run_local_job(None, [SUBSET, "training.epochs=0"])
+        train.train(None, [SUBSET, "training.epochs=0"])
     assert launched == []
     assert list(tmp_path.iterdir()) == []
 

@@ -1,0 +1,49 @@
+"""`python -m tfps.job.optimizer_arguments`: what Keras says of an optimizer's arguments.
+
+In a process of its own, for one that does without TensorFlow, which Keras imports.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from tfps.config.schema import OptimizerSection
+from tfps.job.optimizer import argument_problems
+from tfps.launch.environment import common_environment
+from tfps.launch.parent import end_with_parent
+
+COMMAND = (sys.executable, "-P", "-m", "tfps.job.optimizer_arguments")
+
+
+def argument_problems_elsewhere(section: OptimizerSection) -> list[str]:
+    """Do what `tfps.job.optimizer.argument_problems` does, without importing Keras here.
+
+    Where that process fails, nothing is found: a chief looks once more, and meets the same failure.
+
+    Args:
+        section: ``[training.optimizer]``.
+    """
+    if not section.arguments():
+        return []
+    answer = subprocess.run(
+        COMMAND,
+        input=section.model_dump_json(),
+        capture_output=True,
+        text=True,
+        env=common_environment(extra={"CUDA_VISIBLE_DEVICES": "-1"}),
+        check=False,
+    )
+    return [str(problem) for problem in json.loads(answer.stdout)] if not answer.returncode else []
+
+
+def main() -> None:
+    """Read a section of a job file, and write what is wrong with it."""
+    end_with_parent()
+    section = OptimizerSection.model_validate_json(sys.stdin.read())
+    print(json.dumps(argument_problems(section)))
+
+
+if __name__ == "__main__":
+    main()
