@@ -15,6 +15,7 @@ from tfps.cluster import missing_tasks
 from tfps.launch.chief import Chief
 from tfps.launch.local_cluster import LocalCluster
 from tfps.launch.output import say
+from tfps.launch.process import TaskProcess
 from tfps.launch.received_signals import ReceivedSignals
 from tfps.recovery.restarts.restart_policy import EndJob
 from tfps.terminal import SHOW_CURSOR, fresh_line, open_line
@@ -25,40 +26,30 @@ NOTICE_S = 30.0  # from a lost server to SIGKILL: time to find out, to tell and 
 
 
 class ChiefWatch:
-    """Watches a chief and the tasks of its cluster, and passes on signals.
+    """Watches chiefs, one after the other, and their tasks, and passes on signals.
 
     Args:
         cluster: the tasks; their keeper starts them again.
-        chief: has just been started.
         signals: that this process gets.
         speaks: whether this process says why the job cannot go on; else the chief has time for it.
     """
 
-    def __init__(
-        self,
-        cluster: LocalCluster,
-        chief: Chief,
-        signals: ReceivedSignals,
-        *,
-        speaks: bool,
-    ) -> None:
-        self._cluster, self._chief, self._signals = cluster, chief, signals
-        self._speaks = speaks
+    def __init__(self, cluster: LocalCluster, signals: ReceivedSignals, *, speaks: bool) -> None:
+        self._cluster, self._signals, self._speaks = cluster, signals, speaks
         self._starting = dict.fromkeys(cluster.spec.tasks("worker", "ps"), "")
         self._ends_at = math.inf
         self._passed_on = 0
 
-    def run(self) -> int:
-        """Return the chief's status once it ended; end it where the job cannot go on.
+    def run(self, chief: Chief) -> int:
+        """Return a chief's status once it ended; end it where the job cannot go on.
+
+        Args:
+            chief: has just been started.
 
         Raises:
             TaskFailed: a task ended while it started.
         """
-        keeper, process, received = (
-            self._cluster.keeper,
-            self._chief.process,
-            self._signals.received,
-        )
+        keeper, process, received = self._cluster.keeper, chief.process, self._signals.received
         while (status := process.status()) is None:
             if self._starting:
                 for failure in self._cluster.failures():
@@ -67,7 +58,7 @@ class ChiefWatch:
                 self._starting = missing_tasks(self._starting)
                 if not self._starting:
                     keeper.mark_started()
-            self._chief.keeper_line.exchange()
+            chief.keeper_line.exchange()
             if keeper.ended and self._ends_at == math.inf:
                 self._ends_at = time.monotonic() + self._take_end(keeper.ended)
             if keeper.ended and time.monotonic() >= self._ends_at:
@@ -76,7 +67,7 @@ class ChiefWatch:
                 process.kill()
                 return 1
             if len(received) > self._passed_on:
-                self._pass_on(received[self._passed_on])
+                self._pass_on(process)
             if received and time.monotonic() > self._signals.first_at + GRACE_S:
                 say(f"the chief still runs after {GRACE_S:g} s; ending it")
                 process.kill()
@@ -93,10 +84,9 @@ class ChiefWatch:
         _say_end(end)
         return NOTICE_S if end.is_noticed else 0.0
 
-    def _pass_on(self, number: int) -> None:
-        """Give the chief the first signal; a second one ends it at once."""
-        self._passed_on = len(self._signals.received)
-        process = self._chief.process
+    def _pass_on(self, process: TaskProcess) -> None:
+        """Give a chief the first signal; a second one ends it at once."""
+        number, self._passed_on = self._signals.received[0], len(self._signals.received)
         if self._passed_on > 1:
             process.kill()
             return

@@ -102,16 +102,16 @@ def launch(
             chiefs = ProcessRestarts(
                 CHIEF, fault_tolerance=fault_tolerance, signals=signals, events=keeper.events
             )
+            watch = ChiefWatch(cluster, signals, speaks=speaks)
 
             def once(is_restart: bool) -> tuple[TaskProcess, int]:
                 command = (is_restart and program.next_command) or program.command
                 chief = Chief(cluster, command, is_prefixed=speaks)
                 if is_restart:
                     chiefs.record("task_restarted", pid=chief.process.pid)
-                watch = ChiefWatch(cluster, chief, signals, speaks=speaks)
                 try:
                     with resting_together(chief.process.send):
-                        return chief.process, watch.run()
+                        return chief.process, watch.run(chief)
                 finally:
                     chief.stop()
 

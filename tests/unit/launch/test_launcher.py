@@ -98,7 +98,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Started:
     started = Started(tmp_path)
     monkeypatch.setattr(launcher, "LocalCluster", started.make_tasks)
     monkeypatch.setattr(launcher, "Chief", started.make_chief)
-    monkeypatch.setattr(ChiefWatch, "run", lambda _: started.end())
+    monkeypatch.setattr(ChiefWatch, "run", lambda *_: started.end())
     return started
 
 
