@@ -74,7 +74,8 @@ class EventLog:
 
         A file that cannot be written is no reason to end a job: a warning says so.
         """
-        records = [record] if self._has_begun else [EventRecord(event="job_started"), record]
+        began = EventRecord(event="job_started", time=record.time)
+        records = [record] if self._has_begun else [began, record]
         self._has_begun = True
         lines = [each.model_dump_json(exclude_none=True) + "\n" for each in records]
         try:
