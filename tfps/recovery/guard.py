@@ -22,6 +22,7 @@ from tfps.recovery.probing.quorum import Quorum
 from tfps.recovery.restarts.kept_tasks import are_started_again, kept_tasks
 from tfps.recovery.servers.server_return import ServerReturn
 from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.coordinator.server import Server
 
 logger = logging.getLogger(__name__)
 
@@ -217,7 +218,7 @@ class Guard:
         if kept is not None:
             kept.note_lost(lost)
 
-    def _judge_server(self, queue: ClosureQueue, server: Any) -> None:
+    def _judge_server(self, queue: ClosureQueue, server: Server) -> None:
         verdict = self.verdict("ps", server.index)
         if verdict is Verdict.LOST and server.lost is None:
             reason = self._lost_server(server)
@@ -311,7 +312,7 @@ class Guard:
                 )
         self._said_nobody = nobody
 
-    def _lost_server(self, server: Any) -> str:
+    def _lost_server(self, server: Server) -> str:
         policy = self.policy
         return (
             f"The parameter server /job:ps/replica:0/task:{server.index} at {server.address} is "

@@ -15,6 +15,7 @@ from tfps.cluster import Client, register_client
 from tfps.recovery.guard import Guard
 from tfps.recovery.probing.probe import Task, all_answer
 from tfps.runtime.coordinator.runtime import Runtime
+from tfps.strategy.weak_method import weak_method
 from tfps.training.training_strategy import TrainingStrategy
 
 logger = logging.getLogger(__name__)
@@ -36,15 +37,15 @@ class End:
         self._strategy = weakref.ref(strategy)
         self._tasks, self._runtime, self._guard = runtime.processes, runtime, guard
         self._finalizer = weakref.finalize(strategy, _stay if is_named else _free, runtime, guard)
-        itself, deadline_s = weakref.ref(self), guard.policy.deadline_s
-        self._at_exit = self._finalizer if is_named else functools.partial(_exit, itself)
+        deadline_s = guard.policy.deadline_s
+        self._at_exit = self._finalizer if is_named else weak_method(self, "_exit")
         atexit.register(self._at_exit)
         register_client(
             Client(
                 frozenset(address for _, _, address in runtime.cluster.tasks("worker", "ps")),
-                leave=functools.partial(_leave, itself),
+                leave=weak_method(self, "leave"),
                 disconnect=functools.partial(_disconnect, self._tasks, deadline_s=deadline_s),
-                is_open=functools.partial(_is_open, itself),
+                is_open=weak_method(self, "_is_open"),
             )
         )
 
@@ -67,6 +68,12 @@ class End:
             self._guard.close()
             answering = all_answer(self._tasks, deadline_s=self._guard.policy.deadline_s)
             self._runtime.abandon(reason, answering=answering)
+
+    def _exit(self) -> None:
+        self.close("its process ends")
+
+    def _is_open(self) -> bool:
+        return self._finalizer.alive
 
     def _begins(self) -> bool:
         """Whether this is the first time; nothing is left for the collector, or for exit."""
@@ -92,23 +99,6 @@ def _free(runtime: Runtime, guard: Guard, reason: str = "nothing refers to it an
 def _stay(runtime: Runtime, guard: Guard) -> None:
     guard.close()
     runtime.abandon("nothing refers to it any more", answering=False)
-
-
-def _exit(of: weakref.ref[End]) -> None:
-    end = of()
-    if end is not None:
-        end.close("its process ends")
-
-
-def _leave(of: weakref.ref[End], reason: str) -> None:
-    end = of()
-    if end is not None:
-        end.leave(reason)
-
-
-def _is_open(of: weakref.ref[End]) -> bool:
-    end = of()
-    return end is not None and end._finalizer.alive
 
 
 def _disconnect(tasks: Mapping[Task, str], *, deadline_s: float) -> None:

@@ -236,11 +236,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     def _describe_pace(self) -> str:
         """For the progress bar: workers alive, mean staleness of all updates, and traffic."""
-        run, progress = self.run_state.newest, self.run_state.progress
-        traffic = None if run is None else run.traffic
-        if progress is not None and progress.kind == "train":
-            traffic = self.run_state.traffic
-        return describe_pace(self.alive_workers(), run=run, traffic=traffic, runtime=self.runtime)
+        return describe_pace(self.alive_workers(), state=self.run_state, runtime=self.runtime)
 
     def alive_workers(self) -> list[bool]:
         """For each worker whether it takes part, as far as the coordinator knows."""

@@ -7,27 +7,20 @@ from collections.abc import Sequence
 from tfps.consistency.ledger import STALENESS_BINS
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.strategy.reading.traffic import describe, take_traffic
-from tfps.training.report.traffic_rate import TrafficRate
-from tfps.training.run.ticket_run import TicketRun
+from tfps.training.run_state import RunState
 
 
-def describe_pace(
-    alive: Sequence[bool],
-    *,
-    run: TicketRun | None,
-    traffic: TrafficRate | None,
-    runtime: Runtime,
-) -> str:
+def describe_pace(alive: Sequence[bool], *, state: RunState, runtime: Runtime) -> str:
     """Workers alive, mean staleness of all updates, and traffic.
 
     Args:
         alive: for each worker whether it takes part.
-        run: the one at hand, or the last; None: there was none.
-        traffic: of the run that the line is about, which an evaluation within it is not; None: of
-            none.
+        state: of the runs; the traffic is that of the run that the progress line is about, which an
+            evaluation within it is not.
         runtime: of the job.
     """
     text = f"{sum(alive)}/{len(alive)} workers"
+    run, progress = state.newest, state.progress
     if run is None:
         return text
     begin = runtime.ticket_server.layout.staleness(0)
@@ -35,5 +28,6 @@ def describe_pace(
     if counts.sum():
         mean = float((counts * range(STALENESS_BINS)).sum() / counts.sum())
         text = f"{text} - staleness {mean:.1f}"
-    moved = describe(take_traffic(runtime, traffic))
+    in_training = progress is not None and progress.kind == "train"
+    moved = describe(take_traffic(runtime, state.traffic if in_training else run.traffic))
     return f"{text} - {moved}" if moved else text
