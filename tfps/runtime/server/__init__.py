@@ -1,1 +1,1 @@
-"""What a parameter server does with a request."""
+"""Functions with which a parameter server replies to requests."""

@@ -1,4 +1,4 @@
-"""What a push does to a server's ledger, from admission to the next ticket. Pure: no TensorFlow."""
+"""Decisions about a push, from its admission to the sender's next ticket. Pure: no TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tfps.transport.message import Request
 
 
 class Anyone:
-    """Every push counts, the coordinator's too: nobody waits for who has sent it.
+    """Admits every push, the coordinator's too: no worker waits for another.
 
     Attributes:
         knows_senders: only workers that take part may push.
@@ -31,26 +31,26 @@ class Anyone:
     checks_versions: ClassVar[bool] = False
 
     def key(self, ticket: Any) -> Any:
-        """The number of a push, which grows; None where they have none."""
+        """Return the number of a push, which grows, or None where pushes have no number."""
         return None
 
     def cell(self, ticket: Any) -> Any:
-        """Where the largest of some pushes' numbers is remembered; called where they have any."""
+        """Return the ledger's cell of the largest number of some pushes; called if `has_keys`."""
         raise NotImplementedError
 
     def grant(self, ledger: Ledger, arrival: Arrival) -> tuple[Any, TicketGrant]:
-        """Whether the push closes the ticket before it (None: never), and the next tickets."""
+        """Return whether the push closes the ticket before it (None: never), and new tickets."""
         return None, NO_GRANT
 
 
 class ByVersion(Anyone):
-    """Every push counts that names a version which the server has reached: users name it."""
+    """Admits a push if the server has reached the version that it names: users name it."""
 
     checks_versions: ClassVar[bool] = True
 
 
 class ByFunction(Anyone):
-    """Each optimizer call of a scheduled function counts once, whoever runs it again."""
+    """Admits each optimizer call of a scheduled function once, even if the function runs again."""
 
     has_keys: ClassVar[bool] = True
 
@@ -62,17 +62,17 @@ class ByFunction(Anyone):
 
 
 class ByMember(ByFunction):
-    """The same where only workers that take part may push, since others wait for them."""
+    """Admits calls as `ByFunction` does, but only from members: others wait for them."""
 
     knows_senders: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class ByTicket(Anyone):
-    """Each ticket counts once, from the worker that has it: a step of a program of `fit`."""
+    """Admits each ticket once, from the worker that holds it: a step of a program of `fit`."""
 
-    call_number: int  # which of the step's optimizer calls
-    hands_out: bool  # the last one on the ticket server: closes a ticket and hands out the next
+    call_number: int  # the index of the optimizer call in the step
+    hands_out: bool  # the ticket server's last call: closes a ticket, issues the next
     pipelined: bool = False  # workers compute a step while the one before is on its way
 
     knows_senders: ClassVar[bool] = True
@@ -100,7 +100,7 @@ class ByTicket(Anyone):
 
 
 def close_acked(ledger: Ledger, header: Any, *, alive: Any, worker: Any) -> Any:
-    """Close the ticket whose push all servers have answered; answers whether it is counted now."""
+    """Close the ticket whose push all servers have answered. Returns whether it is counted now."""
     return decide.close(
         ledger,
         alive=alive,
@@ -113,49 +113,49 @@ def close_acked(ledger: Ledger, header: Any, *, alive: Any, worker: Any) -> Any:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a server function knows of a push before it comes."""
+    """The settings of a push that a server function knows when it is traced."""
 
-    admission: Anyone  # whose pushes count
-    is_update: bool  # they carry gradients; else only state such as moving averages
-    in_rounds: bool = False  # the round, when it is complete, counts as the update
-    workers: int = 1  # how many there are
-    drop_above: int | None = None  # the staleness above which gradients are dropped; None: none are
+    admission: Anyone  # which pushes count
+    is_update: bool  # whether pushes carry gradients; else only state such as moving averages
+    in_rounds: bool = False  # whether the round, when it is complete, counts as the update
+    workers: int = 1  # the number of workers
+    drop_above: int | None = None  # gradients of a larger staleness are dropped; None: none are
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A push that has come."""
+    """A push that a server has received."""
 
-    header: Sequence[Any]  # of the request, field by field
-    worker: Any  # the worker, as the ledger wants it
+    header: Sequence[Any]  # the fields of the request's header
+    worker: Any  # the worker's index, in the type that the ledger expects
     is_ours: Any  # whether the request was made for this server function
     alive: Any  # whether the sender takes part; True where it need not
-    is_worker: Any = True  # whether it is a worker, for who may be the coordinator as well
+    is_worker: Any = True  # False: the coordinator has sent it
     # The largest key applied so far in this push's cell of the window, if pushes have keys.
     applied_key: Any = None
-    quota: Any = None  # how many tickets the worker gets at once; None: one, as everybody
-    # Whether its parameters came from the round at hand; True where there are none.
+    quota: Any = None  # the number of tickets that the worker gets at once; None: one
+    # Whether its parameters came from the current round; True without rounds.
     in_time: Any = True
-    position: Any = None  # of the server in its rounds; None where there are none
-    contribution: Any = None  # what it is to the rounds, as their gate knows it
+    position: Any = None  # of the server in its rounds; None without rounds
+    contribution: Any = None  # the push as the round gate knows it
 
 
 @dataclass(frozen=True)
 class PushVerdict:
-    """What follows from a push."""
+    """The decision about a push."""
 
     status: Any
-    version: Any  # after it
+    version: Any  # after the push
     staleness: Any
-    fresh: Any  # apply it
-    closed: Any  # count the report of the step before; None: this server takes none
+    fresh: Any  # whether to apply it
+    closed: Any  # whether to count the report of the step before; None: this server takes none
     grant: TicketGrant
-    workers: Any  # of how many the state that comes with it is one opinion
+    workers: Any  # the number of workers among which the state that comes with it is averaged
     remembered: Any  # the largest key applied in this push's cell of the window
 
 
 def judge(ledger: Ledger, terms: Terms, arrival: Arrival) -> PushVerdict:
-    """Admit a push, close the ticket before it, hand out the next, and count."""
+    """Decide about a push: admit it, close the ticket before it, hand out the next, and count."""
     logic, layout, header = ledger.logic, ledger.layout, arrival.header
     base_version = header[Request.BASE_VERSION]
     key = terms.admission.key(header[Request.TICKET])

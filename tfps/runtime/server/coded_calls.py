@@ -1,4 +1,4 @@
-"""Which optimizers go with codecs."""
+"""The check that optimizers and codecs go together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tfps.optimizers.server_update import ServerUpdate
 
 
 def refuse_remembering(updates: Sequence[ServerUpdate]) -> None:
-    """Raise an `UnsupportedError` where an optimizer counts on what workers were sent."""
+    """Raise an `UnsupportedError` if an optimizer remembers the values sent to each worker."""
     for update in updates:
         if update.asks_who:
             raise UnsupportedError(

@@ -1,4 +1,4 @@
-"""How long codecs take: on a server, and as workers tell of it."""
+"""The durations of codecs, as a server measures them and as workers report them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Made = TypeVar("Made")
 
 
 class CodingDurations:
-    """Times what decodes a push and encodes its reply; without codecs it does nothing.
+    """Measures the decoding of a push and the encoding of its reply; does nothing without codecs.
 
     Args:
         wire: of the push.
@@ -30,10 +30,10 @@ class CodingDurations:
         self._decode_s: tf.Tensor | None = None
 
     def decoded(self, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, Any]:
-        """The tensors of a push, by name."""
+        """Return the tensors of a push, by name."""
         if not self._wire.coded:
             return unpacked(self._wire, ids, payload)
-        begin = tf.timestamp()  # when a server is called it has all of the request
+        begin = tf.timestamp()  # a server's function starts when the whole request has arrived
         with tf.control_dependencies([begin]):
             payload = tf.identity(payload)
         found = unpacked(self._wire, ids, payload)
@@ -41,7 +41,7 @@ class CodingDurations:
         return found
 
     def count(self, header: Sequence[tf.Tensor]) -> None:
-        """Count what was decoded, and what the worker tells of; under the server's mutex."""
+        """Count the server's decoding, and the worker's durations; under the server's mutex."""
         if self._decode_s is not None:
             self._ledger.count_seconds(DECODE, self._decode_s)
             self._count_told(ENCODE, header[Request.ENCODE_MICROSECONDS])
@@ -51,7 +51,7 @@ class CodingDurations:
     def encoded(
         self, encode: Callable[[list[tf.Tensor]], Made], *, values: list[tf.Tensor]
     ) -> Made:
-        """Trace what makes the payload of the reply of values; answers what it answers."""
+        """Trace ``encode``, which makes a reply's payload from values, and return its result."""
         if not self._wire.coded_values:
             return encode(values)
         begin, values = begun(values)

@@ -1,4 +1,4 @@
-"""The sums of what workers contribute to a round, for one call on one server."""
+"""The sums of workers' contributions to a round, for one optimizer call on one server."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ REFERENCE, TOTAL, POSITION = range(3)
 
 
 class Contributions:
-    """Adds up gradients and state, weighted by the examples that each comes from.
+    """Adds up gradients and state, weighted by each contribution's number of examples.
 
-    A weight is the number of examples divided by that of the round's first contribution: where all
-    batches are alike the weights are exactly 1, and the mean of two gradients is exact.
+    A weight is the number of examples divided by that of the round's first contribution: if all
+    batches have the same size, the weights are exactly 1, and the mean of two gradients is exact.
 
-    A round may go on without what was contributed to it, when those have gone who could apply it.
-    So sums are of one position of the server, and what they hold of another one is forgotten.
+    A round may drop its contributions, if all workers that could apply them have gone. So sums
+    belong to one position of the server; at another position they begin anew.
 
     Args:
-        call: whose they are.
-        runtime: of the job.
-        of_functions: scheduled functions contribute, of which several kinds may share a round.
+        call: the optimizer call.
+        runtime: the runtime of the job.
+        of_functions: whether scheduled functions contribute; several of them may share a round.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class Contributions:
         natives = wire.updated if call.is_update else ()
         first = natives[0].shared_name if natives else f"server_{call.server.index}"
         self._weights = variable(np.zeros(3), "weights", of=first, dtype=tf.float64)
-        self._keys: ServerVariable | None = None  # of what the sums hold; some of them are none
+        self._keys: ServerVariable | None = None  # keys of contributions in the sums, if any
         if of_functions:
-            # A worker may die, come back, and contribute to the same round once more.
+            # A worker may die, come back, and contribute to the same round again.
             none = np.full([2 * runtime.max_workers], NOT_APPLIED, np.int64)
             self._keys = variable(none, "keys", of=first, dtype=tf.int64)
         self._sums: dict[str, RoundSum] = {}
@@ -90,9 +90,9 @@ class Contributions:
         arrival: Arrival,
         condition: tf.Tensor,
     ) -> tf.Tensor:
-        """Add a worker's gradients and state if a condition holds; answers when it is done.
+        """Add a worker's gradients and state if the condition holds. Returns a tensor after that.
 
-        They come from so many ``examples``.
+        ``examples`` is the number of examples that they come from.
         """
         position = arrival.position
 
@@ -120,20 +120,20 @@ class Contributions:
         self._keys.assign(tf.where(places == count % keys.shape[0], key, keys), read_value=False)
 
     def let_come_again(self, position: tf.Tensor) -> Sequence[tf.Tensor]:
-        """Trace that what a round went on without is no longer known as applied.
+        """Trace that contributions which a round has dropped no longer count as applied.
 
-        The functions that had contributed it are run again, since their workers have gone.
+        Their functions are run again, since their workers have gone.
 
         Args:
-            position: of the server in its rounds.
+            position: the server's position in its rounds.
 
         Returns:
-            When it is done, if it may have to be.
+            Tensors that are ready after that; none if contributions have no keys.
         """
         if self._keys is None:
             return ()
         keys, known = self._keys, self._weights.read_value()
-        # A round that is closed has its last contributions still to apply.
+        # A round that is closed still has to apply its last contributions.
         is_over = known[POSITION] // MAX_CALLS < tf.cast(position // MAX_CALLS, tf.float64)
 
         def forget() -> tf.Tensor:
@@ -148,12 +148,12 @@ class Contributions:
         return [tf.cond(is_forgotten, forget, lambda: tf.constant(0))]
 
     def apply(self, condition: tf.Tensor, *, compiled: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        """Change the server's variables by the mean if a condition holds, unless there is none.
+        """Change the server's variables by the mean if the condition holds and there are sums.
 
         A round to which only repeated pushes came has been applied already.
 
         Returns:
-            When it is done, and whether it was.
+            A tensor after that, and whether the mean was applied.
         """
         applies = tf.logical_and(condition, self._weights.read_value()[TOTAL] > 0)
 

@@ -1,4 +1,4 @@
-"""The server's half of a program of `fit`, whose steps go by tickets."""
+"""The server's half of a program of `fit`, whose steps follow tickets."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from tfps.transport.message import Kind, Request
 from tfps.transport.packing import pack, unpack
 
 Array = np.ndarray[Any, Any]
-RESET_BITS = 62  # of a random number that fits into int64
+RESET_BITS = 62  # the size of a random number that fits into int64
 
 
 class FitHalf(ServerHalf):
-    """A worker joins, pushes by ticket, and leaves; server 0 hands the tickets out."""
+    """Functions for a worker to join, push by ticket, and leave; server 0 issues tickets."""
 
     ends_with_each_call = False
 
@@ -67,7 +67,7 @@ class FitHalf(ServerHalf):
     def wire(self, number: int) -> CallWire:
         program, brought = self.program, self._moving
         if number < len(program.calls) - 1:
-            # What the step also assigns goes up with the last call, and stays until then.
+            # Other state that the step assigns travels with the last call, and comes back with it.
             call, assigned = program.calls[number], {id(v) for v in program.state}
             assigned -= {id(variable) for variable in call.variables}
             brought = [v for v in program.changed_by(call) if id(v) not in assigned]
@@ -97,7 +97,7 @@ class FitHalf(ServerHalf):
             self.offer(Kind.PULL, self._pull_totals, call_number=TOTALS, reply_bytes=size)
         if self.reports is not None and not self.program.trains:
             self.offer(Kind.FINISH, self.locked(self._finish), request_bytes=report_bytes)
-        # Without backup workers nobody is late, and all servers begin a round together.
+        # Without backup workers no worker is late, and all servers begin a round together.
         apart = len(self.runtime.servers) > 1 or len(self.wires) > 1
         awaits = bool(self.runtime.mode.backup_workers) and apart
         self.offer_rounds(joins=False, awaits=awaits)
@@ -123,7 +123,7 @@ class FitHalf(ServerHalf):
         return ReplyHeader(ledger.read(ledger.layout.VERSION), status)
 
     def _join(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
-        """A worker begins a ticket run: parameters, and its first ticket, or two if pipelined."""
+        """Begin a worker's ticket run: parameters and its first ticket, or two if pipelined."""
         worker, server_ledger, grant = header[Request.WORKER], self.server.ledger, NO_GRANT
         accepted = enter_if_new(self.server, self.plan, header)
         ledger = server_ledger.open()
@@ -166,7 +166,7 @@ class FitHalf(ServerHalf):
     def _pull_totals(
         self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
     ) -> list[tf.Tensor]:
-        """Return what was reported before, for a worker that goes on with it."""
+        """Return the totals so far, for a worker that continues them."""
         assert self.reports is not None
         with self.server.ledger.locked():
             ledger = self.server.ledger.count_exchange(self.report_layout.size_bytes)
@@ -177,12 +177,12 @@ class FitHalf(ServerHalf):
         return [reply.tensor(), ids, pack(self.report_layout, found)]
 
     def number_of_still(self) -> tf.Tensor | int:
-        """How many writes of others there were."""
+        """Return the number of writes by other programs."""
         ledger = self.server.ledger
         return ledger.read(ledger.layout.OTHER_WRITES) if self.still.variables else 0
 
     def _finish(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
-        """An evaluation step is done: its report is counted, and the next ticket handed out."""
+        """End an evaluation step: count its report, and hand out the next ticket."""
         worker, server_ledger = header[Request.WORKER], self.server.ledger
         ledger = server_ledger.open()
         alive = self.plan.is_alive(header, ledger, worker)
@@ -195,7 +195,7 @@ class FitHalf(ServerHalf):
         return ReplyHeader(version, self.plan.status(header, alive=alive), grant=grant)
 
     def _leave(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
-        """A worker ends a ticket run: its last ticket is closed."""
+        """End a worker's ticket run: close its last ticket."""
         worker, server_ledger = header[Request.WORKER], self.server.ledger
         ledger = server_ledger.open()
         alive = self.plan.is_alive(header, ledger, worker)
@@ -213,10 +213,10 @@ class FitHalf(ServerHalf):
 
     @property
     def _report_bytes(self) -> int:
-        """Of the payload of a request that brings a report alone.
+        """Bytes of the payload of a request that brings only a report.
 
-        A graph that asked for its size would be one that TensorFlow's optimization of graphs breaks
-        ("output 0 of type float does not match").
+        A Python int: with a tensor here, TensorFlow's graph optimization breaks the graph ("output
+        0 of type float does not match").
         """
         return 0 if self.reports is None else int(self.report_layout.size_bytes)
 
@@ -231,7 +231,7 @@ class FitHalf(ServerHalf):
         return self.server.control.function(self.reports.read, arguments=arguments)
 
     def report(self, *, reset_to: Array | None = None) -> tuple[Array, ...]:
-        """The ledger, the metric totals and the newest outputs; optionally set totals back."""
+        """Return the ledger, metric totals and newest outputs; optionally reset the totals."""
         number, initial = NO_RESET, np.zeros(0)
         if reset_to is not None:
             number, initial = secrets.randbits(RESET_BITS) | 1, reset_to

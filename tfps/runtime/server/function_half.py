@@ -38,18 +38,18 @@ from tfps.transport.layout import Layout
 from tfps.transport.message import COORDINATOR, Kind, Request
 from tfps.transport.packing import unpack
 
-# What is still travels with the rest where it is less: an exchange of its own costs more.
+# Fewer bytes of unchanged values travel with the rest: an exchange of their own costs more.
 LEAST_STILL_BYTES = 16 << 10
 
 
 class FunctionHalf(ServerHalf):
-    """A function pulls, pushes with each optimizer call, and writes back what it has assigned.
+    """Functions for pulls, pushes of each optimizer call, and the write-back of assigned values.
 
     A function that is run again, after a worker was lost, makes the same requests under the same
     keys (see `consistency.applied_window`). What was applied before is not applied again.
 
-    Where workers wait for each other, a worker joins with its first pull, and each optimizer call
-    is a step, or a round, of its own: so a call can stand in a loop or a branch.
+    Where workers wait for each other, a worker joins with its first pull. Each optimizer call is a
+    step, or a round, of its own, so that a call may stand in a loop or a branch.
     """
 
     ends_with_each_call = True
@@ -70,9 +70,10 @@ class FunctionHalf(ServerHalf):
         super().__init__(program, runtime=runtime, server=server, **options)
 
     def _still_variables(self, program: Program, runtime: Runtime) -> list[Any]:
-        """What the function only reads, if it is worth requests of its own.
+        """Return the variables that the function only reads, if they are large enough.
 
-        Where a worker may be late for a round it gets all parameters of another one.
+        None with backup workers in rounds: a worker that is late pulls all parameters of its new
+        round.
         """
         moving = {id(variable) for variable in program.moving}
         still = [v for v in program.variables if id(v) not in moving]
@@ -82,7 +83,7 @@ class FunctionHalf(ServerHalf):
 
     @functools.cached_property
     def still_name(self) -> str:
-        """The same for all functions that read the same and do not change it."""
+        """A name that functions share which read the same variables and do not change them."""
         text = repr((self.still_layout, self.still.server_layout)).encode()
         return f"still_{hashlib.blake2b(text, digest_size=8).hexdigest()}"
 
@@ -95,26 +96,26 @@ class FunctionHalf(ServerHalf):
 
     @functools.cached_property
     def state(self) -> tuple[Any, ...]:
-        """The variables that the function assigns, of which this server has a shard or a mirror.
+        """The variables with a shard or a copy on this server that the function assigns.
 
-        A count of updates or a learning rate has one on every server of its optimizer.
+        A count of updates or a learning rate has a copy on every server of its optimizer.
         """
         shards, device = all_shards(self.program.state), self.server.device
         return tuple(shard for shard in shards if device in shard._value.devices)
 
     @functools.cached_property
     def moves(self) -> tuple[ShardMove, ...]:
-        """What more is known of a part of it."""
+        """How the function moves some of the state, such as moving averages."""
         return moves_of(self.program, self.state)
 
     @functools.cached_property
     def state_layout(self) -> Layout:
-        """Of what is written back."""
+        """The layout of the payload of a write-back."""
         return parameter_layout(self.state, entries_of(self.moves, self.program))
 
     @property
     def takes_part(self) -> bool:
-        """Whether workers that run the function are waited for."""
+        """Whether other workers wait for the workers that run the function."""
         return self.program.schedule.is_bounded or self.rounds is not None
 
     def wire(self, number: int) -> CallWire:
@@ -139,7 +140,7 @@ class FunctionHalf(ServerHalf):
         return ByMember() if self.takes_part else ByFunction()
 
     def contributions(self, call: ServerOptimizerCall, number: int) -> tuple[Contributions, int]:
-        """The same for every function that makes the optimizer call."""
+        """Return the sums that all functions with this optimizer call share."""
         call_ids, runtime = self.runtime.call_ids, self.runtime
         call_id = call_ids.number(self.program.calls[number], layouts=runtime.layouts)
         index = self.server.index
@@ -153,9 +154,9 @@ class FunctionHalf(ServerHalf):
         return ReplyHeader(ledger.read(ledger.layout.VERSION))
 
     def _pull(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
-        """Parameters of one moment, for whoever asks: a scheduled function, or the coordinator.
+        """Return parameters of one version, to a scheduled function or to the coordinator.
 
-        Where others may wait for a worker, a new one enters with its first pull.
+        If other workers wait for members, a new worker enters with its first pull.
         """
         worker, server_ledger = header[Request.WORKER], self.server.ledger
         is_member = self.program.schedule.is_bounded
@@ -181,10 +182,10 @@ class FunctionHalf(ServerHalf):
         return ReplyHeader(version, other_writes=self.number_of_still())
 
     def _write_back(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
-        """What a scheduled function has assigned: it moves variables on, or changes add up.
+        """Apply a scheduled function's assignments: as moves, or as changes that add up.
 
-        Where functions share rounds, each moves an average by its part; what keeps nothing of the
-        old value is an assignment like any other, and counts as a whole.
+        In rounds each function moves an average by its part; a plain assignment, which keeps
+        nothing of the old value, counts as a whole.
         """
         server_ledger, key = self.server.ledger, header[Request.TICKET]
         changes, workers = unpack(self.state_layout, payload), self.server.workers

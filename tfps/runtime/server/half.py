@@ -1,4 +1,4 @@
-"""The server's half of a program: its functions on one server, by what asks for them."""
+"""The server's half of a program: its functions on one server, by kind of request."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ from tfps.transport.message import Kind
 
 
 class ServerHalf(PlanFunctions):
-    """A program's functions on one server; they are there as long as this object.
+    """The functions of a program on one server; they exist as long as this object.
 
     Args:
-        updates: of optimizers that may ask what a worker was answered; None: of the program's own.
-        uses_replies: whether workers go on with what a push is answered with.
+        updates: of optimizers that ask for the values sent to a worker; None: the program's own.
+        uses_replies: whether workers continue with the values in the reply to a push.
     """
 
-    reports: Reports | None = None  # where steps are counted, if they are here
-    quotas: Quotas | None = None  # how many tickets a worker gets at once; None: one
-    still: ServerShards = NO_VALUES  # what pushes neither change nor are answered with
+    reports: Reports | None = None  # counts steps; None: another server does
+    quotas: Quotas | None = None  # the number of tickets that a worker gets at once; None: one
+    still: ServerShards = NO_VALUES  # values that pushes do not change and replies do not bring
     ends_with_each_call: bool  # whether each optimizer call is a step, or a round, of its own
 
     def __init__(
@@ -69,17 +69,17 @@ class ServerHalf(PlanFunctions):
     ) -> None:
         super().__init__(runtime=runtime, server=server)
         self.program = program
-        # In which pushes are applied.
+        # The rounds in which pushes are applied.
         self.rounds: RoundGate | None = server.rounds if program.schedule.in_rounds else None
         self.update_of: Callable[[Any], Update] = update_of
         if updates is None:
-            # What workers update themselves, no server does.
+            # A server has no updates of optimizers that workers run.
             calls = program.optimizer_calls if program.schedule.local is None else ()
             updates = [update_of(optimizer) for optimizer in optimizers_of(calls)]
         self.updates, self._uses_replies = updates, uses_replies
         self.held = server_shards(shards_on(self.begins_with, server.device))
         self.parameter_layout = self.held.layout
-        # What optimizers keep on workers.
+        # Variables of optimizers that workers run.
         slots = () if program.schedule.local is None else program.schedule.local.slots
         self.slots = server_shards(shards_on(slots, server.device))
         self.slot_layout = self.slots.layout
@@ -96,7 +96,7 @@ class ServerHalf(PlanFunctions):
 
     @property
     def asks_who(self) -> bool:
-        """Whether requests have to name the worker that makes them."""
+        """Whether requests have to name the worker that sends them."""
         return any(update.asks_who for update in self.updates)
 
     @property
@@ -106,35 +106,35 @@ class ServerHalf(PlanFunctions):
 
     @property
     def awaited(self) -> ServerShards:
-        """What a worker gets that waits for a round."""
+        """The values that a worker gets after it has waited for a round."""
         return self.held
 
     def number_of_still(self) -> tf.Tensor | int:
-        """Trace what the values of `still` are known by; 0 where nothing is. Under the mutex."""
+        """Trace the number of the values in `still`; 0 if it is empty. Under the mutex."""
         raise NotImplementedError
 
     def wire(self, number: int) -> CallWire:
-        """The messages of an optimizer call."""
+        """Return the message formats of an optimizer call."""
         raise NotImplementedError
 
     def offer_all(self) -> None:
-        """Trace the functions: first the one that a worker begins with, then the pushes."""
+        """Trace the functions: first the one that a worker begins with, then those of pushes."""
         raise NotImplementedError
 
     def admission(self, number: int) -> Anyone:
-        """Whose pushes of an optimizer call count."""
+        """Return the rule by which pushes of an optimizer call count."""
         raise NotImplementedError
 
     def contributions(self, call: ServerOptimizerCall, number: int) -> tuple[Contributions, int]:
-        """The sums of an optimizer call's rounds, and its id there; see `consistency.rounds`."""
+        """Return the sums of an optimizer call's rounds, and its id; see `consistency.rounds`."""
         raise NotImplementedError
 
     def reply_with_rows(self, header: Sequence[tf.Tensor], ledger: Ledger) -> ReplyHeader:
-        """The header of an answer with rows of a table."""
+        """Return the header of a reply with rows of a table."""
         raise NotImplementedError
 
     def offer_pushes(self) -> None:
-        """Offer what answers the pushes of each optimizer call."""
+        """Offer the function that replies to pushes, for each optimizer call."""
         for number, wire in enumerate(self.wires):
             self.offer(
                 Kind.PUSH,
@@ -146,23 +146,23 @@ class ServerHalf(PlanFunctions):
             )
 
     def offer_look_ups(self) -> None:
-        """Offer rows of all tables at once."""
+        """Offer look-ups, which return rows of all tables at once."""
         if shards := self.look_up_shards():
             look_up = functools.partial(self._look_up, shards, self.look_up_formats())
             row_bytes = sum(size_bytes_of(shard._value) for shard in shards)
             self.offer(Kind.LOOK_UP, look_up, bytes_behind=row_bytes)
 
     def look_up_shards(self) -> tuple[Any, ...]:
-        """What a look-up reads of tables on this server."""
+        """Return this server's shards of tables, which look-ups read."""
         return shards_on(self.program.schedule.tables, self.server.device)
 
     def look_up_formats(self) -> tuple[RowFormat, ...]:
-        """How rows of these shards travel to workers."""
+        """Return the formats in which rows of these shards travel to workers."""
         schedule = self.program.schedule
         return row_formats(self.look_up_shards(), choices_for(schedule.tables, schedule.down))
 
     def longest_rows_bytes(self) -> int | None:
-        """Most bytes of rows that a look-up may bring; None: all rows may come at once."""
+        """Return the most bytes of rows that a look-up may bring; None: all rows at once."""
         longest = self.runtime.data_plane.longest_rows_bytes(self.server.index)
         formats = self.look_up_formats()
         all_bytes = sum(each.size_bytes * each.native.shape[0] for each in formats)
@@ -201,11 +201,11 @@ class ServerHalf(PlanFunctions):
         return [reply.tensor(), ids[:0], rows]
 
     def offer_rounds(self, *, joins: bool, awaits: bool) -> None:
-        """Offer agreement on rounds, where pushes are applied in them.
+        """Offer pulls that wait for a round, if pushes are applied in rounds.
 
         Args:
-            joins: a worker enters with such a request.
-            awaits: a worker may be late for a round, or servers apart.
+            joins: whether a worker enters with such a request.
+            awaits: whether a worker may be late for a round, or servers be at different rounds.
         """
         if self.rounds is None:
             return
@@ -219,7 +219,7 @@ class ServerHalf(PlanFunctions):
             self.offer(Kind.AWAIT_ROUND, wait.trace, reply_bytes=size)
 
     def offer_slots(self) -> None:
-        """Offer what optimizers begin with, where workers run them."""
+        """Offer the first values of optimizer variables, if workers run the optimizers."""
         if self.program.schedule.local is not None:
             pull = self.locked(self._pull_slots, held=self.slots)
             self.offer(Kind.PULL, pull, call_number=SLOTS, reply_bytes=self.slot_layout.size_bytes)
@@ -232,7 +232,7 @@ class ServerHalf(PlanFunctions):
         return ReplyHeader(ledger.read(server_ledger.layout.VERSION))
 
     def push(self, number: int) -> Push:
-        """What answers the pushes of an optimizer call: in the program's rounds, or at once."""
+        """Return the push of an optimizer call, applied in the program's rounds or at once."""
         schedule, rounds = self.program.schedule, self.rounds
         kind = ServerOptimizerCall if schedule.local is None else DeltaCall
         call = kind(
@@ -253,7 +253,7 @@ class ServerHalf(PlanFunctions):
             application: Application = call.apply_at_once
             drop_above = drop_above_of(call.optimizer) if call.is_update else None
             updates = self.updates if self._uses_replies else ()
-        else:  # a round's update asks nobody what it knew
+        else:  # a round's update does not ask which values a worker knew
             sums, call_id = self.contributions(call, number)
             self._contributions.append(sums)
             gate = barrier = RoundBarrier(

@@ -1,4 +1,4 @@
-"""What a server has handed out last of values that scheduled functions read and do not change."""
+"""The number of a server's values that scheduled functions read and do not change."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _WHOLE_NUMBERS = {1: tf.uint8, 2: tf.int16, 4: tf.int32, 8: tf.int64}
 
 
 class HandedOut:
-    """Numbers what variables of a server are, as often as that changes.
+    """Gives a server's values a number, and a new one when they change.
 
-    Whoever has changed them: optimizers of other functions, `fit`, the coordinator, a restored
-    checkpoint. The values of the last number are kept beside the variables, and compared with them
-    bit by bit. As long as nothing changes, TensorFlow has both in the same memory.
+    Optimizers of other functions, `fit`, the coordinator and restored checkpoints change them. The
+    values of the last number are kept beside the variables, and compared with them bit by bit. As
+    long as nothing changes, TensorFlow keeps both in the same memory.
 
     Args:
         held: the variables.
-        runtime: of the job.
-        server: where they lie.
+        runtime: the runtime of the job.
+        server: the server that holds them.
     """
 
     def __init__(self, held: ServerShards, *, runtime: Runtime, server: Server) -> None:
@@ -39,9 +39,9 @@ class HandedOut:
         self._number = create(np.int64(0), name="handed_out/number")
 
     def number(self) -> tf.Tensor:
-        """Trace which number the values of now have, int64; under the server's mutex.
+        """Trace the number of the current values, int64; under the server's mutex.
 
-        It is that of a moment, so that a server that was started anew gives none twice.
+        It is a time stamp, so that a restarted server does not use a number twice.
         """
         values = [native.read_value() for native in self._natives]
         known = self._number.read_value()
@@ -59,7 +59,7 @@ class HandedOut:
 
 
 def _is_same(value: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    """Whether two tensors are equal in every bit, NaN too."""
+    """Return whether two tensors are equal in every bit, NaN too."""
     if value.dtype.is_floating:
         whole = _WHOLE_NUMBERS[value.dtype.size]
         value, other = tf.bitcast(value, whole), tf.bitcast(other, whole)

@@ -1,4 +1,4 @@
-"""The functions of one plan on one server, by what asks for them."""
+"""The functions of one plan on one server, by kind of request."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ NO_VALUES = ServerShards((), ())
 
 
 class Offer(NamedTuple):
-    """A function that workers may ask for."""
+    """A function that workers may call."""
 
     entry: Entry
     function: Any
-    row_bytes: int = 0  # of rows in the reply, at most
+    row_bytes: int = 0  # the most bytes of rows in the reply
 
 
 class PlanFunctions:
-    """Functions that workers may ask a server for; they are there as long as this object."""
+    """Functions of a server that workers may call; they exist as long as this object."""
 
     def __init__(self, *, runtime: Runtime, server: Server) -> None:
         self.runtime, self.server, self.job_id = runtime, server, runtime.job_id
         self._offers: dict[tuple[Kind, int], Offer] = {}
 
     def number_plan(self, *layouts: object) -> None:
-        """Before anything is offered; a request that was traced with other layouts is refused."""
+        """Set the plan's id, before anything is offered. Requests of other layouts are refused."""
         text = repr((next(_numbers), layouts)).encode()
         self.plan_id = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
         self.plan = PlanHeader(self.job_id, self.plan_id)
 
     def offers(self, kind: Kind, call_number: int = 0) -> bool:
-        """Whether there is a function for a kind of requests."""
+        """Return whether a function exists for a kind of requests."""
         return (kind, call_number) in self._offers
 
     def call(self, kind: Kind, message: Message, *, call_number: int = 0) -> ServerCall:
-        """A request for one of these functions; ``call_number`` is of a look-up the table's."""
+        """Return a request for one of the functions; a look-up's ``call_number`` is its table's."""
         entry, function, row_bytes = self._offers[kind, call_number]
         return ServerCall(self.server.device, function, message, entry.reply_bytes, row_bytes)
 
@@ -60,10 +60,10 @@ class PlanFunctions:
         return [offer.function for offer in self._offers.values()]
 
     def install(self) -> None:
-        """Let the server serve what is offered."""
+        """Let the server serve the functions."""
         entries = tuple(offer.entry for offer in self._offers.values())
         service = Service(self.job_id, self.plan_id, self.runtime.max_workers, entries)
-        first = min(1, len(entries) - 1)  # what every step asks for
+        first = min(1, len(entries) - 1)  # every step calls it
         reads = [k for k, each in enumerate(entries) if each.kind in (Kind.LOOK_UP, Kind.PULL)]
         hot = tuple(dict.fromkeys([first, *reads]))
         self.runtime.install(
@@ -80,10 +80,10 @@ class PlanFunctions:
         reply_bytes: int = 0,
         bytes_behind: int = 0,
     ) -> None:
-        """Trace what answers a kind of requests, and offer it to workers.
+        """Trace the function that replies to a kind of requests, and offer it to workers.
 
-        Behind a payload at most so many bytes may lie, rows mostly: of a push in the request, else
-        in the reply.
+        ``bytes_behind`` is the most bytes, mostly rows, that may follow a payload: in the request
+        of a push, else in the reply.
         """
 
         def answer(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Sequence[tf.Tensor]:
@@ -102,7 +102,7 @@ class PlanFunctions:
         *,
         held: ServerShards = NO_VALUES,
     ) -> Trace:
-        """What answers a request at once: decided, read and counted under the server's mutex."""
+        """Return a function that replies at once: it decides, reads and counts under the mutex."""
 
         def trace(
             header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor

@@ -1,4 +1,4 @@
-"""What a push does on a server: it is admitted, applied and counted, and answered."""
+"""The function of a push on a server: it admits, applies and counts the push, and replies."""
 
 from __future__ import annotations
 
@@ -35,44 +35,44 @@ from tfps.transport.message import COORDINATOR, Reply, Request
 
 @dataclass(frozen=True)
 class PushRequest:
-    """A push as it has come."""
+    """A push, decoded."""
 
     header: Sequence[tf.Tensor]  # of the request
-    tensors: Mapping[str, Any]  # that it brings, by name
+    tensors: Mapping[str, Any]  # its tensors, by name
     size: Any  # in bytes
     applied_key: tf.Tensor | None  # see `Arrival`
 
 
 @dataclass(frozen=True)
 class PushOutcome:
-    """What has become of a push."""
+    """The decision about a push, and its effects."""
 
-    arrival: Arrival  # of it
-    verdict: PushVerdict  # on it
-    reply: tf.Tensor  # the header of the reply, if it is answered at once
-    done: tf.Tensor  # after all changes
+    arrival: Arrival  # the push
+    verdict: PushVerdict  # the decision about it
+    reply: tf.Tensor  # the header of the reply, if it is sent at once
+    done: tf.Tensor  # a tensor that is ready after all changes
 
 
 @dataclass(frozen=True)
 class Push:
-    """Traces the push of one optimizer call, whatever the mode and whoever sends it."""
+    """Traces the push of one optimizer call, in each mode and from each kind of sender."""
 
-    call: ServerOptimizerCall  # what it changes
-    plan: PlanHeader  # of the request
-    terms: Terms  # whose pushes count, and when one is too late
-    application: Application  # what becomes of an admitted one
-    gate: PushGate  # when it is answered
-    updates: Sequence[ServerUpdate]  # of optimizers that may ask what workers were answered
-    sent: SentValues  # what workers hold of the values of replies
-    reports: Reports | None = None  # where the step before is counted; None: not with this push
-    # How many tickets a worker gets next; None: one, or none with this push.
+    call: ServerOptimizerCall  # the variables that it changes
+    plan: PlanHeader  # checks that the request is of this plan
+    terms: Terms  # the rule by which pushes count, and the limit of staleness
+    application: Application  # applies an admitted push
+    gate: PushGate  # decides when to reply
+    updates: Sequence[ServerUpdate]  # of optimizers that may ask for the values sent to workers
+    sent: SentValues  # the values that workers hold
+    reports: Reports | None = None  # counts the step before; None: not with this push
+    # The number of tickets that a worker gets next; None: one, or none with this push.
     quotas: Quotas | None = None
-    tells_of_writes: bool = False  # of those that its reply brings no values of
+    tells_of_writes: bool = False  # whether the reply has the number of writes by others
 
     def trace(
         self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
     ) -> list[tf.Tensor]:
-        """The function that answers a push: gather, decide, apply, scatter; then wait, perhaps."""
+        """Trace the reply to a push: gather, decide, apply, scatter; then wait, if it has to."""
         server_ledger, wire = self.call.server.ledger, self.call.wire
         admission = self.terms.admission
         cell = admission.cell(header[Request.TICKET]) if admission.has_keys else None
@@ -113,30 +113,29 @@ class Push:
 
     @property
     def _is_compiled(self) -> bool:
-        """Whether a push is one kernel: quotas and rounds change the ledger by themselves."""
+        """Whether a push is one XLA kernel: not if quotas or rounds write the ledger themselves."""
         at_once = self.application == self.call.apply_at_once
         return at_once and self.quotas is None and self.call.is_maskable
 
     def _traced(self, request: PushRequest) -> PushOutcome:
-        """Decide and apply, operation by operation."""
+        """Decide and apply as separate operations."""
         server_ledger = self.call.server.ledger
         ledger = server_ledger.open()
         arrival, verdict = self._judge(ledger, request)
         done = self.application(request.tensors, arrival, verdict)
-        # The ledger says that it was applied when it was, and not if that failed.
+        # The ledger counts the push after it was applied, and not if that failed.
         for operation in server_ledger.post(ledger):
             private.run_after(operation, done.op)
         self._count(verdict, request)
         return PushOutcome(arrival, verdict, _reply_of(verdict), done)
 
     def _compiled(self, request: PushRequest) -> PushOutcome:
-        """The same as one kernel of XLA, which writes all values, and old ones for a refused push.
+        """Decide and apply in one XLA kernel, which writes old values for a refused push.
 
-        After each operation that runs elsewhere TensorFlow hands what follows from thread to
-        thread, and a condition around an update is one as well: of a short push most of the time.
-        What users write stays outside: schedules, and how the states of their metrics merge. Of
-        what it has found out it answers no more than is asked for: each tensor more, and each
-        operation behind it, is handed over as well.
+        Between operations TensorFlow hands work from thread to thread, also at a condition around
+        an update: in a short push this takes most of the time. Users' code stays outside:
+        schedules, and the merging of metric states. The kernel returns only the tensors that are
+        used: each one more would be handed over as well.
         """
         call, server_ledger = self.call, self.call.server.ledger
         counts_inside = self.reports is None or self.reports.are_sums
@@ -171,7 +170,7 @@ class Push:
         return PushOutcome(arrival, verdict, reply, reply)
 
     def _arrival(self, ledger: GraphLedger, request: PushRequest) -> Arrival:
-        """What the ledger says of a push, its sender, and the others."""
+        """Return the push, with the ledger's view of its sender and of the other workers."""
         admission, header = self.terms.admission, request.header
         worker = header[Request.WORKER]
         if not admission.knows_senders:
@@ -189,7 +188,7 @@ class Push:
         )
 
     def _judge(self, ledger: GraphLedger, request: PushRequest) -> tuple[Arrival, PushVerdict]:
-        """Decide, and count what has come."""
+        """Decide about a push, and count it."""
         arrival = self._arrival(ledger, request)
         verdict = judge(ledger, self.terms, arrival)
         wire, groups = self.call.wire, self.call.server.coded_groups
@@ -208,14 +207,14 @@ class Push:
         return arrival, verdict
 
     def _count(self, verdict: PushVerdict, request: PushRequest) -> None:
-        """Take over what is reported of the step before."""
+        """Count the report of the step before."""
         if self.reports is not None:
             self.reports.count(verdict.closed, request.tensors)
 
     def _read(
         self, worker: tf.Tensor, version: tf.Tensor, *, counts: tf.Tensor | bool = True
     ) -> list[tf.Tensor]:
-        """What the reply brings from now: the version, the values, and of which writes it tells."""
+        """Read the contents of the reply: version, values, and the number of other writes."""
         server_ledger = self.call.server.ledger
         held, known = self.call.wire.values, WorkerAt(worker, version)
         record_pull(self.updates, held, known, self.call.server, counts=counts)
@@ -231,6 +230,6 @@ def _reply_of(verdict: PushVerdict) -> tf.Tensor:
 
 
 def _tensors_of(found: Arrival | PushVerdict, names: Collection[str]) -> dict[str, tf.Tensor]:
-    """What of it is known only when a push comes."""
+    """Return those of the named attributes that are tensors."""
     values = {name: getattr(found, name) for name in names if hasattr(found, name)}
     return {name: tf.identity(value) for name, value in values.items() if tf.is_tensor(value)}

@@ -1,4 +1,4 @@
-"""When a push is answered: at once, when the clock allows another step, or after its round."""
+"""The time of the reply to a push: at once, when the clock allows a step, or after its round."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall
 from tfps.transport.message import Request
 
-# What a reply brings, from the version that goes with it: the version, then the values.
+# Reads the values for a reply of a version: the version, then the values.
 Read = Callable[[tf.Tensor], Sequence[tf.Tensor]]
 
 
 class PushGate(Protocol):
-    """Who has to wait before a push is answered; all but `wait` runs under the server's mutex."""
+    """Decides whether a push waits for its reply; all but `wait` runs under the server's mutex."""
 
     @property
     def may_wait(self) -> bool:
-        """Whether anybody ever has to."""
+        """Whether a push ever has to wait."""
 
     def prepare(self) -> Sequence[tf.Tensor]:
-        """Trace what comes before a push is looked at; answers what has to be done then."""
+        """Trace the work before a push is decided. Returns the tensors to wait for."""
 
     def arrive(self, arrival: Arrival) -> Arrival:
-        """The push, with what the gate knows of where it stands among the others."""
+        """Return the push, with its position among the others."""
 
     def end_step(
         self, arrival: Arrival, verdict: PushVerdict, *, done: tf.Tensor
     ) -> tuple[tf.Tensor | None, tf.Tensor]:
-        """Trace what follows when the push was taken.
+        """Trace the end of a step, after its push was decided.
 
         Returns:
-            Whether its worker has to wait (None: never), and the version of what is read now.
+            Whether its worker has to wait (None: never), and the version of the values read now.
         """
 
     def wait(self, arrival: Arrival, read: Read) -> list[tf.Tensor]:
-        """Trace waiting; answers what is read then under the mutex."""
+        """Trace waiting. Returns what ``read`` returns then, under the mutex."""
 
 
 @dataclass(frozen=True)
 class ClockGate:
-    """A push ends a step of its worker's clock; a bound lets the fast wait for the slow."""
+    """Ends a step of the worker's clock; with a bound, fast workers wait for slow ones."""
 
     gate: Gate
     ledger: ServerLedger
@@ -83,17 +83,17 @@ class ClockGate:
 
 @dataclass(frozen=True)
 class RoundBarrier:
-    """A push is a contribution to a round; it is answered when the round is complete.
+    """Adds a push to a round, and replies when the round is complete.
 
-    The version that a worker hears of is the server's position when its parameters were read.
+    A worker gets, as its version, the server's position when its parameters were read.
     """
 
     call: ServerOptimizerCall
     rounds: RoundGate
     contributions: Contributions
     call_id: int  # see `consistency.rounds`
-    # A push says how many examples its gradients come from; else all weigh the same, as those
-    # of a scheduled function, whose batches are its own matter.
+    # Whether a push has the number of its examples as weight. Pushes of scheduled functions, which
+    # choose batches themselves, all weigh the same.
     weighs_examples: bool
 
     @property
@@ -107,7 +107,8 @@ class RoundBarrier:
         header, position = arrival.header, arrival.header[Request.BASE_VERSION]
         end_of_round = self.call.is_last
         following = (position // MAX_CALLS + 1) * MAX_CALLS if end_of_round else position + 1
-        # Who was late for a call has parameters of another one now, and is late for the next too.
+        # A worker that was late for a call now has parameters of another round, and is late for the
+        # next call too.
         fits = position % MAX_CALLS == self.call.number
         made = Contribution(
             worker=header[Request.WORKER],
@@ -125,7 +126,7 @@ class RoundBarrier:
     def contribute(
         self, tensors: Mapping[str, Any], arrival: Arrival, verdict: PushVerdict
     ) -> tf.Tensor:
-        """An `Application`: pushes add up, and the round applies their mean when it is complete."""
+        """Add a push to the round, which applies the mean when it is complete. An `Application`."""
         one = tf.constant(1, tf.int64)
         return self.contributions.add(
             tensors,
@@ -144,17 +145,17 @@ class RoundBarrier:
 
     def wait(self, arrival: Arrival, read: Read) -> list[tf.Tensor]:
         made, _ = arrival.contribution
-        # In a loop TensorFlow cannot take apart the conditions around an update that XLA compiles.
+        # Inside a loop TensorFlow cannot lower the conditions around an update that XLA compiles.
         end = self.rounds.wait(made, apply=functools.partial(self._apply, compiled=False))
         with tf.control_dependencies([end]), self.call.server.ledger.locked():
             return list(read(self.rounds.position()))
 
     def _apply(self, completes: tf.Tensor, *, compiled: bool = True) -> tf.Tensor:
-        """The update of a complete round, which counts as one."""
+        """Apply the update of a complete round, which counts as one."""
         done, applied = self.contributions.apply(completes, compiled=compiled)
         server_ledger = self.call.server.ledger
         if self.call.is_update:
             server_ledger.add(server_ledger.layout.VERSION, tf.cast(applied, tf.int64))
-        if not self.weighs_examples:  # it may be that of a function, which somebody else waits for
+        if not self.weighs_examples:  # a function's, perhaps: other programs look for such writes
             server_ledger.add(server_ledger.layout.OTHER_WRITES, tf.cast(applied, tf.int64))
         return done

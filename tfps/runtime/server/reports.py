@@ -1,4 +1,4 @@
-"""Where the ticket server adds up what steps report: metric state, and their newest outputs."""
+"""The totals of what steps report to the ticket server: metric state and newest outputs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.wire import METRICS, OUTPUTS
 from tfps.runtime.program.program import Program
 
-NO_RESET = 0  # in the place of the number of a reset
+NO_RESET = 0  # instead of the number of a reset
 
 
 class Reports:
-    """The totals of one program on the ticket server."""
+    """Totals of one program on the ticket server."""
 
     def __init__(self, program: Program, *, runtime: Runtime, server: Server) -> None:
         self._program, self._server = program, server
@@ -29,11 +29,11 @@ class Reports:
 
     @property
     def are_sums(self) -> bool:
-        """Whether they only add up; else code of users merges them."""
+        """Whether metric states only add up; else users' code merges them."""
         return self._program.totals.are_sums
 
     def count(self, counts: Any, tensors: Mapping[str, tf.Tensor]) -> None:
-        """Take a step's metric state into the totals, once per ticket."""
+        """Add a step's metric state to the totals, once per ticket."""
         if self._program.metric_items:
             total = self._metrics.read_value()
             combined = self._program.totals.combine(total, tensors[METRICS])
@@ -43,21 +43,22 @@ class Reports:
             self._outputs.assign(tf.where(counts, tensors[OUTPUTS], newest))
 
     def write(self, metrics: Any, outputs: Any) -> None:
-        """Write what was read, on a server that was started anew."""
+        """Write totals that were read before, on a restarted server."""
         self._metrics.assign(metrics)
         self._outputs.assign(outputs)
 
     def latest(self) -> dict[str, tf.Tensor]:
-        """Trace reading the totals and the outputs, under the mutex, as a report has them."""
+        """Trace reading the totals and the outputs, in a report's layout; under the mutex."""
         return {METRICS: self._metrics.read_value(), OUTPUTS: self._outputs.read_value()}
 
     def read(self, reset: tf.Tensor, initial: tf.Tensor) -> list[tf.Tensor]:
-        """Trace reading the ledger, the totals and the outputs; optionally set back.
+        """Trace reading the ledger, the totals and the outputs, and optionally a reset.
 
         Args:
-            reset: a number of its own, or `NO_RESET`. A request may be sent again, and the first
-                one arrive when steps were counted since: the number sets back once.
-            initial: the totals to set back to, float64; anything where there is no reset.
+            reset: the number of the reset, or `NO_RESET`. A request may be repeated, and arrive
+                after
+                steps were counted; a number resets only once.
+            initial: the totals to reset to, float64; unused without a reset.
         """
         with self._server.ledger.locked():
             cells = self._server.ledger.cells()

@@ -1,4 +1,4 @@
-"""What the answers to all requests share: who takes part, and the values that a reply brings."""
+"""Helpers of all replies: a worker's entry, and the values that a reply brings."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from tfps.runtime.message.wire import ServerShards
 from tfps.transport.message import Request
 from tfps.transport.packing import pack
 
-# A function on a server: the header, the ids and the payload of a request, and of the reply.
+# Traces a function on a server: the header, ids and payload of the request, then of the reply.
 Trace = Callable[[Sequence[tf.Tensor], tf.Tensor, tf.Tensor], Sequence[tf.Tensor]]
 
 
 def values_of(held: ServerShards) -> list[tf.Tensor]:
-    """Trace the newest values of variables and slabs; under the server's mutex."""
+    """Trace reading the newest values of variables and slabs; under the server's mutex."""
     return [native.read_value() for native in held.natives]
 
 
 def payload_of(held: ServerShards, values: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The payload of a reply that brings them."""
+    """Return the payload of a reply with these values."""
     names = [native.shared_name for native in held.natives]
     return pack(held.server_layout, dict(zip(names, values, strict=True)))
 
 
 def enter_if_new(server: Server, plan: PlanHeader, header: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Let a new incarnation of a worker take part, with whatever it asks for first.
+    """Let a new incarnation of a worker take part, with its first request.
 
-    Answers, under the mutex, whether it is one. What the one before it has left goes back first.
+    Returns, under the mutex, whether it is new. The tickets of the incarnation before it go back
+    first.
     """
     server_ledger, layout = server.ledger, server.ledger.layout
     worker, incarnation = header[Request.WORKER], header[Request.INCARNATION]
@@ -62,10 +63,10 @@ def record_pull(
     counts: tf.Tensor | bool = True,
     is_first: bool = False,
 ) -> None:
-    """Trace that a worker is handed a server's values; nothing for most optimizers.
+    """Trace that a worker gets a server's values; does nothing for most optimizers.
 
-    Called under the mutex, where the values for the reply are read. A worker that was let out does
-    not count: nobody uses its answer. One for which it ``is_first`` holds nothing older.
+    Called under the mutex, where the values for the reply are read. If ``counts`` is false the
+    worker was evicted and does not use the reply. If ``is_first`` it holds no older values.
     """
     names = frozenset(native.shared_name for native in held.natives)
     asked = [update for update in updates if update.asks_what_is_known]

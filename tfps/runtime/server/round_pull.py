@@ -1,4 +1,4 @@
-"""How a worker gets the parameters of a round that it agrees on with all servers."""
+"""The pull of a round's parameters, which a worker repeats until all servers are at that round."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from tfps.transport.message import Request
 
 @dataclass(frozen=True)
 class RoundPull:
-    """Traces the answer to a pull that may have to wait for a round.
+    """Traces the reply to a pull that may have to wait for a round.
 
-    A worker asks all servers for the same round, and again until all of them are at its begin.
+    A worker asks all servers for the same round, again until all of them are at its beginning.
     """
 
     server: Server
     rounds: RoundGate
     plan: PlanHeader
     number_of_still: Callable[[], tf.Tensor | int]  # see `ServerHalf`
-    sent: SentValues  # what workers hold
+    sent: SentValues  # the values that workers hold
     held: ServerShards
-    enters: bool  # the worker takes part from that round on; else it does so already
-    joins: bool  # a new incarnation of the worker is let in by the same request
+    enters: bool  # the worker takes part from that round on; False: it does already
+    joins: bool  # whether the request lets a new incarnation of the worker in
 
     def trace(
         self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
     ) -> list[tf.Tensor]:
-        """The function that answers such a request."""
+        """Trace the function that replies to such a pull."""
         server_ledger, worker = self.server.ledger, header[Request.WORKER]
         ask = self.rounds.begin if self.enters else self.rounds.await_round
         with server_ledger.locked():

@@ -1,4 +1,4 @@
-"""What contributions to a round add up to for one variable: all of it, or the rows that came."""
+"""The sums of contributions to a round for one variable: the whole, or the rows that came."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ import tensorflow as tf
 
 from tfps.runtime.message.moved_state import MovedState, ShardMove
 
-# Makes a variable on the server: from its first value, what it is of the sum, and options.
+# Creates a variable on the server from its first value, its part in the sum, and options.
 Create = Callable[..., Any]
 
 
 class RoundSum(Protocol):
-    """The sum of one tensor of the contributions; used under the server's mutex."""
+    """A sum of one tensor of the contributions; used under the server's mutex."""
 
     def add(self, value: Any, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
-        """Trace that a contribution of so much weight comes; the first one of a round begins it."""
+        """Trace adding a contribution of a weight; the first one of a round begins the sum anew."""
 
     def mean(self, weight: tf.Tensor) -> Any:
-        """Trace the sum divided by the weights of all contributions."""
+        """Trace the sum divided by the total weight of the contributions."""
 
     def clear(self) -> None:
-        """Trace that it needs no memory until the next round, as far as it can."""
+        """Trace freeing its memory until the next round, if it can."""
 
 
 class WholeSum:
-    """The sum of whole tensors; of what is no number the newest.
+    """The sum of whole tensors; of bools the newest value.
 
     Args:
-        dtype: of them.
-        shape: of them.
-        create: makes the variable that holds it.
+        dtype: the type of the tensors.
+        shape: the shape of the tensors.
+        create: creates the variable that holds the sum.
     """
 
     def __init__(self, dtype: tf.DType, shape: tf.TensorShape, *, create: Create) -> None:
@@ -44,7 +44,7 @@ class WholeSum:
         if self._sum.dtype.is_bool:
             self._sum.assign(value, read_value=False)
         else:
-            # Not 0 * old: what an earlier round has left may be no number.
+            # Not 0 * old: an earlier round may have left NaN.
             old = self._sum.read_value()
             self._sum.assign(tf.where(is_first, value, old + value), read_value=False)
 
@@ -52,20 +52,20 @@ class WholeSum:
         return _mean(self._sum.read_value(), weight)
 
     def clear(self) -> None:
-        """Its memory stays for the next round."""
+        """Do nothing: the memory stays for the next round."""
 
 
 class MeanOfMoves(WholeSum):
-    """The mean of what the batches of a round make of a variable: the round moves it once."""
+    """The mean of a variable's values after each batch of a round; the round moves it once."""
 
     def add(self, value: MovedState, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
         super().add(value.new, weight, is_first=is_first)
 
 
 class VarianceOfAll(MeanOfMoves):
-    """The variance of all examples of a round, from variances about the center of each batch.
+    """The variance of all examples of a round, from each batch's variance about its center.
 
-    It is the mean of the batches' variances, and the variance of their centers.
+    This is the mean of the batches' variances plus the variance of their centers.
 
     Source: West, "Updating Mean and Variance Estimates: An Improved Method", CACM 1979.
     """
@@ -93,14 +93,14 @@ class VarianceOfAll(MeanOfMoves):
         self._weight.assign(total, read_value=False)
 
     def mean(self, weight: tf.Tensor) -> tf.Tensor:
-        # Centers have moved by a part of the way, and their variance by its square.
+        # Centers have moved a part of the way, so their variance shrinks by its square.
         between = self._spread.read_value() / weight / (1 - self._kept)
         mean = super().mean(weight)
         return mean + tf.cast(between, mean.dtype)
 
 
 class MovesInTurn:
-    """The value of a variable that each contribution moves on, in the order of arrival."""
+    """The value of a variable after the moves of all contributions, in the order of arrival."""
 
     def __init__(self, native: Any, *, create: Create) -> None:
         self._native = native
@@ -116,16 +116,16 @@ class MovesInTurn:
         return MovedState(value, begin=value, kept=tf.zeros([], tf.float64))
 
     def clear(self) -> None:
-        """Its memory stays for the next round."""
+        """Do nothing: the memory stays for the next round."""
 
 
 def sum_of_moves(move: ShardMove, *, create: Create, follow: bool) -> RoundSum:
-    """Choose what a round makes of moves of a variable.
+    """Return the sum for the moves of a variable in a round.
 
     Args:
-        move: how it is moved.
-        create: makes the variables that hold it.
-        follow: each worker's steps count as such, as those of a period do.
+        move: how a step moves the variable.
+        create: creates the variables that hold the sum.
+        follow: apply each worker's moves one after the other, as those of a period.
     """
     native, pace = move.shard._value, move.pace
     if follow or pace.adds or not native.dtype.is_floating:
@@ -136,11 +136,11 @@ def sum_of_moves(move: ShardMove, *, create: Create, follow: bool) -> RoundSum:
 
 
 class RowSum:
-    """The sum of rows of a table; each row that came in the round is there once, and no other.
+    """The sum of rows of a table, with one entry for each row that came in the round.
 
     Args:
-        native: the variable whose rows come.
-        create: makes the variables that hold it.
+        native: the table's variable.
+        create: creates the variables that hold the sum.
     """
 
     def __init__(self, native: Any, *, create: Create) -> None:

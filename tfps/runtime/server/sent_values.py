@@ -1,4 +1,4 @@
-"""What each worker holds of a server's parameters, where these travel as differences."""
+"""The parameters of a server that each worker holds, where these travel as differences."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _NOBODY = -1
 
 
 class Sent(NamedTuple):
-    """What a reply brings of coded values.
+    """The coded values of a reply.
 
     Attributes:
         data: bytes, by the names of coded vectors.
-        fields: of the reply's header: where a server does not know what a worker holds, the worker
-            joins anew.
+        fields: fields of the reply's header. If the server does not know the worker's values, they
+            tell the worker to join anew.
     """
 
     data: Mapping[str, tf.Tensor] = {}
@@ -40,18 +40,17 @@ class Sent(NamedTuple):
 
 
 class SentValues:
-    """Keeps what it has made each worker hold, bit by bit, and sends what is left to that.
+    """Keeps the exact values that each worker holds, and sends the differences to them.
 
-    It keeps nothing where no values travel as differences.
+    It keeps nothing if no values travel as differences.
 
-    A worker gets everything when it enters. Each push names the incarnation and the version that
-    the worker was answered with; where the server has noted another one, the worker is let out and
-    joins anew.
+    A worker gets full values when it enters. Each push names the incarnation and the version of the
+    reply before. If the server has noted others, the worker is evicted and joins anew.
 
     Args:
-        wires: of the optimizer calls.
-        runtime: of the job.
-        server: whose values travel.
+        wires: the message formats of the optimizer calls.
+        runtime: the runtime of the job.
+        server: the server whose values travel.
     """
 
     def __init__(self, wires: Sequence[CallWire], *, runtime: Runtime, server: Server) -> None:
@@ -75,12 +74,12 @@ class SentValues:
             self._known = create(nobody, name=f"sent/server_{server.index}")
 
     def begin(self, header: Sequence[tf.Tensor], version: tf.Tensor, *, counts: tf.Tensor) -> None:
-        """Trace that a worker gets everything; under the server's mutex.
+        """Trace that a worker gets full values; under the server's mutex.
 
         Args:
-            header: of its request.
-            version: that goes with the values.
-            counts: whether it takes part.
+            header: the header of its request.
+            version: the version of the values.
+            counts: whether the worker takes part.
         """
         if not self._rows:
             return
@@ -109,15 +108,15 @@ class SentValues:
         reply: tf.Tensor,
         seed: tf.Tensor,
     ) -> Sent:
-        """Trace what a reply brings; outside of the mutex, as it goes through all values.
+        """Trace the differences of a reply; outside of the mutex, as it goes through all values.
 
         Args:
-            number: of the optimizer call.
-            header: of the push.
+            number: the index of the optimizer call.
+            header: the header of the push.
             vectors: the newest values, by the names of coded vectors.
-            version: that goes with them.
-            reply: the header so far.
-            seed: that codecs draw from.
+            version: the version of the values.
+            reply: the header of the reply so far.
+            seed: the seed of codecs that draw random numbers.
         """
         if not self._rows:
             return Sent()
@@ -144,12 +143,12 @@ class SentValues:
 
 
 def refuse_without_memory(needed_bytes: int, *, workers: int, server: Server) -> None:
-    """Raise a `ConfigError` where a server cannot keep what workers hold.
+    """Raise a `ConfigError` if a server has no memory for the values of workers.
 
     Args:
-        needed_bytes: on that server.
-        workers: how many.
-        server: that would keep it.
+        needed_bytes: the size of these values.
+        workers: the number of workers.
+        server: the server that would keep them.
     """
     free_bytes = free_memory_bytes(server.device)
     if free_bytes is not None and needed_bytes > free_bytes:
@@ -162,7 +161,7 @@ def refuse_without_memory(needed_bytes: int, *, workers: int, server: Server) ->
 
 
 def differences(wire: CallWire) -> Iterator[CodedVector]:
-    """Those of the values of a call that travel as differences."""
+    """Return the coded vectors of a call that travel as differences."""
     return (each for each in wire.coded_values if is_difference(each.codec))
 
 

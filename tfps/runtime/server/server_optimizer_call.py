@@ -1,4 +1,4 @@
-"""What one optimizer call of a step, or the state at its end, changes on a server."""
+"""The changes that one optimizer call of a step, or the state at its end, makes on a server."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from tfps.runtime.message.wire import CallWire, count_name, gradient_of, name_of
 from tfps.runtime.server.admission import Arrival, PushVerdict
 from tfps.transport.message import Request
 
-# The ledger's histograms of durations; the first three lie in a request's header in this order.
+# Histograms of durations in the ledger; the first three are fields of a request's header, in this
+# order.
 PUSH, PULL, WAIT, UPDATE, ENCODE, DECODE = range(6)
 DURATIONS = (Request.PUSH_MICROSECONDS, Request.PULL_MICROSECONDS, Request.WAIT_MICROSECONDS)
 
-# What becomes of the tensors of an admitted push: they change variables at once, or go into a round
-# or a mean. Traced under the server's mutex; answers when it is done.
+# Applies the tensors of an admitted push: to variables, a round or a mean. Traced under the
+# server's mutex; returns a tensor that is ready after that.
 Application = Callable[[Mapping[str, Any], Arrival, PushVerdict], tf.Tensor]
 
 
 class Update(Protocol):
-    """How a push changes the variables of a server: an optimizer, or a subtraction."""
+    """A change of a server's variables by a push: an optimizer, or a subtraction."""
 
     def apply(self, gradients: Mapping[str, tf.Tensor], context: UpdateContext) -> None:
-        """Trace it; gradients by name of a variable or slab."""
+        """Trace the change; gradients by name of a variable or slab."""
 
 
 @dataclass(frozen=True)
@@ -42,20 +43,20 @@ class ServerOptimizerCall:
 
     wire: CallWire
     number: int
-    is_last: bool  # whether the step ends with it
-    optimizer: Any  # that the step calls; None: the call carries only state
+    is_last: bool  # whether it ends the step
+    optimizer: Any  # the step's optimizer; None: the call carries only state
     server: Server
     update_of: Callable[[Any], Update]
 
     @property
     def is_update(self) -> bool:
-        """Whether it carries gradients."""
+        """Whether the call carries gradients."""
         return self.optimizer is not None
 
     def apply_at_once(
         self, tensors: Mapping[str, Any], arrival: Arrival, verdict: PushVerdict
     ) -> tf.Tensor:
-        """An `Application`: each push is an update of its own."""
+        """Apply a push as an update of its own. An `Application`."""
         context = self._context(arrival, verdict)
         if self.wire.scale is not None:
             context = replace(context, loss_scale=tensors[scale_name(self.wire.scale)])
@@ -65,7 +66,7 @@ class ServerOptimizerCall:
 
     @property
     def is_maskable(self) -> bool:
-        """Whether XLA can compile all that a push changes, and the decision with it."""
+        """Whether XLA can compile the decision and all changes of a push."""
         device, wire = self.server.device, self.wire
         if wire.state or wire.tables or not self.is_update:
             return False
@@ -76,7 +77,7 @@ class ServerOptimizerCall:
         return isinstance(update, ServerUpdate) and update.is_maskable(names, device=device)
 
     def rate(self) -> tf.Tensor:
-        """Trace the learning rate of the next update, if the call is maskable."""
+        """Trace the learning rate of the next update, for a maskable call."""
         update = self.update_of(self.optimizer)
         assert isinstance(update, ServerUpdate)
         return update.rate()
@@ -84,7 +85,7 @@ class ServerOptimizerCall:
     def apply_masked(
         self, tensors: Mapping[str, Any], arrival: Arrival, verdict: PushVerdict, *, rate: tf.Tensor
     ) -> None:
-        """Apply each push at once, or leave all as it is; traced in what XLA compiles."""
+        """Apply a fresh push, or else write the old values; traced for XLA."""
         context = replace(self._context(arrival, verdict), may_be_compiled=False, rate=rate)
         keeps = contextlib.nullcontext()
         with keeps if verdict.fresh is True else masked_assignments(verdict.fresh):
@@ -96,11 +97,11 @@ class ServerOptimizerCall:
         return UpdateContext(self.server.device, verdict.staleness, sender)
 
     def timed(self, condition: Any, work: Callable[[], tf.Tensor]) -> tf.Tensor:
-        """Do the work if the condition holds, and count its duration; answers when it is done.
+        """Do the work if the condition holds, and count its duration. Returns a tensor after that.
 
         Args:
-            condition: a bool scalar; True: it holds always.
-            work: what to trace.
+            condition: a bool scalar; True: always do it.
+            work: the function to trace.
         """
 
         def timed() -> tf.Tensor:
@@ -117,9 +118,9 @@ class ServerOptimizerCall:
     def change(
         self, tensors: Mapping[str, Any], context: UpdateContext, *, workers: Any
     ) -> tf.Tensor:
-        """Take over the state, an opinion of one of so many ``workers``, and apply the gradients.
+        """Take over the state, averaged over ``workers`` workers, and apply the gradients.
 
-        It answers when that is done.
+        Returns a tensor that is ready after that.
         """
 
         def change() -> None:
@@ -131,17 +132,17 @@ class ServerOptimizerCall:
         return when_done(change)
 
     def _update(self, tensors: Mapping[str, Any], context: UpdateContext, *, workers: Any) -> None:
-        """Trace what the optimizer does with gradients."""
+        """Trace the optimizer's update from gradients."""
         if self.server.device in devices_of(self.optimizer):
             gradients = {n.shared_name: tensors[gradient_of(n)] for n in self.wire.updated}
             self.update_of(self.optimizer).apply(gradients, context)
 
 
 class DeltaCall(ServerOptimizerCall):
-    """Takes a period's difference over; workers have run the optimizers.
+    """Applies the difference of a period, in which workers have run the optimizers.
 
-    Asynchronous differences are divided by the number of workers, as those all start from about
-    the same parameters; what a round has averaged comes as of one worker. Under elastic averaging
+    Asynchronous differences are divided by the number of workers, since they all start from about
+    the same parameters. The average of a round comes as if from one worker. Under elastic averaging
     a worker sends its parameters, and the server moves towards them.
 
     Source: for the division, Geo-SGD as in Paddle; for elastic averaging, Zhang, Choromanska and
@@ -167,7 +168,7 @@ class DeltaCall(ServerOptimizerCall):
 
 
 def when_done(trace: Callable[[], None]) -> tf.Tensor:
-    """Trace changes of variables; answers when they are made."""
+    """Trace changes of variables. Returns a tensor that is ready after them."""
     with stateful_operations() as done:
         trace()
     with tf.control_dependencies(done):
@@ -175,21 +176,21 @@ def when_done(trace: Callable[[], None]) -> tf.Tensor:
 
 
 def count_durations(server: Server, ledger: Ledger, header: Sequence[tf.Tensor]) -> None:
-    """Count what a worker has measured; called after all other changes of the ledger."""
+    """Count the durations that a worker has measured; call it after all other ledger changes."""
     measured = tf.stack(header[DURATIONS[0] : DURATIONS[-1] + 1])
     server.ledger.count_durations(ledger, PUSH, measured)
 
 
 def take_state(variable: Any, new: Any, workers: Any) -> None:
-    """Take over what a worker has assigned.
+    """Take over a value that a worker has assigned.
 
-    Where no more than the new value is known, real numbers of several workers mix: their changes
-    would add up to more than one worker would have changed.
+    If only the new value is known, real numbers of several workers are averaged: the sum of their
+    changes would be larger than the change of any one worker.
 
     Args:
-        variable: of Keras, or a shard of one.
-        new: its value; `MovedState`, where more is known.
-        workers: how many have an opinion.
+        variable: a Keras variable, or a shard of one.
+        new: its value, or a `MovedState` if more is known.
+        workers: the number of workers that assign the variable.
     """
     value = variable._value
     if isinstance(new, MovedState):
@@ -204,6 +205,6 @@ def take_state(variable: Any, new: Any, workers: Any) -> None:
 
 
 def mixed(old: tf.Tensor, new: tf.Tensor, workers: Any) -> tf.Tensor:
-    """Return the mean of one worker's value, and of the old value for all other workers."""
+    """Return the mean of one worker's new value and, for all other workers, the old value."""
     mean = old + (new - old) / tf.cast(tf.maximum(workers, 1), old.dtype)
     return tf.where(workers <= 1, new, mean)

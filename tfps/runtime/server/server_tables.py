@@ -1,4 +1,4 @@
-"""Tables of which only rows travel, on one server: rows out, rows of gradients in."""
+"""Tables that travel as rows, on one server: rows out, gradients of rows in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ID_BYTES = tf.int64.size
 def gradients_of_rows(
     wire: CallWire, ids: tf.Tensor, rows: tf.Tensor
 ) -> dict[str, tf.IndexedSlices]:
-    """Gradients of tables' shards, which are zero where no row came."""
+    """Return gradients of the shards of tables: zero for rows that did not come."""
     shards = wire.tables
     places = decode_places(shards, ids)
     counts = [tf.size(each, tf.int64) for each in places]
@@ -35,7 +35,7 @@ def gradients_of_rows(
 
 
 def unpacked(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, Any]:
-    """The tensors of a push, by name; of tables the rows of gradients that came."""
+    """Return the tensors of a push, by name; for tables the gradients of the rows that came."""
     layout = wire.server_request
     if not wire.tables:
         return _divided(wire, decode_gradients(wire, unpack(layout, payload)))
@@ -47,7 +47,7 @@ def unpacked(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, An
 def _divided(wire: CallWire, tensors: dict[str, Any]) -> dict[str, Any]:
     """Divide gradients of a scaled loss by the scale that comes with them.
 
-    Before anything is decided: those of a round may come with several scales.
+    This comes before any decision: gradients of a round may have different scales.
     """
     if wire.scale is None:
         return tensors
@@ -59,12 +59,12 @@ def _divided(wire: CallWire, tensors: dict[str, Any]) -> dict[str, Any]:
 
 
 def reply_ids(wire: CallWire, ids: tf.Tensor) -> tf.Tensor:
-    """A reply to a push has none; those of a request that has none either are at hand."""
+    """Return the ids of a reply to a push: none. Without tables the request has none either."""
     return ids[:0] if wire.tables else ids
 
 
 def received_bytes(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -> Any:
-    """How large a push is."""
+    """Return the size of a push in bytes."""
     if not wire.tables:
         return wire.request.size_bytes
     return tf.size(payload, tf.int64) + ID_BYTES * tf.size(ids, tf.int64)
@@ -77,13 +77,13 @@ def rows_of(
     *,
     seed: tf.Tensor,
 ) -> tf.Tensor:
-    """The rows that a look-up names, of all shards one after the other, as bytes.
+    """Return the rows that a look-up names, of all shards in turn, as bytes.
 
     Args:
-        shards: of tables, as Keras variables.
-        formats: of their rows.
-        places: of rows, for each of the shards.
-        seed: int64 [2], which codecs draw from.
+        shards: shards of tables, as Keras variables.
+        formats: the formats of their rows.
+        places: the indices of rows, for each of the shards.
+        seed: int64 [2], the seed of codecs.
     """
     rows = [shard._value.sparse_read(each) for shard, each in zip(shards, places, strict=True)]
     return joined_rows(formats, rows, seed=seed)
