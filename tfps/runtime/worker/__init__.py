@@ -1,1 +1,1 @@
-"""What a worker traces: its copies of parameters, its steps, its loop, pulls and pushes."""
+"""Functions that a worker traces: copies of parameters, steps, the loop, pulls and pushes."""

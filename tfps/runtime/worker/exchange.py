@@ -1,4 +1,4 @@
-"""Requests of a worker to a program's functions on all servers, and what they answer."""
+"""Requests of a worker to a program's functions on all servers, and their replies."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tfps.transport.message import Kind, Reply, Request
 
 
 class Answer(NamedTuple):
-    """What all servers have replied to requests of one kind."""
+    """The replies of all servers to requests of one kind."""
 
-    payloads: Sequence[tf.Tensor]  # by server: parameters
-    versions: Sequence[tf.Tensor]  # that these were read at, or positions where there are rounds
-    accepted: tf.Tensor  # whether all servers know the worker, and take what it has sent
-    other_writes: Sequence[tf.Tensor]  # by server, that these have seen; see `Reply`
-    next_ticket: Any = NO_TICKET  # of the ticket server
-    next_batches: Any = 1  # how many tickets that one stands for
+    payloads: Sequence[tf.Tensor]  # the parameters, by server
+    versions: Sequence[tf.Tensor]  # the versions of these, or positions if there are rounds
+    accepted: tf.Tensor  # whether all servers know the worker, and accept its push
+    other_writes: Sequence[tf.Tensor]  # the number of writes by others, by server; see `Reply`
+    next_ticket: Any = NO_TICKET  # from the ticket server
+    next_batches: Any = 1  # the number of tickets that it stands for
     microseconds: Any = NOT_MEASURED  # from the requests to the last reply
-    decode_microseconds: Any = NOT_MEASURED  # that codecs took for the payloads
+    decode_microseconds: Any = NOT_MEASURED  # the duration of decoding
 
     @classmethod
     def of(cls, replies: Mapping[int, Message], *, worst: Status = Status.OK) -> Answer:
-        """What replies bring; a worker goes on only where all statuses are so good."""
+        """Return the contents of replies; accepted if no status is worse than ``worst``."""
         statuses = tf.stack(column_of(replies, Reply.STATUS))
         accepted = tf.reduce_all(statuses <= worst)
         versions, writes = (column_of(replies, f) for f in (Reply.VERSION, Reply.OTHER_WRITES))
@@ -46,15 +46,15 @@ def requests(
     versions: Sequence[Any] = (),
     fields: Fields = NOTHING_TOLD,
 ) -> dict[int, ServerCall]:
-    """One request to each server that there is a body for.
+    """Return one request to each server that has a body.
 
     Args:
         servers: the program's functions on each server.
-        kind: of the requests.
-        bodies: by server; None: all are asked, and nothing is sent.
-        call_number: which optimizer call, or table.
-        versions: by server, that bodies were computed from; none where that does not matter.
-        fields: further ones of the headers.
+        kind: the kind of the requests.
+        bodies: by server; None: an empty body for every server.
+        call_number: the index of the optimizer call, or of the table.
+        versions: by server, the versions from which bodies were computed; empty if unused.
+        fields: further fields of the headers.
     """
     if bodies is None:
         bodies = dict.fromkeys(range(len(servers)), Body(tf.zeros([0], tf.uint8)))
@@ -74,19 +74,19 @@ def requests(
 
 
 def payloads_of(replies: Mapping[int, Message]) -> list[tf.Tensor]:
-    """The payloads of replies, in the order of the servers."""
+    """Return the payloads of replies, in the order of the servers."""
     return [replies[p].payload for p in sorted(replies)]
 
 
 def column_of(replies: Mapping[int, Message], field: Reply) -> list[tf.Tensor]:
-    """A field of the replies' headers, in the order of the servers."""
+    """Return a field of the replies' headers, in the order of the servers."""
     return [replies[p].header[field] for p in sorted(replies)]
 
 
 def timed_exchange(
     carrier: Carrier, calls: Mapping[int, ServerCall]
 ) -> tuple[dict[int, Message], tf.Tensor]:
-    """Bring requests to servers; answers the replies, and the microseconds until the last."""
+    """Send requests to servers. Returns the replies, and the microseconds until the last one."""
     begin = timestamp_after([tensor for call in calls.values() for tensor in call.tensors])
     sent = {}
     with tf.control_dependencies([begin]):

@@ -1,4 +1,4 @@
-"""The durations of a scheduled function's exchanges, until servers hear of them."""
+"""The durations of a scheduled function's exchanges, kept until the next push reports them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTHING = [NOT_MEASURED] * 3
 
 
 class ExchangeTimes:
-    """The durations of a worker's latest pull, push and decoding, until its next push says them.
+    """The durations of a worker's latest pull, push and decoding, until its next push reports them.
 
     No other message follows the last push of a scheduled function, so they stay on the worker from
     one function to the next. The first pull on a worker is not counted: it connects, and prepares
@@ -31,8 +31,8 @@ class ExchangeTimes:
         )
 
     def fields(self) -> Fields:
-        """What the next push says."""
-        # A function may push what another one has pulled.
+        """Return the durations that the next push reports, as header fields."""
+        # A function may push after a pull of another function.
         self._latest.begin_with(tf.constant(NOTHING, tf.int64))
         push, pull, decoding = tf.unstack(self._latest.read_value())
         return {
@@ -42,7 +42,7 @@ class ExchangeTimes:
         }
 
     def has_pulled(self, duration: tf.Tensor) -> tf.Operation:
-        """Note a pull, in microseconds; answers what does it, as `has_pushed` does."""
+        """Note the duration of a pull, in microseconds. Returns the operation."""
         latest = tf.cond(
             self._latest.is_kept,
             lambda: tf.tensor_scatter_nd_update(self._latest.read_value(), [[1]], [duration]),
@@ -51,5 +51,5 @@ class ExchangeTimes:
         return self._latest.load(latest)
 
     def has_pushed(self, duration: tf.Tensor, *, decoding: Any = NOT_MEASURED) -> tf.Operation:
-        """Note a push, in microseconds, which has told of what came before, and what follows it."""
+        """Note the durations of a push and of the decoding, in microseconds; forget the others."""
         return self._latest.load(tf.stack([duration, number(NOT_MEASURED), number(decoding)]))

@@ -13,9 +13,9 @@ from tfps.runtime.worker.visit import State
 
 
 class LocalStep(LocalUpdates, PeriodStep):
-    """Traces steps that change the worker's own copies, and the exchange at a period's end.
+    """Traces steps that change the worker's own copies, and the exchange at the end of a period.
 
-    Every period has as many steps; the last one is shorter where those of the ticket run end.
+    All periods have the same number of steps; the last one of a ticket run may be shorter.
     """
 
     def join(self) -> None:
@@ -23,7 +23,7 @@ class LocalStep(LocalUpdates, PeriodStep):
         self.prepare_optimizers()
 
     def ticket_of(self, period: tf.Tensor, step: tf.Tensor, *, batches: tf.Tensor) -> tf.Tensor:
-        """What would be the ticket of a period's step if each had one."""
+        """Return a number for a period's step, as if each step had a ticket."""
         visit, steps = self.visit, self.program.schedule.period_steps
         number = (period - visit.first) * steps + step
         is_one = (period >= 0) & (step < steps) & (number < visit.steps)

@@ -1,4 +1,4 @@
-"""The closure that a worker runs: steps until the ticket server hands out no more tickets."""
+"""The closure that a worker runs: steps until the ticket server issues no more tickets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FitLoop(Generic[S]):
         self.program = servers[0].program
 
     def compile(self, source: BatchSource) -> Any:
-        """A tf.function of (control, seeds, *source arguments) that answers (steps, statuses).
+        """Return a tf.function from (control, seeds, *source arguments) to (steps, statuses).
 
         ``control`` is an int64 vector; `closure_control` makes it.
         """
@@ -50,7 +50,7 @@ class FitLoop(Generic[S]):
         with tf.control_dependencies([begin]):
             step.join()
         pull_microseconds = tf.constant(NOT_MEASURED, tf.int64)
-        if self.program.trains:  # the first join of a worker connects, and prepares the functions
+        if self.program.trains:  # a worker's first join connects, and prepares the functions
             took = microseconds(begin, until=[step.answer.next_ticket, *step.versions])
             pull_microseconds = tf.where(visit.knows_it > 0, took, pull_microseconds)
         state = {
@@ -80,11 +80,11 @@ class FitLoop(Generic[S]):
         )
 
     def granted(self, step: S) -> State:
-        """The part of the state that belongs to the ticket that the servers answered with."""
+        """Return the part of the loop's state for the ticket that the servers have issued."""
         return step.visit.fetch(step.answer.next_ticket)
 
     def take_steps(self, step: S, state: State) -> State:
-        """Steps until there is no ticket or no batch left."""
+        """Trace steps until there is no ticket or no batch left."""
         visit = step.visit
 
         def body(state: State) -> State:
@@ -108,7 +108,7 @@ class FitLoop(Generic[S]):
 
 
 def fields_after(state: State, answer: Answer, *, ticket: tf.Tensor, examples: tf.Tensor) -> Fields:
-    """What requests say about a push of some examples, once it is answered."""
+    """Return the header fields about a push with some examples, after its reply."""
     fields = state["fields"]
     coded = {Request.DECODE_MICROSECONDS: answer.decode_microseconds}
     return {

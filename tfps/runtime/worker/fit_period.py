@@ -21,35 +21,35 @@ _OF_TICKET = ("ticket", "there", "batch", "wait", "is_finite")
 class PeriodStep(FitStep):
     """Traces the steps between two exchanges.
 
-    What the steps write themselves stays in the worker's copies until the exchange.
+    State that the steps assign stays in the worker's copies until the exchange.
     """
 
     of_one_step = False
-    _at_begin: dict[int, tf.Tensor]  # what variables were when the period began
+    _at_begin: dict[int, tf.Tensor]  # the values of variables at the period's begin
 
     def ticket_of(self, period: tf.Tensor, step: tf.Tensor, *, batches: tf.Tensor) -> tf.Tensor:
-        """The ticket of a period's step, as data and seeds go by it; `NO_TICKET` behind its end.
+        """Return the ticket of a period's step, for data and seeds; `NO_TICKET` after its end.
 
         Args:
-            period: the ticket of the servers.
-            step: in the period, from 0.
-            batches: how many tickets of the servers have come.
+            period: the ticket that the servers have issued.
+            step: the index of the step in the period, from 0.
+            batches: the number of tickets that the servers have issued.
         """
         raise NotImplementedError
 
     def begin_period(self) -> None:
-        """Note what the exchange at the period's end sends the difference to."""
+        """Note the values from which the exchange at the period's end computes differences."""
         self._at_begin = {id(v): tf.identity(self.copies.read(v)) for v in self.program.state}
         self.kept.begin()
 
     def nothing_gathered(self) -> dict[str, tf.Tensor]:
-        """What a period begins with that is gathered beside the worker's copies."""
+        """Return the initial values of what `gather` collects in a period."""
         return {}
 
     def gather(
         self, gathered: dict[str, tf.Tensor], *, examples: tf.Tensor, total: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Add the step that was traced last: its examples, which the period's total includes."""
+        """Add the latest traced step to what is gathered; ``total`` includes its ``examples``."""
         return gathered
 
     def run(self, batch: Any) -> dict[str, tf.Tensor]:
@@ -59,7 +59,7 @@ class PeriodStep(FitStep):
         return report
 
     def end_period(self, done: State, *, begin: tf.Tensor, waited: tf.Tensor) -> None:
-        """The one exchange of the period."""
+        """Trace the exchange at the end of the period."""
         raise NotImplementedError
 
     def begin_of(self, variable: Any) -> tf.Tensor:
@@ -70,9 +70,9 @@ class PeriodStep(FitStep):
 
 
 class PeriodLoop(FitLoop[PeriodStep]):
-    """One ticket of the servers is the right to one period: some batches, and an exchange.
+    """Traces periods: one ticket of the servers stands for some batches, and an exchange.
 
-    A period is shorter where the data end within it.
+    A period is shorter if the data end within it.
     """
 
     def granted(self, step: PeriodStep) -> State:
@@ -102,7 +102,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
         return step.visit.loop(period, state)
 
     def _train(self, step: PeriodStep, state: State) -> State:
-        """The steps of a period; answers what they report together, and have gathered."""
+        """Trace the steps of a period. Returns their joint report, and what they have gathered."""
         visit, totals = step.visit, self.program.totals
         begin = {
             **{key: state[key] for key in _OF_TICKET if key in state},
@@ -119,7 +119,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
             examples = count_examples(batch)
             total = now["examples"] + examples
             gathered = step.gather(now["gathered"], examples=examples, total=total)
-            # The next batch comes after the step, as everywhere.
+            # The next batch is fetched after the step, as in other loops.
             with tf.control_dependencies([*report.values(), *gathered.values()]):
                 ticket = step.ticket_of(state["period"], steps, batches=state["batches"])
             return {
@@ -137,5 +137,5 @@ class PeriodLoop(FitLoop[PeriodStep]):
 
 
 def _nothing(program: Program) -> dict[str, tf.Tensor]:
-    """The report of a period before its first step."""
+    """Return the report of a period before its first step."""
     return {**empty_report(program), METRICS: tf.constant(program.totals.empty)}

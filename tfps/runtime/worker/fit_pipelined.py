@@ -21,19 +21,19 @@ from tfps.transport.packing import pack
 
 
 class PipelinedStep(FitStep):
-    """Traces steps that keep what they would push, and pushes of steps before.
+    """Traces steps that keep their push for the next turn, and the pushes of the steps before.
 
-    The gradient of step i + 1 is computed from parameters that lack the update of step i: a delay
-    of exactly one, which counts as staleness. Rows of tables lack it as well: they are asked for
+    The gradient of step i + 1 is computed from parameters without the update of step i: a delay of
+    exactly one, which counts as staleness. The same holds for rows of tables: a step looks them up
     before that update is sent.
     """
 
-    bodies: Sequence[Sequence[tf.Tensor]]  # of the step that was traced last, by server
-    pending_told: Fields = NOTHING_TOLD  # what the push that is sent next says of its codecs
+    bodies: Sequence[Sequence[tf.Tensor]]  # of the latest traced step, by server
+    pending_told: Fields = NOTHING_TOLD  # the durations of codecs, for the next push
 
     @property
     def coding_told(self) -> Fields:
-        """A push was coded in the turn before the one that sends it."""
+        """The durations of codecs, measured in the turn before the one that sends the push."""
         return self.pending_told
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
@@ -41,7 +41,7 @@ class PipelinedStep(FitStep):
         self.bodies = [[each for each in body if each is not None] for body in encoded]
 
     def send_pending(self, state: State) -> Answer:
-        """Push what the step before this one has left, if there was one."""
+        """Push the gradients that the step before has kept, if there was one."""
 
         def send() -> Answer:
             self.begin(state["pending_ticket"], {**state, "versions": state["pending_versions"]})
@@ -49,7 +49,7 @@ class PipelinedStep(FitStep):
             return self.send(0, {p: Body(*body) for p, body in enumerate(state["pending"])})
 
         def stay() -> Answer:
-            """The parameters stay as they are."""
+            """Keep the parameters as they are."""
             values = in_shards(self.program.variables, self.copies.read)
             return Answer(
                 payloads=[pack(server.wires[0].reply, values) for server in self.servers],
@@ -64,7 +64,7 @@ class PipelinedStep(FitStep):
         return tf.cond(state["pending_ticket"] >= 0, send, stay)
 
     def push_after_look_ups(self, answer: Answer) -> None:
-        """Let the push that an answer belongs to wait for the rows of the step that was traced."""
+        """Let the push with this answer wait for the rows of the latest traced step."""
         for reply in self.look_ups.asked_ahead:
             private.run_after(answer.accepted.op.inputs[0].op, reply)
 
@@ -72,10 +72,10 @@ class PipelinedStep(FitStep):
 class PipelinedLoop(FitLoop[PipelinedStep]):
     """Hides the exchange behind the computation, for one step of staleness.
 
-    A worker joins with two tickets. Each turn of the loop sends what the turn before has computed
-    and computes the next gradient at the same time. When no ticket is left the last push is sent
-    alone; should its reply bring another ticket, one that came back from a lost worker, the
-    pipeline fills again.
+    A worker joins with two tickets. Each turn of the loop sends the push of the turn before, and
+    computes the next gradient at the same time. When no ticket is left, the last push is sent
+    alone. If its reply brings another ticket, which a lost worker has given back, the pipeline
+    fills again.
 
     Source: Li et al., "Pipe-SGD: A Decentralized Pipelined SGD Framework", NeurIPS 2018.
     """
@@ -99,7 +99,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
             told = NOTHING_TOLD if step.coding is None else step.coding.told
             step.push_after_look_ups(answer)
             bodies = [list(body) for body in step.bodies]
-            # Only now: the step has been computed from the parameters before.
+            # Only now: the step was computed from the older parameters.
             with tf.control_dependencies([payload for payload, *_ in bodies]):
                 values = [tf.identity(payload) for payload in answer.payloads]
                 step.load(values, step.take_over, call_number=0)
@@ -122,8 +122,8 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
             step.load(answer.payloads, step.take_over, call_number=0)
             step.see_writes(answer)
             visit.go_on_with(state)
-            # Also where the ticket at hand lies behind the end of the data: this one may have come
-            # back from a lost worker, and nobody else might be left to take it.
+            # Also if the current ticket lies beyond the end of the data: the new one may be of a
+            # lost worker, and there may be no other worker left to take it.
             return {
                 **state,
                 **visit.fetch(answer.next_ticket),
@@ -135,7 +135,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
 
 
 def _unsent(wire: CallWire) -> list[tf.Tensor]:
-    """A body for the time before the first step; how long one with rows is, is not known."""
+    """Return an empty body for the time before the first step; with rows, of unknown length."""
     payload = tf.zeros([wire.request.size_bytes], tf.uint8)
     if not wire.tables:
         return [payload]
@@ -144,14 +144,14 @@ def _unsent(wire: CallWire) -> list[tf.Tensor]:
 
 
 def _nothing_coded(wires: Sequence[CallWire]) -> Fields:
-    """What is told before the first push is coded."""
+    """Return the durations of codecs before the first push is encoded."""
     if not any(wire.coded for wire in wires):
         return NOTHING_TOLD
     return {Request.ENCODE_MICROSECONDS: tf.constant(NOT_MEASURED, tf.int64)}
 
 
 def _after(state: State, answer: Answer) -> State:
-    """What is known once the servers have answered the pending push."""
+    """Return the part of the loop's state that the reply to the pending push changes."""
     ticket, examples = state["pending_ticket"], state["pending_examples"]
     return {
         "versions": tf.stack(answer.versions),

@@ -1,4 +1,4 @@
-"""Steps of `fit` in rounds for which each worker takes as many batches as its speed allows."""
+"""Steps of `fit` in rounds for which each worker takes a number of batches that fits its speed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tfps.transport.message import Request
 class QuotaStep(PeriodStep):
     """Traces steps whose gradients become one mean, weighted by the examples of each batch.
 
-    The ticket server says how many batches a worker gets for its next gradient. Clipping by norm,
+    The ticket server sets the number of batches for a worker's next gradient. Clipping by norm,
     which needs a worker's whole gradient, acts on the mean.
     """
 
-    _gradients: Mapping[str, tf.Tensor]  # of the step that was traced last
+    _gradients: Mapping[str, tf.Tensor]  # of the latest traced step
 
     def ticket_of(self, period: tf.Tensor, step: tf.Tensor, *, batches: tf.Tensor) -> tf.Tensor:
         return tf.where((period >= 0) & (step < batches), period + step, NO_TICKET)
@@ -41,7 +41,7 @@ class QuotaStep(PeriodStep):
     def gather(
         self, gathered: dict[str, tf.Tensor], *, examples: tf.Tensor, total: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        # A moving mean: a sum of gradients times examples may be too large for a number.
+        # A moving mean: a sum of gradients times examples could overflow.
         weight = tf.math.divide_no_nan(tf.cast(examples, tf.float64), tf.cast(total, tf.float64))
         means = {}
         for name, mean in gathered.items():
@@ -52,7 +52,7 @@ class QuotaStep(PeriodStep):
     def end_period(self, done: State, *, begin: tf.Tensor, waited: tf.Tensor) -> None:
         gathered, call = done["gathered"], self.program.calls[0]
         computed = microseconds(begin, until=[done["steps"], *gathered.values()])
-        # A slow input makes a worker as slow as a slow processor does.
+        # The wait for input counts: it slows a worker down as a slow processor does.
         pace = {Request.BATCH_MICROSECONDS: (waited + computed) // done["steps"]}
         self.fields = {**self.fields, **pace}
         means = [tf.cast(gathered[gradient_name(v)], v.dtype) for v in call.variables]
@@ -60,5 +60,5 @@ class QuotaStep(PeriodStep):
 
 
 def _exact(dtype: tf.DType) -> tf.DType:
-    """What a mean of many numbers is computed in."""
+    """Return the type in which a mean of many numbers is computed."""
     return tf.float32 if dtype in (tf.float16, tf.bfloat16) else dtype

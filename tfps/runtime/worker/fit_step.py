@@ -28,19 +28,19 @@ from tfps.transport.packing import pack, unpack
 
 
 class FitStep(Step):
-    """Traces steps of a visit; what they know between exchanges lies in a loop's state."""
+    """Traces steps of a visit; between exchanges their values lie in the loop's state."""
 
     servers: Sequence[FitHalf]
     # Set when the worker joins.
-    answer: Answer  # the latest that brought a ticket
-    of_one_step = True  # what an exchange brings of state; else it is that of a period
+    answer: Answer  # the latest one with a ticket
+    of_one_step = True  # whether state is exchanged after each step; else after a period
     ahead_ticket: tf.Tensor
-    clock: tf.Tensor  # where the worker goes on from
+    clock: tf.Tensor  # the worker's clock when it joins
 
     def __init__(self, servers: Sequence[FitHalf], *, carrier: Carrier, visit: Visit) -> None:
         super().__init__(servers, carrier=carrier)
         self.visit = visit
-        # What the current step knows; set by `begin`, moved on by each exchange.
+        # The current step; set by `begin`, and updated by each exchange.
         self.ticket: tf.Tensor = tf.constant(NO_TICKET, tf.int64)
         self.versions: Sequence[tf.Tensor] = []
         self.report: Mapping[str, tf.Tensor] = {}
@@ -48,8 +48,8 @@ class FitStep(Step):
         self._graph: Any = None
         self._nested_versions: Any = None
         self._before: dict[int, tf.Tensor] = {}
-        # The servers with variables that no step changes, and the writes by others that the
-        # worker's copies of these have seen.
+        # The servers with variables that no step changes, and the number of others' writes that the
+        # worker's copies of these include.
         self._still = [p for p, server in enumerate(servers) if server.still.variables]
         self._seen_writes: Any = None
         self._held = HeldValues(servers)
@@ -112,10 +112,11 @@ class FitStep(Step):
         self.visit.is_finite = tf.constant(True) if self.program.stops_at_nan else None
 
     def latest_report(self) -> dict[str, tf.Tensor]:
-        """Trace the report that the first step goes on from, once the worker has joined."""
+        """Trace the report from which the first step continues, after the worker has joined."""
         if not self.servers[0].offers(Kind.PULL, TOTALS):
             return empty_report(self.program)
-        # Behind the join, as it tells of its versions: no worker before this one counts any more.
+        # After the join, since the request names its versions: no worker before this one counts
+        # now.
         bodies = {0: Body(tf.zeros([0], tf.uint8))}
         reply = self.ask(Kind.PULL, bodies, call_number=TOTALS)[0]
         found = unpack(self.servers[0].report_layout, reply.payload)
@@ -128,12 +129,12 @@ class FitStep(Step):
         *,
         told: Fields = NOTHING_TOLD,
     ) -> None:
-        """Take what a loop's state says.
+        """Begin a step with the values in a loop's state.
 
         Args:
-            ticket: the right to the step.
-            state: the versions of the parameters that are loaded; the report of, and header fields
-                about, the step before, which this one's push closes.
+            ticket: the ticket of the step.
+            state: the versions of the loaded parameters; the report of the step before, and header
+                fields about it, which this step's push closes.
             told: header fields about this step.
         """
         self.ticket, self._call_number = ticket, 0
@@ -144,7 +145,7 @@ class FitStep(Step):
         self.fields = {**state["fields"], Request.WAIT_MICROSECONDS: state["wait"], **told}
 
     def run(self, batch: Any) -> dict[str, tf.Tensor]:
-        """One step on one batch; answers its report (metric state and outputs)."""
+        """Trace one step on one batch. Returns its report (metric state and outputs)."""
         program = self.program
         states = program.totals.states(self.report[METRICS])
         for metric, state in zip(program.metrics, states, strict=True):
@@ -170,9 +171,9 @@ class FitStep(Step):
         return step_report(program, outputs, copies=self.copies, shares=self.shares, drawn=drawn)
 
     def _load_seeds(self) -> None:
-        """Let generators draw what Keras's would, wherever the ticket runs, if that is known.
+        """Load the states that Keras's generators would have at this ticket, if these are known.
 
-        Else the only worker goes on where it is, and of several each ticket has its own stream.
+        Otherwise an only worker keeps its states, and of several each ticket has its own stream.
         """
         for variable, state in self._seed_states(self.ticket):
             if all(variable is not uneven for uneven in self._uneven):
@@ -185,13 +186,13 @@ class FitStep(Step):
         return list(zip(self.program.seeds, states, strict=True))
 
     def finish(self, report: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Report an evaluation step to the ticket server; answers the next ticket."""
+        """Report an evaluation step to the ticket server. Returns the next ticket."""
         self.fields = NOTHING_TOLD
         bodies = {0: Body(pack(self.servers[0].report_layout, report))}
         return self.ask(Kind.FINISH, bodies)[0].header[Reply.NEXT_TICKET]
 
     def leave(self) -> list[tf.Tensor]:
-        """Close the last ticket and go out on all servers; answers their statuses."""
+        """Close the last ticket, and leave all servers. Returns their statuses."""
         report, nothing = pack(self.servers[0].report_layout, self.report), tf.zeros([0], tf.uint8)
         bodies = {p: Body(nothing if p else report) for p in range(len(self.servers))}
         return column_of(self.ask(Kind.LEAVE, bodies), Reply.STATUS)
@@ -204,7 +205,7 @@ class FitStep(Step):
             self.versions = tf.unstack(self._nested_versions.read_value())
         answer = self.send(call_number, self.encode(call_number, tensors))
         if call_number == len(self.program.calls) - 1:
-            # The parameters that the next step is computed from are of one round everywhere.
+            # The next step is computed from parameters of one round on all servers.
             answer = self.rounds.complete(answer)
         took = self.load(answer.payloads, self.take_over, call_number=call_number)
         answer = answer._replace(decode_microseconds=took)
@@ -213,7 +214,7 @@ class FitStep(Step):
         self.look_ups.go_on(after=answer.versions)
         if self._nested_versions is not None:
             self._nested_versions.assign(tf.stack(answer.versions), read_value=False)
-        if not is_nested:  # its tensors end with the branch; the step's last exchange is outside
+        if not is_nested:  # tensors of a branch end with it; the step's last exchange is outside
             self.answer, self.versions = answer, answer.versions
 
     def arrived(
@@ -224,7 +225,7 @@ class FitStep(Step):
         return self._held.arrived(call_number, coded, data)
 
     def see_writes(self, answer: Answer) -> None:
-        """Ask for what no step changes, if others have written since the worker has got it."""
+        """Pull values that no step changes, if others have written them since the last pull."""
         if not self._still:
             return
         writes = self._writes_of(answer.other_writes)
@@ -249,21 +250,21 @@ class FitStep(Step):
 
     @property
     def seen_writes(self) -> list[tf.Tensor]:
-        """By server, the writes by others that the worker's copies have seen."""
+        """The number of others' writes that the worker's copies include, by server."""
         if not self._still:
             return [tf.constant(0, tf.int64)] * len(self.servers)
         seen = dict(zip(self._still, tf.unstack(self._seen_writes.read_value()), strict=True))
         return [seen.get(p, tf.constant(0, tf.int64)) for p in range(len(self.servers))]
 
     def _versions_as_variable(self) -> Any:
-        """Of the parameters that are loaded; a branch that may not be taken can change it."""
+        """Return the versions as a variable; a branch that is perhaps not taken can change it."""
         with self._graph.as_default():
             variable = private.anonymous_variable(shape=[len(self.servers)], dtype=tf.int64)
             variable.assign(tf.stack(self.versions), read_value=False)
         return variable
 
     def beside(self, call_number: int) -> Mapping[str, tf.Tensor]:
-        """The state that the step writes itself, and the report of the step before."""
+        """Return the state that the step assigns, and the report of the step before."""
         if not any(server.wires[call_number].state for server in self.servers):
             return self.report
         program, centers = self.program, self.program.centers_in_rounds
@@ -277,12 +278,12 @@ class FitStep(Step):
         }
 
     def send(self, call_number: int, bodies: Mapping[int, Body]) -> Answer:
-        """Push bodies; the answer brings the next ticket."""
+        """Push bodies. Returns the answer, with the next ticket."""
         told = self.coding_told
         calls = self.requests(Kind.PUSH, bodies, call_number=call_number, told=told)
         replies, duration = timed_exchange(self.carrier, calls)
         self.settle(replies)
-        # Worse: it was let out, and what it computes on counts nowhere.
+        # With a worse status the worker was evicted, and its further steps do not count.
         answer, header = Answer.of(replies, worst=Status.DUPLICATE), replies[0].header
         granted = tf.where(answer.accepted, header[Reply.NEXT_TICKET], NO_TICKET)
         return answer._replace(
@@ -290,11 +291,11 @@ class FitStep(Step):
         )
 
     def begin_of(self, variable: Any) -> tf.Tensor:
-        """The value that a variable had before the step assigned it."""
+        """Return the value of a variable before the step assigned it."""
         return self._before[id(variable)]
 
     def value_of_state(self, variable: Any) -> tf.Tensor:
-        """The value that the step gave a variable, on all devices."""
+        """Return the value of a variable after the step, over all devices."""
         return self.copies.together(variable, self._before, self.shares)
 
     def _new_state(self, variable: Any) -> tf.Tensor:

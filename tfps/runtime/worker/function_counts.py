@@ -1,4 +1,4 @@
-"""The changes of a scheduled function to variables on the chief count once, at its end."""
+"""The changes of a scheduled function to variables on the chief, counted once at its end."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tfps.bridge.closures.closure_numbers import running_closure
 from tfps.transport.layout import Layout
 from tfps.transport.packing import pack, unpack
 
-# Functions end on threads of their own.
+# Functions end on different threads.
 _counting = threading.Lock()
 
 
 class FunctionCounts:
     """The changes that runs of a function make to variables on the chief, such as metrics.
 
-    Each run leaves them in a resource of its own there. The chief takes them when the function has
-    ended well: whatever a worker had done that died, or that another one has replaced, is dropped
-    with its resource.
+    Each run writes them to a resource of its own there. The chief applies them when the function
+    has ended well. The resource of a run whose worker has died, or which another run has replaced,
+    is dropped.
 
     Args:
-        variables: that the function assigns, as Keras variables.
-        chief: its device.
-        adds: whether a variable's change is added; else it becomes what the function made of it.
+        variables: the Keras variables that the function assigns.
+        chief: the chief's device.
+        adds: returns whether a variable's change is added; else its new value is assigned.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class FunctionCounts:
         )
 
     def leave(self, now: Sequence[tf.Tensor], before: Sequence[tf.Tensor]) -> None:
-        """Trace the end of a run, from the variables' values then and at its begin."""
+        """Trace the end of a run, with the variables' values then and at its begin."""
         left = [a - b if adds else a for a, b, adds in zip(now, before, self._adds, strict=True)]
         payload = pack(self._layout, {str(index): value for index, value in enumerate(left)})
         graph: Any = private.current_graph()

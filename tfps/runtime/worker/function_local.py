@@ -1,4 +1,4 @@
-"""A scheduled function on a worker that runs the optimizers, and sends differences."""
+"""A scheduled function on a worker that runs the optimizers, and pushes differences."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tfps.transport.carrier import Message
 class LocalCalls(LocalUpdates, FunctionStep):
     """A run whose optimizer calls change the worker's own copies.
 
-    A period ends after so many calls, of whichever optimizer, and with the function: what the
-    function has done is on the servers then, and a worker keeps nothing but slots.
+    A period ends after a number of calls, of any optimizer, and with the function. So at the end of
+    the function the servers have all its changes, and the worker keeps only slots.
     """
 
-    _ends = False  # whether what is traced comes after all calls
+    _ends = False  # whether all calls were traced
 
     def __init__(self, servers: Sequence[FunctionHalf]) -> None:
         super().__init__(servers)
@@ -40,7 +40,7 @@ class LocalCalls(LocalUpdates, FunctionStep):
         return (self._at_home if is_weight else self._counts_at_begin).read(variable)
 
     def position_of_push(self) -> tf.Tensor:
-        """That of the period's last call, or the one after it where the function ends."""
+        """Return the position of the period's last call; at the function's end the one after it."""
         last = self.calls_done.read_value() + self._calls.read_value()
         return last if self._ends else last - 1
 
@@ -70,7 +70,7 @@ class LocalCalls(LocalUpdates, FunctionStep):
         self._calls.assign(tf.constant(0, tf.int64), read_value=False)
 
     def _end_period(self, *, after: int) -> None:
-        """Exchange, if it has had so many calls."""
+        """Trace the exchange, if the period has had at least ``after`` calls."""
 
         def exchange() -> tf.Tensor:
             self.exchange(0, self.changes())
@@ -85,4 +85,4 @@ class LocalCalls(LocalUpdates, FunctionStep):
 
 
 class LocalRounds(LocalCalls, RoundStep):
-    """The same where the end of a period is a round of all workers that have functions to run."""
+    """A run like `LocalCalls` in which the end of a period is a round of all busy workers."""

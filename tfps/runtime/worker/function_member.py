@@ -1,4 +1,4 @@
-"""A scheduled function on a worker that others may wait for."""
+"""A scheduled function on a worker for which other workers may wait."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tfps.transport.message import Kind, Reply, Request
 
 
 class MemberCarrier:
-    """Ends a run with an error where a server refuses the worker, or has not answered.
+    """Ends a run with an error if a server refuses the worker, or does not reply.
 
-    What such a run has sent may count on no server, or on some; it is run again, under the same
+    The pushes of such a run may count on no server, or on some. It is run again, under the same
     keys, as another incarnation of its worker.
 
     Args:
-        carrier: brings the requests.
+        carrier: sends the requests.
     """
 
     def __init__(self, carrier: Carrier) -> None:
@@ -42,7 +42,7 @@ class MemberCarrier:
 
 
 class MemberStep(FunctionStep):
-    """A run that others may wait for: its requests say which incarnation of the worker it is."""
+    """A run for which others may wait: its requests name the incarnation of the worker."""
 
     def __init__(self, servers: Sequence[FunctionHalf]) -> None:
         super().__init__(servers)
@@ -56,8 +56,8 @@ class MemberStep(FunctionStep):
 class BoundedStep(MemberStep):
     """A run whose optimizer calls are steps of the worker's clock.
 
-    Each pull brings the clock that the worker has on every server; it goes on from the furthest of
-    them, so that all servers decide on the same clocks.
+    Each pull brings the worker's clock on every server. The worker continues from the largest one,
+    so that all servers decide on the same clocks.
     """
 
     def __init__(self, servers: Sequence[FunctionHalf]) -> None:
@@ -80,7 +80,7 @@ class BoundedStep(MemberStep):
 
 
 class RoundStep(MemberStep):
-    """A run whose optimizer calls are rounds: what it pulls is of one round on all servers."""
+    """A run whose optimizer calls are rounds: it pulls parameters of one round from all servers."""
 
     def _pull_parameters(self) -> Answer:
         begin = [tf.constant(0, tf.int64)] * len(self.servers)

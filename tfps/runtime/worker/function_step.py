@@ -1,4 +1,4 @@
-"""A scheduled function on a worker: variables come in one pull, an optimizer call is one push."""
+"""A scheduled function on a worker: one pull of its variables, and one push per optimizer call."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from tfps.transport.packing import pack
 class FunctionStep(Step):
     """Traces one run of a scheduled function.
 
-    What it knows between exchanges lies in resources, because optimizer calls may stand in loops
-    and nested functions.
+    Resources keep its values between exchanges, because optimizer calls may stand in loops and
+    nested functions.
 
     Args:
         servers: the function's halves on the servers. The ``metrics`` of their program are all
-            variables that live elsewhere, read where they live and changed when a run has ended.
+            variables outside of the servers; a run reads them there, and changes them at its end.
     """
 
     servers: Sequence[FunctionHalf]
@@ -53,7 +53,8 @@ class FunctionStep(Step):
     def __init__(self, servers: Sequence[FunctionHalf]) -> None:
         self.runtime = servers[0].runtime
         super().__init__(servers, carrier=self.runtime.data_plane.carrier)
-        # As in TensorFlow the gradients of replicas are summed up, whatever their batches hold.
+        # As in TensorFlow the gradients of replicas are summed, even if their batches differ in
+        # size.
         self.shares = [tf.constant(1.0, tf.float64)] * len(self.copies)
         self.meeting = Meeting(self, shares=self.shares)
         self._written = (*self.program.state, *self.program.metrics)
@@ -67,7 +68,7 @@ class FunctionStep(Step):
         self.run = run_of_call(self.runtime) if changes else None
         self._caller = self._who_calls()
         self._versions = private.anonymous_variable(shape=[len(servers)], dtype=tf.int64)
-        # Optimizer calls of which pushes were answered.
+        # The number of optimizer calls whose pushes were answered.
         self.calls_done = private.anonymous_variable(shape=tf.TensorShape([]), dtype=tf.int64)
 
     @functools.cached_property
@@ -76,9 +77,10 @@ class FunctionStep(Step):
         return stream_of_call(self.runtime)
 
     def _variables_to_follow(self) -> Sequence[Any]:
-        """Those assigned that come again from home meanwhile; what is assigned is written back.
+        """Return the assigned variables whose newer values come from servers during a run.
 
-        Calls change them as well, or the worker may be late for a round, and gets all of another.
+        Optimizer calls change them as well, or the worker may be late for a round, and then gets
+        all variables of another one.
         """
         program = self.program
         changed = {id(v) for call in program.calls for v in program.changed_by(call)}
@@ -91,19 +93,19 @@ class FunctionStep(Step):
         ]
 
     def _who_calls(self) -> Fields:
-        """Header fields of all requests of the run."""
+        """Return the header fields of all requests of the run."""
         return caller_of_call(self.servers)
 
     def told_by_push(self) -> Fields:
-        """Further header fields of a push."""
+        """Return further header fields of a push."""
         return {**self._times.fields(), Request.TICKET: self._key(self.position_of_push())}
 
     def position_of_push(self) -> tf.Tensor:
-        """Of the push that comes next, in this run: which optimizer call it brings."""
+        """Return the index, in this run, of the optimizer call that the next push brings."""
         return self.calls_done.read_value()
 
     def _key(self, position: tf.Tensor | int) -> tf.Tensor:
-        """By which servers know a request of another run of the same function."""
+        """Return the key of a request, which is the same in another run of the same function."""
         assert self.run is not None
         return self.run.first_key + position
 
@@ -119,7 +121,7 @@ class FunctionStep(Step):
             with tf.control_dependencies([self.calls_done.read_value()]):  # after the last push
                 return (), {**self._caller, Request.TICKET: self._key(WRITE_BACK)}
         if kind not in (Kind.PUSH, Kind.LOOK_UP):
-            return (), self._caller  # the newest is only known when the push before is answered
+            return (), self._caller  # the newest one is known only after the push before
         versions = tf.unstack(self._versions.read_value(), num=len(self.servers))
         told = self.told_by_push() if kind == Kind.PUSH else {}
         return versions, {**self._caller, **told}
@@ -136,7 +138,7 @@ class FunctionStep(Step):
     def divide(self, run: Callable[[], Any]) -> Any:
         before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}
         answer = run()
-        united = [v for v in self._written if not is_seed(v)]  # each device draws in its own stream
+        united = [v for v in self._written if not is_seed(v)]  # each device has its own stream
         self.copies.unite(united, before, self.shares)
         return answer
 
@@ -151,18 +153,18 @@ class FunctionStep(Step):
         self.look_ups.go_on(after=column_of(replies, Reply.VERSION))
 
     def _take_answers(self, call_number: int, replies: dict[int, Message]) -> Any:
-        """Go on with what a push was answered with; says what `load` does."""
+        """Load the values in the replies to a push; returns the result of `load`."""
         took = self.load(payloads_of(replies), self.take_over, call_number=call_number)
         self._versions.assign(tf.stack(column_of(replies, Reply.VERSION)), read_value=False)
         self.calls_done.assign_add(self.calls_of_push(), read_value=False)
         return took
 
     def calls_of_push(self) -> tf.Tensor:
-        """How many optimizer calls a push has brought."""
+        """Return the number of optimizer calls that a push brings."""
         return tf.constant(1, tf.int64)
 
     def pull(self) -> None:
-        """Load all variables: one request per server, and one for what is still if that is new."""
+        """Load all variables: one request per server, and one for outdated unchanged values."""
         begin = tf.timestamp()
         with tf.control_dependencies([begin]):
             answer = self._pull_parameters()
@@ -186,13 +188,13 @@ class FunctionStep(Step):
         return Answer.of(self.ask(Kind.PULL))
 
     def _load(self, answer: Answer, take: Callable[[Any, tf.Tensor], None]) -> None:
-        """Take all variables of all servers."""
+        """Load all variables of all servers."""
         self.load(answer.payloads, take)
         self._versions.assign(tf.stack(answer.versions), read_value=False)
 
     def begin_with(self, variable: Any, value: tf.Tensor) -> None:
         if is_seed(variable):
-            # What runs at the same time begins with the same count of draws.
+            # Runs at the same time begin with the same count of draws.
             self.copies.load_seed(variable, value, stream=self._stream)
             return
         if id(variable) in self._followed:
@@ -200,9 +202,9 @@ class FunctionStep(Step):
         super().begin_with(variable, value)
 
     def take_over(self, variable: Any, value: tf.Tensor) -> None:
-        """A newer value from home; what the function has assigned since the pull comes on top.
+        """Load a newer value from the servers, and add the function's changes since the pull.
 
-        Draws go on where they are, in a stream that no other worker draws from.
+        Random generators keep their state, in a stream that no other worker draws from.
         """
         if is_seed(variable):
             return
@@ -217,7 +219,7 @@ class FunctionStep(Step):
         self.copies.load(variable, value)
 
     def write_back(self) -> None:
-        """Send home what the function assigned: the difference to what was pulled."""
+        """Send the assigned variables to the servers, as differences to the pulled values."""
         changes = {
             **in_shards(self.program.state, self._to_write_back),
             **in_shards(self.program.moved, self._begin_of, name=begin_name),
@@ -229,12 +231,12 @@ class FunctionStep(Step):
             if server.state
         }
         if bodies:
-            # The call would not be kept: nothing else uses its answer.
+            # TensorFlow would prune the call: nothing else uses its result.
             for status in column_of(self.ask(Kind.WRITE_BACK, bodies), Reply.STATUS):
                 tf.debugging.assert_equal(status, tf.constant(0, tf.int64))
         counted = [v for v in self.program.metrics if self.copies.is_assigned(v)]
         if counted:
-            # Of several workers changes add up; one worker knows what becomes of a metric.
+            # Changes of several workers add up; a single worker knows the new value of a metric.
             in_turn, chief = self.program.in_turn, self.runtime.topology.chief
             counts = FunctionCounts(
                 counted, chief=chief, adds=lambda v: not (in_turn and is_metric(v))
@@ -252,6 +254,6 @@ class FunctionStep(Step):
         return now if now.dtype.is_bool else now - self._begin_of(variable)
 
     def _begin_of(self, variable: Any) -> tf.Tensor:
-        """The value at home when the function, or its newest reply, got the variable."""
+        """Return the servers' value when the function, or its newest reply, got the variable."""
         is_followed = id(variable) in self._followed
         return self._at_home.read(variable) if is_followed else self._before[id(variable)]

@@ -1,4 +1,4 @@
-"""Look-ups of one graph that are put off, so that they are asked for together."""
+"""Delayed look-ups of one graph, which are sent together."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from tfps.runtime.worker.levels import Levels
 
 
 class LookUp(NamedTuple):
-    """Rows of a table that a layer asks for."""
+    """A layer's look-up of rows of a table."""
 
-    number: int  # of the table
+    number: int  # the index of the table
     ids: tf.Tensor  # an int64 vector
 
 
 class Pending(NamedTuple):
-    """One that is asked for later, together with others."""
+    """A look-up that is sent later, together with others."""
 
     look_up: LookUp
-    level: int  # of its ids
+    level: int  # the level of its ids
     rows: StandIn
 
 
 class GraphLookUps:
-    """What is put off in a graph: that of a step, a function, a loop's body or a branch.
+    """The delayed look-ups of a graph: of a step, a function, a loop's body or a branch.
 
     Args:
-        graph: that is traced.
-        after: known when rows are those that are to be computed from.
+        graph: the graph that is traced.
+        after: tensors that are ready when the rows have the values of this step.
     """
 
     def __init__(self, graph: Any, *, after: Sequence[tf.Tensor]) -> None:
@@ -40,20 +40,20 @@ class GraphLookUps:
         self.go_on(after=after)
 
     def go_on(self, *, after: Sequence[tf.Tensor]) -> None:
-        """What is asked for from now on are newer rows.
+        """Let later look-ups return newer rows.
 
-        Nothing that stands in the graph by now waits for them.
+        Operations that the graph has already do not wait for them.
         """
         self.after, self.is_behind = after, False
         self._last_before = max((each._id for each in self.graph.get_operations()), default=-1)
         self._levels = Levels[Any](inputs=self._inputs, is_movable=self._moves)
 
     def put_off(self, look_up: LookUp, *, like: Any) -> tf.Tensor | None:
-        """A stand-in for rows; None where their ids are known too late, or only where they stand.
+        """Delay a look-up. Returns a stand-in for its rows, or None if it cannot be delayed.
 
         Args:
-            look_up: whose ids are of this graph.
-            like: a shard of the table, as TensorFlow's variable.
+            look_up: with ids of this graph.
+            like: a shard of the table, as a TensorFlow variable.
         """
         level = self._levels.of(look_up.ids.op)
         if level is None:
@@ -64,7 +64,7 @@ class GraphLookUps:
         return rows.tensor
 
     def by_level(self) -> Iterator[list[Pending]]:
-        """What was put off, and is no more: those that can be asked for together."""
+        """Yield the delayed look-ups, and forget them: each list can be sent together."""
         pending, self._pending = self._pending, []
         for level in sorted({each.level for each in pending}):
             yield [each for each in pending if each.level == level]

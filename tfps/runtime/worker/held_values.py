@@ -1,4 +1,4 @@
-"""Parameters that come as differences: what servers have made the worker hold."""
+"""Parameters that come as differences: the values that servers expect the worker to hold."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tfps.transport.packing import unpack
 
 
 class HeldValues:
-    """Adds differences to what came before, as the servers do, bit by bit.
+    """Adds differences to earlier values, with the same bits as the servers.
 
-    The worker's copies are no place for it: a step may change them, and local steps do. It is kept
-    as long as the worker's visit, at the begin of which everything comes.
+    The worker's copies cannot keep these values: a step may change them, and local steps do. They
+    are kept during the worker's visit, which begins with full values.
 
     Args:
         servers: the program's functions on each server.
@@ -34,7 +34,7 @@ class HeldValues:
         }
 
     def begin(self, payloads: Sequence[tf.Tensor]) -> None:
-        """Take what came with all parameters.
+        """Take the values from the payloads of all parameters.
 
         Args:
             payloads: by server.
@@ -47,12 +47,12 @@ class HeldValues:
                     self._held[number, each.name].assign(vector, read_value=False)
 
     def arrived(self, number: int, coded: CodedVector, data: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The new values, by name, of what a push was answered with.
+        """Return the new values, by name, from the reply to a push.
 
         Args:
-            number: of the optimizer call.
-            coded: which of its values.
-            data: the bytes of their difference.
+            number: the index of the optimizer call.
+            coded: the coded vector.
+            data: the bytes of its difference.
         """
         held = self._held[number, coded.name]
         vector = held.read_value() + coded.decoded(data)

@@ -1,4 +1,4 @@
-"""How much of its old value each variable keeps that the steps of a worker move."""
+"""The part of its old value that each variable keeps after a worker's steps."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tfps.runtime.worker.worker_copies import WorkerCopies
 
 
 class KeptValues:
-    """Factors, one for each variable that a program moves.
+    """Factors, one for each variable that a program moves, such as a moving average.
 
     Args:
-        program: whose steps.
-        copies: that the steps assign.
-        of_one_step: the factors are those of a step; they need not be counted while it runs, unless
-            it assigns in a branch or a loop.
+        program: the program of the steps.
+        copies: the copies that the steps assign.
+        of_one_step: whether the factors are those of one step; then they need not be computed while
+            it runs, unless it assigns in a branch or a loop.
     """
 
     def __init__(self, program: Program, copies: WorkerCopies, *, of_one_step: bool) -> None:
@@ -33,21 +33,21 @@ class KeptValues:
             return
         self._factors = private.anonymous_variable(shape=[len(known)], dtype=tf.float64)
         for place, variable in enumerate(program.moved):
-            # The other devices of a worker move their copies alike.
+            # The other devices of a worker move their copies in the same way.
             copies.on(0, variable).on_assignment = partial(self._multiply, place)
 
     def begin(self) -> None:
-        """Old values are kept until something is assigned."""
+        """Set all factors to 1: old values are kept until an assignment."""
         if self._known is None and self._places:
             ones = tf.ones([len(self._places)], tf.float64)
             self._factors.assign(ones, read_value=False)
 
     def of(self, variable: Any) -> tf.Tensor:
-        """The factor of a variable now."""
+        """Return the current factor of a variable."""
         return self._all()[self._places[id(variable)]]
 
     def to_send(self) -> Mapping[str, tf.Tensor]:
-        """Return what a message says of it."""
+        """Return the factors as tensors of a message."""
         return {KEPT: self._all()} if self._places else {}
 
     def _all(self) -> tf.Tensor:

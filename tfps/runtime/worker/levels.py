@@ -1,4 +1,4 @@
-"""When what a step computes is known: from its batch alone, or after how many answers. Pure."""
+"""The number of replies that each tensor of a step depends on, one after the other. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ Node = TypeVar("Node", bound=Hashable)
 
 
 class Levels(Generic[Node]):
-    """After how many answers, one on the other, the operations of a graph can run.
+    """Computes after how many consecutive replies the operations of a graph can run.
 
-    At level 0 are those that follow from what the graph is given. An operation that touches what
-    the step changes has no level, nor has what follows from it: these keep their place.
+    Operations at level 0 depend only on the graph's inputs. An operation that touches what the step
+    changes has no level, nor have operations that depend on it: these keep their place.
 
     Args:
-        inputs: what an operation runs after; nothing runs after itself.
-        is_movable: whether an operation does the same, as soon as its inputs are there, whatever
-            runs before.
+        inputs: returns the operations before an operation; no operation runs after itself.
+        is_movable: returns whether an operation does the same, as soon as its inputs are ready, no
+            matter what runs before.
 
-    Example: the ids of the second look-up follow from the rows of the first.
+    Example: the ids of the second look-up depend on the rows of the first.
 
     >>> inputs = {"batch": [], "ids": ["batch"], "rows": [], "next": ["rows", "ids"], "w": []}
     >>> levels = Levels(inputs=inputs.__getitem__, is_movable=lambda node: node != "w")
@@ -38,11 +38,11 @@ class Levels(Generic[Node]):
         self._known: dict[Node, int | None] = {}
 
     def answered(self, operation: Node, *, level: int) -> None:
-        """An operation has what was asked for at a level, whatever its inputs are."""
+        """Note that an operation has the reply to a request of a level, whatever its inputs are."""
         self._known[operation] = level + 1
 
     def of(self, operation: Node) -> int | None:
-        """The level of an operation, or None."""
+        """Return the level of an operation, or None."""
         waiting = [operation]
         while waiting:
             node = waiting[-1]

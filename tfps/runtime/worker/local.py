@@ -1,4 +1,4 @@
-"""Steps whose optimizers run on the worker; servers get to know differences."""
+"""Steps whose optimizers run on the worker; servers get differences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tfps.transport.message import Kind
 class LocalUpdates(Step):
     """Lets the optimizer calls of a step change the worker's own copies.
 
-    What optimizers keep, slots and counts, stays on the worker from one closure to the next.
+    Slots and counts of optimizers stay on the worker from one closure to the next.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -29,19 +29,19 @@ class LocalUpdates(Step):
         local = self.program.schedule.local
         assert local is not None
         self.local, container = local, self.servers[0].server.contents.container
-        # One object for each, by which TensorFlow orders reads and writes.
+        # One object for each variable, by which TensorFlow orders reads and writes.
         self.worker_local = {
             id(variable): WorkerLocalVariable(variable, container=container)
             for variable in local.slots
         }
         self.weights = self.program.calls[0].variables
-        # What a step reads of the optimizers, such as the scale of its loss, is the worker's own.
+        # Optimizer variables that steps read, such as the scale of the loss, are the worker's own.
         apart = {id(count) for count in local.counts}
         known = {id(variable) for variable in self.program.variables}
         self._read = [v for v in local.slots if id(v) in known - apart]
 
     def prepare_optimizers(self) -> None:
-        """Give a worker that is new the slots as they begin; its optimizers count from 0."""
+        """Give a new worker the initial slots; its optimizers count from 0."""
 
         def load() -> tf.Tensor:
             for count in self.local.counts:
@@ -51,7 +51,7 @@ class LocalUpdates(Step):
             payloads = payloads_of(self.ask(Kind.PULL, call_number=SLOTS))
             for variable, value in decode(layouts, payloads, self.local.slots):
                 if id(variable) not in own:
-                    # Those of another optimizer, that the worker has used before, stay.
+                    # Slots of another optimizer, which the worker has used before, stay.
                     self.worker_local[id(variable)].begin_with(value)
             return tf.constant(0)
 
@@ -68,13 +68,13 @@ class LocalUpdates(Step):
             super().begin_with(variable, value)
 
     def count(self, count: Any) -> tf.Tensor:
-        """How many updates of the worker one of the counts has seen."""
+        """Return the number of the worker's own updates in a count."""
         return self.worker_local[id(count)].read_value()
 
     def apply_parts(
         self, optimizer: Any, parts: Sequence[Sequence[tf.Tensor]], variables: Sequence[Any]
     ) -> None:
-        """Change the worker's copies as one machine would, on all devices."""
+        """Change the worker's copies on all devices, as a single machine would."""
         gradients = gradients_together(parts, self.shares, variables=variables)
         counts = [v for v in self.local.counts if any(v is own for own in optimizer.variables)]
         before = [self.count(count) for count in counts]
@@ -87,16 +87,16 @@ class LocalUpdates(Step):
             for variable in variables:
                 self.copies.load(variable, self.copies.read(variable))
         self._load_what_steps_read()
-        # A schedule goes by the updates of all workers, as far as this one has heard of them.
+        # A schedule depends on the updates of all workers, as far as this worker knows them.
         for count, old in zip(counts, before, strict=True):
             self.copies.load(count, self.copies.read(count) + self.count(count) - old)
 
     def at_begin(self, variable: Any) -> tf.Tensor:
-        """What a weight or a count was when the period began."""
+        """Return the value of a weight or a count at the begin of the period."""
         raise NotImplementedError
 
     def changes(self) -> dict[str, tf.Tensor]:
-        """What the period has come to, by name."""
+        """Return the changes of the period, by name; under elastic averaging the weights."""
         is_elastic, tensors = self.local.elasticity is not None, {}
         for weight in self.weights:
             value = self.copies.read(weight)
@@ -109,7 +109,7 @@ class LocalUpdates(Step):
     def take_over(self, variable: Any, value: tf.Tensor) -> None:
         elasticity = self.local.elasticity
         if elasticity is not None and any(variable is weight for weight in self.weights):
-            # The center c has come nearer by a * (x - c); the worker does so from where it was.
+            # The center c has moved by a * (x - c); the worker moves as far from where it was.
             mine, pull = self.copies.read(variable), elasticity / (1 - elasticity)
             value = mine - tf.cast(pull, mine.dtype) * (mine - value)
         self.begin_with(variable, value)

@@ -1,4 +1,4 @@
-"""Look-ups of a step: those that follow from its batch are one request to each server."""
+"""Look-ups of a step; those that depend only on its batch are one request to each server."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ from tfps.transport.carrier import Message
 
 
 class PushOrder(Protocol):
-    """How look-ups keep their places among the pushes of a step, whichever graphs these are in."""
+    """Orders look-ups among the pushes of a step, across graphs."""
 
     def answered(self) -> Sequence[tf.Tensor]:
-        """Known, in the current graph, when the pushes that stand before are answered."""
+        """Return tensors of the current graph that are ready when earlier pushes were answered."""
 
     def wait_for(self, operations: Sequence[Any]) -> None:
-        """Let the pushes that stand behind wait for operations of the current graph."""
+        """Let later pushes wait for operations of the current graph."""
 
 
 class NoPushes:
-    """Rows are looked up, and nothing is pushed."""
+    """An order without pushes: rows are only looked up."""
 
     def answered(self) -> Sequence[tf.Tensor]:
         return ()
 
     def wait_for(self, operations: Sequence[Any]) -> None:
-        """There is nothing that would have to wait."""
+        """Do nothing: there is no push to wait."""
 
 
 class LookUps:
-    """What steps of one worker ask for of tables.
+    """The look-ups of one worker's steps.
 
-    A look-up is put off if its ids follow from what its graph begins with: the layer goes on with a
-    stand-in for the rows. Before an optimizer is called, or when the graph ends, all of them are
-    one request to each server. Where ids follow from rows that are looked up, that takes one more.
-    The body of a loop, a branch and a function inside the step have graphs of their own, so what
-    stands in one of them is asked for together there. What follows from a variable that the step
-    has changed is asked for where it stands.
+    A look-up is delayed if its ids depend only on the inputs of its graph: the layer continues with
+    a stand-in for the rows. Before an optimizer is called, or when the graph ends, all delayed
+    look-ups are one request to each server. Ids that depend on rows of other look-ups take one
+    more. The body of a loop, a branch, and a function inside the step have graphs of their own, so
+    look-ups in one of them are sent together there. A look-up that depends on a variable which the
+    step has changed is sent where it stands.
 
     Args:
-        servers: the functions on each server of a program, whose ``tables`` they are.
+        servers: the program's functions on each server; the tables are the program's.
         ask: sends look-ups, by server.
-        pushes: of the same steps.
+        pushes: the pushes of the same steps.
     """
 
     def __init__(
@@ -70,22 +70,22 @@ class LookUps:
         self.begin()
 
     def begin(self, *, in_function: bool = False, after: Sequence[tf.Tensor] = ()) -> None:
-        """A step begins, in the graph that is traced now.
+        """Begin a step, in the current graph.
 
         Args:
-            in_function: the step is one call of a function, which has a graph of its own.
-            after: known when the rows are those that the step is to be computed from.
+            in_function: whether the step is one call of a function, which has a graph of its own.
+            after: tensors that are ready when the rows have the values of this step.
         """
-        self.asked_ahead: list[Any] = []  # what brings rows that nothing of the step is before
+        self.asked_ahead: list[Any] = []  # look-ups that wait for no operation of the step
         self._around: Any = private.current_graph()
         self._in_function, self._after, self._has_pushed = in_function, after, False
-        self._distinct: dict[int, DistinctRows] = {}  # by the number of the table
+        self._distinct: dict[int, DistinctRows] = {}  # by the index of the table
         self._graphs: dict[Any, GraphLookUps] = {}
         if not in_function:
             self._in(self._around)
 
     def _in(self, graph: Any) -> GraphLookUps | None:
-        """What is put off in the current graph; None where nothing would end it."""
+        """Return the delayed look-ups of the current graph; None if its end goes unnoticed."""
         known = self._graphs.get(graph)
         if known is None and private.tells_of_its_end(graph):
             after = self._pushes.answered() if self._follows_pushes(graph) else self._after
@@ -95,12 +95,12 @@ class LookUps:
         return known
 
     def _follows_pushes(self, graph: Any) -> bool:
-        """Whether there may be pushes before what a graph begins with."""
+        """Return whether pushes may come before the inputs of a graph."""
         step = graph.outer_graph if self._in_function else graph
         return self._has_pushed or step is not self._around
 
     def rows(self, number: int, ids: tf.Tensor) -> tf.Tensor:
-        """The rows of a table, by its number, for an int64 vector of ids."""
+        """Return the rows of a table, by its index, for an int64 vector of ids."""
         look_ups, rows = self._in(private.current_graph()), None
         if look_ups is not None:
             native = shards_of(self._tables[number])[0]._value
@@ -108,24 +108,24 @@ class LookUps:
         return self.rows_here(number, ids) if rows is None else rows
 
     def rows_here(self, number: int, ids: tf.Tensor) -> tf.Tensor:
-        """The same, asked for where this is called."""
+        """Return the rows of a look-up that is sent where this is called."""
         (found,) = self._found([LookUp(number, ids)])
         return found
 
     def distinct(self, number: int, ids: tf.Tensor) -> DistinctRows:
-        """The rows of a table that ids name; those of its last look-up, if these were its ids."""
+        """Return the rows of a table that ids name; the last look-up's, if it had these ids."""
         known = self._distinct.get(number)
         if known is not None and known.asked is ids:
             return known
         return self._each_once(number, tf.cast(ids, tf.int64))
 
     def graph_ends(self, graph: Any) -> None:
-        """All is traced of a graph."""
+        """Send the look-ups of a graph whose trace has ended."""
         if graph in self._graphs:
             self._ask_for_all_of(self._graphs[graph])
 
     def ask_together(self) -> None:
-        """Ask for all that was put off: an optimizer is called, or the step ends."""
+        """Send all delayed look-ups: an optimizer is called, or the step ends."""
         for look_ups in self._graphs.values():
             self._ask_for_all_of(look_ups)
 
@@ -137,29 +137,30 @@ class LookUps:
                 each.rows.become(rows)
 
     def go_on(self, *, after: Sequence[tf.Tensor]) -> None:
-        """An optimizer was called: what is asked for from now on are rows that it has changed.
+        """Let later look-ups return rows that an optimizer call has changed.
 
         Args:
-            after: of the servers' answers to it.
+            after: tensors of the servers' replies to it.
         """
         here, self._has_pushed = private.current_graph(), True
         for graph, look_ups in self._graphs.items():
             if graph is here:
                 look_ups.go_on(after=after)
-            else:  # of another graph it cannot wait for these tensors
+            else:  # look-ups of another graph cannot wait for these tensors
                 look_ups.is_behind = True
 
     def _found(
         self, look_ups: Sequence[LookUp], *, ahead_after: Sequence[tf.Tensor] | None = None
     ) -> list[tf.Tensor]:
-        """Ask for the rows of look-ups, for each row of a table once.
+        """Send look-ups, and ask for each row of a table once.
 
         Args:
-            look_ups: which ones.
-            ahead_after: what is to be waited for, and nothing else but their ids; None: all that
-                stands before in the graph.
+            look_ups: the look-ups.
+            ahead_after: the only tensors to wait for, beside the ids; None: wait for all that
+                stands
+                before in the graph.
         """
-        with tf.device(None):  # not the device that asks: it may be a GPU
+        with tf.device(None):  # not the current device: it may be a GPU
             return self._found_anywhere(look_ups, ahead_after=ahead_after)
 
     def _found_anywhere(
@@ -208,7 +209,7 @@ class LookUps:
     def _bodies(
         self, asked: Mapping[int, Sequence[ShardRows]], *, after: Sequence[Any]
     ) -> dict[int, Body]:
-        """The requests, by server."""
+        """Return the requests, by server."""
         bodies = {}
         for server, parts in asked.items():
             places = {id(part.shard): part.places for part in parts}
@@ -221,7 +222,7 @@ class LookUps:
     def _limits(
         self, asked: Mapping[int, Sequence[ShardRows]], *, tables: Sequence[str]
     ) -> list[tf.Operation]:
-        """What refuses more rows than a message can bring; nothing where all could come."""
+        """Return operations that refuse more rows than a message can hold; none if all rows fit."""
         limits = {server: self._servers[server].longest_rows_bytes() for server in asked}
         return [
             _refuse_too_many(
@@ -232,15 +233,15 @@ class LookUps:
         ]
 
     def _formats(self, server: int, parts: Sequence[ShardRows]) -> list[RowFormat]:
-        """How rows of shards travel."""
+        """Return the formats in which rows of shards travel."""
         half = self._servers[server]
         known = dict(zip(map(id, half.look_up_shards()), half.look_up_formats(), strict=True))
         return [known[id(part.shard)] for part in parts]
 
     def _rows(self, server: int, parts: Sequence[ShardRows], reply: Message) -> list[tf.Tensor]:
-        """The rows that a server has replied with, of each shard.
+        """Return the rows in a server's reply, for each shard.
 
-        Zeros where a lost server has answered nothing: that step counts nowhere.
+        Zeros if a lost server has not replied: that step does not count.
         """
         formats = self._formats(server, parts)
         counts = [tf.size(part.places, tf.int64) for part in parts]

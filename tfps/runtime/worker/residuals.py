@@ -1,4 +1,4 @@
-"""What codecs leave out of gradients, and the worker keeps for those that come after."""
+"""The parts of gradients that codecs leave out, which the worker keeps for later pushes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tfps.transport.message import Request
 
 
 class Residuals:
-    """Of a program's optimizer calls: what codecs make a worker keep beside its gradients.
+    """The memory that codecs keep on a worker, for a program's optimizer calls.
 
-    They lie on the worker from one closure to the next. Programs that push the same gradients share
-    them. A worker that is new, or was lost, begins with zeros.
+    It stays on the worker from one closure to the next. Programs that push the same gradients share
+    it. A worker that is new, or was lost, begins with zeros.
 
     Args:
         servers: the program's functions on each server.
@@ -32,7 +32,7 @@ class Residuals:
     def __init__(self, servers: Sequence[ServerHalf]) -> None:
         self._servers, self._runtime = servers, servers[0].runtime
         self._kept: dict[str, tuple[WorkerLocalTensor, ...]] = {}
-        self._lives: dict[str, WorkerLocalTensor] = {}  # of the worker, in which they began
+        self._lives: dict[str, WorkerLocalTensor] = {}  # the worker's life in which they began
         for server in servers:
             for coded in (each for wire in server.wires for each in wire.coded):
                 name = f"residual_{coded.digest}"
@@ -50,7 +50,7 @@ class Residuals:
 
     @classmethod
     def in_graph(cls, servers: Sequence[ServerHalf]) -> Residuals:
-        """Those of the function that is traced: one object, which orders its pushes."""
+        """Return the residuals of the traced function: one object, which orders its pushes."""
         for each in private.kept_with_graph(private.current_graph()):
             if isinstance(each, cls) and each._servers is servers:
                 return each
@@ -59,7 +59,7 @@ class Residuals:
         return made
 
     def prepare(self) -> None:
-        """Let a worker that is new, or was lost, begin; traced before the first push."""
+        """Set the residuals of a new or lost worker to zeros; traced before the first push."""
         if not self._kept:
             return
         life = life_of_call(self._runtime)
@@ -67,12 +67,12 @@ class Residuals:
             _begin(kept, self._lives[digest], life=life)
 
     def of(self, coded: CodedVector) -> tuple[WorkerLocalTensor, ...]:
-        """What is kept beside some gradients, if anything is."""
+        """Return the variables for some gradients; none if their codec keeps nothing."""
         return self._kept.get(coded.digest, ())
 
 
 def _begin(kept: Sequence[WorkerLocalTensor], began: WorkerLocalTensor, *, life: tf.Tensor) -> None:
-    """Trace that a worker begins with zeros, unless it has begun in this life."""
+    """Trace the begin with zeros, unless the worker has begun in this life."""
     is_known = tf.cond(began.is_kept, lambda: began.read_value() == life, lambda: False)
 
     def begin() -> tf.Tensor:
@@ -85,26 +85,26 @@ def _begin(kept: Sequence[WorkerLocalTensor], began: WorkerLocalTensor, *, life:
 
 
 class PushCoding:
-    """Codes the gradients of one push; what is left out is kept when servers have taken it.
+    """Encodes the gradients of one push, and keeps what is left out when servers have accepted it.
 
-    A gradient that is not finite is sent by itself, so that it arrives as such, and changes nothing
-    that is kept.
+    A gradient that is not finite is sent alone, so that it arrives as such, and does not change the
+    residuals.
 
     Args:
-        residuals: of the program.
-        seed: int64 [2], the same for a push that is made again.
-        scale: of the loss; what is kept is not scaled.
+        residuals: the residuals of the program.
+        seed: int64 [2], the same for a repeated push.
+        scale: the scale of the loss; residuals are not scaled.
     """
 
     def __init__(self, residuals: Residuals, *, seed: tf.Tensor, scale: Any = None) -> None:
         self._residuals, self._seed, self._scale = residuals, seed, scale
-        # By server: what is kept, and what it becomes.
+        # By server: the variables, and their new values.
         self._left: dict[int, list[tuple[WorkerLocalTensor, tf.Tensor]]] = {}
-        self._began: list[tf.Tensor] = []  # when each vector was there
+        self._began: list[tf.Tensor] = []  # a time stamp for each vector, before it is encoded
         self._coded: list[tf.Tensor] = []
 
     def code(self, server: int, coded: CodedVector, vector: tf.Tensor) -> tf.Tensor:
-        """The bytes of some gradients for a server."""
+        """Return the bytes of some gradients for a server."""
         begin, [vector] = begun([vector])
         data = self._code(server, coded, vector)
         self._began.append(begin)
@@ -113,7 +113,7 @@ class PushCoding:
 
     @property
     def told(self) -> Fields:
-        """How long it took, from the first vector on: header fields of the push."""
+        """The duration of encoding, from the first vector on: header fields of the push."""
         if not self._coded:
             return NOTHING_TOLD
         begin = tf.reduce_min(self._began)
@@ -141,10 +141,10 @@ class PushCoding:
         return data
 
     def settle(self, statuses: Sequence[tf.Tensor]) -> None:
-        """Keep what was left out; servers have answered with these statuses.
+        """Update the residuals by the statuses in the servers' replies.
 
-        What one has applied before stays applied, and what is kept stays as it was. With a gradient
-        that one refuses, what was kept of real numbers is dropped.
+        They stay as they were if a server has applied the push before. If a server refuses the
+        push, residuals that are real numbers become zero.
         """
         for server, parts in self._left.items():
             status = statuses[server]
@@ -156,5 +156,5 @@ class PushCoding:
 
 
 def _finite(kept: tf.Tensor) -> tf.Tensor:
-    """Numbers that have become too large are dropped."""
+    """Return zeros instead of numbers that are too large."""
     return tf.where(tf.math.is_finite(kept), kept, 0.0) if kept.dtype.is_floating else kept

@@ -1,4 +1,4 @@
-"""How a worker gets the parameters of one round from all servers."""
+"""A worker's agreement with all servers on one round, whose parameters it gets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RoundAgreement:
 
     Args:
         ask: asks all servers for a round, by its number.
-        offers: whether they answer a kind of request.
+        offers: returns whether servers have a function for a kind of request.
     """
 
     def __init__(
@@ -27,26 +27,26 @@ class RoundAgreement:
         self._ask_all, self._offers = ask, offers
 
     def enter(self, answer: Answer) -> Answer:
-        """Take part from a round on; answers its parameters."""
+        """Take part from a round on. Returns its parameters."""
         if not self._offers(Kind.ENTER_ROUND):
             return answer  # there are no rounds
         found = self._ask(Kind.ENTER_ROUND, tf.stack(answer.versions))
         return self._until_equal(found, Kind.ENTER_ROUND)
 
     def complete(self, answer: Answer) -> Answer:
-        """Where servers may be a round apart at the end of a step, the later one's parameters."""
+        """Return the later round's parameters, if servers may differ by a round at a step's end."""
         if not self._offers(Kind.AWAIT_ROUND):
             return answer  # all servers begin rounds together
         return self._until_equal(answer, Kind.AWAIT_ROUND)
 
     def catch_up(self, answer: Answer) -> Answer:
-        """The parameters of the latest round that has begun on any server, or of a later one."""
+        """Return the parameters of the latest round begun on any server, or of a later one."""
         found = self._ask(Kind.AWAIT_ROUND, tf.stack(answer.versions))
         return self._until_equal(found, Kind.AWAIT_ROUND)
 
     @staticmethod
     def is_reached(versions: tf.Tensor) -> tf.Tensor:
-        """Whether all servers were at the begin of one round."""
+        """Return whether all servers were at the begin of one round."""
         is_begin = versions[0] % MAX_CALLS == 0
         return tf.logical_and(is_begin, tf.reduce_all(versions == versions[0]))
 

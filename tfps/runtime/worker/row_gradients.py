@@ -1,4 +1,4 @@
-"""Rows of a table's gradient, and the messages that bring them to servers."""
+"""Rows of a table's gradient, and the messages with which servers get them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class RowValues(NamedTuple):
 
     @classmethod
     def of(cls, gradient: tf.IndexedSlices, rows: DistinctRows) -> RowValues:
-        """Those of a gradient, summed up where an id comes more than once.
+        """Return the rows of a gradient, summed up if an id occurs more than once.
 
         Args:
-            gradient: of the table.
-            rows: that its ids name.
+            gradient: the gradient of the table.
+            rows: the rows that its ids name.
         """
         values = tf.math.unsorted_segment_sum(gradient.values, rows.positions, rows.count)
         return cls(values, rows.parts)
@@ -48,13 +48,13 @@ def row_bodies(
     wires: Sequence[CallWire],
     seed: tf.Tensor | None = None,
 ) -> dict[int, Body]:
-    """What lies behind the payload of an optimizer call's push, by server; of tables only.
+    """Return what follows the payload of an optimizer call's push, by server; only for tables.
 
     Args:
-        gradients: of each of the call's tables, in its order.
-        optimizer: of the call.
-        wires: of the call, by server.
-        seed: int64 [2], which codecs draw from; None: there are none.
+        gradients: the gradients of the call's tables, in its order.
+        optimizer: the optimizer of the call.
+        wires: the message formats of the call, by server.
+        seed: int64 [2], the seed of codecs; None: there are none.
     """
     formats = {
         id(shard): each
@@ -78,7 +78,7 @@ def row_bodies(
 def _finite_or_told(
     places: tf.Tensor, rows: tf.Tensor, *, of_all: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """A row that is not finite for who gets none, so that all servers skip such a step."""
+    """Add a NaN row for a server without rows if one is not finite: all skip the step."""
     is_finite = tf.reduce_all(tf.math.is_finite(of_all))
     more = tf.cast(tf.logical_not(is_finite) & tf.equal(tf.size(places), 0), tf.int32)
     missing = tf.fill(tf.concat([more[None], tf.shape(rows)[1:]], 0), float("nan"))
@@ -89,5 +89,5 @@ def _finite_or_told(
 
 
 def _ids(parts: Sequence[ShardRows]) -> tf.Tensor:
-    """The ids of a message to one server."""
+    """Return the ids of a message to one server."""
     return encode_places([part.shard for part in parts], [part.places for part in parts])

@@ -1,4 +1,4 @@
-"""Rows of a table by the shard that they lie in."""
+"""Rows of a table, by the shard that holds them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tfps.bridge.variables.shards import RowsByShard, rule_of, shards_of
 
 
 class ShardRows(NamedTuple):
-    """Some rows of a table, as far as they lie in one shard."""
+    """Some rows of a table in one shard."""
 
     server: int
     shard: Any  # as a Keras variable
-    places: tf.Tensor  # in the shard
+    places: tf.Tensor  # the indices in the shard
 
     @property
     def native(self) -> Any:
@@ -24,24 +24,24 @@ class ShardRows(NamedTuple):
 
 
 class DistinctRows(NamedTuple):
-    """Rows of a table that were asked for, each once.
+    """Rows of a table that were looked up, each once.
 
-    Those of a shard follow each other, one shard after the other: so they come from servers and go
-    there without being put in order.
+    Rows of a shard follow each other, one shard after the other. So they come from servers and go
+    there without a sort.
     """
 
     asked: tf.Tensor  # the ids as they were given
-    positions: tf.Tensor  # of the given ids among these rows, int32
+    positions: tf.Tensor  # the indices of the given ids among these rows, int32
     parts: Sequence[ShardRows]  # by shard
 
     @classmethod
     def of(cls, table: Any, ids: tf.Tensor, *, devices: Sequence[str]) -> DistinctRows:
-        """Find those that ids name.
+        """Find the rows that ids name.
 
         Args:
-            table: as a Keras variable.
+            table: a Keras variable.
             ids: an int64 vector.
-            devices: of the servers, in their order.
+            devices: the servers' devices, in their order.
         """
         shards = shards_of(table)
         servers = [devices.index(shard._value.device) for shard in shards]
@@ -54,5 +54,5 @@ class DistinctRows(NamedTuple):
 
     @property
     def count(self) -> tf.Tensor:
-        """How many rows there are, int32."""
+        """The number of rows, int32."""
         return tf.add_n([tf.size(part.places) for part in self.parts])

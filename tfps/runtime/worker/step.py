@@ -1,4 +1,4 @@
-"""What a worker traces of a program: variables are local copies, optimizer calls are exchanges."""
+"""A program's step on a worker: variables are local copies, optimizer calls are exchanges."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from tfps.transport.message import Kind, Reply, Request
 class Step:
     """Traces steps inside one closure of a worker (see `bridge.step_scope.StepTrace`).
 
-    What differs between the programs of `fit` and scheduled functions: where the state of a step
-    lies between exchanges, how the worker knows who it is, and what follows from a reply.
+    Subclasses, for `fit` and for scheduled functions, say where the state of a step lies between
+    exchanges, how the worker knows who it is, and what follows a reply.
     """
 
     def __init__(self, servers: Sequence[ServerHalf], *, carrier: Carrier) -> None:
         self.servers, self.carrier = servers, carrier
         self.program = program = servers[0].program
-        # Of tables there is a name only, by which tapes find their gradients.
+        # A table has only a name here, by which tapes find its gradient.
         parameters = [*program.variables, *program.schedule.tables]
         self.copies = WorkerCopies(
             [*parameters, *program.metrics, *program.seeds], devices=program.devices.names
@@ -46,14 +46,14 @@ class Step:
         self.look_ups = LookUps(servers, ask=self._look_up, pushes=self)
         self.tables = TableRows(servers, look_ups=self.look_ups)
         self.residuals = Residuals(servers)
-        self.coding: PushCoding | None = None  # of the push that was encoded last
+        self.coding: PushCoding | None = None  # of the latest encoded push
         self.rounds = RoundAgreement(self._ask_for_round, offers=servers[0].offers)
-        self.shares: Sequence[tf.Tensor] = ()  # of the devices in what the step computes
-        self._call_number = 0  # the optimizer call that comes next
+        self.shares: Sequence[tf.Tensor] = ()  # of the devices in the results of the step
+        self._call_number = 0  # the index of the next optimizer call
 
     @property
     def position(self) -> tf.Tensor | None:
-        """Of this step's ticket in its ticket run; None where there are no tickets."""
+        """The position of this step's ticket in its ticket run; None without tickets."""
         return None
 
     def value_of(self, keras_variable: Any) -> WorkerVariable:
@@ -80,7 +80,7 @@ class Step:
         return self.tables.has(keras_variable)
 
     def normalizes(self, layer: Any, *, over_all: bool) -> None:
-        """Do nothing: the first trace has seen it."""
+        """Do nothing: the first trace has found the layer."""
 
     def graph_ends(self, graph: Any) -> None:
         self.look_ups.graph_ends(graph)
@@ -97,7 +97,7 @@ class Step:
     def apply_parts(
         self, optimizer: Any, parts: Sequence[Sequence[Any]], variables: Sequence[Any]
     ) -> None:
-        """Each of several devices has computed a part of the gradient."""
+        """Apply the gradient of which each device has computed a part."""
         call = OptimizerCall(optimizer, tuple(variables))
         planned = self.program.calls[self._call_number : self._call_number + 1]
         if [call.identity] != [each.identity for each in planned]:
@@ -106,14 +106,14 @@ class Step:
                 "it was traced first"
             )
         together = gradients_together(parts, self.shares, variables=variables)
-        self.look_ups.ask_together()  # gradients of rows come for the ids of look-ups
+        self.look_ups.ask_together()  # gradients of rows use the ids of look-ups
         pairs = zip(together, variables, strict=True)
         self.apply_together(optimizer, [self.tables.gradient(g, v) for g, v in pairs], variables)
 
     def apply_together(
         self, optimizer: Any, gradients: list[tf.Tensor], variables: Sequence[Any]
     ) -> None:
-        """What an optimizer call does with the gradients of a step, those of all devices."""
+        """Push the gradients of a step, summed over all devices, in an optimizer call."""
         call_number, self._call_number = self._call_number, self._call_number + 1
         values = for_whole_model(optimizer, gradients, variables=variables, read=self.copies.read)
         for value, variable in zip(values, variables, strict=True):
@@ -121,16 +121,16 @@ class Step:
         self.exchange(call_number, dict(zip(map(gradient_name, variables), values, strict=True)))
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
-        """Push gradients, or what stands for them, and go on with what the servers answer."""
+        """Push gradients, or differences instead, and load the values in the replies."""
         raise NotImplementedError
 
     @property
     def caller(self) -> Fields:
-        """What all requests of the step say of this worker: header fields."""
+        """The header fields of all requests of the step that say which worker this is."""
         raise NotImplementedError
 
     def origin(self, kind: Kind) -> tuple[Sequence[Any], Fields]:
-        """What requests of a kind say of this worker: versions, by server, and header fields."""
+        """Return the versions, by server, and header fields of requests of a kind."""
         raise NotImplementedError
 
     def requests(
@@ -141,7 +141,7 @@ class Step:
         call_number: int = 0,
         told: Fields = NOTHING_TOLD,
     ) -> dict[int, ServerCall]:
-        """Requests of this worker, see `exchange.requests`; fields told replace its own."""
+        """Return requests of this worker, see `exchange.requests`; ``told`` replaces fields."""
         versions, fields = self.origin(kind)
         fields = {**fields, **told}
         return requests(
@@ -151,19 +151,19 @@ class Step:
     def ask(
         self, kind: Kind, bodies: Mapping[int, Body] | None = None, **options: Any
     ) -> dict[int, Message]:
-        """What the servers reply to `requests`."""
+        """Return the servers' replies to `requests`."""
         return self.carrier.exchange(self.requests(kind, bodies, **options))
 
     def answered(self) -> Sequence[tf.Tensor]:
-        """Known, in the current graph, when the pushes that stand before are answered."""
+        """Return tensors of the current graph that are ready when earlier pushes were answered."""
         raise NotImplementedError
 
     def wait_for(self, operations: Sequence[Any]) -> None:
-        """Let the pushes that stand behind wait for operations of the current graph."""
+        """Let later pushes wait for operations of the current graph."""
         raise NotImplementedError
 
     def _look_up(self, bodies: Mapping[int, Body], *, is_ahead: bool) -> dict[int, Message]:
-        """Ask for rows; ahead of what the step does, no version of it is waited for."""
+        """Look up rows; if ``is_ahead``, without waiting for a version of the step."""
         versions, fields = ((), self.caller) if is_ahead else self.origin(Kind.LOOK_UP)
         calls = requests(
             self.servers,
@@ -178,7 +178,7 @@ class Step:
         return Answer.of(self.ask(kind, told={Request.BASE_VERSION: number}))
 
     def encode(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> dict[int, Body]:
-        """The bodies of a push, by server; the tensors are those of whole variables, by name."""
+        """Return the bodies of a push, by server, from tensors of whole variables, by name."""
         called = self.program.calls[call_number]
         variables = self.tables.others(called.variables)
         gradients = in_shards(variables, lambda v: tensors[gradient_name(v)], name=gradient_name)
@@ -202,30 +202,30 @@ class Step:
         }
         if self.program.devices.in_main_memory:
             return bodies
-        # A GPU joins them at no cost, and one copy to main memory is cheaper than many.
+        # On a GPU joining is free, and one copy to main memory is cheaper than many.
         return {p: body.joined for p, body in bodies.items()}
 
     @property
     def seed(self) -> tf.Tensor:
-        """Of the model, int64: what codecs draw goes by it, and by the push."""
+        """The seed of the model, int64: random codecs use it, with the number of the push."""
         return tf.constant(0, tf.int64)
 
     def key_of(self, call_number: int) -> tf.Tensor:
-        """The number of the push of an optimizer call, int64, the same when it is made again."""
+        """Return the number of an optimizer call's push, int64, the same if it is repeated."""
         raise NotImplementedError
 
     @property
     def coding_told(self) -> Fields:
-        """What the push that was encoded last says of its codecs."""
+        """The durations of codecs in the latest encoded push, as header fields."""
         return NOTHING_TOLD if self.coding is None else self.coding.told
 
     def settle(self, replies: Mapping[int, Message]) -> None:
-        """Keep what the push that was encoded last has left out, once it is answered."""
+        """Update the residuals of the latest encoded push, after its replies."""
         if self.coding is not None:
             self.coding.settle(column_of(replies, Reply.STATUS))
 
     def beside(self, call_number: int) -> Mapping[str, tf.Tensor]:
-        """What a push carries beside gradients, by name."""
+        """Return the tensors that a push carries beside gradients, by name."""
         return {}
 
     def load(
@@ -235,9 +235,9 @@ class Step:
         *,
         call_number: int | None = None,
     ) -> Any:
-        """Take each variable and its value from what all servers have replied.
+        """Take each variable and its value from the replies of all servers.
 
-        Answers the microseconds that codecs took for it.
+        Returns the microseconds of decoding.
         """
         layouts = [
             server.parameter_layout if call_number is None else server.wires[call_number].reply
@@ -257,13 +257,13 @@ class Step:
     def arrived(
         self, call_number: int | None, coded: CodedVector, data: tf.Tensor
     ) -> Mapping[str, tf.Tensor]:
-        """The values, by name, that coded bytes in the reply to an optimizer call stand for."""
+        """Return the values, by name, from coded bytes in the reply to an optimizer call."""
         return coded.tensors(data)
 
     def begin_with(self, variable: Any, value: tf.Tensor) -> None:
-        """Let a variable have a value of the servers, whatever has become of it here."""
+        """Set a variable to a value of the servers."""
         self.copies.load(variable, value)
 
     def take_over(self, variable: Any, value: tf.Tensor) -> None:
-        """Go on with a newer value of a variable."""
+        """Continue with a newer value of a variable."""
         self.begin_with(variable, value)

@@ -1,4 +1,4 @@
-"""What a step reports when it is done: the state of its metrics, and its outputs."""
+"""The report of a step: the state of its metrics, and its outputs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def step_report(
     """Trace the report of a step, from the worker's copies of metric state.
 
     Args:
-        program: of the step.
-        outputs: that it has returned.
-        copies: after the step.
-        shares: of the devices in its batch.
-        drawn: how the state of each generator has changed; all devices draw as often as the first.
+        program: the program of the step.
+        outputs: the outputs of the step.
+        copies: the copies after the step.
+        shares: the shares of the devices in its batch.
+        drawn: the change of each generator's state; all devices draw as often as the first.
     """
     reports = [
         end_to_end(
@@ -49,7 +49,7 @@ def step_report(
 
 
 def empty_report(program: Program) -> dict[str, tf.Tensor]:
-    """What stands for the report of a step that was not taken."""
+    """Return the report of a step that was not taken."""
     return {
         METRICS: tf.zeros([program.metric_items], tf.float64),
         OUTPUTS: tf.zeros([program.output_items], tf.float64),

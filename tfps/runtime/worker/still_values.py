@@ -1,4 +1,4 @@
-"""What scheduled functions read and do not change, as a worker keeps it between them."""
+"""A worker's copies of values that scheduled functions read and do not change."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tfps.transport.message import Reply
 
 
 class _Kept(NamedTuple):
-    """Of one server."""
+    """The copies of one server's values."""
 
-    payload: WorkerLocalTensor  # of its reply
-    number: WorkerLocalTensor  # by which the server knows these values
+    payload: WorkerLocalTensor  # the payload of its reply
+    number: WorkerLocalTensor  # the server's number of these values
 
 
 class StillValues:
-    """Values that a worker asks for when a server says that they are others.
+    """Values that a worker pulls again only if a server's number of them has changed.
 
-    Functions that read the same variables share them. They lie on the worker until the job ends.
+    Functions that read the same variables share them. They stay on the worker until the job ends.
 
     Args:
         servers: a function's halves on the servers.
@@ -51,11 +51,11 @@ class StillValues:
         numbers: Sequence[tf.Tensor],
         ask: Callable[[Sequence[int]], Mapping[int, Message]],
     ) -> None:
-        """Trace asking for what is kept by another number than servers have said.
+        """Trace a pull of the values whose number has changed.
 
         Args:
-            numbers: by server.
-            ask: asks some servers for what is still.
+            numbers: the servers' numbers, by server.
+            ask: pulls unchanged values from some servers.
         """
         if not self._kept:
             return
@@ -66,7 +66,7 @@ class StillValues:
             replies = ask(list(self._kept))
             for server, kept in self._kept.items():
                 reply = replies[server]
-                # Where a worker is stopped in between, it has to ask again.
+                # If the worker is stopped in between, it has to pull again.
                 unknown = kept.number.load(tf.zeros([], tf.int64))
                 with tf.control_dependencies([unknown]):
                     loaded = kept.payload.load(reply.payload)
@@ -77,7 +77,7 @@ class StillValues:
         tf.cond(is_new, renew, lambda: tf.constant(0))
 
     def values(self, variables: Sequence[Any]) -> list[tuple[Any, tf.Tensor]]:
-        """Those of the variables that are still, and their values."""
+        """Return the unchanged ones of the variables, with their values."""
         layouts = [self._servers[p].still_layout for p in self._kept]
         payloads = [kept.payload.read_value() for kept in self._kept.values()]
         return decode(layouts, payloads, variables)

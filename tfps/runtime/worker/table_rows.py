@@ -1,4 +1,4 @@
-"""Tables of which only rows travel, on a worker: rows in, rows of gradients out."""
+"""Tables that travel as rows, on a worker: rows in, gradients of rows out."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tfps.runtime.worker.row_gradients import RowValues, row_bodies
 
 
 class TableRows:
-    """What steps of one worker ask for of tables, and what they push.
+    """The look-ups and the pushes of tables in one worker's steps.
 
     Args:
-        servers: the functions on each server of a program, whose ``tables`` they are.
-        look_ups: of the same.
+        servers: the program's functions on each server; the tables are the program's.
+        look_ups: the look-ups of the same tables.
     """
 
     def __init__(self, servers: Sequence[ServerHalf], *, look_ups: LookUps) -> None:
@@ -28,18 +28,18 @@ class TableRows:
         self._numbers = {id(table): number for number, table in enumerate(tables)}
         self._servers = servers
         self._look_ups = look_ups
-        self._gradients: dict[int, RowValues] = {}  # of the step that was traced last
+        self._gradients: dict[int, RowValues] = {}  # of the latest traced step
 
     def others(self, variables: Sequence[Any]) -> list[Any]:
-        """Those that are no tables."""
+        """Return the variables that are not tables."""
         return [variable for variable in variables if not self.has(variable)]
 
     def has(self, variable: Any) -> bool:
-        """Whether it is one of the tables."""
+        """Return whether a variable is one of the tables."""
         return id(variable) in self._numbers
 
     def look_up(self, table: Any, ids: tf.Tensor, *, copy: WorkerVariable) -> tf.Tensor:
-        """Rows that the servers have, one for each id.
+        """Return rows from the servers, one for each id.
 
         The worker's copy of a table is empty: tapes find the rows' gradient under its handle.
         """
@@ -49,29 +49,29 @@ class TableRows:
         return _shaped(rows, ids, row_shape=table.shape[1:])
 
     def gradient(self, gradient: Any, variable: Any) -> tf.Tensor:
-        """A gradient as it goes on in the step: dense, or of a table the rows that came."""
+        """Return a gradient for the rest of the step: dense, or for a table the rows that came."""
         if not self.has(variable):
             return gradient
         if not isinstance(gradient, tf.IndexedSlices):
             dense = tf.convert_to_tensor(gradient)
             gradient = tf.IndexedSlices(dense, tf.range(tf.shape(dense, tf.int64)[0]))
-        # Of the ids that were looked up, mostly.
+        # Mostly the ids of the last look-up.
         distinct = self._look_ups.distinct(self._numbers[id(variable)], gradient.indices)
         self._gradients[id(variable)] = rows = RowValues.of(gradient, distinct)
         return rows.values
 
     def take_back(self, variable: Any, values: tf.Tensor) -> None:
-        """The gradient's rows as they are to be pushed, clipped perhaps."""
+        """Take the rows of a gradient that are to be pushed, after clipping, for example."""
         if id(variable) in self._gradients:
             rows = self._gradients[id(variable)]
             self._gradients[id(variable)] = rows._replace(values=values)
 
     def to_push(self, call_number: int, *, seed: tf.Tensor) -> dict[int, Body]:
-        """What lies behind the payload of an optimizer call's push, by server; of tables only.
+        """Return what follows the payload of an optimizer call's push, by server; only for tables.
 
         Args:
-            call_number: of the call.
-            seed: int64 [2], which codecs draw from.
+            call_number: the index of the call.
+            seed: int64 [2], the seed of codecs.
         """
         call = self._servers[0].program.calls[call_number]
         tables = filter(self.has, call.variables)
@@ -84,7 +84,7 @@ class TableRows:
 
 
 def _shaped(rows: tf.Tensor, ids: tf.Tensor, *, row_shape: Sequence[int]) -> tf.Tensor:
-    """Rows in the shape of the ids that they were asked for by."""
+    """Return rows in the shape of their ids."""
     shape = ids.shape.concatenate(row_shape)
     sizes = [None] * 2 if shape.rank is None else shape.as_list()
     if sizes.count(None) <= 1 and 0 not in sizes:  # one number follows from the others

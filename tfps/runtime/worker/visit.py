@@ -1,4 +1,4 @@
-"""One run of a worker's closure: as whom it runs, and how it gets batches."""
+"""One run of a worker's closure: its worker, its ticket run, and its batches."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tfps.runtime.message.duration import microseconds
 from tfps.runtime.message.request_header import Fields
 from tfps.transport.message import Request
 
-State: TypeAlias = dict[str, Any]  # of a loop
+State: TypeAlias = dict[str, Any]  # the state of a loop
 
 
 class BatchClaim(NamedTuple):
-    """What a worker asks for when it has a ticket."""
+    """A worker's request for a batch, made with a ticket."""
 
     ticket: tf.Tensor  # or `NO_TICKET`
     position: tf.Tensor  # of the ticket in its ticket run
     incarnation: tf.Tensor  # of the worker
-    goes_back: bool  # if there is no batch: not within a period that goes on
+    goes_back: bool  # whether the ticket goes back if there is no batch; not within a period
 
 
 class BatchSource(ABC):
@@ -89,10 +89,10 @@ class Visit:
     """One run of a closure.
 
     Args:
-        source: where batches come from.
-        arguments: of the source, for this ticket run and worker.
-        seeds: int64 [generators, 2], at the first ticket of the run; for the only worker, of a
-            generator that it draws from as often as it happens to, at the visit's begin.
+        source: the source of batches.
+        arguments: the source's arguments for this ticket run and worker.
+        seeds: int64 [generators, 2], states at the first ticket of the run. For a generator whose
+            number of draws per step is unknown, if there is one worker: at the begin of the visit.
         control: see `closure_control`.
     """
 
@@ -100,22 +100,23 @@ class Visit:
         self, source: BatchSource, arguments: Any, *, seeds: tf.Tensor, control: tf.Tensor
     ) -> None:
         self.source, self._arguments, self._seeds = source, arguments, seeds
-        # Whether a loss was finite, where steps end otherwise: of the step that was traced last.
+        # Whether the loss of the latest traced step was finite; None if training does not stop at
+        # NaN.
         self.is_finite: tf.Tensor | None = None
         self.worker, self.incarnation, self.first, self.steps, self.knows_it = tf.unstack(control)
 
     @property
     def seed(self) -> tf.Tensor:
-        """That of the model's first generator; 0 if it has none."""
+        """The seed of the model's first generator; 0 if it has none."""
         return self._seeds[0, 0] if self._seeds.shape[0] else tf.constant(0, tf.int64)
 
     @property
     def who(self) -> Fields:
-        """What every request says of the worker: header fields."""
+        """Header fields that name the worker in every request."""
         return {Request.WORKER: self.worker, Request.INCARNATION: self.incarnation}
 
     def fetch(self, ticket: tf.Tensor, *, goes_back: bool = True) -> State:
-        """The part of a loop's state that belongs to a ticket: its batch, if there is one."""
+        """Return the part of a loop's state for a ticket: its batch, if there is one."""
         with tf.control_dependencies([ticket]):
             asked = tf.timestamp()
         with tf.control_dependencies([asked]):
@@ -131,11 +132,11 @@ class Visit:
         return state
 
     def go_on_with(self, state: State) -> None:
-        """Know of a loop's state whether the loss of its last step was finite."""
+        """Take, from a loop's state, whether the loss of its last step was finite."""
         self.is_finite = state.get("is_finite")
 
     def batch(self, state: State) -> Any:
-        """The batch of a state."""
+        """Return the batch of a state."""
         return tf.nest.pack_sequence_as(
             self.source.batch_spec, state["batch"], expand_composites=True
         )
@@ -151,7 +152,7 @@ class Visit:
         ]
 
     def loop(self, body: Callable[[State], State], state: State) -> State:
-        """Trace a body that is run as long as its state has a batch; these may differ in length."""
+        """Trace a loop of ``body`` while its state has a batch; batches may differ in size."""
         specs = tf.nest.flatten(self.source.batch_spec, expand_composites=True)
         invariants = tf.nest.map_structure(lambda tensor: tensor.shape, state)
         invariants["batch"] = [component.shape for component in specs]
@@ -168,8 +169,8 @@ class Visit:
 def closure_control(
     worker: int, incarnation: int, first_ticket: int, steps: int, *, knows_it: bool = False
 ) -> tf.Tensor:
-    """The control vector of a closure: who runs it, as whom, and which steps its ticket run has.
+    """Return the control vector of a closure: worker, incarnation, and steps of its ticket run.
 
-    A worker that has run the closure before knows it, so that its join is typical.
+    ``knows_it`` says that the worker has run the closure before: then its join takes a usual time.
     """
     return chief_constant([worker, incarnation, first_ticket, steps, int(knows_it)], tf.int64)

@@ -17,13 +17,13 @@ SEED_STRIDE = 0x9E3779B
 class WorkerCopies:
     """The copies that steps of one closure read and write.
 
-    Outside of the parts that devices compute all copies of a variable are equal. What parts have
-    written becomes one value as the variable's ``aggregation`` says: Keras's, as under TensorFlow's
-    `MirroredStrategy`.
+    Outside of the parts that devices compute separately, all copies of a variable are equal. After
+    such parts they get one value by the variable's ``aggregation``, a setting of Keras, as under
+    TensorFlow's `MirroredStrategy`.
 
     Args:
         variables: Keras variables.
-        devices: of the worker; None for a worker that has one.
+        devices: the worker's devices; None for a worker with one device.
     """
 
     def __init__(self, variables: Sequence[Any], *, devices: Sequence[str | None]) -> None:
@@ -33,11 +33,11 @@ class WorkerCopies:
                 self._by_device.append({id(v): WorkerVariable(v) for v in variables})
 
     def __len__(self) -> int:
-        """How many copies there are of a variable."""
+        """Return the number of copies of a variable."""
         return len(self._by_device)
 
     def on(self, device: int, keras_variable: Any) -> WorkerVariable:
-        """The copy that a device reads and writes."""
+        """Return the copy that a device reads and writes."""
         copy = self._by_device[device].get(id(keras_variable))
         if copy is None:
             raise RuntimeError(
@@ -47,19 +47,19 @@ class WorkerCopies:
         return copy
 
     def load(self, keras_variable: Any, value: tf.Tensor) -> None:
-        """Take over a value that came from a server; does not count as an assignment."""
+        """Load a value that came from a server; does not count as an assignment."""
         for copy in self._all(keras_variable):
             copy.load(value)
 
     def load_seed(
         self, keras_variable: Any, state: tf.Tensor, *, stream: tf.Tensor | int = 0
     ) -> None:
-        """Take over a seed generator's state; the examples of each device get masks of their own.
+        """Load the state of a seed generator, with a stream for each device: masks differ.
 
         Args:
             keras_variable: the state, [seed, count of draws].
-            state: in stream 0, for the first device: the numbers of one process.
-            stream: no two draw the same; each device has one of its own in it.
+            state: the state in stream 0, for the first device: the numbers of one process.
+            stream: the index of a stream; each device draws from its own part of it.
         """
         for device, copy in enumerate(self._all(keras_variable)):
             number = tf.cast(stream, tf.int64) * len(self) + device
@@ -72,30 +72,30 @@ class WorkerCopies:
             copy.assign(value)
 
     def read(self, keras_variable: Any) -> tf.Tensor:
-        """The value that all copies have."""
+        """Return the value that all copies have."""
         return self.on(0, keras_variable).read_value()
 
     def is_assigned(self, keras_variable: Any) -> bool:
-        """Whether what was traced writes a variable."""
+        """Return whether a traced operation writes a variable."""
         return any(copy.assigned for copy in self._all(keras_variable))
 
     def unite(
         self, variables: Iterable[Any], before: Mapping[int, tf.Tensor], shares: Sequence[tf.Tensor]
     ) -> None:
-        """Give all copies of each variable the value that they amount to, see `together`."""
+        """Give all copies of each variable the value of `together`."""
         for variable in variables:
             self.load(variable, self.together(variable, before, shares))
 
     def together(
         self, keras_variable: Any, before: Mapping[int, tf.Tensor], shares: Sequence[tf.Tensor]
     ) -> tf.Tensor:
-        """What the copies' values amount to.
+        """Return one value for all copies of a variable.
 
         Args:
-            keras_variable: whose copies.
-            before: the values that all copies had at the begin, by id of the variable; needed where
-                changes are summed.
-            shares: of the devices in the batch (see `runtime.program.examples`).
+            keras_variable: the variable.
+            before: the values of all copies at the begin, by id of the variable; needed for sums of
+                changes.
+            shares: the shares of the devices in the batch (see `runtime.program.examples`).
         """
         values = [copy.read_value() for copy in self._all(keras_variable)]
         if len(values) == 1 or values[0].dtype.is_bool:

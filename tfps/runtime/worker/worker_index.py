@@ -1,4 +1,4 @@
-"""Which worker runs a function, as a tensor inside the function."""
+"""The index of the worker that runs a function, as a tensor inside the function."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _INDEX = tf.TensorSpec([], tf.int64)
 
 
 def worker_of_call() -> tf.Tensor:
-    """The index of the worker on whose behalf the current function is called, int64.
+    """Return the index of the worker for which the current function is called, int64.
 
-    `message.COORDINATOR` where the coordinator calls it for itself. A function that is called by
-    another one takes it from that one, unlike with
+    `message.COORDINATOR` if the coordinator calls it for itself. A function that another function
+    calls takes the index from it, unlike with
     `tf.distribute.coordinator.experimental_get_current_worker_index`.
     """
     graph: Any = private.current_graph()
@@ -33,7 +33,7 @@ def worker_of_call() -> tf.Tensor:
 
 
 def life_of_call(runtime: Runtime) -> tf.Tensor:
-    """The number of the life in which a worker calls the function that is traced, int64."""
+    """Return the number of the worker's life in which it calls the traced function, int64."""
     graph: Any = private.current_graph()
 
     def at_call() -> tf.Tensor:
@@ -43,9 +43,9 @@ def life_of_call(runtime: Runtime) -> tf.Tensor:
 
 
 def stream_of_call(runtime: Runtime) -> tf.Tensor:
-    """The stream of random numbers that is the worker's own in the life that it has, int64.
+    """Return the worker's own stream of random numbers in its current life, int64.
 
-    0 where there is one worker, whose numbers are those of one process, and on the chief.
+    0 on the chief, and for an only worker, which draws the numbers of a single process.
     """
     if runtime.workers == 1:
         return tf.constant(0, tf.int64)
@@ -55,12 +55,12 @@ def stream_of_call(runtime: Runtime) -> tf.Tensor:
 
 
 def caller_of_call(servers: Iterable[ServerHalf]) -> Fields:
-    """Who calls the current function, if one of the servers' functions asks: header fields."""
+    """Return header fields with the current worker, if one of the servers' functions needs them."""
     return fields_of(worker_of_call()) if any(server.asks_who for server in servers) else {}
 
 
 def fields_of(worker: tf.Tensor) -> Fields:
-    """Header fields that name a worker by its index; the coordinator has none, but a ticket."""
+    """Return header fields that name a worker by its index, or the coordinator by a ticket."""
     zero = tf.constant(0, tf.int64)
     return {Request.WORKER: tf.maximum(worker, zero), Request.TICKET: tf.minimum(worker, zero)}
 
