@@ -1,1 +1,1 @@
-"""What the coordinator holds of a job: servers, variables, membership and its control channels."""
+"""The coordinator's part of a job: servers, variables, membership and control channels."""

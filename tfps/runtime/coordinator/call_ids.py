@@ -1,4 +1,4 @@
-"""Which optimizer calls of scheduled functions are one update, and where their sums lie."""
+"""Numbers of scheduled functions' optimizer calls, and the sums that equal calls share."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from tfps.runtime.coordinator.shared_by_name import SharedByName
 
 
 class OptimizerCallIds:
-    """Numbers optimizer calls: the same optimizer and variables, the same number.
+    """Numbers optimizer calls: calls of the same optimizer on the same variables share a number.
 
-    Two functions that call an optimizer, or two traces of one function, add to the same sums, so
-    that a round is one mean of all workers whatever each of them runs.
+    Two functions that call an optimizer, or two traces of one function, add to the same sums. So a
+    round is one mean over all workers, although they run different functions.
     """
 
     def __init__(self) -> None:
         self._next = itertools.count(1)
         self._known: dict[Any, int] = {}
-        # Functions that use sums keep them; an optimizer's address is its own as long as they do.
+        # Functions that use sums keep them; while they do, an optimizer's address stays unique.
         self._sums = SharedByName()
 
     def number(self, call: Any, *, layouts: int) -> int:
-        """Of an `OptimizerCall`, while variables have moved so often: sums lie as they do."""
+        """Return the number of an `OptimizerCall`; ``layouts`` counts the moves of variables."""
         return self._known.setdefault((call.identity, layouts), next(self._next))
 
     def sums(self, call_id: int, server: int, make: Callable[[], Any]) -> Any:
-        """The sums of an optimizer call on a server, made when nobody has them."""
+        """Return the sums of an optimizer call on a server, made anew if no function has them."""
         return self._sums.of((call_id, server), make)

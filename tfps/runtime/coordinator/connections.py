@@ -1,4 +1,4 @@
-"""How the coordinator reaches the tasks of a job: over a network, or within its own process."""
+"""The coordinator's connections to a job's tasks: over a network, or within its own process."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from tfps.runtime.coordinator.data_plane import DataPlane
     from tfps.runtime.coordinator.server import Server
 
-Task = tuple[str, int]  # its type and index
+Task = tuple[str, int]  # the type and the index of a task
 
 
 class ControlLine(Protocol):
-    """The coordinator's own line to one task, apart from the workers' traffic.
+    """The coordinator's own connection to one task, apart from the workers' traffic.
 
     Attributes:
-        lost: why every call raises `UnavailableError`, or None while the task answers.
-        returns: asked on a failed call; waits while the task is being brought back, and answers
+        lost: the reason why every call raises `UnavailableError`; None while the task replies.
+        returns: called after a failed call; waits while the task is brought back, and returns
             whether it was.
     """
 
@@ -42,20 +42,20 @@ class ControlLine(Protocol):
 
         Args:
             trace: from tensors to a list of tensors; opens every resource by name.
-            arguments: how many int64 scalars it takes, or what else.
+            arguments: the number of int64 scalars that it takes, or the specs of its arguments.
         """
 
     def ask(self, token: str, *values: int | bytes, patience_s: float = CALL_TIMEOUT_S) -> Any:
-        """Call what the task's process has registered under a token of `transport.tokens`.
+        """Call the function of the task's process with a token of `transport.tokens`.
 
-        It raises `NoSuchFunction` where the task is not a process of tfps.
+        Raises `NoSuchFunction` if the task is not a process of tfps.
         """
 
     def renew(self) -> None:
-        """Call a task that was started anew from now on."""
+        """Call a restarted task from now on."""
 
     def is_reachable(self, *, timeout_s: float) -> bool:
-        """Return whether the task's process is there; it may hang all the same."""
+        """Return whether the task's process accepts connections; it may hang nevertheless."""
 
     def close(
         self, *, answering: bool = True, error: Callable[[], Exception] = line_closed
@@ -63,42 +63,42 @@ class ControlLine(Protocol):
         """Close the line.
 
         Args:
-            answering: a task that is not thought to answer is not waited for.
-            error: makes what is raised of calls after that, where tasks are processes.
+            answering: whether the task is expected to reply; if not, do not wait for it.
+            error: makes the exception that later calls raise, if tasks are processes.
         """
 
 
 class Connections(Protocol):
-    """What a strategy is built on.
+    """The connections on which a strategy is built.
 
     Attributes:
         topology: the devices of the tasks.
-        processes: the addresses of the tasks that have a process of their own, and can be lost;
-            that of a task that has moved is another one then.
+        processes: the current addresses of the tasks that have a process of their own, and can be
+            lost.
     """
 
     topology: Topology
     processes: Mapping[Task, str]
 
     def connect(self, connect_tensorflow: Callable[[], None], *, timeout_s: float) -> None:
-        """Make the tasks' devices known to this process; they may take so long to answer."""
+        """Connect this process to the tasks' devices; wait for at most ``timeout_s``."""
 
     def resolve(self) -> ClusterSpec | None:
-        """Ask where the tasks are now; None: nowhere else, ever.
+        """Return where the tasks are now; None: they never move.
 
-        It raises `ConfigError` where the answer cannot be a cluster.
+        Raises `ConfigError` if the result cannot be a cluster.
         """
 
     def misfit(self, task: Task) -> str:
-        """Let a task that was started anew serve this chief; why it cannot, else empty."""
+        """Let a restarted task serve this chief. Returns why it cannot, else an empty string."""
 
     def move(self, task: Task, address: str) -> None:
-        """Reach a task at another address from now on; its lines do once they are renewed."""
+        """Reach a task at another address from now on; its lines follow when they are renewed."""
 
     def control(self, task: Task, *, longest_attempt_s: float = ATTEMPT_TIMEOUT_S) -> ControlLine:
-        """Open a line to a task; some calls take it longer than usual."""
+        """Open a line to a task, for calls of at most ``longest_attempt_s``."""
 
     def routes(
         self, *, job_id: int, servers: list[Server], lines: list[ControlLine], transport: str
     ) -> DataPlane:
-        """Choose how requests reach the servers, as the ``transport`` says that the user wants."""
+        """Choose how requests reach the servers, by the ``transport`` that the user has set."""

@@ -19,26 +19,26 @@ from tfps.errors import StrategyClosed
 from tfps.transport import tokens
 from tfps.transport.session_options import session_options
 
-# A server answers in a millisecond. TensorFlow waits for one that is gone, so each attempt is short
-# and followed by a look at the port; a busy machine may need the whole time.
+# A server replies within a millisecond. TensorFlow waits for one that is gone, so each attempt is
+# short and followed by a look at the port; a busy machine may need the whole time.
 ATTEMPT_TIMEOUT_S = 3.0
 CALL_TIMEOUT_S = 30.0
-# How long the end of a line looks for its server.
+# The time for a line's look whether its server accepts connections.
 LOOK_TIMEOUT_S = 1.0
-# TensorFlow has sent a request again, for want of an answer, that had arrived.
+# TensorFlow has repeated a request that had arrived, because it got no reply.
 TWICE = "was received twice"
-# What a server says that is there: a file cannot be written or read.
+# Errors of a server that works: it cannot write or read a file.
 ANSWERS = (
     tf.errors.DataLossError,
     tf.errors.PermissionDeniedError,
     tf.errors.ResourceExhaustedError,
 )
-# What TensorFlow says of a PyFunc whose token the process does not know.
+# TensorFlow's message about a PyFunc whose token the process does not know.
 NOT_REGISTERED = "Could not find callback with key"
 
 
 def signature_of(arguments: int | Sequence[tf.TensorSpec]) -> list[tf.TensorSpec]:
-    """The arguments of a line's function: so many int64 scalars, or what is given."""
+    """Return the specs of a line's function: a number of int64 scalars, or the given specs."""
     if isinstance(arguments, int):
         return [tf.TensorSpec([], tf.int64)] * arguments
     return list(arguments)
@@ -49,7 +49,7 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def bringing_back() -> Iterator[None]:
-    """On this thread, lines of servers that are lost are used: they are being brought back."""
+    """Use lines of lost servers on this thread: it brings the servers back."""
     _thread.brings_back = True
     try:
         yield
@@ -58,13 +58,13 @@ def bringing_back() -> Iterator[None]:
 
 
 def brings_back() -> bool:
-    """Whether this thread is bringing a server back."""
+    """Return whether this thread is bringing a server back."""
     return getattr(_thread, "brings_back", False)
 
 
 @contextlib.contextmanager
 def let_lost_servers_go() -> Iterator[None]:
-    """On this thread, no call waits for a lost server: it holds what the server's return needs."""
+    """Fail calls of lost servers at once on this thread: it holds what their return needs."""
     _thread.lets_go = True
     try:
         yield
@@ -73,25 +73,25 @@ def let_lost_servers_go() -> Iterator[None]:
 
 
 def waits_for_lost_servers() -> bool:
-    """Whether calls on this thread wait for a server that is being brought back.
+    """Return whether calls on this thread wait for a server that is being brought back.
 
-    Who fills a server does not, on whichever thread: it may be lost again meanwhile.
+    A thread that fills a server does not wait: the server may be lost again meanwhile.
     """
     return not (getattr(_thread, "lets_go", False) or brings_back())
 
 
 def never() -> bool:
-    """Nobody brings a task back."""
+    """Return False: the task is not brought back."""
     return False
 
 
 def line_closed() -> StrategyClosed:
-    """What a call raises of a line whose owner has closed it."""
+    """Return the error of calls on a line that its owner has closed."""
     return StrategyClosed("this line to a task of the cluster is closed")
 
 
 class NotAsked(tf.errors.UnavailableError):
-    """A server was not asked, since it was lost at that moment."""
+    """A server did not get the call, since it was lost at that moment."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(None, None, reason)
@@ -110,10 +110,10 @@ class ControlPlane:
     and works with any `tf.distribute.Server`.
 
     Args:
-        address: answers where the task is, ``host:port``; asked for each session.
-        to_any_incarnation: a task that was started anew answers as well; for workers, which keep
-            nothing that such a call could ask for.
-        longest_attempt_s: attempts become longer up to this, for calls that take a server longer.
+        address: returns the task's address, ``host:port``; called for each session.
+        to_any_incarnation: a restarted task gets calls as well; for workers, which keep nothing
+            that such a call could read.
+        longest_attempt_s: the limit of an attempt; attempts become longer, up to this.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class ControlPlane:
         self._to_any_incarnation = to_any_incarnation
         self._graph = OwnedGraph()
         self._lock = threading.Lock()
-        self.lost: str | None = None  # why no call is attempted
+        self.lost: str | None = None  # the reason why no call is attempted
         self.returns: Callable[[], bool] = never
         self._closed: Callable[[], Exception] | None = None  # makes the error of each call
         self._asked: dict[str, Callable[..., Any]] = {}  # by token
@@ -204,12 +204,12 @@ class ControlPlane:
                 return list(self._session.run(outputs, fed, options=options))
 
     def _answered(self, outputs: Any, fed: dict[Any, Any], *, patience_s: float) -> list[Any]:
-        """Try until the server answers; every call may be repeated without harm.
+        """Try until the server replies; every call may be repeated without harm.
 
         Raises:
-            tf.errors.UnavailableError: the server is gone, was started anew, or does not answer.
+            tf.errors.UnavailableError: the server is gone, was restarted, or does not reply.
             tf.errors.OpError: one of `ANSWERS`.
-            Exception: what `close` was given, after that.
+            Exception: the error given to `close`, after that.
         """
         until_s = time.monotonic() + patience_s
         timeout_s = ATTEMPT_TIMEOUT_S
@@ -225,7 +225,7 @@ class ControlPlane:
                     until_s, timeout_s = time.monotonic() + patience_s, ATTEMPT_TIMEOUT_S
                     continue
                 if isinstance(error, NotAsked) and self.lost is None:
-                    continue  # it came back before anybody could wait for it
+                    continue  # it came back before this call could wait for it
                 if self.lost is not None:
                     raise tf.errors.UnavailableError(None, None, self.lost) from error
                 slow = isinstance(error, tf.errors.DeadlineExceededError) or TWICE in error.message
@@ -241,9 +241,9 @@ class ControlPlane:
                 ) from error
 
     def renew(self) -> None:
-        """Call a task that was started anew from now on, with the functions that there are.
+        """Call a restarted task from now on, with the existing functions.
 
-        A line that is closed stays so; each call says it.
+        A line that is closed stays closed; each call raises its error.
         """
         with self._lock:
             if self._closed is not None:
@@ -252,7 +252,7 @@ class ControlPlane:
             self._session = self._connect()
 
     def is_reachable(self, *, timeout_s: float = LOOK_TIMEOUT_S) -> bool:
-        """Whether the task accepts connections."""
+        """Return whether the task accepts connections."""
         return accepts_connections(self._address, timeout_s=timeout_s)
 
     def close(
@@ -262,7 +262,7 @@ class ControlPlane:
         with self._lock:
             self._closed = error
             if answering and self.lost is None and self.is_reachable():
-                # A task that was started anew knows nothing of the session.
+                # A restarted task does not know the session.
                 with contextlib.suppress(tf.errors.AbortedError):
                     self._session.close()
             else:

@@ -1,4 +1,4 @@
-"""Which carrier brings requests to which server, and the plans that servers serve by `direct`."""
+"""The carriers that bring requests to servers, and the plans that servers serve by `direct`."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from tfps.transport.service_loop import service_loop
 
 logger = logging.getLogger(__name__)
 
-# A worker that does not answer either is not waited for.
+# The limit of a call to a worker that perhaps does not reply either.
 HANG_UP_PATIENCE_S = 3.0
 
 
 class DataPlane:
     """The carriers of a job.
 
-    `direct` where both ends are processes of tfps; where one is not, or the ``transport`` shall not
-    be direct, the plain carrier, which is TensorFlow's RPC between processes.
+    `direct` if both ends are processes of tfps. If one is not, or the ``transport`` excludes it,
+    the plain carrier, which is TensorFlow's RPC between processes.
 
     Raises:
         UnsupportedError: ``"direct"`` with a task that is not a process of tfps.
@@ -62,9 +62,9 @@ class DataPlane:
         plain_carrier: Carrier,
     ) -> None:
         self.job_id, self._servers, self._lines = job_id, servers, lines
-        # Where the servers that are reached directly listen.
+        # The addresses of the sockets of servers that are reached directly.
         self.endpoints: dict[int, Endpoint] = {}
-        self._moved: dict[str, str] = {}  # what traces know of servers -> where they are now
+        self._moved: dict[str, str] = {}  # the address of a server in traces -> its current address
         plain: list[str] = []
         secret = secret_from_environment()
         self._secret = sent_secret = b"" if secret else secrets.token_bytes(32)
@@ -100,7 +100,7 @@ class DataPlane:
         self.carriers = tuple(carriers[server.index].name for server in servers)
 
     def _plain_tasks(self, secret: bytes | None) -> list[str]:
-        """The names of those tasks that are not processes of tfps; the others have the secret."""
+        """Return the names of tasks that are not processes of tfps; the others have the secret."""
         lines = {f"worker {worker}": line for worker, line in enumerate(self._lines)}
         lines.update({f"ps {server.index}": server.control for server in self._servers})
         plain, others = [], []
@@ -115,12 +115,12 @@ class DataPlane:
         return plain
 
     def _has_secret(self, line: ControlLine, secret: bytes | None) -> bool:
-        """Whether a process of tfps has the secret that this one's environment gives."""
+        """Return whether a process of tfps has the same secret as this process."""
         own = fingerprint(secret, job=self.job_id)
         return bool(line.ask(tokens.FINGERPRINT, self.job_id) == own)
 
     def misfit(self, server: Server) -> str:
-        """Why a server that was started anew cannot take part; empty where it can."""
+        """Return why a restarted server cannot take part, or an empty string if it can."""
         if server.index not in self.endpoints:
             return ""
         name, secret = f"ps {server.index}", secret_from_environment()
@@ -144,37 +144,37 @@ class DataPlane:
 
     @property
     def carrier(self) -> Carrier:
-        """For functions that any worker, or the coordinator, may run."""
+        """The carrier for functions that any worker, or the coordinator, may run."""
         return self._carrier if all(self.direct_workers) else self._plain_carrier
 
     def carrier_of(self, worker: int) -> Carrier:
-        """For functions that one worker runs."""
+        """Return the carrier for functions that one worker runs."""
         return self._carrier if self.direct_workers[worker] else self._plain_carrier
 
     def longest_rows_bytes(self, server: int) -> int | None:
-        """Most bytes of rows that one reply of a server may have; None: any number.
+        """Return the most bytes of rows in one reply of a server; None: any number.
 
-        Sockets of tfps move them part by part; TensorFlow's RPC does not, since their number is not
+        Sockets of tfps move rows part by part. TensorFlow's RPC does not, since their number is not
         known when an exchange is traced.
         """
         is_direct = server in self.endpoints and all(self.direct_workers)
         return None if is_direct else longest_bytes_from_environment()
 
     def install(self, server: Server, plan: ServedPlan) -> None:
-        """Let a server serve a plan; nothing to do where TensorFlow's RPC brings the functions."""
+        """Let a server serve a plan; nothing to do if TensorFlow's RPC calls the functions."""
         if server.index in self.endpoints:
             service, graph = plan.service, _service_graph(plan, device=server.device)
             server.control.ask(tokens.INSTALL, self.job_id, service.to_json().encode(), graph)
 
     def socket_bytes(self, server: int) -> tuple[int, int] | None:
-        """What a server has received and sent over its sockets; None where it does not count."""
+        """Return the received and sent bytes of a server's sockets; None if it counts none."""
         if server not in self.endpoints:
             return None
         received, sent = self._servers[server].control.ask(tokens.TRAFFIC, self.job_id)
         return int(received), int(sent)
 
     def reopen(self, server: Server) -> None:
-        """Let a server that was started anew take part in the job, and workers find it."""
+        """Let a restarted server take part in the job, and tell workers its address."""
         if server.index in self.endpoints:
             self.hang_up(server.index)
             known = self.endpoints[server.index].to_json()
@@ -185,25 +185,25 @@ class DataPlane:
                     self.tell_of_moves(worker)
 
     def tell_of_moves(self, worker: int) -> None:
-        """Tell a worker, which may be new, where servers are now."""
+        """Tell a worker, which may be new, the current addresses of servers."""
         for known, now in self._moved.items() if self.direct_workers[worker] else ():
             line = self._lines[worker]
             line.ask(tokens.MOVED, known.encode(), now.encode(), patience_s=HANG_UP_PATIENCE_S)
 
     def _answering(self) -> dict[int, ControlLine]:
-        """The lines to the servers that are reached directly."""
+        """Return the lines to the servers that are reached directly and reply."""
         direct = [server for server in self._servers if server.index in self.endpoints]
         return {server.index: server.control for server in direct if server.lost is None}
 
     def forget(self, plans: Sequence[tuple[int, int]]) -> None:
-        """Free what servers hold for (server, plan)s that nobody uses any more."""
+        """Free what servers hold for (server, plan)s that are not used any more."""
         lines = self._answering()
         for index, plan_id in plans:
             if index in lines:
                 lines[index].ask(tokens.FORGET, self.job_id, plan_id)
 
     def last_failures(self) -> str:
-        """What servers and workers say of their last failures, for the message of an error."""
+        """Return the last failures that servers and workers report, for an error message."""
         lines = self._answering().items()
         texts = {f"ps {index}": line.ask(tokens.FAILURE, self.job_id) for index, line in lines}
         for worker, line in self._direct_lines():
@@ -214,7 +214,7 @@ class DataPlane:
         return " ".join(f"{name} says: {text.decode()}." for name, text in texts.items() if text)
 
     def error_of(self, server: int, plan_id: int) -> tf.errors.OpError | None:
-        """What a server's function raised just now while it served a plan, or None."""
+        """Return the latest error of a server's function while it served a plan, or None."""
         line = self._answering().get(server)
         text = b"" if line is None else line.ask(tokens.ERROR, self.job_id, plan_id)
         if not text:
@@ -227,11 +227,11 @@ class DataPlane:
         return [(w, line) for w, line in enumerate(self._lines) if self.direct_workers[w]]
 
     def cancel(self, worker: int, incarnation: int = NO_INCARNATION) -> None:
-        """Let what a cancelled closure has sent arrive on all servers, and nothing more be sent.
+        """Let requests of a cancelled closure arrive on all servers, and send no more of them.
 
-        Without an incarnation, wait for what all closures of the worker have sent.
+        Without an incarnation, wait for the requests of all closures of the worker.
 
-        By `direct`: TensorFlow itself cancels its own calls, of which some may have arrived.
+        For `direct`: TensorFlow itself cancels its own calls, of which some may have arrived.
         """
         if self.direct_workers[worker]:
             with contextlib.suppress(tf.errors.UnavailableError):  # it is lost itself
@@ -239,7 +239,7 @@ class DataPlane:
                 line.ask(tokens.CANCEL, self.job_id, worker, incarnation, patience_s=0.0)
 
     def hang_up(self, server: int) -> None:
-        """End the exchanges of all workers with a server that does not answer."""
+        """End the exchanges of all workers with a server that does not reply."""
         for worker, line in self._direct_lines():
             try:
                 line.ask(tokens.HANG_UP, self.job_id, server, patience_s=HANG_UP_PATIENCE_S)
@@ -255,9 +255,9 @@ class DataPlane:
 
 
 def _service_graph(plan: ServedPlan, *, device: str) -> bytes:
-    """A graph with the inputs and outputs that `transport.data_server` looks for."""
+    """Return a graph with the inputs and outputs that `transport.data_server` looks for."""
     suited = [each for each in plan.hot if suits_one_thread(plan.functions[each])]
-    # Of the others TensorFlow would visit all operations when one is asked for.
+    # For the other functions TensorFlow would visit all operations in each call.
     hot = plan.hot if len(suited) == len(plan.hot) else plan.hot[:1]
     loop = server_function(
         lambda connection: service_loop(plan.functions, hot=hot, connection=connection),
@@ -276,7 +276,7 @@ def _service_graph(plan: ServedPlan, *, device: str) -> bytes:
 
 @functools.cache
 def _links_of_this_process() -> Links:
-    """The coordinator exchanges too, when it pulls and pushes itself."""
+    """Return the sockets of this process: the coordinator pulls and pushes, too."""
     links = Links(encryption=encryption_from_environment())
     links.register(in_a_task=False)
     return links

@@ -1,4 +1,4 @@
-"""Which workers take part in the rounds, or the clock, of scheduled functions."""
+"""The workers that take part in the rounds, or the clock, of scheduled functions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class FunctionMembership(ClosureMembership):
     """Lets workers take part while they have functions to run that train.
 
     A worker gets an incarnation when it begins such a function, and joins the servers with the
-    function's first pull. It keeps it from one function to the next, so most of them cost nothing
-    here. It is let out on all servers when it has nothing more to run, begins something else, or
-    fails: before anybody hears of the error, since others may wait for it.
+    function's first pull. It keeps it from one function to the next, so most functions cost nothing
+    here. The worker is evicted on all servers when it has no more functions to run, begins
+    something else, or fails: before the error is raised, since other workers may wait for it.
 
-    Where there are rounds, all workers that are there are expected as soon as work begins: else the
-    first of them would run rounds by itself until the others have got their closures.
+    In rounds, all available workers are expected as soon as work begins. Otherwise the first worker
+    would run rounds alone until the others have got their closures.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -37,16 +37,16 @@ class FunctionMembership(ClosureMembership):
         self._has_rounds = runtime.mode.backup_workers is not None
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._running: set[int] = set()  # those that run a function that trains
+        self._running: set[int] = set()  # workers that run a function that trains
         self._is_drained = False
         self._members: dict[int, int] = {}  # worker -> incarnation
-        self._there: set[int] = set()  # those who ask for closures again, whatever they run now
+        self._there: set[int] = set()  # workers that wait for closures, or have since
 
     def is_member(self, worker: int) -> bool:
         return worker in self._members
 
     def member(self, worker: int) -> tuple[int, int]:
-        """What requests of a worker say: its index and incarnation."""
+        """Return a worker's index and incarnation, for its requests."""
         return worker, self._members.get(worker, -1)
 
     def scheduled(self, closure: Any, *, is_idle: bool) -> bool:
@@ -77,7 +77,7 @@ class FunctionMembership(ClosureMembership):
 
     def on_start(self, worker: int, closure: Any) -> None:
         if closure.tag is not None:
-            return  # makes a resource for the functions that follow
+            return  # creates a resource for later functions
         if not trains(closure):
             self.on_error(worker)
             return
@@ -104,16 +104,16 @@ class FunctionMembership(ClosureMembership):
             self._evict(worker)
 
     def evict_all(self) -> None:
-        """Let everybody out, before something else begins that workers wait for each other in."""
+        """Evict all workers, before another ticket run or round begins."""
         with self._lock:
             for worker in list(self._members):
                 self._evict(worker)
 
     @contextlib.contextmanager
     def drained(self) -> Iterator[None]:
-        """No function runs while it is open; see `bridge.worker_return`.
+        """Run no function while the context is open; see `bridge.worker_return`.
 
-        Opened once all workers are back: TensorFlow waits for them, while the others go on.
+        It opens when all workers are back: TensorFlow waits for them, while the others continue.
         """
         self._wait_until(self._all_are_back)
         with self._changed:
@@ -138,14 +138,14 @@ class FunctionMembership(ClosureMembership):
 
     def _evict(self, worker: int) -> None:
         incarnation = self._members.pop(worker, None)
-        # A lost server cannot be told; it ends whatever waits for it. So does a closed strategy.
+        # A lost server cannot be told; it ends all waits for the worker. So does a closed strategy.
         with contextlib.suppress(tf.errors.OpError, RuntimeError), let_lost_servers_go():
             if incarnation is not None:
                 running(self._of).evict(worker, incarnation)
 
 
 def running(job: weakref.ref[Runtime]) -> Runtime:
-    """A job, for a thread that must not keep it; raises once it is closed, as TensorFlow does."""
+    """Return a job without keeping it alive; raises once it is closed, as TensorFlow does."""
     runtime = job()
     if runtime is None or runtime.closed:
         raise tf.errors.CancelledError(None, None, "the strategy was closed")
@@ -153,18 +153,18 @@ def running(job: weakref.ref[Runtime]) -> Runtime:
 
 
 def trains(closure: Any) -> bool:
-    """Whether a closure is a function that takes part in what its strategy's mode orders."""
+    """Return whether a closure is a function that takes part in its strategy's rounds or clock."""
     return any(getattr(server, "takes_part", False) for server in _halves(closure))
 
 
 def changes_variables(closure: Any) -> bool:
-    """Whether a closure is a function that calls an optimizer, or assigns variables on servers."""
+    """Return whether a closure calls an optimizer, or assigns variables on servers."""
     programs = [getattr(server, "program", None) for server in _halves(closure)]
     return any(program.calls or program.state for program in programs if program is not None)
 
 
 def _halves(closure: Any) -> list[Any]:
-    """What servers have of a closure."""
+    """Return the servers' halves of a closure."""
     traced = getattr(closure, "_concrete_function", None)
     kept = [] if traced is None else private.kept_with_graph(traced.graph)
     return [server for servers in kept for server in servers]

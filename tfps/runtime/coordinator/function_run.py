@@ -1,4 +1,4 @@
-"""One run of a scheduled function: who runs it, and which function it is, as tensors inside it."""
+"""One run of a scheduled function: its worker and its keys, as tensors inside it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _RUN = tf.TensorSpec([3], tf.int64)
 
 
 class FunctionRun(NamedTuple):
-    """A run, as its requests tell of it; int64 scalars.
+    """A run, as its requests name it; int64 scalars.
 
     Attributes:
-        worker: its index.
-        incarnation: of the worker; -1 where nobody waits for it.
-        first_key: of its pushes; the same for another run of the same function.
+        worker: the index of the worker.
+        incarnation: the incarnation of the worker; -1 if no other worker waits for it.
+        first_key: the first key of its pushes; the same if the function is run again.
     """
 
     worker: tf.Tensor
@@ -32,7 +32,7 @@ class FunctionRun(NamedTuple):
 
 
 def run_of_call(runtime: Runtime) -> FunctionRun:
-    """The run of the function that is traced, whenever it is called."""
+    """Return the run of the traced function; its values are set at each call."""
     graph: Any = private.current_graph()
     membership, numbers = runtime.membership, runtime.closure_numbers
 

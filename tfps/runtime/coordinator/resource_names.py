@@ -1,4 +1,4 @@
-"""How the job's resources on servers are called. Pure: no TensorFlow."""
+"""Names of the job's resources on servers. Pure: no TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ VARIABLES = "variables"
 SLABS = "slabs"
 BOOKKEEPING = "bookkeeping"
 
-# TensorFlow takes these in any name; of the rest, ">" marks what is ours.
+# TensorFlow accepts these characters in any name; ">" marks our additions.
 _REFUSED = re.compile(r"[^\w./-]", re.ASCII)
 
 
 class ResourceNames:
-    """Names resources by what they are, so that a program that is built again finds its own.
+    """Names resources by their paths, so that a program that is built again finds its own.
 
-    A variable is called by its path, and a path of an optimizer's variable begins with the
-    optimizer's name. The second resource of a path is told from the first by a number; numbers are
-    not used again when a resource is freed, since nobody can tell when that will be. Each path is
-    counted by itself: in which order layers are built makes no difference.
+    The name of a variable is its path; the path of an optimizer's variable begins with the
+    optimizer's name. A second resource of a path gets a number. Numbers are not used again after a
+    resource is freed, since the time of that is unknown. Each path has its own count, so the order
+    in which layers are built makes no difference.
 
     Example:
 
@@ -34,16 +34,16 @@ class ResourceNames:
         self._counts: dict[str, itertools.count[int]] = {}
 
     def of(self, path: str, *, kind: str = VARIABLES) -> str:
-        """A name that no other resource of the job gets, of a path that is the same in each run.
+        """Return a name that is unique in the job, for a path that is the same in each run.
 
-        Its kind keeps variables of users apart from the runtime's own.
+        ``kind`` keeps variables of users apart from the runtime's own.
         """
         name = f"{kind}/{_REFUSED.sub(_escaped, path)}"
-        # One operation each, because models may be built in several threads.
+        # A single operation each, because models may be built in several threads.
         number = next(self._counts.setdefault(name, itertools.count(1)))
         return name if number == 1 else f"{name}>{number}"
 
 
 def _escaped(found: re.Match[str]) -> str:
-    """A character by its code, between two marks: names of different paths differ."""
+    """Return a character's code between two marks: names of different paths differ."""
     return f">{ord(found[0]):x}>"

@@ -41,22 +41,23 @@ LOOK_TIMEOUT_S = 1.0  # for a worker's port, when the job is closed
 
 
 def container_of(job: str) -> str:
-    """What all resources of a job lie in."""
+    """Return the name of the container of all resources of a job."""
     return f"tfps_{job}"
 
 
 def number_of(job: str) -> int:
-    """What requests call a job."""
+    """Return a job's number in requests."""
     return int.from_bytes(hashlib.blake2b(job.encode(), digest_size=7).digest(), "little")
 
 
 class Runtime(Storage):
-    """What one job owns on the cluster.
+    """The resources of one job on the cluster.
 
     Args:
-        job: names the container of all resources; two jobs on one cluster never meet.
-        max_workers: how many workers can take part; those that there are when None.
-        held: for each server, what there is of the job already and is gone on with.
+        job: the name of the job, and of the container of its resources, so that jobs on one cluster
+            stay apart.
+        max_workers: the most workers that can take part; None: the current number.
+        held: for each server, the existing variables of a job that continues.
     """
 
     def __init__(  # noqa: PLR0913 - what a job is made of
@@ -100,7 +101,7 @@ class Runtime(Storage):
         ]
         self.local_slots = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
         self.local_times = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
-        # What codecs leave out of gradients.
+        # The parts of gradients that codecs leave out.
         self.residuals = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
         # The number of a worker's life; grows each time that it works again after it was lost.
         self.life_of: Callable[[int], int] = lambda _: 1
@@ -116,7 +117,7 @@ class Runtime(Storage):
             workers={
                 worker: self.topology.worker(worker)
                 for worker in range(self.workers)
-                # Only those that reach some server by TensorFlow's RPC.
+                # Only workers that reach some server by TensorFlow's RPC.
                 if ("worker", worker) in self.processes
                 and (not plane.direct_workers[worker] or "grpc" in plane.carriers)
             },
@@ -124,11 +125,11 @@ class Runtime(Storage):
             servers=len(self.servers),
             tasks=len(self.processes),
         )
-        # Called with the index of a lost server: exchanges that wait for it shall end.
+        # Called with the index of a lost server: ends exchanges that wait for it.
         self.hang_up: Callable[[int], None] = self.data_plane.hang_up
         self.fallback_steps = 0
-        self.own_pushes = 0  # of the chief itself
-        self.turn = ThreadTurn()  # to use the workers
+        self.own_pushes = 0  # pushes of the chief itself
+        self.turn = ThreadTurn()  # for the use of the workers
         self.closed_because = ""  # the reason, once it is closed
         self.membership = FunctionMembership(self)
         self.call_ids = OptimizerCallIds()
@@ -136,24 +137,25 @@ class Runtime(Storage):
         self._lock = threading.Lock()
         self._incarnations = itertools.count(1)
         self._latest_incarnations: dict[int, int] = {}
-        self._has_evicted = False  # since counts were made equal
+        self._has_evicted = False  # since `equal_counts`
         self._unused_plans: list[tuple[int, int]] = []
         self.push_functions: weakref.WeakSet[Any] = weakref.WeakSet()
-        # Have a `close` of their own, called first: they use the servers apart from training.
+        # Objects with a `close` of their own, called first: they use the servers apart from
+        # training.
         self.guests: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @property
     def closed(self) -> bool:
-        """Whether the servers are used no more."""
+        """Whether the servers are no longer used."""
         return bool(self.closed_because)
 
     def refuse_if_closed(self) -> None:
-        """Raise `StrategyClosed` where the servers are used no more; called before they are."""
+        """Raise `StrategyClosed` if the servers are no longer used; called before each use."""
         if self.closed:
             raise self.closed_error()
 
     def closed_error(self, reason: str = "") -> StrategyClosed:
-        """What is raised where somebody uses the servers all the same."""
+        """Return the error of a use of the servers after that."""
         return StrategyClosed(
             f"this strategy is closed, because {reason or self.closed_because}, and the variables "
             "of its models are gone. Train, evaluate, predict, save and read weights before that, "
@@ -182,28 +184,28 @@ class Runtime(Storage):
         return self.servers[index].device
 
     def collect(self) -> None:
-        """Free the variables and plans that nothing refers to any more."""
+        """Free the variables and plans without references."""
         super().collect()
         self.forget([self._unused_plans.pop() for _ in range(len(self._unused_plans))])
 
     def install(self, server: Server, plan: ServedPlan, *, owner: Any = None) -> None:
-        """Let a server serve a plan, until some time after its owner is gone or to `forget`."""
+        """Let a server serve a plan, until `forget`, or some time after its owner is collected."""
         plan_id = plan.service.plan_id
         server.contents.plans[plan_id] = plan
         self.data_plane.install(server, plan)
         if owner is not None:
-            # Runs wherever the garbage collector does, so it only notes; `collect` frees.
+            # Runs during garbage collection, so it only takes a note; `collect` frees.
             noted = (server.index, plan_id)
             weakref.finalize(owner, self._unused_plans.append, noted).atexit = False
 
     def forget(self, plans: Sequence[tuple[int, int]]) -> None:
-        """Free what servers hold for (server, plan)s that nobody uses any more."""
+        """Free what servers hold for (server, plan)s that are not used any more."""
         for index, plan_id in plans:
             self.contents[index].plans.pop(plan_id, None)
         self.data_plane.forget(plans)
 
     def move(self, server: Server, address: str) -> None:
-        """A server is somewhere else now; what it held is made again there by `replay`."""
+        """Set the new address of a server; `replay` then creates its contents again there."""
         before = self.cluster
         self.cluster = before.with_address("ps", server.index, address)
         self._connections.move(("ps", server.index), address)
@@ -211,11 +213,11 @@ class Runtime(Storage):
         note_move(before, self.cluster)
 
     def misfit(self, task: Task) -> str:
-        """Let a task that was started anew serve this chief; why it cannot, else empty."""
+        """Let a restarted task serve this chief. Returns why it cannot, else an empty string."""
         return self._connections.misfit(task)
 
     def replay(self, server: Server) -> None:
-        """Make again what a server held, on one that holds nothing; values are restored after."""
+        """Create a server's contents again on an empty one; values are restored after that."""
         server.renew()
         self.data_plane.reopen(server)
         server.contents.replay()
@@ -223,12 +225,12 @@ class Runtime(Storage):
             self.data_plane.install(server, plan)
 
     def begin_term(self, term: int) -> None:
-        """Hand out incarnations that are newer than those of all chiefs before."""
+        """Issue incarnations that are newer than those of all earlier chiefs."""
         with self._lock:
             self._incarnations = itertools.count(term * TERM_INCARNATIONS + 1)
 
     def next_incarnation(self, worker: int) -> int:
-        """A worker's next incarnation: a number larger than any before in this job."""
+        """Return a worker's next incarnation: a number larger than any before in this job."""
         with self._lock:
             incarnation = self._latest_incarnations[worker] = next(self._incarnations)
         return incarnation
@@ -239,13 +241,13 @@ class Runtime(Storage):
             return self._latest_incarnations.get(worker)
 
     def evict(self, worker: int, incarnation: int, *, patience_s: float = CALL_TIMEOUT_S) -> None:
-        """Let a lost worker out on every server; first on the one that hands out tickets.
+        """Evict a lost worker on every server; first on the one that issues tickets.
 
-        Its tickets have gone back there before any other server refuses the rest of a push. A
-        server that is itself lost cannot be told.
+        So its tickets have gone back before any other server refuses the rest of a push. A server
+        that is itself lost cannot be told.
 
         Raises:
-            tf.errors.UnavailableError: a server did not answer; all others were told.
+            tf.errors.UnavailableError: a server did not reply; all others were told.
         """
         self._has_evicted = True
         silent = None
@@ -259,25 +261,25 @@ class Runtime(Storage):
             raise silent
 
     def expect(self, there: Sequence[bool]) -> None:
-        """Let rounds wait for workers that are going to join; for each whether it will."""
+        """Let rounds wait for workers that will join; ``there`` says for each whether it will."""
         for server in self.servers:
             server.expect(there)
 
     def let_exchanges_end(self) -> None:
-        """Let what functions have sent that were cancelled since arrive on all servers."""
+        """Let requests of functions that were cancelled arrive on all servers."""
         for worker in range(self.workers):
             self.data_plane.cancel(worker)
 
     def cancel_expected(self, worker: int) -> None:
-        """A worker that was expected will not join now."""
+        """Stop waiting for an expected worker to join."""
         for server in self.servers:
             if server.lost is None:
                 server.cancel_expected(worker)
 
     def equal_counts(self) -> bool:
-        """At rest, let all servers count as many updates, where there are rounds; see `ledger`.
+        """Let all servers have the same count of updates, in rounds; see `ledger`.
 
-        Called when a run has been drained; answers whether that changed anything.
+        Called when a run has been drained. Returns whether a count has changed.
         """
         if not self._has_evicted or self.servers[0].rounds is None:
             return False
@@ -291,18 +293,18 @@ class Runtime(Storage):
         return bool(behind)
 
     def cells(self) -> list[np.ndarray[Any, Any]]:
-        """The ledger of all servers as they are now."""
+        """Return the current ledgers of all servers."""
         self.refuse_if_closed()
         return [server.cells() for server in self.servers]
 
     def abandon(self, reason: str, *, answering: bool) -> None:
-        """Use the tasks no more, which are about to end with all that this job holds.
+        """Stop using the tasks, which are about to end with all resources of this job.
 
-        Guests can end what they have begun if all tasks are ``answering``.
+        Guests can end their work if all tasks are ``answering``.
         """
         if not self.closed:
             self._leave(reason, with_guests=answering)
-            # What is left open is closed by the collector, which waits for a server that is gone.
+            # The collector would close lines that stay open, and wait for a server that is gone.
             for line in self._lines():
                 line.close(answering=answering, error=self.closed_error)
 
@@ -316,17 +318,17 @@ class Runtime(Storage):
         self.on_access = self.refuse_if_closed
 
     def _leave_tasks(self) -> None:
-        """Let another chief take the tasks, unless this process uses them still."""
+        """Let another chief take the tasks, unless this process still uses them."""
         if has_clients(self.processes.values()):
             return
         question = Question(this_chief(), leaves=True).to_json().encode()
         for line in self._lines() if self.processes else []:
-            with contextlib.suppress(tf.errors.UnavailableError, NoSuchFunction):  # it serves none
+            with contextlib.suppress(tf.errors.UnavailableError, NoSuchFunction):  # serves no chief
                 if line.lost is None and line.is_reachable(timeout_s=LOOK_TIMEOUT_S):
                     line.ask(tokens.INTRODUCE, question, patience_s=0.0)
 
     def close(self, reason: str) -> None:
-        """Free everything that this job holds on the servers that answer."""
+        """Free everything that this job holds on the servers that reply."""
         if self.closed:
             return
         for server in self.servers:

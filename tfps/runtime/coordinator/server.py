@@ -1,4 +1,4 @@
-"""One parameter server as the coordinator sees it: its ledger, and the calls that steer it."""
+"""One parameter server as the coordinator sees it: its ledger, and calls that control it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, never
 from tfps.runtime.coordinator.server_contents import ServerContents
 from tfps.transport.traffic import CodedGroups
 
-# A limit that no job reaches: tickets without end, for inputs of unknown length.
+# More than any job needs: the tickets for inputs of unknown length.
 UNLIMITED_TICKETS = 1 << 60
-# As long as the probes of a running job take to find a server lost.
+# The time that the probes of a running job take to find a server lost.
 LOOK_TIMEOUT_S = 10.0
 REACH_TIMEOUT_S = 2.0
 
@@ -34,9 +34,9 @@ class Server:
     """A parameter server.
 
     Args:
-        index: of the task; server 0 hands out tickets.
-        workers: how many there are.
-        max_workers: how many can take part.
+        index: the index of the task; server 0 issues tickets.
+        workers: the number of workers.
+        max_workers: the most workers that can take part.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class Server:
         self._connections = connections
         self._lost: str | None = None
         self._returns: Callable[[], bool] = never
-        self.starts = 1  # how often it was started
-        self.limit = 0  # as it was set last; below 0: halted
-        self._moves = itertools.count(1)  # of the limit
-        self._expectations = itertools.count(1)  # of workers that will join
-        self._lines: weakref.WeakSet[ControlLine] = weakref.WeakSet()  # those that are open
+        self.starts = 1  # the number of its starts
+        self.limit = 0  # the latest limit of tickets; below 0: halted
+        self._moves = itertools.count(1)  # numbers of changes of the limit
+        self._expectations = itertools.count(1)  # numbers of expectations that workers will join
+        self._lines: weakref.WeakSet[ControlLine] = weakref.WeakSet()  # the open ones
         self.ledger = ServerLedger(contents, workers=max_workers)
-        self.coded_groups = CodedGroups()  # whose bytes the ledger counts apart
+        self.coded_groups = CodedGroups()  # whose bytes the ledger counts separately
         self.gate: Gate = OpenGate()
         if mode.bound_steps is not None:
             self.gate = BoundedGate(self.ledger, bound_steps=mode.bound_steps)
@@ -72,7 +72,7 @@ class Server:
         gates: list[Membership] = [self.gate] if self.rounds is None else [self.gate, self.rounds]
         self.membership: Membership = Memberships(gates)
         self.control: ControlLine = self.open_line()
-        self.term = 0  # of the chief, which is this process
+        self.term = 0  # of this process as the chief
         self._take_over = self._decides(chief_requests.take_over, "term")
         self._open = self._decides(chief_requests.open_tickets, "count", "term", "move")
         self._limit = self._decides(chief_requests.move_limit, "limit", "term", "move")
@@ -87,7 +87,7 @@ class Server:
         self._sample = self.control.function(self._trace_sample, arguments=0)
 
     def open_line(self, **options: float) -> ControlLine:
-        """Another line to the server; ``options`` are those of `Connections.control`."""
+        """Open another line to the server; ``options`` are those of `Connections.control`."""
         line = self._connections.control(("ps", self.index), **options)
         line.lost, line.returns = self._lost, self._returns
         self._lines.add(line)
@@ -99,7 +99,7 @@ class Server:
 
     @property
     def lost(self) -> str | None:
-        """Why every call raises `UnavailableError` at once, or None while the server answers."""
+        """The reason why calls raise `UnavailableError` at once; None if the server replies."""
         return self._lost
 
     @lost.setter
@@ -109,13 +109,13 @@ class Server:
             line.lost = reason
 
     def wait_with(self, returns: Callable[[], bool]) -> None:
-        """Let calls of a lost server ask whether it was brought back, and be repeated then."""
+        """Set the function that waits for a lost server's return; calls are then repeated."""
         self._returns = returns
         for line in self._lines:
             line.returns = returns
 
     def renew(self) -> None:
-        """Reach the server where it was started anew."""
+        """Reach the restarted server."""
         self.starts += 1
         for line in self._lines:
             line.renew()
@@ -125,13 +125,13 @@ class Server:
         return self.index == 0
 
     def open_tickets(self, count: int) -> int:
-        """Open the tickets of a run; answers the first."""
+        """Open the tickets of a run. Returns the first one."""
         first = self.obeyed(self._open(count, self.term, next(self._moves)))
         self.limit = first + count
         return first
 
     def set_limit(self, limit: int) -> int:
-        """Hand out tickets below a number only; answers the number that would come next."""
+        """Issue only tickets below a number. Returns the next ticket without a limit."""
         upcoming = self.obeyed(self._limit(limit, self.term, next(self._moves)))
         self.limit = limit
         return upcoming
@@ -140,21 +140,21 @@ class Server:
         """Make this process the chief that the server obeys.
 
         Raises:
-            ChiefReplaced: there is a newer one.
+            ChiefReplaced: the server has a newer chief.
         """
         self.term = self.obeyed(self._take_over(term))
 
     def is_of_another_chief(self) -> bool:
-        """Whether the server, if it is there, obeys a newer chief than this process."""
+        """Return whether the server, if it is not lost, obeys a newer chief than this process."""
         return self.lost is None and bool(self.cells()[self.layout.TERM] != self.term)
 
     def refuse_if_of_another_chief(self) -> None:
-        """Raise `ChiefReplaced` where the server obeys a newer chief than this process."""
+        """Raise `ChiefReplaced` if the server obeys a newer chief than this process."""
         if self.is_of_another_chief():
             raise self._replaced()
 
     def obeyed(self, answer: list[np.ndarray[Any, Any]]) -> int:
-        """A number that the server has answered; raises `ChiefReplaced` where it obeys another."""
+        """Return the number in a server's reply; raise `ChiefReplaced` if it obeys another."""
         number = int(answer[0])
         if number == chief_requests.REPLACED:
             raise self._replaced()
@@ -167,34 +167,34 @@ class Server:
         )
 
     def halt(self) -> int:
-        """Hand out no new ticket; those that came back are still handed out. Answers the next."""
+        """Issue no new tickets, only those that came back. Returns the next new ticket."""
         return self.set_limit(-1)
 
     def withdraw(self, ticket: int) -> None:
-        """Hand a ticket that came back to nobody any more."""
+        """Issue a ticket that came back to no worker any more."""
         self._withdraw(ticket)
 
     def evict(self, worker: int, incarnation: int, *, patience_s: float = CALL_TIMEOUT_S) -> None:
-        """Let a lost worker out: its tickets go back, its late requests are refused."""
+        """Evict a lost worker: its tickets go back, its late requests are refused."""
         self._evict(worker, incarnation, patience_s=patience_s)
 
     def count_up_to(self, version: int) -> None:
-        """Count as many updates as another server has; called at rest, where there are rounds."""
+        """Raise the count of updates to another server's; called at rest, in rounds."""
         self._count_up_to(version)
 
     def expect(self, there: Sequence[bool]) -> None:
-        """Let rounds wait for workers that are going to join; for each whether it will."""
+        """Let rounds wait for workers that will join; ``there`` says for each whether it will."""
         if self.rounds is not None:
             spare = [False] * (self.layout.workers - len(there))
             self._expect(next(self._expectations), *map(int, [*there, *spare]))
 
     def cancel_expected(self, worker: int) -> None:
-        """A worker that was expected will not join now."""
+        """Stop waiting for an expected worker to join."""
         if self.rounds is not None:
             self._cancel_expected(worker)
 
     def look(self) -> None:
-        """Find out whether the server still answers, for who must not wait for it in TensorFlow."""
+        """Find out whether the server still replies, before a use that would wait in TensorFlow."""
         if self.lost is None and not self.control.is_reachable(timeout_s=REACH_TIMEOUT_S):
             self.lost = f"the parameter server at {self.address} accepts no connection"
         try:
@@ -203,7 +203,7 @@ class Server:
             self.lost = error.message
 
     def cells(self, *, patience_s: float = CALL_TIMEOUT_S) -> np.ndarray[Any, Any]:
-        """The ledger as it is now."""
+        """Return the current ledger."""
         return self._sample(patience_s=patience_s)[0]
 
     def _decides(
@@ -212,10 +212,10 @@ class Server:
         *names: str,
         then: Callable[[tf.Tensor, tf.Tensor], None] | None = None,
     ) -> Callable[..., list[np.ndarray[Any, Any]]]:
-        """Return what lets the server decide on its ledger, under its mutex.
+        """Return a function that lets the server decide on its ledger, under its mutex.
 
-        A decision has arguments of these names, changes the ledger and returns one number; what
-        follows ``then``, from the first argument and the decision, is traced after the change.
+        A decision has arguments with these names, changes the ledger and returns one number.
+        ``then`` gets the first argument and the decision, and is traced after the change.
         """
 
         def trace(*values: tf.Tensor) -> Sequence[tf.Tensor]:
@@ -235,7 +235,7 @@ class Server:
         return decide.evict(ledger, worker=worker, incarnation=incarnation)
 
     def _is_away(self, ledger: Ledger, *, worker: tf.Tensor) -> tf.Tensor:
-        """Whether a worker has not joined meanwhile."""
+        """Return whether a worker has not joined meanwhile."""
         return ledger.read(self.layout.active(worker)) == 0
 
     def _trace_expect(self, number: tf.Tensor, *there: tf.Tensor) -> Sequence[tf.Tensor]:

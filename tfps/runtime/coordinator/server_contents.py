@@ -1,4 +1,4 @@
-"""What a job holds on one server, in the order in which it was made, as a value."""
+"""The contents of one server that belong to a job, in the order of their creation."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tfps.transport.service import Service
 
 
 class VariableRecord(NamedTuple):
-    """How a variable is made."""
+    """The properties with which a variable is created."""
 
     shape: tf.TensorShape  # of its value
     dtype: tf.DType  # of it
-    # An array, or a callable that returns it on the server; None: zeros, until the value that
-    # a checkpoint has is restored.
+    # An array, or a callable that returns it on the server; None: zeros, until the value from a
+    # checkpoint is restored.
     initial_value: Any = None
 
 
@@ -37,19 +37,19 @@ class ServedPlan(NamedTuple):
 
 
 class ServerContents:
-    """The resources and services of a job on a server; nothing of the job is there beside them.
+    """All resources and services of a job on a server.
 
-    Recovery makes them again on a server that was started anew, an observer opens them, and what
-    ends a job frees them.
+    Recovery creates them again on a restarted server, an observer opens them, and the end of a job
+    frees them.
 
     Attributes:
-        records: the resources, the oldest first; of variables how they are made, None: others are
-            made by whoever opens them.
+        records: the resources, the oldest first. For variables how to create them; None: a resource
+            is created when it is opened.
         plans: the services, by the number of their plan.
-        held: of a job that goes on, the variables that are there and that nobody has opened.
-        misfits: of those that were opened, which are of another shape, a sentence for each.
-        is_lost: the server answers no more; what is freed is only forgotten.
-        variables: made here, by name, as long as somebody refers to them; no mirrors.
+        held: if a job continues, its existing variables that this program has not opened.
+        misfits: a sentence for each opened variable with another shape.
+        is_lost: the server does not reply any more; freeing only forgets.
+        variables: variables made here, by name, as long as they have references; no copies.
     """
 
     def __init__(self, *, device: str, container: str) -> None:
@@ -65,10 +65,10 @@ class ServerContents:
     def create(
         self, kind: type[V], initial_value: Any, *, in_checkpoints: bool = False, **options: Any
     ) -> V:
-        """Make a variable on the server, or open it where the job goes on with it.
+        """Create a variable on the server, or open the existing one of a job that continues.
 
-        When one that is ``in_checkpoints`` is made again its value is restored, so how it began is
-        nobody's concern.
+        If it is ``in_checkpoints`` its value is restored when it is created again, so its initial
+        value is not kept.
         """
         there = self.held.pop(options["shared_name"], None)
         if there is not None:
@@ -79,31 +79,31 @@ class ServerContents:
         return variable
 
     def add_variable(self, variable: ServerVariable, *, initial_value: Any = None) -> None:
-        """Take note of a variable that was made here: with its value, or as a mirror."""
+        """Record a variable that was created here: with its initial value, or as a copy."""
         resource = NamedResource(variable.container, variable.shared_name, self.device)
         self.records[resource] = VariableRecord(variable.shape, variable.dtype, initial_value)
 
     def add(self, resources: Iterable[NamedResource]) -> None:
-        """Take note of what requests make here when they need it, as mutexes and queues."""
+        """Record resources that requests create when they need them, as mutexes and queues."""
         self.records.update(dict.fromkeys(resources))
 
     def discard(self, resources: Iterable[NamedResource]) -> None:
-        """Take note that something has been freed."""
+        """Forget resources that were freed."""
         for resource in resources:
             self.records.pop(resource, None)
 
     def free(self, resources: Iterable[NamedResource]) -> None:
-        """Free what is here of some resources."""
+        """Free those resources that exist here."""
         there = [resource for resource in list(resources) if resource in self.records]
         self.discard(there)
         for resource in () if self.is_lost else there:
-            # With a server that is lost at this moment goes what it held.
+            # A server that is lost at this moment loses them as well.
             with contextlib.suppress(tf.errors.UnavailableError):
                 resource.destroy()
 
     def replay(self) -> None:
-        """Make all resources again, on a server that has none; values are restored by others."""
-        for resource, record in list(self.records.items()):  # a save that ends changes them
+        """Create all resources again, on a server without any; their values are restored later."""
+        for resource, record in list(self.records.items()):  # the end of a save changes them
             with tf.init_scope(), private.placed_on(self.device):
                 if record is None:
                     resource.handle()

@@ -1,4 +1,4 @@
-"""What several functions use together, as long as one of them does."""
+"""Objects that several functions share, as long as one of them uses them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 
 class SharedByName:
-    """Makes one object for a name, and again when nobody has it any more."""
+    """Makes one object for a name, and a new one after the last reference to it is gone."""
 
     def __init__(self) -> None:
         self._known: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
 
     def of(self, name: Hashable, make: Callable[[], Any]) -> Any:
-        """The object of a name."""
+        """Return the object of a name."""
         found = self._known.get(name)
         if found is None:
             self._known[name] = found = make()

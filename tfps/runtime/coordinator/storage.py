@@ -1,4 +1,4 @@
-"""The named variables and slabs of one job on its servers, and the plan of where they lie."""
+"""The named variables and slabs of one job on its servers, and the plan of their locations."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ from tfps.transport.chunk import chunk_bytes_from_environment
 
 
 class Storage:
-    """Makes variables on servers and frees those that nothing refers to."""
+    """Creates variables on servers and frees those without references."""
 
     def __init__(self, *, container: str, servers: Sequence[str]) -> None:
         self.container, self._servers = container, tuple(servers)
         self.contents = [ServerContents(device=d, container=container) for d in servers]
         self.on_access: Callable[[], None] = lambda: None
-        # Called when bookkeeping was made, and before what was moved is freed.
+        # Called after bookkeeping was created, and before the old places of moved variables are
+        # freed.
         self.on_layout: Callable[[], None] = lambda: None
-        self.fence: Callable[[], None] = lambda: None  # raises where another chief has the job
-        self.layouts = 0  # how often variables were moved; what was traced before is out of date
+        self.fence: Callable[[], None] = lambda: None  # raises if another chief has the job
+        self.layouts = 0  # the count of moves of variables; each makes earlier traces out of date
         self._names = ResourceNames()
         self._views: dict[str, View] = {}
         self._finalizers: dict[str, weakref.finalize[..., Any]] = {}
@@ -46,7 +47,7 @@ class Storage:
 
     @property
     def bytes_per_server(self) -> tuple[int, ...]:
-        """What the servers hold; known without going through thousands of variables."""
+        """The bytes that each server holds; computed without a loop over thousands of variables."""
         loads = list(self._bytes)
         for name in set(self._forgotten.copy()):
             view = self._views.get(name)
@@ -56,14 +57,14 @@ class Storage:
 
     @property
     def plan(self) -> Plan:
-        """Which variable lies on which server."""
-        # A finalizer may run at any moment, so what is iterated over is a copy, made at once.
+        """The plan: the server of each variable."""
+        # A finalizer may run at any moment, so iterate over a copy, made in one operation.
         forgotten = set(self._forgotten.copy())
         views = [view for name, view in self._views.copy().items() if name not in forgotten]
         return Plan(servers=len(self._servers), views=tuple(views))
 
     def views_on(self, server: int) -> dict[str, View]:
-        """Where the variables of a server lie, by their resources' names."""
+        """Return the views of a server's variables, by the names of their resources."""
         return {name: view for name, view in self._views.copy().items() if view.server == server}
 
     def create_variable(
@@ -77,11 +78,11 @@ class Storage:
         rule: RowRule | None = None,
         **options: Any,
     ) -> ServerVariable:
-        """A named variable on a server.
+        """Create a named variable on a server.
 
-        The plan calls it by its ``path``, or else its name, if it is ``planned``: what belongs to
-        the transport is not. It takes over the name of a freed variable that it ``replaces``. A
-        shard has the ``rule`` of its rows.
+        A ``planned`` variable is in the plan, under its ``path`` or else its name; the transport's
+        own are not. It takes over the name of a freed variable that it ``replaces``. A shard has
+        the ``rule`` of its rows.
         """
         path = path or options.get("name") or "variable"
         is_ours = replaces is not None and replaces.container == self.container
@@ -91,7 +92,8 @@ class Storage:
             self._drop(shared_name)
         else:
             shared_name = self._names.of(path, kind=VARIABLES if planned else BOOKKEEPING)
-            # Where the job has it, whatever the placement says of a program that is built again.
+            # On the server where the job has it, even if the placement of a rebuilt program
+            # differs.
             device = next((c.device for c in self.contents if shared_name in c.held), device)
         variable = self._create(
             ServerVariable,
@@ -149,7 +151,7 @@ class Storage:
         path: str,
         **options: Any,
     ) -> ShardedVariable:
-        """A variable whose rows lie on several servers; ``device_of`` is asked in their order."""
+        """Create a variable with rows on several servers, at ``device_of`` each shard's number."""
         name, trainable = options.pop("name", None) or "variable", options.pop("trainable", True)
         natives = [
             self.create_variable(
@@ -170,13 +172,13 @@ class Storage:
     def create_slab(
         self, variables: Sequence[ServerVariable], *, layout: SlabLayout, name: str, filled: bool
     ) -> tuple[SlabVariable, list[ViewVariable]]:
-        """Move variables of one server into a slab, with their values; what held them is freed.
+        """Move variables of one server into a slab, with their values, and free their old places.
 
-        They come in the order of the layout, and the views that are returned take their places. If
-        ``filled``, a variable's first item is repeated in the gap behind it instead of zeros, for
-        state that an optimizer divides by.
+        They come in the order of the layout; the returned views replace them. If ``filled``, a
+        variable's first item is repeated in the gap behind it instead of zeros, for state that an
+        optimizer divides by.
         """
-        self.on_layout()  # all variables are made: whether they are the job's shows now
+        self.on_layout()  # all variables are created: now it shows whether they are the job's
         self.layouts += 1
         device = variables[0].device
         slab = self._create(
@@ -188,7 +190,7 @@ class Storage:
             layout=layout,
             name=name,
         )
-        if filled:  # the gaps are in no checkpoint
+        if filled:  # checkpoints do not have the gaps
             ones = functools.partial(tf.ones, slab.shape, slab.dtype)
             self.contents[self.index_of(device)].add_variable(slab, initial_value=ones)
         views = []
@@ -216,23 +218,23 @@ class Storage:
         self.on_layout()
 
     def free(self, variable: ServerVariable) -> None:
-        """Free the value of a variable, or of its shards, before the variable itself is gone."""
+        """Free the value of a variable, or of its shards, while the variable still exists."""
         for native in getattr(variable, "variables", [variable]):
             if native.container == self.container:  # another job may have one of the same name
                 self._free(native.shared_name)
 
     def _forget_with(self, variable: ServerVariable, shared_name: str) -> None:
-        # Runs wherever the garbage collector does, so it only notes; `collect` frees.
+        # Runs during garbage collection, so it only takes a note; `collect` frees.
         note = self._forgotten.append
         self._finalizers[shared_name] = weakref.finalize(variable, note, shared_name)
 
     @property
     def has_misfits(self) -> bool:
-        """Whether the job is gone on with by a program that makes other variables."""
+        """Whether the program creates other variables than the job that it continues."""
         return any(contents.misfits for contents in self.contents)
 
     def refuse_misfits(self) -> None:
-        """Raise `ConfigError` with all variables that are not what the servers hold."""
+        """Raise `ConfigError` with all variables that differ from those on the servers."""
         problems = [f"job: {misfit}" for contents in self.contents for misfit in contents.misfits]
         if problems:
             problems[-1] += (
@@ -242,14 +244,14 @@ class Storage:
             raise ConfigError(problems, source="ParameterServerStrategy")
 
     def collect(self) -> None:
-        """Free the variables that nothing refers to any more, unless they are of another model."""
+        """Free the variables without references, unless they are of another model."""
         while self._forgotten and not self.has_misfits:
             shared_name = self._forgotten.popleft()
             self._finalizers.pop(shared_name, None)
             self._drop(shared_name)
 
     def _drop(self, shared_name: str) -> None:
-        """Take a name out of the plan, and free what it stands for, if it has memory of its own."""
+        """Remove a name from the plan, and free its resource, if it has memory of its own."""
         view = self._views.pop(shared_name, None)
         if view is not None:
             self._bytes[view.server] -= view.size_bytes
@@ -260,20 +262,20 @@ class Storage:
             contents.free([NamedResource(self.container, shared_name, contents.device)])
 
     def _access(self) -> None:
-        if not brings_back():  # nothing runs then
+        if not brings_back():  # no closure runs then
             self.on_access()
             self.refuse_misfits()
             self.fence()
 
     def index_of(self, device: str) -> int:
-        """The index of a server from its device."""
+        """Return the index of a server from its device."""
         return self._servers.index(device)
 
 
 def _end_to_end(
     variables: Sequence[ServerVariable], layout: SlabLayout, *, filled: bool
 ) -> tf.Tensor:
-    """The values of variables as a slab; computed where they lie."""
+    """Return the values of variables as a slab; computed on their server."""
     ends = [member.offset_items for member in layout.members[1:]] + [layout.items]
     parts = []
     for variable, member, end in zip(variables, layout.members, ends, strict=True):

@@ -1,4 +1,4 @@
-"""Which thread of the chief uses the workers. Pure."""
+"""The lock with which one thread of the chief uses the workers. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def _always() -> bool:
 
 
 class ThreadTurn:
-    """A lock of one thread at a time, in the order of asking, which lends it out where it waits.
+    """A lock for one thread at a time, in the order of requests, which a waiting owner may lend.
 
     A thread has it while it starts, drains or ends a run, saves or predicts. `fit` lends it while
     it waits for steps and while callbacks run, so that another thread can read the weights then;
-    each thread leaves the run such that it can go on.
+    each thread leaves the run in a state that can continue.
 
     Example:
 
@@ -37,12 +37,12 @@ class ThreadTurn:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._owner: int | None = None
-        self._lent_from_s: float | None = None  # from then on another thread may take it
-        self._waiting: list[Callable[[], bool]] = []  # what each thread waits for, the first first
+        self._lent_from_s: float | None = None  # the time from which another thread may take it
+        self._waiting: list[Callable[[], bool]] = []  # the conditions of waiting threads, in order
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
-        """Wait until no other thread has it, and have it while this is open."""
+        """Wait until no other thread has the lock, and hold it while the context is open."""
         with self._changed:
             is_mine = self._is_mine()
             outer, self._lent_from_s = self._lent_from_s, None if is_mine else self._lent_from_s
@@ -58,12 +58,13 @@ class ThreadTurn:
 
     @contextlib.contextmanager
     def lent(self, until: Callable[[], bool] = _always, *, after_s: float = 0.0) -> Iterator[None]:
-        """Let other threads have it while this is open, if this thread has it.
+        """Let other threads take the lock while the context is open, if this thread has it.
 
         Args:
-            until: it comes back once no other thread has it and this is true; asked by a thread
-                that gives it up.
-            after_s: only then, if this is still open: what is short is not worth the change.
+            until: the lock comes back when no other thread has it and this returns True; called by
+                the
+                thread that gives it up.
+            after_s: lend only after this time, since a shorter wait is not worth the change.
         """
         if not self._is_mine():
             yield
@@ -90,7 +91,7 @@ class ThreadTurn:
 
     def _give(self) -> None:
         with self._changed:
-            if self._is_mine():  # another may have it, or an interrupt have come meanwhile
+            if self._is_mine():  # another thread may have taken it, or an interrupt have come
                 self._owner = self._lent_from_s = None
             self._changed.notify_all()
 
@@ -104,10 +105,10 @@ class ThreadTurn:
                 self._owner, self._lent_from_s = threading.get_ident(), None
             finally:
                 self._waiting.remove(wanted)
-                self._changed.notify_all()  # it may have been interrupted: the next one is another
+                self._changed.notify_all()  # after an interrupt the next one is another
 
     def _left_s(self) -> float:
-        """How long until a thread may take it."""
+        """Return the seconds until a thread may take it."""
         if self._owner is None:
             return 0.0
         from_s = math.inf if self._lent_from_s is None else self._lent_from_s

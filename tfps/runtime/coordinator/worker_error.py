@@ -1,4 +1,4 @@
-"""What a worker's graph raised, told in a few lines that point at the user's own code."""
+"""Errors of a worker's graph, told in a few lines that point at the user's own code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIBRARIES = (
     OUR_PACKAGE,
     *(os.path.join(os.path.dirname(os.path.abspath(p.__file__)), "") for p in (tf, keras)),
 )
-# Parts of ours that call the user's script.
+# Parts of tfps that call the user's script.
 STARTERS = tuple(os.path.join(OUR_PACKAGE, part) for part in ("__main__", "cli", "launch", "job"))
 
 _NODE = re.compile(r"\{\{node ([^}]*)\}\}")
@@ -34,18 +34,18 @@ _FRAME = re.compile(r"\s*$|  File \"|    |<stack traces unavailable>$")
 _FIRST_OF_SEVERAL = re.compile(
     r"\d+ root error\(s\) found\.\n\s*\(0\) (?:[A-Z_]+: )?(.*)", re.DOTALL
 )
-# What TensorFlow appends: where in which graph, on the way through which servers.
+# TensorFlow appends where in which graph, and through which servers.
 _APPENDIX = re.compile(
     r"\n\s*\[\[|\nAdditional GRPC error information|\n\s*\(1\) | \[Op:\w+\]", re.DOTALL
 )
 
 
 class GraphError(NamedTuple):
-    """What TensorFlow's text about an error in a graph says."""
+    """The parts of TensorFlow's text about an error in a graph."""
 
     reason: str
-    operation: str | None  # its name, where TensorFlow knows it
-    frames: tuple[FrameSummary, ...] = ()  # the user's, in a Python function that it called
+    operation: str | None  # its name, if TensorFlow knows it
+    frames: tuple[FrameSummary, ...] = ()  # the user's, in a called Python function
 
 
 def parse(message: str) -> GraphError:
@@ -81,9 +81,9 @@ def _without_frames(lines: Iterable[str]) -> Iterator[str]:
 
 
 def own_frames(frames: Sequence[FrameSummary]) -> list[FrameSummary]:
-    """The lines of the user's own code that a library called; the outermost come first.
+    """Return the lines of the user's own code that a library called, the outermost first.
 
-    What stands above the first line of a library called that, and is in an exception's traceback.
+    Lines above the first one of a library called that; they are in an exception's traceback.
     """
     starters = [k for k, frame in enumerate(frames) if frame.filename.startswith(STARTERS)]
     inside = frames[starters[-1] + 1 :] if starters else frames
@@ -98,9 +98,9 @@ def explain(error: Exception, graphs: Sequence[Any], *, place: str) -> None:
 
 
 def servers_error(servers: Iterable[Any], data_plane: Any) -> tf.errors.OpError | None:
-    """What a function of a program's halves raised on a server just now, or None.
+    """Return the latest error of a program's functions on a server, or None.
 
-    To a worker that looks like a lost connection.
+    A worker sees such an error as a lost connection.
     """
     for half in servers:
         index = half.server.index
@@ -125,13 +125,13 @@ def _tell(told: GraphError, graphs: Sequence[Any], place: str) -> str:
 
 
 def find_operation(graphs: Sequence[Any], name: str) -> Any:
-    """The operation of a traced function that runs under a name, or None.
+    """Return the operation of a traced function that runs under a name, or None.
 
-    A worker spreads loops and nested functions out: there the name has prefixes of theirs, and
-    sometimes their name at its end.
+    A worker inlines loops and nested functions: the name there has their names as prefixes, and
+    sometimes at its end.
     """
     name = _INLINED.sub("", name)
-    in_order = reversed(graphs)  # the first one counts
+    in_order = reversed(graphs)  # the first graph wins
     operations = {op.name: op for graph in in_order for op in operations_below(graph)}
     parts = name.split("/")
     names = ("/".join(parts[begin:]) for begin in range(len(parts)))

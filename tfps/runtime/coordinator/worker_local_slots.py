@@ -1,4 +1,4 @@
-"""What optimizers keep on workers, noted so that it can be freed there."""
+"""Variables of optimizers on workers, noted so that the coordinator can free them."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from tfps.runtime.coordinator.connections import ControlLine
 
 logger = logging.getLogger(__name__)
 
-# A worker that does not answer ends soon, and its memory with it.
+# A worker that does not reply ends soon, and its memory with it.
 PATIENCE_S = 3.0
 
 
 class WorkerLocalSlots:
-    """The job's variables that lie on every worker, to which the coordinator has a line."""
+    """The job's variables on every worker, which the coordinator frees through its lines."""
 
     def __init__(self, *, container: str, lines: Sequence[ControlLine]) -> None:
         self._container, self._lines = container, lines
         self._names: dict[str, None] = {}
-        self._functions: list[Callable[..., Any]] | None = None  # that free them all
+        self._functions: list[Callable[..., Any]] | None = None  # free all of them, by worker
 
     def note(self, variables: Iterable[Any]) -> None:
-        """Workers may make these from now on."""
+        """Note variables that workers may create from now on."""
         for variable in variables:
             self.note_name(worker_local_name(variable))
 
     def note_name(self, name: str) -> None:
-        """Workers may make a resource of this name from now on."""
+        """Note the name of a resource that workers may create from now on."""
         if name not in self._names:
             self._names[name], self._functions = None, None
 
     @property
     def has_names(self) -> bool:
-        """Whether workers may have made anything."""
+        """Whether workers may have created any."""
         return bool(self._names)
 
     def free(self, *, without: Collection[int] = ()) -> None:
-        """Free them on the workers that answer, without some that the next call asks."""
+        """Free them on the workers that reply; the next call frees those of ``without``."""
         if not self._names:
             return
         if self._functions is None:
