@@ -1,4 +1,4 @@
-"""One job at work: composes the servers' functions and the workers' loop, and owns their state."""
+"""The runtime of a job: the servers' functions, the workers' loop, and their state."""
 
 from tfps.keras_backend import check_backend
 

@@ -1,1 +1,1 @@
-"""Puts the halves of a program together: one of `fit`, and a scheduled function."""
+"""Combines the halves of a program: a program of `fit`, or a scheduled function."""

@@ -21,10 +21,10 @@ from tfps.runtime.worker.visit import BatchSource
 
 
 class CompiledProgram:
-    """A program's two halves, and the batch source that its closure draws from.
+    """A program's two halves, and the source of its batches.
 
     Args:
-        source: where batches come from.
+        source: the source of batches.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class CompiledProgram:
 
     @property
     def is_current(self) -> bool:
-        """Whether the program's variables lie where they lay when it was traced."""
+        """Whether the program's variables still lie where they lay when it was traced."""
         pairs = zip(all_shards(self.program.variables), self._places, strict=True)
         return all(shard._value is place() for shard, place in pairs)
 
     def trace(self, *arguments: Any) -> None:
-        """Trace the closure; on the main thread, where Keras's own state is."""
+        """Trace the closure; on the main thread, which has Keras's own state."""
         before = dict(self._concrete)
         for carrier, function in self._functions.items():
             self._concrete[carrier] = function.get_concrete_function(*arguments)

@@ -1,4 +1,4 @@
-"""A scheduled function becomes one pull and one push per optimizer call."""
+"""The trace of a scheduled function: one pull, and one push per optimizer call."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def trace_packed(call: Call, *, strategy: PackedStrategy) -> tuple[Any, bool]:
     """Trace a user's function with packed pulls and pushes in the place of single reads.
 
     Returns:
-        What the function returns, and whether it reaches variables on servers by TensorFlow's path
-        alone, because it uses none of Keras 3.
+        The function's result, and whether it reaches variables on servers only through TensorFlow,
+        because it does not use Keras 3.
 
     Raises:
-        UnsupportedError: it does what the strategy's mode cannot allow.
+        UnsupportedError: the function does what the strategy's mode cannot allow.
     """
     program, discovery = _discover(call, strategy)
     states = [] if program.noise is None else [program.noise.state]
@@ -60,7 +60,7 @@ def trace_packed(call: Call, *, strategy: PackedStrategy) -> tuple[Any, bool]:
         FunctionHalf(program, runtime=runtime, server=server, update_of=update_of)
         for server in runtime.servers
     ]
-    private.keep_with_graph(servers)  # the servers serve them as long as the trace can run
+    private.keep_with_graph(servers)  # they must exist as long as the trace can run
     step = step_kind(servers)
     is_function = isinstance(call.func, tf.types.experimental.PolymorphicFunction)
     step.look_ups.begin(in_function=is_function)
@@ -95,7 +95,7 @@ def _scheduled(program: Program, runtime: Runtime) -> Program:
         refuse_strangers(program.variables)
     if program.schedule.regime in ROW_REGIMES:
         return let_rows_travel(program)
-    # In rounds a function asks for all parameters with the request that it enters with.
+    # In rounds a function pulls all parameters with the request by which it enters.
     refuse_whole_tables(program, f"a scheduled function with consistency={mode!r}")
     return program
 

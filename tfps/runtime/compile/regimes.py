@@ -1,4 +1,4 @@
-"""Which loop, and which step, the schedule of a program takes: one line for each regime."""
+"""The loop and the step of each regime that the schedule of a program may have."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tfps.runtime.worker.function_step import FunctionStep
 
 
 class WorkerHalf(NamedTuple):
-    """What traces the worker's half of a program."""
+    """The classes that trace the worker's half of a program."""
 
-    loop: type[FitLoop[Any]]  # of a program of `fit`
+    loop: type[FitLoop[Any]]  # the loop of a program of `fit`
     fit_step: type[FitStep]  # the steps of that loop
     function_step: type[FunctionStep] | None  # None: scheduled functions are refused
 

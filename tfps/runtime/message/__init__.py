@@ -1,1 +1,1 @@
-"""What travels between a worker and a server: layouts, headers of requests and replies."""
+"""Messages between workers and servers: layouts, headers of requests and replies."""

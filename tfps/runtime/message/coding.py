@@ -1,4 +1,4 @@
-"""Gradients, and parameters, that travel as a codec's bytes."""
+"""Gradients and parameters that travel as bytes of a codec."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tfps.transport.traffic import CodedPart
 
 @dataclass(frozen=True)
 class CodedVector:
-    """Tensors of one server and dtype, of which a codec makes one vector.
+    """Tensors of one server and dtype that a codec encodes as one vector.
 
     Args:
-        choice: the codec of all of them, and what chose it.
-        layout: of the tensors, as who sends them sees them.
-        received: the same items as the other side sees them.
+        choice: the codec of all of them, and the reason for it.
+        layout: the layout of the tensors on the sender.
+        received: the layout of the same items on the receiver.
     """
 
     choice: CodecChoice
@@ -40,54 +40,54 @@ class CodedVector:
 
     @property
     def name(self) -> str:
-        """In a payload: both sides of a plan have the same codec."""
+        """The name in a payload: both sides of a plan have the same codec."""
         return f"{self.codec!r} of {self.layout.names[0]}"
 
     @property
     def digest(self) -> str:
-        """The same for the same tensors, whatever the codec."""
+        """A text that is the same for the same tensors, for every codec."""
         return hashlib.blake2b(repr(self.layout).encode(), digest_size=8).hexdigest()
 
     @property
     def items(self) -> int:
-        """Of the vector."""
+        """The number of items of the vector."""
         return self._block.items
 
     @property
     def size_bytes(self) -> int:
-        """Of what travels."""
+        """The size of the encoded vector."""
         return self.codec.size_bytes(self.items)
 
     @property
     def entry(self) -> tuple[str, str, tuple[int, ...]]:
-        """The place of the bytes in a layout."""
+        """The entry of the bytes in a layout."""
         return self.name, "uint8", (self.size_bytes,)
 
     @property
     def counted(self) -> CodedPart:
-        """For the accounts."""
+        """The sizes before and after encoding, for the counters."""
         sent = Layout.of([self.entry]).size_bytes
         return CodedPart(repr(self.codec), self.choice.group, sent, self.layout.size_bytes)
 
     def vector(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """What the codec is given of tensors, by name: float32."""
+        """Return the codec's input from tensors, by name: float32."""
         return tf.cast(joined_block(self._block, tensors), tf.float32)
 
     def received_vector(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """The same from the tensors of the other side."""
+        """Return the codec's input from the receiver's tensors."""
         (block,) = self.received.blocks
         return tf.cast(joined_block(block, tensors), tf.float32)
 
     def decoded(self, data: tf.Tensor) -> tf.Tensor:
-        """The vector as it arrives."""
+        """Return the vector that arrives."""
         return self.codec.decode(data, self.items)
 
     def tensors(self, data: tf.Tensor) -> dict[str, tf.Tensor]:
-        """What the other side finds in a codec's bytes, by name."""
+        """Return the receiver's tensors from a codec's bytes, by name."""
         return self.tensors_of(self.decoded(data))
 
     def tensors_of(self, vector: tf.Tensor) -> dict[str, tf.Tensor]:
-        """What the other side has of a vector, by name."""
+        """Return the receiver's tensors from a vector, by name."""
         (block,) = self.received.blocks
         return split_block(tf.cast(vector, block.dtype), block)
 
@@ -98,21 +98,21 @@ class CodedVector:
 
 
 def choices_for(variables: Iterable[Any], codecs: Codecs | None) -> dict[int, CodecChoice]:
-    """The codec of each shard, by its id; of those that have one.
+    """Return the codec of each shard that has one, by the shard's id.
 
     Args:
-        variables: whole ones.
-        codecs: what chooses; None: nothing is coded.
+        variables: whole variables.
+        codecs: chooses codecs; None: all tensors travel as they are.
 
     Raises:
-        UnsupportedError: a variable whose numbers are no real ones.
+        UnsupportedError: a variable whose numbers are not real.
     """
     choices: dict[int, CodecChoice] = {}
     if codecs is None:
         return choices
     for variable in variables:
         if getattr(variable, "overwrite_with_gradient", False):
-            continue  # it gets a value, and no gradient
+            continue  # its gradient is its next value
         shards = shards_of(variable)
         size_bytes = sum(size_bytes_of(shard._value) for shard in shards)
         choice = choice_for(codecs, variable.path, size_bytes=size_bytes)

@@ -1,4 +1,4 @@
-"""How long something takes that a graph does."""
+"""Durations of operations in a graph."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ import tensorflow as tf
 
 
 def timestamp_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The time when all of them are there."""
+    """Return the time when all tensors are ready."""
     with tf.control_dependencies(list(tensors)):
         return tf.timestamp()
 
 
 def microseconds(begin: tf.Tensor, *, until: Sequence[tf.Tensor]) -> tf.Tensor:
-    """From a timestamp until tensors are there, int64."""
+    """Return the time from a timestamp until tensors are ready, int64."""
     return tf.cast((timestamp_after(until) - begin) * 1e6, tf.int64)
 
 
 def begun(tensors: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """The time when tensors are there, and the same ones from then on.
+    """Return the time when tensors are ready, and copies of them that come after it.
 
     Args:
-        tensors: no arguments of a server's function. Where one of those is read before what they
-            are for, TensorFlow's optimizers of graphs mix up the outputs of branches behind it.
+        tensors: not the arguments of a server's function: if one of those is read early,
+            TensorFlow's
+            graph optimizers mix up the outputs of later branches.
     """
     begin = timestamp_after(tensors)
     with tf.control_dependencies([begin]):
@@ -31,6 +32,6 @@ def begun(tensors: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
 
 
 def seconds_since(begin: tf.Tensor, *, until: object) -> tf.Tensor:
-    """From a timestamp until all tensors of a structure are there, float64; it may hold None."""
+    """Return the seconds, float64, from a timestamp until a structure's tensors are ready."""
     leaves = tf.nest.flatten(until, expand_composites=True)
     return timestamp_after([leaf for leaf in leaves if leaf is not None]) - begin

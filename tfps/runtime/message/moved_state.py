@@ -1,4 +1,4 @@
-"""How far a worker's steps have moved variables: what travels, and what a server makes of it."""
+"""The moves of variables by a worker's steps: what travels, and how a server applies it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfps.bridge.variables.shards import shards_of
 from tfps.runtime.program.pace import MovingPace
 from tfps.runtime.program.program import Program
 
-KEPT = "kept of old values"  # of each variable that the program moves, one after the other
+KEPT = "kept of old values"  # one factor for each variable that the program moves
 
 
 class ShardMove(NamedTuple):
@@ -20,7 +20,7 @@ class ShardMove(NamedTuple):
     shard: Any
     place: int  # of the variable among those that the program moves
     pace: MovingPace
-    has_center: bool  # the center of the batch comes as well, see `Program.centers`
+    has_center: bool  # whether the batch's center comes as well, see `Program.centers`
 
 
 class MovedState(NamedTuple):
@@ -28,13 +28,13 @@ class MovedState(NamedTuple):
 
     new: tf.Tensor
     begin: tf.Tensor
-    kept: tf.Tensor  # of the old value, a float64 scalar
+    kept: tf.Tensor  # the kept part of the old value, a float64 scalar
     center: tf.Tensor | None = None
 
     def after(self, old: tf.Tensor) -> tf.Tensor:
         """Take the same steps from another old value.
 
-        Where that is the one which they began with, it is their new value to the last bit.
+        If it is the value from which they began, the result is their new value to the last bit.
         """
         kept, moved = tf.cast(self.kept, old.dtype), old - self.begin
         if old.dtype.is_floating:
@@ -43,12 +43,12 @@ class MovedState(NamedTuple):
 
 
 def begin_name(shard: Any) -> str:
-    """The name in a payload of the value that steps began with."""
+    """Return the name, in a payload, of the value from which steps began."""
     return f"begin of {shard._value.shared_name}"
 
 
 def center_name(shard: Any) -> str:
-    """The name in a payload of the new center of what a variance is about."""
+    """Return the name, in a payload, of the new center for a variance."""
     return f"center of {shard._value.shared_name}"
 
 
@@ -82,7 +82,7 @@ def entries_of(
 
 
 def moved_of(moves: Sequence[ShardMove], tensors: Mapping[str, tf.Tensor]) -> dict[str, MovedState]:
-    """Read what has come of moves, by the names of their shards."""
+    """Return the moves in a message, by the names of their shards."""
     return {
         move.shard._value.shared_name: MovedState(
             new=tensors[move.shard._value.shared_name],

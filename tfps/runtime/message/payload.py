@@ -1,4 +1,4 @@
-"""What lies behind the header of a worker's push and of the reply to it."""
+"""The payloads of a worker's push and of the reply to it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Body(NamedTuple):
     """A request without its header."""
 
     payload: tf.Tensor  # uint8 vector; it follows the segments
-    ids: tf.Tensor | None = None  # int64, of rows; None: the request is about none
-    segments: Segments | None = None  # what the payload begins with, not joined
+    ids: tf.Tensor | None = None  # int64, of rows; None: the request has none
+    segments: Segments | None = None  # parts of the payload before the rest, not joined
 
     @property
     def joined(self) -> Body:
-        """The same without segments."""
+        """The body with its segments joined."""
         if self.segments is None:
             return self
         return Body(self.segments.followed_by(self.payload), self.ids)
@@ -44,13 +44,13 @@ def encode(
     *,
     code: Callable[[CodedVector, tf.Tensor], tf.Tensor] | None = None,
 ) -> Body:
-    """The body of a push to one server.
+    """Return the body of a push to one server.
 
     Args:
-        wire: of the push.
-        tensors: that it brings, by name.
-        rows: of gradients of tables, which lie behind the rest.
-        code: makes bytes of the vector of coded gradients; None: there are none.
+        wire: the message format of the push.
+        tensors: the tensors of the push, by name.
+        rows: rows of tables' gradients, which follow the rest.
+        code: encodes the vector of coded gradients; None: there are none.
     """
     body = Body(tf.zeros([0], tf.uint8)) if rows is None else rows
     if code is not None:
@@ -60,7 +60,7 @@ def encode(
 
 
 def coded_up(wire: CallWire, tensors: Mapping[str, Any]) -> list[CodedPart]:
-    """What codecs have coded of a push, for the accounts."""
+    """Return the sizes of the encoded parts of a push, for the counters."""
     rows = [
         part
         for table, each in zip(wire.tables, wire.row_formats, strict=True)
@@ -70,7 +70,7 @@ def coded_up(wire: CallWire, tensors: Mapping[str, Any]) -> list[CodedPart]:
 
 
 def decode_gradients(wire: CallWire, tensors: Mapping[str, tf.Tensor]) -> dict[str, Any]:
-    """The tensors of a push as its optimizer call wants them, where codecs have made bytes."""
+    """Return the tensors of a push for its optimizer call, decoded."""
     found = dict(tensors)
     for each in wire.coded:
         found.update(each.tensors(found.pop(each.name)))
@@ -86,7 +86,7 @@ def decode_gradients(wire: CallWire, tensors: Mapping[str, tf.Tensor]) -> dict[s
 
 
 def named_values(wire: CallWire, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
-    """What a reply to a push brings, by name, and the vectors of those values that are coded."""
+    """Return the values in a reply to a push, by name, and the vectors of coded values."""
     names = [native.shared_name for native in wire.values.natives]
     tensors = dict(zip(names, values, strict=True))
     return {**tensors, **{each.name: each.vector(tensors) for each in wire.coded_values}}
@@ -99,13 +99,13 @@ def encode_values(
     seed: tf.Tensor,
     sent: Mapping[str, tf.Tensor],
 ) -> tf.Tensor:
-    """The payload of a reply to a push.
+    """Return the payload of a reply to a push.
 
     Args:
-        wire: of the push.
-        values: as `named_values` answers them.
-        seed: that codecs draw from.
-        sent: bytes of vectors that are not coded anew, by name.
+        wire: the message format of the push.
+        values: the result of `named_values`.
+        seed: the seed of codecs that draw random numbers.
+        sent: the bytes of vectors that are already encoded, by name.
     """
     data = {
         each.name: each.codec.encode(values[each.name], seed=seed)
@@ -123,14 +123,14 @@ def decode(
     *,
     arrived: Callable[[CodedVector, tf.Tensor], Mapping[str, tf.Tensor]] = CodedVector.tensors,
 ) -> list[tuple[Any, tf.Tensor]]:
-    """Variables and their values, from what servers have sent; without those that did not come.
+    """Return variables and their values from payloads, without those that did not come.
 
     Args:
-        layouts: of the payloads.
-        payloads: of the servers.
-        variables: whole ones.
-        coded: what codecs have made of some of them.
-        arrived: the values, by name, that bytes of these stand for.
+        layouts: the layouts of the payloads.
+        payloads: by server.
+        variables: whole variables.
+        coded: the vectors that codecs have encoded.
+        arrived: returns the values, by name, from a vector's bytes.
     """
     values: dict[str, tf.Tensor] = {}
     for layout, payload in zip(layouts, payloads, strict=True):

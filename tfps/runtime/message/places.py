@@ -1,7 +1,7 @@
-"""Which rows of tables a message is about, as its ids.
+"""Indices of rows of tables, as the ids of a message.
 
-For each shard in turn how many rows, and then, for each in turn, which ones, as places in the
-shard. Both are 32-bit numbers, two in one id, where these can name each row.
+First the number of rows of each shard in turn, then the indices of these rows in the shards. Both
+are 32-bit numbers, two in one id, if 32 bits can hold each index.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import tensorflow as tf
 
 
 def place_type(shards: Sequence[Any]) -> tf.DType:
-    """What can name each row of each of some shards."""
+    """Return the integer type that can hold each index of a row in some shards."""
     most = max(shard._value.shape[0] for shard in shards)
     return tf.int32 if most <= tf.int32.max else tf.int64
 
 
 def encode_places(shards: Sequence[Any], places: Sequence[tf.Tensor | None]) -> tf.Tensor:
-    """The ids of a message.
+    """Return the ids of a message.
 
     Args:
-        shards: of tables on one server, as Keras variables.
-        places: for each of them, int64; None: it is about none of its rows.
+        shards: shards of tables on one server, as Keras variables.
+        places: the row indices in each of them, int64; None: no rows.
     """
     dtype = place_type(shards)
     counts = [0 if each is None else tf.size(each, tf.int64) for each in places]
@@ -36,7 +36,7 @@ def encode_places(shards: Sequence[Any], places: Sequence[tf.Tensor | None]) -> 
 
 
 def decode_places(shards: Sequence[Any], ids: tf.Tensor) -> list[tf.Tensor]:
-    """The places in each of the shards that a message was encoded for, int64."""
+    """Return the indices in each of the shards that a message was encoded for, int64."""
     if place_type(shards) == tf.int32:
         ids = tf.cast(tf.reshape(tf.bitcast(ids, tf.int32), [-1]), tf.int64)
     counts, places = ids[: len(shards)], ids[len(shards) :]

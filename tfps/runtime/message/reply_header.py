@@ -1,4 +1,4 @@
-"""How a program's functions on a server know their requests, and head their replies."""
+"""Checks of request headers, and the headers of replies."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from tfps.transport.message import PROTOCOL, Reply, Request
 
 @dataclass(frozen=True)
 class PlanHeader:
-    """The fields that every request for the functions of one plan has."""
+    """The fields that all requests for the functions of one plan share."""
 
     job_id: int
-    plan_id: int  # of the layouts that both sides were traced with
+    plan_id: int  # identifies the layouts with which both sides were traced
 
     def is_ours(self, header: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Whether a request was made for these functions."""
+        """Return whether a request was made for these functions."""
         expected = tf.constant([PROTOCOL, self.job_id, self.plan_id], tf.int64)
         return tf.reduce_all(tf.equal(header[: Request.PLAN + 1], expected))
 
     def incarnation(self, header: Sequence[tf.Tensor]) -> tf.Tensor:
-        """The sender's incarnation; one that no worker has where the request is not ours."""
+        """Return the sender's incarnation; -1, which no worker has, if the request is not ours."""
         return tf.where(self.is_ours(header), header[Request.INCARNATION], -1)
 
     def is_alive(self, header: Sequence[tf.Tensor], ledger: Ledger, worker: Any) -> tf.Tensor:
-        """Whether a request was made for these functions by a worker that takes part."""
+        """Return whether a request was made for these functions by a worker that takes part."""
         return ledger.is_alive(worker, self.incarnation(header))
 
     def status(self, header: Sequence[tf.Tensor], *, alive: Any) -> tf.Tensor:
-        """How a request is answered that needs no decision but whether its sender takes part."""
+        """Return the status of a request that only needs its sender to take part."""
         status = tf.where(alive, tf.constant(int(Status.OK), tf.int64), int(Status.EVICTED))
         return tf.where(self.is_ours(header), status, int(Status.REPLAN))
 
@@ -44,15 +44,15 @@ class PlanHeader:
 class ReplyHeader:
     """The header of a reply."""
 
-    version: Any  # of the parameters that it brings
+    version: Any  # of the parameters in the reply
     status: Any = int(Status.OK)
     staleness: Any = 0  # of the request's gradients, in updates
-    grant: TicketGrant = NO_GRANT  # the tickets that it brings
+    grant: TicketGrant = NO_GRANT  # the tickets in the reply
     clock: Any = 0  # of a worker that joins
     other_writes: Any = 0  # see `Reply`
 
     def tensor(self) -> tf.Tensor:
-        """As it travels, int64."""
+        """Return the header as it travels, int64."""
         fields = {
             Reply.STATUS: self.status,
             Reply.VERSION: self.version,
@@ -67,7 +67,7 @@ class ReplyHeader:
 
 
 def with_fields(reply: tf.Tensor, fields: Mapping[Reply, tf.Tensor]) -> tf.Tensor:
-    """The header of a reply, with what was known only when its parameters were read."""
+    """Set fields in the header of a reply that were known only after its parameters were read."""
     if not fields:
         return reply
     places = [[int(field)] for field in fields]

@@ -1,4 +1,4 @@
-"""The header of a request: which function it is for, who makes it, and what it tells."""
+"""The header of a request: its function, its sender, and what it reports."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tfps.consistency.ledger import NO_TICKET
 from tfps.transport.message import PROTOCOL, Kind, Request
 
 NOT_MEASURED = -1
-SLOTS = 1  # the call of a pull that asks for what the optimizers on a worker begin with
-STILL = 2  # and of one that asks for what no step changes
-TOTALS = 3  # and of one that asks for what steps have reported
-Fields: TypeAlias = Mapping[Request, Any]  # of a header; one that is left out says nothing
+SLOTS = 1  # the call number of a pull of initial slots, for optimizers on a worker
+STILL = 2  # of a pull of values that no step changes
+TOTALS = 3  # of a pull of the totals of reports
+Fields: TypeAlias = Mapping[Request, Any]  # of a header; a missing field reports nothing
 NOTHING_TOLD: Fields = {}
-# What a header says where it is told nothing.
+# The values of fields that are not reported.
 _SILENT: Fields = {
     **dict.fromkeys(Request, 0),
     Request.PROTOCOL: PROTOCOL,
@@ -32,13 +32,13 @@ _SILENT: Fields = {
 
 
 def request_header(kind: Kind, fields: Fields) -> tf.Tensor:
-    """The header of a request to one server, an int64 vector."""
+    """Return the header of a request to one server, an int64 vector."""
     values = {**_SILENT, Request.KIND: int(kind), **fields}
     return header_of([values[field] for field in Request])
 
 
 def header_of(fields: Sequence[Any]) -> tf.Tensor:
-    """Numbers and scalar tensors of any type as an int64 vector; numbers need no cast."""
+    """Return numbers and scalar tensors of any type as an int64 vector; numbers need no cast."""
     return tf.convert_to_tensor(
         [tf.cast(each, tf.int64) if tf.is_tensor(each) else int(each) for each in fields], tf.int64
     )

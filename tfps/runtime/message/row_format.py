@@ -1,4 +1,4 @@
-"""How rows of tables travel: as they are, or each of them as a codec's bytes."""
+"""The formats in which rows of tables travel: unchanged, or each as bytes of a codec."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tfps.transport.traffic import CodedPart
 
 @dataclass(frozen=True)
 class RowFormat:
-    """Of the rows of one shard: they travel as they are.
+    """The format of one shard's rows that travel unchanged.
 
     Args:
         native: the shard's variable.
@@ -29,7 +29,7 @@ class RowFormat:
 
     @property
     def kind(self) -> Hashable:
-        """Rows of one kind are coded together."""
+        """A key for formats: rows of one kind are encoded together."""
         return self.row_shape, self.native.dtype.name
 
     @property
@@ -38,38 +38,38 @@ class RowFormat:
 
     @property
     def size_bytes(self) -> int:
-        """Of a row, as it travels."""
+        """The size of a row as it travels."""
         return row_bytes_of(self.native)
 
     def encode(self, rows: tf.Tensor, *, seed: tf.Tensor | None = None) -> tf.Tensor:
-        """The bytes of rows, one after the other.
+        """Return the bytes of rows, one after the other.
 
         Args:
             rows: of the shard's dtype.
-            seed: int64 [2], which a codec draws from.
+            seed: int64 [2], the seed of a codec.
         """
         return tf.reshape(tf.bitcast(rows, tf.uint8), [-1])
 
     def decode(self, data: tf.Tensor) -> tf.Tensor:
-        """Bytes as rows."""
+        """Return rows from their bytes."""
         dtype, shape = self.native.dtype, [-1, *self.row_shape]
         if dtype.size == 1:
             return tf.reshape(tf.bitcast(data, dtype), shape)
         return tf.reshape(tf.bitcast(tf.reshape(data, [-1, dtype.size]), dtype), shape)
 
     def counted(self, rows: tf.Tensor) -> list[CodedPart]:
-        """What a codec has made of so many rows, int64, for the accounts."""
+        """Return the sizes of a number of encoded rows, int64, for the counters."""
         return []
 
 
 @dataclass(frozen=True)
 class CodedRows(RowFormat):
-    """Each row is a codec's bytes.
+    """The format of rows that travel as bytes of a codec, each by itself.
 
     Args:
         native: the shard's variable.
-        codec: of the rows.
-        group: of variables that have it for the same reason.
+        codec: the codec of the rows.
+        group: the group of variables that have it for the same reason.
     """
 
     codec: RowCodec
@@ -101,11 +101,11 @@ class CodedRows(RowFormat):
 
 
 def row_formats(shards: Sequence[Any], choices: Mapping[int, CodecChoice]) -> tuple[RowFormat, ...]:
-    """How rows of shards travel.
+    """Return the formats in which rows of shards travel.
 
     Args:
-        shards: of tables, as Keras variables.
-        choices: of codecs, by the ids of shards.
+        shards: shards of tables, as Keras variables.
+        choices: the codecs, by the ids of shards.
     """
     return tuple(_format(shard._value, choices.get(id(shard))) for shard in shards)
 
@@ -120,7 +120,7 @@ def _format(native: Any, choice: CodecChoice | None) -> RowFormat:
 def joined_rows(
     formats: Sequence[RowFormat], rows: Sequence[tf.Tensor], *, seed: tf.Tensor
 ) -> tf.Tensor:
-    """The bytes of the rows of several variables, one after the other."""
+    """Return the bytes of the rows of several variables, one after the other."""
     return end_to_end(
         [
             formats[run[0]].encode(end_to_end([rows[k] for k in run]), seed=seed)
@@ -132,12 +132,12 @@ def joined_rows(
 def rows_in_turn(
     data: tf.Tensor, formats: Sequence[RowFormat], counts: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Bytes as the rows of several variables that they hold, one after the other.
+    """Return the rows of several variables from their bytes, one after the other.
 
     Args:
-        data: all of them.
-        formats: of the variables.
-        counts: how many rows there are of each, int64.
+        data: all bytes.
+        formats: the formats of the variables' rows.
+        counts: the number of rows of each variable, int64.
     """
     runs = list(_runs(formats))
     sizes = [tf.add_n([counts[k] for k in run]) * formats[run[0]].size_bytes for run in runs]
@@ -150,6 +150,6 @@ def rows_in_turn(
 
 
 def _runs(formats: Sequence[RowFormat]) -> Iterator[list[int]]:
-    """Neighbours of one kind, as their numbers."""
+    """Yield the indices of neighbours of one kind."""
     for _, run in itertools.groupby(range(len(formats)), lambda number: formats[number].kind):
         yield list(run)

@@ -1,4 +1,4 @@
-"""What a program's messages carry to and from each server, as layouts."""
+"""The contents of a program's messages to and from each server, as layouts."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ LayoutEntry: TypeAlias = tuple[str, str, tuple[int, ...]]  # name, dtype and sha
 
 
 class ServerShards(NamedTuple):
-    """Variables of one server, as a worker and as the server see them in a message.
+    """Variables of one server, in the worker's and in the server's order of a message.
 
-    A slab whose variables all travel is one segment to the server, and the variables' segments to
-    the worker lie end to end in its place: the bytes are the same.
+    A slab whose variables all travel is one segment for the server; for the worker the variables'
+    segments lie end to end in its place. The bytes are the same.
     """
 
-    variables: tuple[Any, ...]  # of Keras or shards of such, in the worker's order
-    natives: tuple[Any, ...]  # what the server reads and writes: slabs, and variables outside them
+    variables: tuple[Any, ...]  # Keras variables or shards, in the worker's order
+    natives: tuple[Any, ...]  # the server's variables: slabs, and variables outside of slabs
 
     @property
     def layout(self) -> Layout:
-        """Of the values, on the worker."""
+        """The layout of the values on the worker."""
         return Layout.of(self.entries(gradients=False, of_server=False))
 
     @property
     def server_layout(self) -> Layout:
-        """Of the values, on the server."""
+        """The layout of the values on the server."""
         return Layout.of(self.entries(gradients=False, of_server=True))
 
     def entries(self, *, gradients: bool, of_server: bool) -> list[LayoutEntry]:
-        """What to lay out: names, dtypes and shapes."""
+        """Return the names, dtypes and shapes for a layout."""
         natives = self.natives if of_server else [v._value for v in self.variables]
         return [_entry(n, gradient_of(n) if gradients else n.shared_name) for n in natives]
 
 
 def server_shards(variables: Iterable[Any]) -> ServerShards:
-    """Put the shards of a slab next to each other, if all of them are there."""
+    """Put the shards of a slab next to each other, if all of them are present."""
     by_name = {name_of(variable): variable for variable in variables}
     ordered: dict[str, Any] = {}
     natives = []
@@ -72,67 +72,67 @@ def server_shards(variables: Iterable[Any]) -> ServerShards:
 class CallWire:
     """The messages of one optimizer call with one server."""
 
-    gradients: ServerShards  # what gradients go up for
+    gradients: ServerShards  # the variables whose gradients go up
     state: tuple[Any, ...]  # shards whose new values go up
-    moves: tuple[ShardMove, ...]  # those of them of which more is known
-    counts: tuple[Any, ...]  # of updates, whose increases go up
-    values: ServerShards  # what comes down
+    moves: tuple[ShardMove, ...]  # moves of some of the state
+    counts: tuple[Any, ...]  # counts of updates whose increases go up
+    values: ServerShards  # the variables whose values come down
     request: Layout
     reply: Layout
-    server_request: Layout  # the same bytes as the server sees them
-    server_reply: Layout  # likewise
-    tables: tuple[Any, ...] = ()  # shards of which rows of gradients follow the payload
-    row_formats: tuple[RowFormat, ...] = ()  # of these
-    coded: tuple[CodedVector, ...] = ()  # those of the gradients that codecs make smaller
-    coded_values: tuple[CodedVector, ...] = ()  # and of the values
-    coded_up: tuple[CodedPart, ...] = ()  # what codecs have coded of the request
-    coded_down: tuple[CodedPart, ...] = ()  # and of the reply
-    scale: Any = None  # that the loss was multiplied by goes up
+    server_request: Layout  # the same bytes for the server
+    server_reply: Layout  # the same bytes for the server
+    tables: tuple[Any, ...] = ()  # shards of tables whose gradients' rows follow the payload
+    row_formats: tuple[RowFormat, ...] = ()  # of the tables
+    coded: tuple[CodedVector, ...] = ()  # the gradients that codecs encode
+    coded_values: tuple[CodedVector, ...] = ()  # the values that codecs encode
+    coded_up: tuple[CodedPart, ...] = ()  # the encoded sizes of the request
+    coded_down: tuple[CodedPart, ...] = ()  # the encoded sizes of the reply
+    scale: Any = None  # the loss scale, which goes up
 
     @property
     def updated(self) -> tuple[Any, ...]:
-        """What the server reads and writes of all that gradients come for."""
+        """The server's variables, with slabs and tables, for which gradients come."""
         return (*self.gradients.natives, *(table._value for table in self.tables))
 
 
 def name_of(variable: Any) -> str:
-    """A variable's name in a payload."""
+    """Return a variable's name in a payload."""
     return str(variable._value.shared_name)
 
 
 def gradient_name(variable: Any) -> str:
-    """The name of a variable's gradient in a payload."""
+    """Return the name of a variable's gradient in a payload."""
     return gradient_of(variable._value)
 
 
 def gradient_of(native: Any) -> str:
-    """The name of the gradient of a server's variable or slab in a payload."""
+    """Return the name of the gradient of a server's variable or slab in a payload."""
     return gradient_of_name(native.shared_name)
 
 
 def gradient_of_name(name: str) -> str:
-    """The same from the name of the variable or slab."""
+    """Return the name of a gradient from the name of the variable or slab."""
     return f"gradient of {name}"
 
 
 def count_name(variable: Any) -> str:
-    """The name of a count's increase in a payload."""
+    """Return the name of a count's increase in a payload."""
     return f"increase of {variable._value.shared_name}"
 
 
 def scale_name(variable: Any) -> str:
-    """The name, in a payload, of what the loss was multiplied by."""
+    """Return the name of the loss scale in a payload."""
     return f"scale of {variable._value.shared_name}"
 
 
 def scale_sent(optimizer: Any, read: Callable[[Any], tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The scale of a push's loss, by name; ``read`` reads it as the sender has it."""
+    """Return the scale of a push's loss, by name; ``read`` returns the sender's value."""
     scale = loss_scale_of(optimizer)
     return {} if scale is None else {scale_name(scale): read(scale)}
 
 
 def shards_on(variables: Iterable[Any], device: str) -> tuple[Any, ...]:
-    """What of some variables lies on one server."""
+    """Return the shards of some variables on one server."""
     return tuple(shard for shard in all_shards(variables) if shard._value.device == device)
 
 
@@ -142,7 +142,7 @@ def in_shards(
     *,
     name: Callable[[Any], str] = name_of,
 ) -> dict[str, tf.Tensor]:
-    """Tensors of variables as those of their shards, by name."""
+    """Cut tensors of variables into those of their shards, by name."""
     return {
         name(shard): part
         for variable in variables
@@ -153,20 +153,20 @@ def in_shards(
 
 
 def parameter_layout(variables: Iterable[Any], beside: Iterable[LayoutEntry] = ()) -> Layout:
-    """Values of variables, in their order, and what else travels."""
+    """Return the layout of values of variables, in their order, and of further entries."""
     return Layout.of([*(_entry(variable._value) for variable in variables), *beside])
 
 
 def report_layout(program: Program) -> Layout:
-    """The metric state and the outputs of one step, which close its ticket."""
+    """Return the layout of a step's metric state and outputs, which close its ticket."""
     return Layout.of(_report(program))
 
 
 def function_wire(program: Program, call_number: int, *, device: str) -> CallWire:
-    """The messages of an optimizer call of a scheduled function, after which others may come.
+    """Return the messages of a scheduled function's optimizer call; more calls may follow.
 
-    Under local steps the call is the end of a period: up go differences and counts, down come
-    weights, counts and learning rates.
+    With local steps the call is the end of a period: differences and counts go up; weights, counts
+    and learning rates come down.
     """
     local = program.schedule.local
     if local is None:
@@ -190,14 +190,14 @@ def call_wire(
     is_last: bool | None = None,
     brought: Sequence[Any] | None = None,
 ) -> CallWire:
-    """The messages of an optimizer call.
+    """Return the messages of an optimizer call.
 
     Args:
-        program: the step.
-        call_number: its number.
-        device: the server.
-        reports: the server takes the report of the step before (the ticket server does).
-        is_last: whether the step ends with it; None: the last call does.
+        program: the program of the step.
+        call_number: the index of the call.
+        device: the device of the server.
+        reports: whether the server takes the report of the step before (the ticket server does).
+        is_last: whether the call ends the step; None: if it is the last one.
         brought: the variables whose values the reply brings; None: all.
     """
     if is_last is None:
@@ -210,7 +210,7 @@ def call_wire(
     gradients = server_shards(shards_on(whole, device))
     coded, plain = _coded(gradients, choices=choices_for(whole, program.schedule.up))
     down = choices_for(whole, program.schedule.down)
-    # A learning rate that the step assigns has a mirror on every server of its optimizer.
+    # A learning rate that the step assigns has a copy on every server of its optimizer.
     state = tuple(p for p in all_shards(program.state) if device in p._value.devices)
     state = state if is_last else ()
     moves = moves_of(program, state)
@@ -256,10 +256,10 @@ def call_wire(
 def _coded(
     shards: ServerShards, *, choices: Mapping[int, CodecChoice], gradients: bool = True
 ) -> tuple[tuple[CodedVector, ...], ServerShards]:
-    """What codecs make of gradients, or of values, and those that go as they are.
+    """Return the coded vectors of gradients, or of values, and the shards without a codec.
 
     Raises:
-        ConfigError: a codec whose bytes are not as many as it says.
+        ConfigError: a codec whose bytes differ in number from its own statement.
     """
     groups, plain = _groups(shards, choices)
     coded = []
@@ -277,7 +277,7 @@ def _coded(
 def _groups(
     shards: ServerShards, choices: Mapping[int, CodecChoice]
 ) -> tuple[list[tuple[CodecChoice, ServerShards]], ServerShards]:
-    """Shards that share a vector, and those that have no codec."""
+    """Return the shards that share a vector, and those without a codec."""
     groups: dict[tuple[str, str], list[Any]] = {}
     plain = []
     for shard in shards.variables:
@@ -293,7 +293,7 @@ def _groups(
 def _one_after_the_other(
     shards: ServerShards, plain: ServerShards, *, choices: Mapping[int, CodecChoice]
 ) -> ServerShards:
-    """The same in the order of what is read for codecs, and then as it is."""
+    """Return the same shards, ordered by coded vector, and then those without a codec."""
     parts = [*(together for _, together in _groups(shards, choices)[0]), plain]
     return ServerShards(
         tuple(variable for part in parts for variable in part.variables),
@@ -306,6 +306,6 @@ def _entry(native: Any, name: str | None = None) -> LayoutEntry:
 
 
 def _report(program: Program) -> list[LayoutEntry]:
-    """The parts of a report that there are; an empty one would take a line of its payload."""
+    """Return the non-empty parts of a report; an empty one would take a line of its payload."""
     items = {METRICS: program.metric_items, OUTPUTS: program.output_items}
     return [(name, "float64", (number,)) for name, number in items.items() if number]
