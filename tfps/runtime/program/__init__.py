@@ -1,1 +1,1 @@
-"""What a step touches, and how it runs."""
+"""Programs: the variables and optimizer calls of a step, and its schedule."""

@@ -21,21 +21,21 @@ from tfps.runtime.program.examples import (
 
 
 class DividedStep(StepTrace, Protocol):
-    """A step that is traced on several devices; all copies of its variables are its own."""
+    """A step that is traced on several devices, with one copy of each variable per device."""
 
     def value_on(self, device: int, keras_variable: Any) -> Any:
-        """The copy of a variable that a device reads and writes."""
+        """Return the copy of a variable that a device reads and writes."""
 
     def look_up_on(self, device: int, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
-        """Rows for a device of a table that the worker has no copies of; None: it has."""
+        """Return rows of a table for a device; None if the worker has a copy of the table."""
 
     def takes_rows_of(self, keras_variable: Any) -> bool:
-        """Whether rows of a gradient go on as they are."""
+        """Return whether a gradient of a variable stays rows, and need not be dense."""
 
     def apply_parts(
         self, optimizer: Any, parts: Sequence[Sequence[Any]], variables: Sequence[Any]
     ) -> None:
-        """What all devices call an optimizer with: for each the gradients of the variables."""
+        """Apply an optimizer to the gradients of all devices, a sequence for each device."""
 
 
 class DividedFunction(Protocol):
@@ -44,23 +44,23 @@ class DividedFunction(Protocol):
     meeting: Meeting
 
     def divide(self, run: Callable[[], Any]) -> Any:
-        """Let all devices run their part; what they wrote becomes one value of each variable."""
+        """Run the parts of all devices, and give each variable one value of what they wrote."""
 
 
 class Meeting:
-    """Where the devices of a step wait for each other, while something of the step runs once."""
+    """Lets the devices of a step wait for each other, while a part of the step runs once."""
 
     def __init__(self, step: DividedStep, *, shares: Sequence[tf.Tensor]) -> None:
         self.step, self._shares = step, shares
         self._brought: list[Any] = [None] * len(shares)
 
     def replica(self) -> Replica:
-        """What the device that this thread traces for sees of the step."""
+        """Return the view of the step for the device of this thread's trace."""
         context = tf.distribute.get_replica_context()
         return Replica(self, int(tf.get_static_value(context.replica_id_in_sync_group)))
 
     def once(self, device: int, value: Any, function: Callable[[list[Any]], Any]) -> Any:
-        """Called by every device with its value; calls one function with all of them."""
+        """Call one function with the values of all devices; each device calls this with its own."""
         self._brought[device] = value
 
         def together(_: Any) -> Any:
@@ -70,7 +70,7 @@ class Meeting:
         return tf.distribute.get_replica_context().merge_call(together)
 
     def rows(self, parts: Sequence[Any]) -> Any:
-        """The rows of a batch from those of its parts, without what an empty part repeats."""
+        """Return the rows of a batch from those of its parts, without those of an empty part."""
         return concat_examples(
             [
                 take_examples(part, 0, tf.where(share > 0, count_examples(part), 0))
@@ -80,7 +80,7 @@ class Meeting:
 
 
 class Replica:
-    """What one of several devices sees of a step (see `bridge.step_scope.StepTrace`)."""
+    """The view that one of several devices has of a step (see `bridge.step_scope.StepTrace`)."""
 
     def __init__(self, meeting: Meeting, device: int) -> None:
         self._step, self._meeting, self.device = meeting.step, meeting, device
@@ -132,34 +132,34 @@ class Replica:
 
 
 class Devices:
-    """A worker's one device, whichever TensorFlow chooses.
+    """The only device of a worker; TensorFlow chooses it.
 
     Args:
-        names: of what it computes on, without job and task.
+        names: the names of the devices, without job and task.
     """
 
     names: Sequence[str | None] = (None,)
 
     def __init__(self, names: Sequence[str] = ("/device:CPU:0",)) -> None:
-        # Whether what they compute lies there, and not in the memory of GPUs.
+        # Whether results lie in main memory, and not in the memory of GPUs.
         self.in_main_memory = all(
             tf.DeviceSpec.from_string(name).device_type == "CPU" for name in names
         )
 
     def run(self, step: Any, batch: Any) -> Any:
-        """Trace a program's step, tell it the devices' shares of the batch, answer its outputs."""
+        """Trace a program's step, set the devices' shares of the batch, and return the outputs."""
         with private.default_replica_context(), StepScope(step):
             return step.program.step(batch)
 
 
 class SeveralDevices(Devices):
-    """Every device computes the gradients of its part of a batch; the step pushes their sum.
+    """Several devices, each for a part of a batch; the step pushes the sum of their gradients.
 
     Source: synchronous data parallelism as in `tf.distribute.MirroredStrategy`, within a worker.
 
     Args:
-        strategy: ours; its replicas are these devices.
-        names: of the devices, without job and task.
+        strategy: the strategy of tfps; its replicas are these devices.
+        names: the names of the devices, without job and task.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, names: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""A first trace of a step, which only notes what the step does."""
+"""A first trace of a step, which finds its variables and optimizer calls."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Discovery:
     """A step trace that only notes what the step does (see `bridge.step_scope.StepTrace`).
 
     Args:
-        looks_up_nested: rows of tables can be asked for in nested functions and loops as well.
+        looks_up_nested: whether rows of tables can be looked up in nested functions and loops, too.
     """
 
-    position = None  # no ticket belongs to it
+    position = None  # it has no ticket
 
     def __init__(self, strategy: TracedStrategy, *, looks_up_nested: bool = False) -> None:
         self.strategy = strategy
@@ -60,16 +60,16 @@ class Discovery:
         self.draws: dict[int, int | None] = {}  # see `Program.draws_per_step`
         self.noise: DrawSeeds | None = None
         self.calls: list[OptimizerCall] = []
-        self._centers: dict[int, Any] = {}  # by variance
-        self.normalizing: list[Any] = []  # layers that do by the statistics of their batch
+        self._centers: dict[int, Any] = {}  # the mean's variable, by the id of the variance
+        self.normalizing: list[Any] = []  # layers that normalize by the statistics of their batch
         self._assignments: defaultdict[int, list[Assignment]] = defaultdict(list)
         self.meeting = Meeting(self, shares=[tf.constant(1.0)] * len(strategy.devices.names))
         self.needs_final_exchange = True
         self._gradients: list[tuple[Any, Any, Any]] = []  # optimizer, gradient, variable
         self._looks_up_nested = looks_up_nested
-        self._looked_up_in: defaultdict[int, set[Any]] = defaultdict(set)  # which graphs
+        self._looked_up_in: defaultdict[int, set[Any]] = defaultdict(set)  # the graphs
         self._tables: set[int] = set()
-        self._dense: set[int] = set()  # variables with gradients of all of them
+        self._dense: set[int] = set()  # variables with dense gradients
         self._trained_in: defaultdict[int, set[Any]] = defaultdict(set)
 
     def value_of(self, keras_variable: Any) -> WorkerVariable:
@@ -101,7 +101,7 @@ class Discovery:
         self.draws[id(generator)] = known + 1 if counts and known is not None else None
 
     def draw_seed(self) -> tf.Tensor | None:
-        """The only worker draws as Keras does in one process; several would draw the same."""
+        """Return a seed, or None for an only worker, which draws as Keras does in one process."""
         if self.strategy.runtime.workers == 1:
             return None
         self.noise = self.noise or DrawSeeds()
@@ -120,7 +120,7 @@ class Discovery:
         return tf.gather(value, ids)
 
     def look_up_on(self, device: int, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
-        """In a function that several devices divide, each has all of a table."""
+        """Return None: in a function that several devices divide, each has the whole table."""
         return None
 
     def takes_rows_of(self, keras_variable: Any) -> bool:
@@ -132,7 +132,7 @@ class Discovery:
             self._centers[id(layer.moving_variance)] = layer.moving_mean
 
     def graph_ends(self, graph: Any) -> None:
-        """Nothing was put off until then."""
+        """Do nothing: no look-up is delayed."""
 
     def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
         return function(list(tensors))
@@ -152,13 +152,13 @@ class Discovery:
             optimizer._check_variables_are_known(variables)
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
         if not pairs:
-            refuse_python_functions(self.graph)  # which stop every gradient
+            refuse_python_functions(self.graph)  # these stop every gradient
             raise ValueError(
                 "No gradients provided for any variable: "
                 f"{[variable.path for variable in variables]}. Does the loss depend on them?"
             )
         without = [v.path for g, v in zip(gradients, variables, strict=True) if g is None]
-        if without:  # Keras's text: what looks for it, or silences it, goes on to
+        if without:  # Keras's text, since programs look for it or silence it
             warnings.warn(
                 f"Gradients do not exist for variables {without} when minimizing the loss. If using"
                 " `model.compile()`, did you forget to provide a `loss` argument?",
@@ -172,30 +172,30 @@ class Discovery:
             self._gradients.append((optimizer, gradient, variable))
         scale = loss_scale_of(optimizer)
         if scale is not None:
-            self.value_of(scale)  # a push says what it is, whether the step has read it or not
+            self.value_of(scale)  # a push always has the scale, even if the step has not read it
         self.calls.append(OptimizerCall(optimizer, tuple(variable for _, variable in pairs)))
         # An optimizer call inside tf.cond or a nested function cannot carry the next ticket out.
         self.needs_final_exchange = private.current_graph() is not self.graph
 
     def looked_up(self, keras_variable: Any) -> bool:
-        """Whether rows were asked for, and nothing else was done with it."""
+        """Return whether the step only looks up rows of a variable."""
         copy, trained_in = self.copies[id(keras_variable)], self._trained_in[id(keras_variable)]
         graphs = self._looked_up_in[id(keras_variable)]
         if copy.is_read or copy.assigned or not graphs:
             return False
         if len(graphs) == 1:
             return trained_in <= graphs
-        # Gradients of rows that were asked for in a branch or a loop are dense outside of it.
+        # Gradients of rows that were looked up in a branch or a loop are dense outside of it.
         return trained_in <= graphs and id(keras_variable) not in self._dense
 
     def read_whole(self, keras_variable: Any) -> bool:
-        """Whether rows were asked for, but what was done with it needs all of it."""
+        """Return whether the step looks up rows of a variable, but also needs all of it."""
         return id(keras_variable) in self._tables and not self.looked_up(keras_variable)
 
     def refuse_to_densify(self, tables: Iterable[Any]) -> None:
-        """Refuse rows of gradients, where only those were to be updated, of all but some tables.
+        """Raise if a row-wise optimizer has gradients of variables other than the given tables.
 
-        Here and not in the trace, where AutoGraph would make another error of it.
+        Not in the trace, where AutoGraph would change the error.
         """
         travel = {id(table) for table in tables}
         for optimizer, gradient, variable in self._gradients:
@@ -203,7 +203,7 @@ class Discovery:
                 refuse_to_densify(optimizer, gradient, variable)
 
     def uses(self) -> Iterator[tuple[Any, list[Any]]]:
-        """Variables that the step changes, with the gradients or resources that tell how."""
+        """Yield variables that the step changes, with the gradients or resources that tell how."""
         for _, gradient, variable in self._gradients:
             yield variable, [*tf.nest.flatten(gradient, expand_composites=True)]
         for variable in self.order:
@@ -219,7 +219,7 @@ class Discovery:
         return dict(self._centers)
 
     def paces(self, variables: Iterable[Any]) -> dict[int, MovingPace]:
-        """How the step moves variables, by id; without those that optimizers update as well."""
+        """Return how the step moves variables, by id; without those that optimizers update, too."""
         devices = len(self.strategy.devices.names)
         found = {
             id(v): pace_of(v, self._assignments[id(v)], devices=devices)
@@ -238,7 +238,7 @@ def discover(program: Program, strategy: TracedStrategy) -> Program:
     """
     found: list[Discovery] = []
 
-    def trace(data: Any) -> Any:  # Keras's name for it, which TensorFlow's messages quote
+    def trace(data: Any) -> Any:  # Keras's name, which TensorFlow's messages quote
         discovery = Discovery(strategy)
         found[:] = [discovery]
         with private.default_replica_context(), StepScope(discovery):

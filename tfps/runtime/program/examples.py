@@ -1,9 +1,9 @@
-"""The examples of a batch, its parts for several devices, and what the parts amount to.
+"""The examples of a batch, its parts for several devices, and the joining of their results.
 
-A *share* is how many times the mean part a device's part of the batch is: 1 where all are equal, 0
-for a part with nothing of its own. The shares of a step add up to the number of devices. Keras
-divides losses by the number of replicas, so gradients weighted by shares add up to the gradient of
-the mean over all examples, however unequal the parts are.
+A *share* is the size of a device's part of the batch, divided by the mean size: 1 if all are equal,
+0 for a part without examples of its own. The shares of a step add up to the number of devices.
+Keras divides losses by the number of replicas, so gradients weighted by shares add up to the
+gradient of the mean over all examples, for parts of any sizes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tensorflow as tf
 
 
 def count_examples(batch: Any) -> tf.Tensor:
-    """The length of the first component's first axis; 1 for a scalar."""
+    """Return the length of the first component's first axis; 1 for a scalar."""
     first = tf.nest.flatten(batch)[0]
     if isinstance(first, tf.RaggedTensor):
         return tf.cast(first.nrows(), tf.int64)
@@ -27,7 +27,7 @@ def count_examples(batch: Any) -> tf.Tensor:
 
 
 def take_examples(component: Any, begin: Any, size: Any) -> Any:
-    """Some consecutive examples of a dense, ragged or sparse component."""
+    """Return some consecutive examples of a dense, ragged or sparse component."""
     if not isinstance(component, tf.SparseTensor):
         return component[begin : begin + size]
     sizes = component.dense_shape[1:]
@@ -36,22 +36,22 @@ def take_examples(component: Any, begin: Any, size: Any) -> Any:
 
 
 def concat_examples(parts: Sequence[Any]) -> Any:
-    """The examples of several dense, ragged or sparse parts."""
+    """Concatenate the examples of several dense, ragged or sparse parts."""
     if isinstance(parts[0], tf.SparseTensor):
         return tf.sparse.concat(0, list(parts))
     return tf.concat(list(parts), 0)
 
 
 def split_batch(batch: Any, count: int) -> tuple[list[Any], list[tf.Tensor]]:
-    """Cut a batch into consecutive parts, as equal as they can be, with their float64 shares.
+    """Cut a batch into consecutive parts, as equal as possible, and return their float64 shares.
 
-    A batch of fewer examples than parts leaves parts with nothing of their own. They repeat the
-    first example, because layers and losses of no example answer NaN, and have a share of 0.
+    If there are fewer examples than parts, some parts have no example of their own. They repeat the
+    first example, because layers and losses of an empty batch return NaN, and have a share of 0.
 
     Args:
         batch: structure of dense, ragged and sparse tensors with examples along the first axis;
             scalars and other things go into every part.
-        count: how many parts.
+        count: the number of parts.
     """
     examples = count_examples(batch)
     least, rest = examples // count, examples % count
@@ -81,7 +81,7 @@ def _part(batch: Any, begin: tf.Tensor, size: tf.Tensor, *, place: tuple[int, in
 
 
 def weighted_sum(values: Sequence[tf.Tensor], shares: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The sum of values times their shares; a value without a share does not count, NaN or not."""
+    """Return the sum of values times shares; a value with share 0 does not count, even NaN."""
     weighted = [
         tf.where(share > 0, value * tf.cast(share, value.dtype), tf.zeros_like(value))
         for value, share in zip(values, shares, strict=True)
@@ -90,16 +90,16 @@ def weighted_sum(values: Sequence[tf.Tensor], shares: Sequence[tf.Tensor]) -> tf
 
 
 def mean_of(values: Sequence[tf.Tensor], shares: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The mean of values, weighted by their shares."""
+    """Return the mean of values, weighted by their shares."""
     return weighted_sum(values, shares) / tf.cast(len(values), values[0].dtype)
 
 
 def gradients_together(
     parts: Sequence[Sequence[Any]], shares: Sequence[tf.Tensor], *, variables: Sequence[Any]
 ) -> list[Any]:
-    """The gradients of a step from those that each device has computed: dense, or rows of tables.
+    """Return the gradients of a step from those of each device: dense, or rows of tables.
 
-    Rows stay rows, of which one may come from several devices.
+    Rows stay rows; the same row may come from several devices.
     """
     if len(parts) == 1:
         return list(parts[0])
@@ -110,7 +110,7 @@ def gradients_together(
 
 def _together(variable: Any, parts: Sequence[Any], shares: Sequence[tf.Tensor]) -> Any:
     if variable.overwrite_with_gradient:
-        return mean_of(parts, shares)  # a value and no gradient
+        return mean_of(parts, shares)  # its gradient is its next value
     if not all(isinstance(part, tf.IndexedSlices) for part in parts):
         return weighted_sum([tf.convert_to_tensor(part) for part in parts], shares)
     rows = [weighted_sum([p.values], [share]) for p, share in zip(parts, shares, strict=True)]

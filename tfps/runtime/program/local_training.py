@@ -1,4 +1,4 @@
-"""What a program is whose workers run the optimizers: one exchange of differences per period."""
+"""Programs whose workers run the optimizers, with one exchange of differences per period."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tfps.runtime.program.schedule import LocalTraining, PeriodEnd
 def keep_to(
     program: Program, mode: Mode, *, compression: Both | None = None, adds_counts: bool = True
 ) -> Program:
-    """Let a program that trains go by a mode; others just read, and wait for nobody.
+    """Return a program with the schedule of a mode; one that does not train keeps its own.
 
     Args:
-        program: as it was discovered.
-        mode: the job's, or that of its warm-up.
+        program: the discovered program.
+        mode: the job's mode, or that of its warm-up.
         compression: the job's codecs; None: there are none.
-        adds_counts: `optimizer.iterations` on the servers grows by local steps.
+        adds_counts: whether `optimizer.iterations` on the servers grows by local steps.
 
     Raises:
         UnsupportedError: an optimizer keeps averages of the weights, under local steps.

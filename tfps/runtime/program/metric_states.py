@@ -1,4 +1,4 @@
-"""The states of metrics that a step touches, and how those of several workers become one."""
+"""The states of metrics that a step touches, and the merging of several workers' states."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from tfps.metrics.state_change import Change
 from tfps.runtime.program.metric_totals import Group, MetricTotals
 from tfps.runtime.program.state_changes import StateChanges
 
-# Of what one step makes of a state: reports of `fit` become one in any of these ways.
+# How a step may change a state so that reports of `fit` can be merged.
 MERGEABLE = (Change.KEPT, Change.ADDED, Change.RAISED, Change.LOWERED)
 ADDED = (Change.KEPT, Change.ADDED)
 
 
 class MetricStates:
-    """The states in the trace of a step.
+    """The metric states in the trace of a step.
 
     Args:
-        graph: of the step.
+        graph: the graph of the step.
         touched: the variables of metrics that it reads or writes.
-        metrics: of Keras, to which they belong, as far as is known.
-        handle_of: the step's resource that stands for a variable.
+        metrics: the Keras metrics with these variables, as far as they are known.
+        handle_of: returns the step's resource for a variable.
 
     Attributes:
-        variables: those that were touched, and all of a state that is merged as a whole.
+        variables: the touched variables, and all of a state that is merged as a whole.
     """
 
     def __init__(
@@ -53,15 +53,15 @@ class MetricStates:
         self._found = StateChanges(graph, handles=self.handles, specs=self.specs)
 
     def totals(self, *, in_turn: bool, generators: int) -> MetricTotals:
-        """How the reports of steps become totals.
+        """Return the merging of steps' reports into totals.
 
         Args:
-            in_turn: the steps run one after the other.
+            in_turn: whether the steps run one after the other.
             generators: see `MetricTotals`.
 
         Raises:
-            UnsupportedError: several workers or devices count, and the states of a metric cannot
-                become one.
+            UnsupportedError: several workers or devices count, and the states of a metric cannot be
+                merged.
         """
         if in_turn:
             return MetricTotals(self.variables, in_turn=True, generators=generators)
@@ -71,7 +71,7 @@ class MetricStates:
         )
 
     def refuse_uses(self, uses: Iterable[tuple[Any, Sequence[Any]]]) -> None:
-        """Raise an `UnsupportedError` where what a step trains or assigns goes by a metric.
+        """Raise an `UnsupportedError` if a metric decides what the step trains or assigns.
 
         Args:
             uses: variables, each with what it is trained with, or with its own resource.

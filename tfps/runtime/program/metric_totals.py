@@ -1,4 +1,4 @@
-"""What workers report of their metrics as one vector, and how reports become totals."""
+"""The report of a worker's metrics as one vector, and the merging of reports into totals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Combine = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 class Group(NamedTuple):
-    """Variables whose values become one together, by a function of their metric's class."""
+    """Variables that are merged together, by a function of their metric's class."""
 
     variables: Sequence[Any]
     bases: Sequence[Array]  # their values after a reset
@@ -24,7 +24,7 @@ class Group(NamedTuple):
 
 
 def end_to_end(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Numbers as a step reports them: float64 [items]."""
+    """Return numbers as a step reports them: float64 [items]."""
     if not tensors:
         return tf.zeros([0], tf.float64)
     if all(tensor.shape.rank == 0 for tensor in tensors) and len({t.dtype for t in tensors}) == 1:
@@ -33,20 +33,20 @@ def end_to_end(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 class MetricTotals:
-    """The layout of a program's metric reports, and what becomes of them.
+    """The layout of a program's metric reports, and their totals.
 
-    A step begins with the values that change nothing, zeros where it adds, and reports what it ends
-    with; and at the end how the states of seed generators have changed.
+    A step begins with neutral values, zeros for sums, and reports the values at its end, with the
+    changes of the states of seed generators.
 
-    Where steps run one after the other, each begins with what the one before it has reported
-    instead, and a total is the newest report: states are what they are in one process.
+    If steps run one after the other, each begins with the report of the one before it, and a total
+    is the newest report: the states are the same as in one process.
 
     Args:
-        variables: of metrics.
-        changes: of each, by a step; those of groups do not count.
-        groups: that have a function of their own.
-        in_turn: steps run one after the other.
-        generators: how many seed generators a step draws from as often as it happens to.
+        variables: the variables of metrics.
+        changes: how a step changes each of them; unused for groups.
+        groups: variables that have a function of their own.
+        in_turn: whether steps run one after the other.
+        generators: the number of seed generators with an unknown number of draws per step.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class MetricTotals:
         return not (self._groups or self._combine or self.in_turn)
 
     def begin(self, before: Sequence[Array]) -> Array:
-        """The total at the first step, of variables that hold ``before``: float64 [items]."""
+        """Return the total at the first step, from the variables' values: float64 [items]."""
         return self._flat(before) if self.in_turn else self.empty
 
     def states(self, report: tf.Tensor) -> list[tf.Tensor]:
-        """Return the values that a step begins with, after a report of the step before it."""
+        """Return the values with which a step begins, after a report of the step before it."""
         if not self.in_turn:
             return [tf.constant(base) for base in self.bases]
         *parts, _ = tf.split(report, self._sizes)
@@ -101,8 +101,8 @@ class MetricTotals:
         """Return a step's report of generators: its own draws, or those of all steps in turn.
 
         Args:
-            drawn: how the step has changed the state of each generator, [2].
-            report: of the step before it.
+            drawn: the change of each generator's state by the step, [2].
+            report: the report of the step before it.
         """
         if not (drawn and self.in_turn):
             return list(drawn)
@@ -111,7 +111,7 @@ class MetricTotals:
         return [tf.cast(d, tf.float64) + state for d, state in zip(drawn, states, strict=True)]
 
     def combine(self, total: tf.Tensor, report: tf.Tensor) -> tf.Tensor:
-        """A total that includes one more report."""
+        """Return a total that includes one more report."""
         if self.in_turn:
             return report
         if self.are_sums:
@@ -128,7 +128,7 @@ class MetricTotals:
         return tf.concat(parts, 0)
 
     def of_devices(self, reports: Sequence[tf.Tensor], shares: Sequence[tf.Tensor]) -> tf.Tensor:
-        """The report of a step from those of a worker's devices that have a share of the batch."""
+        """Return the report of a step from those of a worker's devices with a positive share."""
         if len(reports) == 1:
             return reports[0]
         total = tf.constant(self.empty)
@@ -137,18 +137,18 @@ class MetricTotals:
         return total
 
     def values(self, total: Array, before: Sequence[Array]) -> list[Array]:
-        """What the variables hold after a total, if they held ``before`` at its first report."""
+        """Return the variables' values after a total, from values ``before`` its first report."""
         both = self.combine(tf.constant(self._flat(before)), tf.constant(total)).numpy()
         parts = np.split(both, np.cumsum(self._sizes)[:-1])
         return [part.reshape(base.shape) for part, base in zip(parts, self.bases, strict=False)]
 
     def drawn(self, total: Array) -> Array:
-        """How the states of the generators have changed: int64 [generators, 2]."""
+        """Return the changes of the states of the generators: int64 [generators, 2]."""
         drawn = total[total.size - self._undrawn.size :].reshape(self._undrawn.shape)
         return np.asarray(np.rint(drawn).astype(np.int64))
 
     def _flat(self, arrays: Sequence[Array]) -> Array:
-        """The total of no reports, of variables that hold these values."""
+        """Return the total of no reports, for variables with these values."""
         flat = [np.ravel(array) for array in (*arrays, self._undrawn)]
         return np.concatenate(flat).astype(np.float64)
 
@@ -158,7 +158,7 @@ class MetricTotals:
 
 
 def _neutral(variable: Any, change: Change) -> Array:
-    """The value that a change begins with: zeros, or the smallest or largest number of a type."""
+    """Return the initial value for a change: zeros, or the smallest or largest number of a type."""
     shape, dtype = tuple(variable.shape), tf.as_dtype(variable.dtype)
     if change not in (Change.RAISED, Change.LOWERED):
         return np.zeros(shape, dtype.as_numpy_dtype)

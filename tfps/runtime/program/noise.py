@@ -1,4 +1,4 @@
-"""Seeds for what a step draws with `tf.random`, whose own state lies in each worker's process."""
+"""Seeds for draws of a step with `tf.random`, whose own state lies in each worker's process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the steps of a program move what no optimizer updates, such as moving averages."""
+"""How the steps of a program move variables without an optimizer, such as moving averages."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ class Assignment(NamedTuple):
 
 @dataclass(frozen=True)
 class MovingPace:
-    """A step makes a variable ``kept * old + c``, where ``c`` comes from its batch.
+    """The pace of a step that makes a variable ``kept * old + c``, with ``c`` from its batch.
 
-    So steps of several workers can follow each other, whatever the values that each began with:
-    every worker's step moves the variable as far as it would in one process.
+    So steps of several workers can follow each other, from any values with which each began: every
+    worker's step moves the variable as far as it would in one process.
     """
 
-    kept: float | None  # of the old value, by a whole step; None: known when the step has run
-    adds: bool  # all of it, always: batches only add to it
-    is_once: bool  # a step assigns it once, and always
+    kept: float | None  # of the old value, by a whole step; None: known after the step
+    adds: bool  # whether steps always keep all of it: batches only add to it
+    is_once: bool  # whether each step assigns it exactly once
 
 
 def pace_of(variable: Any, assignments: Sequence[Assignment], *, devices: int) -> MovingPace | None:
-    """The pace of a variable; None where a new value does not follow from the old one in this way.
+    """Return the pace of a variable; None if its new value is not of this form.
 
     Args:
-        variable: of Keras, which no optimizer updates.
-        assignments: of it, in a step.
-        devices: how many of a worker divide a batch.
+        variable: a Keras variable that no optimizer updates.
+        assignments: its assignments in a step.
+        devices: the number of a worker's devices that divide a batch.
     """
     dtype, kept = tf.as_dtype(variable.dtype), [each.kept for each in assignments]
     if not kept or any(factor is None for factor in kept):
@@ -51,7 +51,7 @@ def pace_of(variable: Any, assignments: Sequence[Assignment], *, devices: int) -
     ):
         return None
     if variable.aggregation == "sum" and devices > 1 and not adds:
-        return None  # each device's change counts, of which each keeps the old value
+        return None  # the devices' changes are added, and each keeps the old value
     is_fixed = known and not any(each.is_nested for each in assignments)
     return MovingPace(
         kept=math.prod(numbers) if is_fixed else None,

@@ -1,4 +1,4 @@
-"""What one step of a model touches and in which order it calls optimizers."""
+"""A step of a model as data: its variables, and its optimizer calls in their order."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tfps.runtime.program.step_results import StepResults
 
 
 def is_metric(variable: Any) -> bool:
-    """Keras creates the state of metrics, and nothing else, to be summed on read."""
+    """Return whether a variable is metric state: Keras creates only that to be summed on read."""
     return bool(variable.synchronization == "on_read")
 
 
 def is_seed(variable: Any) -> bool:
-    """The state of a `keras.random.SeedGenerator`: (seed, count of draws)."""
+    """Return whether it is the state of a `keras.random.SeedGenerator`: (seed, count of draws)."""
     return bool(variable.name == "seed_generator_state")
 
 
@@ -41,43 +41,43 @@ class Program:
     step: Callable[[Any], Any]  # the model's own step, from a batch to logs
     batch_spec: Any  # structure of `tf.TypeSpec` of a batch
     trains: bool  # whether its steps are training steps
-    keras_metrics: Sequence[Any] = ()  # of the model; the step may touch state of others as well
+    keras_metrics: Sequence[Any] = ()  # of the model; the step may touch other metrics, too
     variables: Sequence[Any] = ()  # Keras variables that live on servers and are pulled
-    state: Sequence[Any] = ()  # those of them that the step writes itself, such as moving averages
-    # How steps move that state, by id of the variable; of the rest only the new value is known.
+    state: Sequence[Any] = ()  # the variables that the step assigns itself, such as moving averages
+    # How steps move that state, by id of the variable; for the rest only the new value is known.
     paces: Mapping[int, MovingPace] = field(default_factory=dict)
-    # Of variances that the step averages, by id of the variable: the variable with their centers.
+    # For variances that the step averages, by id of the variable: the variable of their centers.
     centers: Mapping[int, Any] = field(default_factory=dict)
     metrics: Sequence[Any] = ()  # metric state, accumulated on the ticket server
-    in_turn: bool = False  # its steps run one after the other
-    # What a step reports of it.
+    in_turn: bool = False  # whether its steps run one after the other
+    # The report of a step's metrics.
     totals: MetricTotals = field(default_factory=lambda: MetricTotals([], []))
-    # Seed generators, and how often a step draws from each; None: in a loop or a branch, each step
-    # as often as it happens to.
+    # Seed generators, and the number of a step's draws from each; None: it varies, in a loop or a
+    # branch.
     seeds: Sequence[Any] = ()
     draws_per_step: Sequence[int | None] = ()
     noise: DrawSeeds | None = None  # seeds of `tf.random` in a step; None: left to TensorFlow
     # The exchanges of a step in order; empty for a step that trains nothing.
     calls: Sequence[OptimizerCall] = ()
     outputs: Any = None  # the structure that the step returns, as specs
-    results: StepResults | None = None  # those of its outputs that are results of metrics
-    # Of every worker, which divide a step between them.
+    results: StepResults | None = None  # which outputs are results of metrics
+    # The devices of every worker, which divide a step.
     devices: Devices = field(default_factory=Devices)
-    # Those of the variables of which the step reads rows, and nothing else.
+    # Variables of which the step only looks up rows.
     looked_up: Sequence[Any] = ()
-    # Tables that it also reads as a whole, or of which it asks for rows where no worker can.
+    # Tables that it also reads as a whole, or looks up where workers cannot.
     read_whole: Sequence[Any] = ()
     schedule: Schedule = field(default_factory=Schedule)  # how workers go through its steps
-    stops_at_nan: bool = False  # a worker whose loss is not finite takes no more steps
+    stops_at_nan: bool = False  # whether a worker stops after a loss that is not finite
 
     @property
     def ends_with_its_exchange(self) -> bool:
-        """Whether a step has one exchange, at its end: nothing of it waits for the reply."""
+        """Whether a step has one exchange, at its end: no part of it waits for the reply."""
         return self.trains and len(self.calls) == 1 and self.calls[0].optimizer is not None
 
     @property
     def optimizer_calls(self) -> Sequence[OptimizerCall]:
-        """The calls of optimizers in a step, wherever they run."""
+        """The calls of optimizers in a step, on servers or on workers."""
         local = self.schedule.local
         calls = self.calls if local is None else local.calls
         return [call for call in calls if call.optimizer is not None]
@@ -89,7 +89,7 @@ class Program:
 
     @property
     def centers_in_rounds(self) -> Mapping[int, Any]:
-        """The centers by which a round's variance is that of all its examples, not a mean."""
+        """The centers for rounds whose variance is that of all examples, not a mean."""
         schedule = self.schedule
         is_mean = schedule.in_rounds and schedule.local is None and schedule.adaptive_batches == 1
         if not is_mean:
@@ -103,9 +103,9 @@ class Program:
 
     @property
     def moving(self) -> list[Any]:
-        """Those of the variables that pushes change, or that share a slab with such.
+        """The variables that pushes change, or that share a slab with such.
 
-        What a push is answered with; all others are still. A slab travels as a whole.
+        The reply to a push brings these; all others are still. A slab travels as a whole.
         """
         optimizers = [m for o in optimizers_of(self.optimizer_calls) for m in (o, *members(o))]
         changed = {
@@ -130,9 +130,9 @@ class Program:
         ]
 
     def changed_by(self, call: OptimizerCall) -> list[Any]:
-        """The variables that a call changes: what it trains, and what its optimizer keeps of these.
+        """Return the variables that a call changes: weights, and the optimizer's variables.
 
-        A count of updates, slots and a loss scale, where the step reads them; no learning rate.
+        A count of updates, slots and a loss scale, if the step reads them; no learning rate.
         """
         kept: set[int] = set()
         if isinstance(call.optimizer, keras.optimizers.Optimizer):
@@ -148,9 +148,9 @@ class Program:
 
     @property
     def numeric_outputs(self) -> list[tf.TensorSpec]:
-        """Those that a step reports; the chief computes results of metrics from their totals.
+        """The outputs that a step reports; the chief computes results of metrics from their totals.
 
-        Not where steps run in turn: there a step has the state of all steps.
+        Not if steps run in turn: then a step has the state of all steps.
         """
         computed = () if self.results is None or self.in_turn else self.results.positions
         return [
@@ -198,12 +198,12 @@ class Program:
         return {name: value for name, value in logs.items() if value is not None}
 
     def scheduled(self, **changes: Any) -> Program:
-        """The same with a schedule of which some fields are others."""
+        """Return the program with some fields of its schedule changed."""
         return replace(self, schedule=replace(self.schedule, **changes))
 
 
 def refuse_strangers(variables: Iterable[Any]) -> None:
-    """Raise an `UnsupportedError` for the first Keras variable that exists, but on no server."""
+    """Raise an `UnsupportedError` for the first existing Keras variable that is on no server."""
     for variable in variables:
         if variable._value is not None and not hasattr(variable._value, "shared_name"):
             raise UnsupportedError(

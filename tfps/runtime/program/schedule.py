@@ -12,30 +12,30 @@ from tfps.optimizers.optimizer_call import OptimizerCall, optimizers_of
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How workers of a program train by themselves."""
+    """The settings of a program whose workers run the optimizers."""
 
     period_steps: int  # from one exchange to the next
     elasticity: float | None  # of `LocalSteps`
     calls: tuple[OptimizerCall, ...]  # of optimizers, in the order of the step
-    slots: tuple[Any, ...]  # what the optimizers keep on the worker, as Keras variables
-    counts: tuple[Any, ...]  # those of them that count their updates
-    rates: tuple[Any, ...]  # the learning rates that are variables; the servers' are everybody's
-    adds_counts: bool  # the servers add what these have grown by
+    slots: tuple[Any, ...]  # the optimizers' variables on the worker, as Keras variables
+    counts: tuple[Any, ...]  # the slots that count updates
+    rates: tuple[Any, ...]  # learning rates that are variables; the servers' values count
+    adds_counts: bool  # whether the servers add the increases of the counts
 
     @property
     def optimizers(self) -> tuple[Any, ...]:
-        """Those that are called, each once."""
+        """The called optimizers, each once."""
         return optimizers_of(self.calls)
 
     @property
     def name(self) -> str:
-        """That of the optimizers, in whose place this stands at the end of a period."""
+        """The name of the optimizers that this replaces at the end of a period."""
         return "_".join(optimizer.name for optimizer in self.optimizers)
 
 
 @dataclass(frozen=True)
 class PeriodEnd(OptimizerCall):
-    """The one exchange of a period; its optimizer is a `LocalTraining`."""
+    """The only exchange of a period; its optimizer is a `LocalTraining`."""
 
     @property
     def identity(self) -> Hashable:
@@ -46,36 +46,36 @@ class Regime(enum.Enum):
     """How workers go through the steps of a program."""
 
     AT_ONCE = enum.auto()  # each push is applied when it comes
-    BOUNDED = enum.auto()  # and answered when its worker may start another step
-    PIPELINED = enum.auto()  # and travels while the next step is computed
+    BOUNDED = enum.auto()  # a push is answered when its worker may start another step
+    PIPELINED = enum.auto()  # a push travels while the next step is computed
     IN_ROUNDS = enum.auto()  # pushes are applied as one mean
-    ADAPTIVE = enum.auto()  # each of several batches, as many as a worker's speed allows
+    ADAPTIVE = enum.auto()  # rounds of several batches, as many as a worker's speed allows
     LOCAL = enum.auto()  # workers run the optimizers, and push differences
-    LOCAL_IN_ROUNDS = enum.auto()  # which are applied as one mean
+    LOCAL_IN_ROUNDS = enum.auto()  # differences are applied as one mean
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """What the mode, and the way that a model is trained, make of a program's steps."""
+    """The settings of a program's steps, from the mode and the way that a model is trained."""
 
     # Workers run the optimizers, and exchange after a period; None: servers run them.
     local: LocalTraining | None = None
     in_rounds: bool = False  # pushes are applied in rounds of all workers
     is_bounded: bool = False  # a worker waits while it is too far ahead of the slowest
-    # How many batches such a round has for each worker, shared out by speed.
+    # The number of batches per worker in such a round; faster workers take more of them.
     adaptive_batches: int = 1
     # A worker computes a step while the push of the one before is on its way.
     is_pipelined: bool = False
-    # Variables of which only rows travel; they are none of the program's ``variables``.
+    # Variables that travel as rows; they are not among the program's ``variables``.
     tables: Sequence[Any] = ()
-    # Codecs of gradients, see `tfps.compression`; None: these go as they are.
+    # Codecs of gradients, see `tfps.compression`; None: gradients travel as they are.
     up: Any = None
-    # And of parameters in the replies to pushes, likewise.
+    # Codecs of parameters in the replies to pushes, likewise.
     down: Any = None
 
     @property
     def period_steps(self) -> int:
-        """How many steps a worker takes with one ticket of the servers."""
+        """The number of steps that a worker takes with one ticket of the servers."""
         return 1 if self.local is None else self.local.period_steps
 
     @property

@@ -32,28 +32,28 @@ class _Handle(NamedTuple):
 
 
 class _Resource(NamedTuple):
-    """Another resource, as the step knows it."""
+    """Another resource of the step."""
 
     handle: Any
 
 
-# What is known of a tensor.
+# The knowledge about a tensor.
 _Known = Origin | _Handle | _Resource
 
 
 class StateChanges:
     """Walks through a step in its order and notes how each value follows from states.
 
-    Only what is found in the graph counts: a rule that a batch of numbers happens to obey is none.
-    What is not known to add up, or to become a maximum or a minimum, is `Change.MIXED`.
+    Only the graph counts: a rule that holds for some batches is none. A change that is not known to
+    be a sum, a maximum or a minimum is `Change.MIXED`.
 
     Args:
-        graph: of the step.
-        handles: of the states.
-        specs: of the states.
+        graph: the graph of the step.
+        handles: the handles of the states.
+        specs: the specs of the states.
 
     Attributes:
-        changes: of each state, by the whole step.
+        changes: the change of each state by the whole step.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class StateChanges:
     ) -> None:
         self._now = [Origin(Change.KEPT, state) for state in range(len(handles))]
         self._seen: dict[Any, Origin] = {}
-        self._is_chosen = False  # whether a state decides if what is walked through runs at all
-        self._chosen: set[Any] = set()  # the graphs of which that is so
+        self._is_chosen = False  # whether a state decides if the current operations run at all
+        self._chosen: set[Any] = set()  # the graphs for which that holds
         self._written: list[Any] = []
         self._shapes = [spec.shape for spec in specs]
         known: dict[Any, _Known] = {h.ref(): _Handle(i) for i, h in enumerate(handles)}
@@ -71,9 +71,9 @@ class StateChanges:
         self.changes = [origin.change for origin in self._now]
 
     def depends(self, tensor: tf.Tensor) -> bool:
-        """Whether a tensor anywhere in the step, or that it is computed, follows from a state.
+        """Return whether a tensor, or the fact that it is computed, depends on a state.
 
-        Of another resource: whether something is written to it that does, or is written if it does.
+        For another resource: whether a value that is written to it, or the fact of the write, does.
         """
         if not self.changes or not tf.is_symbolic_tensor(tensor):
             return False
@@ -83,7 +83,7 @@ class StateChanges:
         return seen != INDEPENDENT or tensor.graph in self._chosen
 
     def _walk(self, graph: Any, known: dict[Any, _Known]) -> None:
-        """Go through a graph of which some tensors are known."""
+        """Walk through a graph with some known tensors."""
         if self._is_chosen:
             self._chosen.add(graph)
         for operation in graph.get_operations():
@@ -122,7 +122,7 @@ class StateChanges:
         return [after(kind, origins)] * outputs
 
     def _access(self, operation: Any, handles: list[_Handle], inputs: list[_Known]) -> Origin:
-        """An operation reads or writes a state."""
+        """Return the value of an operation that reads or writes a state."""
         state, others = handles[0].state, [_origin(each) for each in inputs[1:]]
         if operation.type in ASKS_ABOUT:
             return INDEPENDENT
@@ -137,7 +137,7 @@ class StateChanges:
         return MIXED
 
     def _passes_on(self, operation: Any, inputs: list[_Known]) -> bool:
-        """Whether a shape or a type is changed in a way that changes no number."""
+        """Return whether an operation changes a shape or a type, but no number."""
         if operation.type not in ("Reshape", "Cast") or inputs[0] == INDEPENDENT:
             return False
         tensor, result = operation.inputs[0], operation.outputs[0]
@@ -154,7 +154,7 @@ class StateChanges:
         return [known.get(output.ref(), MIXED) for output in graph.outputs]
 
     def _choose(self, operation: Any, inputs: list[_Known]) -> list[_Known]:
-        """One of several branches is taken."""
+        """Walk through all branches, of which one is taken."""
         before, results = list(self._now), list[tuple[list[_Known], list[Origin]]]()
         for attribute in CHOICES[operation.type]:
             named = operation.get_attr(attribute)
@@ -173,7 +173,7 @@ class StateChanges:
         return outputs
 
     def _repeat(self, operation: Any, inputs: list[_Known]) -> list[_Known]:
-        """A body is run until nothing new is found."""
+        """Walk through a loop's body until nothing new is found."""
         condition, body = (
             graph_of_function(operation, operation.get_attr(name)) for name in ("cond", "body")
         )
@@ -195,7 +195,7 @@ class StateChanges:
 
     @contextlib.contextmanager
     def _where(self, decides: _Known) -> Iterator[None]:
-        """While it is open, a tensor decides whether what is walked through runs."""
+        """Note, while the context is open, that a tensor decides whether operations run."""
         before = self._is_chosen
         self._is_chosen = before or decides != INDEPENDENT
         try:
@@ -215,5 +215,5 @@ def _either(one: _Known, other: _Known) -> _Known:
 
 
 def _mixed_where(now: Sequence[Origin], before: Sequence[Origin]) -> list[Origin]:
-    """Where a state decides whether it is changed, it is mixed."""
+    """Return the states, mixed if a state decides whether they change."""
     return [a if a == b else MIXED for a, b in zip(now, before, strict=True)]

@@ -1,4 +1,4 @@
-"""Which outputs of a step are results of metrics, and what they are for other states of those."""
+"""The outputs of a step that are results of metrics, computed anew from other states."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfps.bridge.functions.traced_graph import graph_of_call
 
-# The calls on the way from a step to a tensor inside one of its functions.
+# The calls from a step down to a tensor inside one of its functions.
 Calls = tuple[Any, ...]
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 READ = "ReadVariableOp"
@@ -19,19 +19,20 @@ READ = "ReadVariableOp"
 class StepResults:
     """Outputs of a step as functions of the state of its metrics.
 
-    A step returns `metric.result()` under any name, or something computed from it. Its metrics
-    hold the examples of one batch on a worker and those of the epoch on the chief, so the chief
-    computes such an output anew: the operations between a metric's variables and the output are
-    copied from the step's graph.
+    A step returns `metric.result()` under any name, or something computed from it. Its metrics hold
+    the examples of one batch on a worker and those of the epoch on the chief, so the chief computes
+    such an output anew: the operations between a metric's variables and the output are copied from
+    the step's graph.
 
     Args:
-        outputs: of the step, flat; other things than tensors are allowed.
-        handles: of the step's own copies of metric state, in the order of ``specs``.
-        specs: of the metric state.
+        outputs: the flat outputs of the step; other things than tensors are allowed.
+        handles: handles of the step's own copies of metric state, in the order of ``specs``.
+        specs: the specs of the metric state.
 
     Attributes:
-        positions: of the outputs that can be computed anew.
-        others: of outputs that use metrics in a way that cannot, such as in a loop or with a batch.
+        positions: the indices of outputs that can be computed anew.
+        others: the indices of outputs that use metrics in another way, as in a loop or with a
+            batch.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class StepResults:
         self.others = [i for i, (metrics, others) in found.items() if metrics and others]
 
     def compute(self, states: Sequence[Any]) -> Mapping[int, Any]:
-        """The outputs that are results of metrics, by position, for a state of all metrics."""
+        """Return the outputs that are results of metrics, by index, for a state of all metrics."""
         if not self.positions:
             return {}
         results = self._copy(*states)
@@ -59,7 +60,7 @@ class StepResults:
         return tf.function(compute, autograph=False).get_concrete_function(*self._specs)
 
     def _sources(self, output: tf.Tensor) -> tuple[bool, bool]:
-        """Whether an output is computed from metrics, and whether from what cannot be copied."""
+        """Return whether an output depends on metrics, and whether on what cannot be copied."""
         metrics = others = False
         known: set[Any] = set()
         waiting: list[tuple[tf.Tensor, Calls]] = [(output, ())]
@@ -79,13 +80,13 @@ class StepResults:
 
 
 class _Copy:
-    """Copies what tensors depend on into the current graph; a state stands for its handle."""
+    """Copies what tensors depend on into the current graph; states replace their handles."""
 
     def __init__(self, known: dict[Any, tf.Tensor]) -> None:
         self._known = known
 
     def of(self, tensor: tf.Tensor, calls: Calls) -> tf.Tensor:
-        """The copy of a tensor that lies inside a chain of calls."""
+        """Return the copy of a tensor that lies inside a chain of calls."""
         key = (tensor.ref(), calls)
         if key not in self._known:
             if (origin := _origin(tensor, calls)) is not None:
@@ -109,7 +110,7 @@ class _Copy:
 
 
 def _can_be_copied(tensor: tf.Tensor) -> bool:
-    """Whether what makes a tensor would make the same in another graph, or reads a variable."""
+    """Return whether an operation makes the same in another graph, or reads a variable."""
     operation = tensor.op
     if operation.type == READ:
         return True
@@ -121,7 +122,7 @@ def _can_be_copied(tensor: tf.Tensor) -> bool:
 
 
 def _origin(tensor: tf.Tensor, calls: Calls) -> tuple[tf.Tensor, Calls] | None:
-    """What a tensor stands for that a call passes into its function, or out of it."""
+    """Return the tensor that a call passes into its function, or out of it, as this one."""
     operation = tensor.op
     if operation.type in CALLS:
         inner = graph_of_call(operation)

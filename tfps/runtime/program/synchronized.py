@@ -1,4 +1,4 @@
-"""Batch normalisation over several workers, which there is none of."""
+"""The warning that batch normalization is not synchronized between workers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def tell_of_synchronized(layers: Iterable[Any], *, workers: int) -> None:
     """Log one warning about layers that ask for the statistics of all replicas.
 
     Args:
-        layers: that a step calls in training.
-        workers: how many there are.
+        layers: the layers that a step calls in training.
+        workers: the number of workers.
     """
     asking = {layer.path: layer for layer in layers if layer.synchronized and layer not in _told}
     if asking and workers > 1:

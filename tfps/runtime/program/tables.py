@@ -1,4 +1,4 @@
-"""Which variables of a program are tables of which only the rows of a batch travel."""
+"""The choice of a program's tables that travel as the rows of a batch."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tfps.runtime.program.schedule import Regime
 
 logger = logging.getLogger(__name__)
 
-# A request for rows costs 0.3 ms, and so do 400 KB there and back: twice as much leaves no doubt.
+# A look-up costs 0.3 ms, as much as 400 KB there and back; twice as many bytes leave no doubt.
 LEAST_TABLE_BYTES = 1 << 20
 
-# An update of all of such a table takes a server 50 ms with SGD and 130 ms with Adam, where the
-# rest of a small step takes 5 ms (`python -m benchmarks rows`).
+# An update of such a whole table takes a server 50 ms with SGD and 130 ms with Adam, while the rest
+# of a small step takes 5 ms (`python -m benchmarks rows`).
 LARGE_TABLE_BYTES = 64 << 20
 
 # Workers keep tables between exchanges.
@@ -48,19 +48,20 @@ MODES_BY_ROWS = (
 
 
 def let_rows_travel(program: Program) -> Program:
-    """Take large tables out of what a program pulls and pushes as a whole; answers that program.
+    """Return a program that exchanges rows of large tables, instead of whole tables.
 
-    That is for steps with one exchange after another: where a worker keeps tables between
-    exchanges, tables travel as a whole. So they do for optimizers that remember what each worker
-    was handed. Above 64 MiB that is refused: no worker is to hold such a table. One of which the
-    step reads all travels too, and is named above that size.
+    This needs an exchange in each step: if a worker keeps tables between exchanges, tables travel
+    as a whole. So they do for optimizers that remember the values sent to each worker. Above 64 MiB
+    that is refused: no worker is to hold such a table. A table that the step itself reads as a
+    whole travels, too; above that size a warning names it.
 
-    A table of which only rows are updated travels so whatever its size: its numbers would depend on
-    its size else.
+    A table with a row-wise optimizer travels as rows at any size: otherwise its numbers would
+    depend on its size.
 
     Raises:
-        UnsupportedError: only rows of a table are to be updated, and they cannot; or a table of
-            more than 64 MiB would travel as a whole.
+        UnsupportedError: a row-wise optimizer's table cannot travel as rows; or a table of more
+            than
+            64 MiB would travel as a whole.
     """
     by_rows = [
         (table, call.optimizer)
@@ -96,17 +97,17 @@ def let_rows_travel(program: Program) -> Program:
 
 
 def refuse_whole_tables(program: Program, reason: str | None) -> None:
-    """Look for tables that are too large to travel as a whole.
+    """Raise an error for tables that are too large to travel as a whole.
 
-    What a step itself reads all of is asked for by the user's own code, so it travels, and is named
-    once.
+    A table that the step itself reads as a whole travels, since the user's code asks for it; one
+    warning names it.
 
     Args:
         program: a step; its ``looked_up`` and ``read_whole`` are tables.
-        reason: what lets all of them travel so; None: only those that it also reads as a whole do.
+        reason: the reason why all tables travel as a whole; None: only those of ``read_whole`` do.
 
     Raises:
-        UnsupportedError: one of more than 64 MiB would, for that reason.
+        UnsupportedError: a table of more than 64 MiB would travel, for that reason.
     """
     tables = program.read_whole if reason is None else [*program.looked_up, *program.read_whole]
     for table in tables:
@@ -127,7 +128,7 @@ def refuse_whole_tables(program: Program, reason: str | None) -> None:
 
 
 def _why_whole(program: Program) -> str | None:
-    """What lets tables travel as a whole."""
+    """Return the reason why tables travel as a whole, or None."""
     if program.schedule.regime in WHOLE_REGIMES:
         return WHOLE_REGIMES[program.schedule.regime]
     for call in program.optimizer_calls:
@@ -138,7 +139,7 @@ def _why_whole(program: Program) -> str | None:
 
 
 def _say_what_would_gain(program: Program, tables: Sequence[Any]) -> None:
-    """Once for each large table of which a server updates all rows in every step."""
+    """Log, once for each large table whose rows all change in every step, the better optimizer."""
     for table in tables:
         size_bytes = size_bytes_of(table._value)
         if size_bytes < LARGE_TABLE_BYTES or table.__dict__.get("_tfps_said_rows"):

@@ -1,4 +1,4 @@
-"""Which operations change variables, and on which device: the answer to who applies an update."""
+"""The operations that change variables, and their devices: they show where updates run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class UpdateOperation(NamedTuple):
 
 
 def update_operations(concrete_function: Any) -> list[UpdateOperation]:
-    """All writes of a traced function, also those inside conditions and compiled parts."""
+    """Return all writes of a traced function, also those in conditions and compiled parts."""
     graph = concrete_function.graph.as_graph_def()
     functions = {function.signature.name: function for function in graph.library.function}
     handles = {
@@ -38,8 +38,8 @@ def _walk(
         for attribute in (a for a in node.attr.values() if a.HasField("func")):
             function = functions[attribute.func.name]
             arguments = [argument.name for argument in function.signature.input_arg]
-            # Of a conditional the first input chooses the function, and is none of its own.
+            # A conditional's first input chooses the function, and is not an argument of it.
             inner = zip(arguments, inputs[len(inputs) - len(arguments) :], strict=True)
             known = {argument: handle for argument, handle in inner if handle}
-            # What is compiled runs where it is called.
+            # Compiled functions run on the device of their call.
             yield from _walk(function.node_def, known, functions, node.device or device)
