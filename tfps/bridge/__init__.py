@@ -1,4 +1,4 @@
-"""The private ground: server variables, worker-local copies, and the patches that Keras needs.
+"""Private layer between tfps, TensorFlow and Keras: variables on servers, copies, and patches.
 
 `tensorflow_private` is the only file of the package that imports ``tensorflow.python``;
 `keras_patches` is the only file that patches Keras.

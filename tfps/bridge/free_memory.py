@@ -1,4 +1,4 @@
-"""How much memory a task's machine can still give."""
+"""The free memory of a task's machine."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ _MEMINFO = "/proc/meminfo"
 
 
 def free_memory_bytes(device: str) -> int | None:
-    """What a new process could have without swapping, by the system of a task; None: not known.
+    """Return the memory that a new process on a task's machine could use without swapping.
 
     Args:
-        device: of the task.
+        device: a device of the task.
+
+    Returns:
+        None if the machine's system is not Linux.
     """
     with tf.init_scope(), private.placed_on(device):
         try:
             text = tf.io.read_file(_MEMINFO).numpy().decode()
-        except tf.errors.NotFoundError:  # no Linux
+        except tf.errors.NotFoundError:  # not Linux
             return None
     return available_bytes(text)
 
 
 def available_bytes(text: str) -> int | None:
-    r"""What Linux's account of the memory says is available.
+    r"""Return the available memory from the text of ``/proc/meminfo``; None if it is not there.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Ids that lie in no table are refused where they are known."""
+"""Raises an error for ids outside of a table where the ids are known."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import tensorflow as tf
 
 
 class AskedIds(NamedTuple):
-    """Ids that rows are asked for by.
+    """The ids of requested rows.
 
     Args:
         ids: int64, of any shape.
-        rows: of the table, which has ids from 0 to one less.
-        purpose: whose ids they are, for who reads the error.
+        rows: the number of rows of the table; valid ids are 0 to ``rows - 1``.
+        purpose: a description of the ids for the error's text.
     """
 
     ids: tf.Tensor
@@ -23,7 +23,7 @@ class AskedIds(NamedTuple):
 
     @classmethod
     def of(cls, ids: tf.Tensor, table: Any) -> AskedIds:
-        """Ids of a variable, which has a path."""
+        """Return the ids of a variable, which has a path and a shape."""
         return cls(ids, table.shape[0], f"ids for {table.path}")
 
     @property
@@ -35,7 +35,10 @@ class AskedIds(NamedTuple):
 
 
 def check_ids(asked: Iterable[AskedIds]) -> tf.Operation:
-    """Refuse ids that are in no table: as numbers without a sign, negative ones are large."""
+    """Return an operation that fails for ids outside of their table.
+
+    The ids are compared as unsigned numbers, so that negative ones are large.
+    """
     asked = list(asked)
     rows = tf.constant([each.rows for each in asked], tf.uint64)
     largest = tf.stack([tf.reduce_max(tf.bitcast(each.ids, tf.uint64)) for each in asked])

@@ -1,8 +1,8 @@
-"""The only file that patches Keras. Each patch acts for models of our strategy and no others.
+"""The only file that patches Keras. Each patch acts only for models of our strategy.
 
-Keras 3 asks nobody how to run a step: `TensorFlowTrainer` calls `strategy.run` on the chief. What
-it needs from a parameter-server strategy is therefore put in at these places, once, when the first
-strategy is made; everything else of Keras's loop (callbacks, validation, history) stays as it is.
+Keras 3 has no hook for how to run a step: `TensorFlowTrainer` calls `strategy.run` on the chief.
+So the code for a parameter-server strategy is patched in here, once, when the first strategy is
+created. The rest of Keras's loop (callbacks, validation, history) stays as it is.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if not keras.__version__.startswith(SUPPORTED_KERAS + "."):
         f"{keras.__version__}. Install a matching one: pip install 'keras=={SUPPORTED_KERAS}.*'"
     )
 
-# With a separator at its end: Keras looks for it anywhere in a file's name.
+# Ends with a separator, since Keras searches for it anywhere in a file's name.
 OUR_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 Filtered = TypeVar("Filtered", bound=Callable[..., Any])
 
@@ -62,17 +62,17 @@ _installed = threading.Lock()
 
 
 def initializer_under_construction() -> Any:
-    """What makes the first value of the Keras variable that this thread is creating, or None."""
+    """Return the initializer of the Keras variable that this thread is creating, or None."""
     return getattr(_building, "initializer", None)
 
 
 def variable_under_construction() -> Any:
-    """The Keras variable that this thread is creating, or None for a raw `tf.Variable`."""
+    """Return the Keras variable that this thread is creating; None for a raw `tf.Variable`."""
     return getattr(_building, "variable", None)
 
 
 def install(hooks: TrainerHooks) -> None:
-    """Put the patches in; the second time does nothing."""
+    """Install the patches; a second call does nothing."""
     with _installed:
         if getattr(keras_trainer.TensorFlowTrainer, "_tfps_installed", False):
             return
@@ -174,7 +174,7 @@ def _patch_optimizers(hooks: TrainerHooks) -> None:
 
 
 def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
-    """All that there are, some several times."""
+    """Yield all subclasses, some of them several times."""
     known: list[type[Any]] = kind.__subclasses__()
     for subclass in known:
         yield subclass
@@ -227,7 +227,7 @@ def _patch_training(hooks: TrainerHooks) -> None:
 
 
 def _named(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Mapping[str, Any]:
-    """Arguments by their names; none where they do not fit, which the call itself will say."""
+    """Return the arguments by name; empty if they do not fit, since the call itself will raise."""
     try:
         return inspect.signature(function).bind(*args, **kwargs).arguments
     except TypeError:
@@ -287,7 +287,7 @@ def _patch_saving(hooks: TrainerHooks) -> None:
         if not isinstance(store, saving_lib.H5IOStore):
             original(self, store)
             return
-        for position, variable in enumerate(self.variables):  # as Keras does, but for large ones
+        for position, variable in enumerate(self.variables):  # as in Keras, except large ones
             store[str(position)] = variable if is_large(variable) else variable.numpy()
 
     for method in ("save", "save_weights"):
@@ -329,7 +329,7 @@ def _patch_loading(hooks: TrainerHooks) -> None:
 
     _wrap(keras.Model, "load_weights", load_weights)
     _wrap(saving_lib, "load_model", load_model)
-    _wrap(saving_lib, "is_memory_sufficient", fits_into_memory)  # for the file that it writes, too
+    _wrap(saving_lib, "is_memory_sufficient", fits_into_memory)  # also when Keras writes a file
     _wrap(saving_lib.H5IOStore, "__getitem__", read)
     _wrap(keras_core.Variable.__mro__[1], "assign", assign)
 
@@ -379,14 +379,14 @@ def _patch_begin(hooks: TrainerHooks, kind: str) -> None:
 
 
 def traceback_filtered(function: Filtered) -> Filtered:
-    """A function whose errors' tracebacks show no line of a library, unless Keras is told to."""
+    """Return a function whose tracebacks hide lines of libraries, unless Keras shows them all."""
     if OUR_PACKAGE not in keras_tracebacks._EXCLUDED_PATHS:
         keras_tracebacks._EXCLUDED_PATHS += (OUR_PACKAGE,)
     return cast("Filtered", keras_tracebacks.filter_traceback(function))
 
 
 def _patch_tracebacks() -> None:
-    """Leave our lines out of tracebacks where Keras leaves its own out."""
+    """Hide lines of tfps in tracebacks in which Keras hides its own."""
     trainer = keras_trainer.TensorFlowTrainer
     for method in PUBLIC_METHODS:
         setattr(trainer, method, traceback_filtered(trainer.__dict__[method]))

@@ -1,4 +1,4 @@
-"""The method of Keras that a thread runs, and whether it uses the model's strategy."""
+"""The Keras method that a thread runs, and whether the thread uses the model's strategy."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ _running = threading.local()
 
 
 def trains() -> bool:
-    """Whether this thread is in a model's `fit` or `train_on_batch`, and in no evaluation in it."""
+    """Return whether this thread runs a model's `fit` or `train_on_batch`, outside evaluation."""
     return getattr(_running, "method", None) in ("fit", "train_on_batch")
 
 
 def note_write() -> None:
-    """Count that this thread has changed what the servers hold."""
+    """Count a write of this thread to values on the servers."""
     _running.writes = writes_of_this_thread() + 1
 
 
 def writes_of_this_thread() -> int:
-    """How often this thread has changed what the servers hold: weights, a learning rate, state."""
+    """Return the number of this thread's writes to the servers: weights, learning rate, state."""
     return getattr(_running, "writes", 0)
 
 
 def runs_eagerly(model: Any) -> bool:
-    """Whether a model of our strategy runs a step eagerly on the chief right now."""
+    """Return whether a model of our strategy is running a step eagerly on the chief."""
     return "_tfps_eager_strategy" in model.__dict__
 
 
 @contextlib.contextmanager
 def in_method(method: str) -> Iterator[None]:
-    """While it is open, this thread is in a method of a model."""
+    """Mark this thread as running a method of a model while the context is open."""
     outer = getattr(_running, "method", None)
     _running.method = method
     try:
@@ -42,13 +42,13 @@ def in_method(method: str) -> Iterator[None]:
 
 
 def is_put_aside(model: Any) -> bool:
-    """Whether this thread uses the model without its strategy."""
+    """Return whether this thread uses the model without its strategy."""
     return id(model) in getattr(_running, "without_strategy", ())
 
 
 @contextlib.contextmanager
 def without_strategy(model: Any) -> Iterator[None]:
-    """While it is open, this thread runs the model as if it was of no strategy."""
+    """Let this thread use the model as if it had no strategy while the context is open."""
     outer: frozenset[int] = getattr(_running, "without_strategy", frozenset())
     _running.without_strategy = outer | {id(model)}
     try:

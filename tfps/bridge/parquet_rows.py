@@ -1,8 +1,8 @@
-"""Rows of Parquet files, read in the process of whichever task goes through a dataset of them.
+"""Rows of Parquet files, read in the process of the task that iterates over the dataset.
 
-TensorFlow has no operation that reads Parquet, and a dataset that calls Python runs in the process
-only that has made it. So every task registers the same function under one name, and a graph calls
-that name wherever it runs.
+TensorFlow has no operation that reads Parquet, and a dataset that calls Python normally runs only
+in the process that created it. So every task registers the same function under one name, and a
+graph calls that name on the task that runs it.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ import tensorflow as tf
 
 from tfps.bridge.tensorflow_private import register_named_function
 
-COUNT = "tfps_parquet_groups"  # (file) -> how many groups of rows it has
+COUNT = "tfps_parquet_groups"  # (file) -> the number of its row groups
 READ = "tfps_parquet_rows"  # (file, group, columns, their types) -> an array for each column
-# What a column may be read as, and what stands where a value is missing.
+# The types of columns, and the values that replace missing ones.
 MISSING = {"int64": 0, "float32": 0.0, "string": ""}
 
 
 def register_parquet() -> None:
-    """Let graphs read Parquet files in this process."""
+    """Register the functions with which graphs read Parquet files in this process."""
     register_named_function(COUNT, _count)
     register_named_function(READ, _read)
 
 
 def parquet_rows(file: Any, columns: Mapping[str, tf.DType]) -> tf.data.Dataset:
-    """Return the rows of a file, in their order, as tuples of the columns.
+    """Return a dataset of the rows of a file, in their order, as tuples of the columns.
 
-    It reads a group of rows at a time, on the task that iterates it.
+    The dataset reads one row group at a time, on the task that iterates over it.
 
     Args:
-        file: its name, which may be a tensor.
-        columns: name -> `tf.int64`, `tf.float32` or `tf.string`; a value that is missing is 0 or
-            an empty text.
+        file: the file's name, a string or a tensor.
+        columns: name -> `tf.int64`, `tf.float32` or `tf.string`; a missing value becomes 0 or an
+            empty string.
 
     Raises:
-        tf.errors.OpError: while it is iterated: there is no such file, it is no Parquet file, it
-            lacks a column, or one is of another type; names the file and the column.
+        tf.errors.OpError: during iteration, if the file does not exist, is no Parquet file, lacks a
+            column, or has one of another type; the message names the file and the column.
 
     Example:
 
@@ -47,7 +47,7 @@ def parquet_rows(file: Any, columns: Mapping[str, tf.DType]) -> tf.data.Dataset:
     rows = parquet_rows("clicks.parquet", {"label": tf.int64, "C1": tf.string})
     ```
     """
-    register_parquet()  # also where this process itself is the one that reads
+    register_parquet()  # this process itself may read
     names, dtypes = list(columns), list(columns.values())
 
     def group(number: tf.Tensor) -> tf.data.Dataset:
@@ -62,15 +62,15 @@ def parquet_rows(file: Any, columns: Mapping[str, tf.DType]) -> tf.data.Dataset:
 
 
 def column_problems(file: str, columns: Mapping[str, str]) -> list[str]:
-    """Say which columns a file lacks, or has of another type than what they are to be read as.
+    """Return a message for each column that a file lacks, or that has another type than expected.
 
     Args:
-        file: its name.
+        file: the file's name.
         columns: name -> ``int64``, ``float32`` or ``string``.
 
     Raises:
         ModuleNotFoundError: pyarrow is not installed.
-        OSError: there is no such file, or it is no Parquet file.
+        OSError: the file does not exist, or is no Parquet file.
     """
     schema = _opened(file).schema_arrow
     problems = []

@@ -1,4 +1,4 @@
-"""A cluster resolver that answers where the tasks are now."""
+"""A cluster resolver that returns the current addresses of the tasks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tfps.cluster import ClusterSpec
 
 
 class PresentResolver(tf.distribute.cluster_resolver.SimpleClusterResolver):
-    """TensorFlow's simple one, but for a cluster whose tasks may move.
+    """A `SimpleClusterResolver` for a cluster whose tasks may move to other addresses.
 
     Args:
-        spec: answers the cluster as it is now, seen by the chief.
+        spec: returns the cluster as it is now, as the chief sees it.
     """
 
     def __init__(self, spec: Callable[[], ClusterSpec]) -> None:
@@ -21,5 +21,5 @@ class PresentResolver(tf.distribute.cluster_resolver.SimpleClusterResolver):
         super().__init__(self.cluster_spec(), task_type="chief", task_id=0, rpc_layer="grpc")
 
     def cluster_spec(self) -> tf.train.ClusterSpec:
-        """Asked again when a parameter server is lost."""
+        """Return the current cluster; TensorFlow calls this again when a server is lost."""
         return tf.train.ClusterSpec({name: list(a) for name, a in self._spec().jobs.items()})

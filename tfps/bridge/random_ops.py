@@ -1,4 +1,4 @@
-"""`tf.random` in a step that is traced: draws with seeds of the step, not of a worker's process."""
+"""`tf.random` in a traced step: draws with seeds of the step, not of a worker's process."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 
 raw = tf.raw_ops
-LARGEST_SEED = 2**31 - 1  # of those that XLA takes
+LARGEST_SEED = 2**31 - 1  # the largest seed that XLA accepts
 STRIDE = 1_000_003  # between the two seeds that TensorFlow gives each operation
 
-# TensorFlow's operation that keeps a state: the same from a seed, with the arguments of the former.
+# The stateful operation -> its stateless version, called with a seed and the same arguments.
 STATELESS: dict[str, Callable[..., Any]] = {
     "random_standard_normal": lambda seed, shape, dtype: raw.StatelessRandomNormal(
         shape=shape, seed=seed, dtype=dtype
@@ -49,7 +49,7 @@ STATELESS: dict[str, Callable[..., Any]] = {
         logits=logits, num_samples=num_samples, seed=seed, output_dtype=output_dtype
     ),
 }
-# Of these there is none that takes its seed as a tensor: each process makes up its own.
+# Operations without a version that takes its seed as a tensor: each process chooses its own seed.
 SAMPLERS = (
     "uniform_candidate_sampler",
     "log_uniform_candidate_sampler",
@@ -60,9 +60,9 @@ SAMPLERS = (
 
 
 def let_traces_draw_apart(current_trace: Callable[[], Any]) -> None:
-    """While a step is traced, let `tf.random` draw with the step's seeds, if it has any.
+    """Patch `tf.random` to draw with a step's seeds, if it has any, while the step is traced.
 
-    What the user leaves to chance, without a global seed, each process draws for itself anyhow.
+    Draws for which the user sets no seed stay different in each process.
 
     Args:
         current_trace: returns the trace under way, or None; see `StepTrace.draw_seed`.

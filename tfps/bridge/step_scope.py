@@ -19,61 +19,61 @@ _local = threading.local()
 
 
 class StepTrace(Protocol):
-    """What a step that is being traced answers to Keras."""
+    """A step that is being traced, to which Keras's reads, writes and updates are sent."""
 
     @property
     def position(self) -> Any:
-        """Of the step's ticket in its round; None while the step is only looked at."""
+        """The position of the step's ticket in its round; None during a trial trace."""
 
     def value_of(self, keras_variable: Any) -> Any:
-        """The worker's copy that stands for a Keras variable."""
+        """Return the worker's copy of a Keras variable."""
 
     def assign(self, keras_variable: Any, value: Any) -> None:
-        """Write the worker's copy."""
+        """Assign a value to the worker's copy of a Keras variable."""
 
     def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
-        """What `optimizer.apply(gradients, variables)` means in this step."""
+        """Handle a call of `optimizer.apply(gradients, variables)` in this step."""
 
     def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
-        """Rows of a table that a worker has no copy of; None: it has, and looks them up there."""
+        """Return rows of a table that the worker has no copy of; None if it has a copy."""
 
     def normalizes(self, layer: Any, *, over_all: bool) -> None:
-        """A layer normalizes a batch by its own mean and variance, of all or of masked places."""
+        """Note that a layer normalizes by the moments of the batch, of all or of masked places."""
 
     def draw_seed(self) -> tf.Tensor | None:
-        """A seed for a draw of `tf.random`, int64 [2]; None: TensorFlow draws as it does."""
+        """Return a seed for a draw of `tf.random`, int64 [2]; None to leave it to TensorFlow."""
 
     def graph_ends(self, graph: Any) -> None:
-        """The graph of a function, a branch or a loop inside the step is complete."""
+        """Handle the completed graph of a function, a branch or a loop inside the step."""
 
     def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
         """Call a function once for the whole batch, with the rows of all devices."""
 
 
 def current_step() -> StepTrace | None:
-    """The step that this thread traces, or None."""
+    """Return the step that this thread traces, or None."""
     return getattr(_local, "step", None)
 
 
 def known_value(keras_variable: Any) -> tf.Tensor:
-    """A variable's value as this thread knows it: in a step, that of the worker's own copy."""
+    """Return a variable's value as this thread sees it: in a step, that of the worker's copy."""
     return tf.convert_to_tensor(keras_variable.value)
 
 
 def refuse_later(error: Exception) -> None:
-    """Note why what is traced cannot work; raised here, AutoGraph would make another error of it.
+    """Record an error that `refusals` raises later; raised here, AutoGraph would replace it.
 
     Args:
-        error: that `refusals` raises, if it is open around the trace.
+        error: the reason why the traced code cannot work.
     """
     _local.refusal = error
 
 
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
-    """Raise at its end what `refuse_later` was called with inside, on this thread.
+    """Raise, at the end of the context, the error that `refuse_later` recorded on this thread.
 
-    And what was raised in `errors_as_raised`, in the place of the error that AutoGraph made of it.
+    Also raises the original error of `errors_as_raised` instead of AutoGraph's version of it.
     """
     _local.refusal = _local.raised = None
     try:
@@ -88,9 +88,9 @@ def refusals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def errors_as_raised() -> Iterator[None]:
-    """Errors of tfps reach whoever schedules the function that is traced as they are raised here.
+    """Record errors of tfps, so that `refusals` raises them unchanged.
 
-    AutoGraph makes others of them, which nobody can catch by their class.
+    AutoGraph replaces them by errors of other classes, which a caller cannot catch by type.
     """
     try:
         yield
@@ -126,21 +126,21 @@ class StepScope(keras.StatelessScope):
 
 
 def is_global_generator(keras_variable: Any) -> bool:
-    """Whether it is the state of the generator that `seed=None` stands for; it counts nothing."""
+    """Return whether a variable is the state of Keras's global generator, used by `seed=None`."""
     generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
     return generator is not None and generator.state is keras_variable
 
 
 @contextlib.contextmanager
 def outside_the_step() -> Iterator[None]:
-    """Leave the trace: build optimizers and server functions eagerly, with real variables."""
+    """Leave the trace, to build optimizers and server functions eagerly, with real variables."""
     with without_scope(), tf.init_scope(), private.default_replica_context():
         yield
 
 
 @contextlib.contextmanager
 def without_scope() -> Iterator[None]:
-    """Stay in the trace's graph, but let Keras variables be what they hold."""
+    """Stay in the trace's graph, but use the values that Keras variables actually hold."""
     step = current_step()
     scope = global_state.get_global_attribute("stateless_scope")
     _local.step = None

@@ -1,6 +1,6 @@
 """The only file that imports ``tensorflow.python``.
 
-TensorFlow promises nothing about these names, so they are collected here under one version guard;
+TensorFlow may change these private names, so they are collected here under one version check.
 `tests/unit/bridge/test_tensorflow_private.py` checks that each of them still exists.
 """
 
@@ -59,12 +59,12 @@ is_server_failure = cluster_coordinator._is_ps_failure
 _incarnation = pywrap_tf_session.TF_DeviceListIncarnation
 
 _thread = threading.local()
-# VarHandleOp makes a fresh, reference-counted resource for this name each time that it runs.
+# For this name VarHandleOp makes a new, reference-counted resource each time that it runs.
 ANONYMOUS_NAME = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
 
 def variable_handle(*, shape: Any, dtype: Any, shared_name: str, container: str = "") -> tf.Tensor:
-    """A handle of a (named) variable on the current device, carrying its shape and dtype."""
+    """Return a handle of a (named) variable on the current device, with its shape and dtype."""
     handle = tf.raw_ops.VarHandleOp(
         dtype=dtype, shape=shape, shared_name=shared_name, container=container
     )
@@ -75,7 +75,7 @@ def variable_handle(*, shape: Any, dtype: Any, shared_name: str, container: str 
 
 
 def anonymous_variable(*, shape: Any, dtype: Any) -> Any:
-    """An uninitialised variable of the function that is traced; every run has its own."""
+    """Return an uninitialized variable of the traced function; every run has its own."""
     with tf.control_dependencies(None):
         handle = variable_handle(shape=shape, dtype=dtype, shared_name=ANONYMOUS_NAME)
     return BaseResourceVariable(
@@ -97,21 +97,21 @@ def _gradient_of_read(operation: Any, gradient: Any, *_: Any) -> list[Any]:
 
 
 def differentiable_read(variable: Any, read: Any, *, rows: Any = None) -> tf.Tensor:
-    """Read what a resource holds as if it were a variable of its own.
+    """Read a value so that gradient tapes treat it as a read of a variable.
 
-    Tapes find the gradient under the variable's handle, also across the border of a tf.function.
+    Tapes find the gradient by the variable's handle, also outside of the tf.function that reads.
 
     Args:
-        variable: watched from now on where it is trainable; its handle stands for it.
-        read: reads the value.
-        rows: int64, the numbers of those that the value has; None where it has all.
+        variable: the variable; tapes watch it if it is trainable.
+        read: returns the value.
+        rows: int64, the row numbers of the value; None if it has all rows.
     """
     resource_variable_ops.variable_accessed(variable)
     known = [] if rows is None else [rows, tf.constant(variable.shape.as_list(), tf.int64)]
     with record.stop_recording():
         value = read()
         if not tf.executing_eagerly():
-            # For a gradient of the whole function, which knows operations and their inputs only.
+            # For the gradient of a whole function, which sees only operations and their inputs.
             with ops.get_default_graph().gradient_override_map({"IdentityN": "TfpsRead"}):
                 value = tf.raw_ops.IdentityN(input=[value, variable.handle, *known])[0]
     record.record_operation(
@@ -125,7 +125,7 @@ def differentiable_read(variable: Any, read: Any, *, rows: Any = None) -> tf.Ten
 
 
 def tracing_for_a_saved_model() -> bool:
-    """Whether what is traced goes into a SavedModel, with variables that are made there."""
+    """Return whether the current trace goes into a SavedModel, which has its own variables."""
     return bool(save_context.in_save_context()) and not tf.executing_eagerly()
 
 
@@ -138,7 +138,7 @@ def replica_context(strategy: tf.distribute.Strategy) -> Iterator[None]:
 
 @contextlib.contextmanager
 def default_replica_context() -> Iterator[None]:
-    """Trace as one replica; a scheduled function is otherwise traced in cross-replica context."""
+    """Trace in replica context; scheduled functions otherwise trace in cross-replica context."""
     distribute_lib._push_per_thread_mode(distribute_lib._get_default_replica_mode())
     try:
         yield
@@ -153,16 +153,16 @@ def run_replicas(strategy: tf.distribute.Strategy, function: Callable[[], None])
 
 @contextlib.contextmanager
 def placed_on(device: str) -> Iterator[None]:
-    """Place operations on a device, whatever colocation or device scope is around."""
+    """Place operations on a device, ignoring the colocation and device scopes around."""
     with ops.colocate_with(None, ignore_existing=True), ops.device(None), ops.device(device):
         yield
 
 
 @contextlib.contextmanager
 def outside_of_cached_reads() -> Iterator[None]:
-    """Trace as if `cache_variable_reads` were not around: what it keeps belongs to another trace.
+    """Ignore a `cache_variable_reads` scope outside: its cached tensors belong to another trace.
 
-    A scope inside counts as ever, because variables count along.
+    A scope opened inside works as usual, because variables use the same counters.
     """
     scope = distribute_utils.caching_scope_local
     around = scope.new_cache_scope_count - scope.cache_scope_exited_count
@@ -174,10 +174,10 @@ def outside_of_cached_reads() -> Iterator[None]:
 
 
 def work_apart() -> None:
-    """Give this thread an executor of its own.
+    """Give this thread an eager executor of its own.
 
-    TensorFlow waits for all that was begun on the one it exchanges for a worker's; on the one that
-    threads share that may be what another thread has asked of a task that hangs.
+    When TensorFlow switches to a worker's executor, it waits for all operations of the current one.
+    On the shared executor these may be another thread's operations on a task that hangs.
     """
     if not hasattr(_thread, "executor"):
         _thread.executor = executor.new_executor(enable_async=False)
@@ -185,12 +185,12 @@ def work_apart() -> None:
 
 
 def current_graph() -> Any:
-    """The graph that is being traced."""
+    """Return the graph that is being traced."""
     return ops.get_default_graph()
 
 
 def captures_from(devices: Collection[str]) -> bool:
-    """Whether what is traced has so far taken hold of something on one of these devices."""
+    """Return whether the current trace has captured a tensor on one of these devices."""
     return any(tensor.device in devices for tensor, _ in ops.get_default_graph().captures)
 
 
@@ -200,12 +200,12 @@ def keep_with_graph(thing: Any) -> None:
 
 
 def kept_with_graph(graph: Any) -> list[Any]:
-    """What `keep_with_graph` was called with while a function was traced."""
+    """Return the objects that `keep_with_graph` attached to a function's graph."""
     return list(graph.get_collection("tfps_kept"))
 
 
 def run_independently(operation: Any) -> None:
-    """Take an operation out of automatic control dependencies: only data order it.
+    """Exclude an operation from automatic control dependencies, so that only its inputs order it.
 
     Calls to different servers would otherwise run one after the other.
     """
@@ -215,15 +215,15 @@ def run_independently(operation: Any) -> None:
 
 
 def run_after(operation: Any, first: Any) -> None:
-    """Let an operation of the graph that is traced start only when another one is done."""
+    """Let an operation of the traced graph start only after another one has ended."""
     operation._add_control_input(first)
 
 
 def keep_functional(graph: Any) -> None:
-    """Run the control flow of a function that is traced as calls of functions.
+    """Keep the control flow of a traced function as function calls.
 
-    TensorFlow spreads a loop's body out in the graph around it, where a part that XLA compiles
-    would then stand in several frames at once, which is refused.
+    By default TensorFlow inlines a loop's body into the graph around it. A part that XLA compiles
+    would then be in several frames at once, which is an error.
     """
     for operation in graph.get_operations():
         if operation.type in ("While", "If", "Case"):
@@ -231,48 +231,48 @@ def keep_functional(graph: Any) -> None:
 
 
 def worker_index() -> int:
-    """The index of the worker on whose behalf this thread of the coordinator runs, or -1."""
+    """Return the index of the worker that this thread of the coordinator serves, or -1."""
     return int(getattr(coordinator_context.get_current_dispatch_context(), "worker_index", -1))
 
 
 def schedule_callable(coordinator: Any, function: Callable[[], Any]) -> Any:
-    """Schedule a plain Python callable; it runs in the chosen worker's thread of the coordinator.
+    """Schedule a Python callable, which runs on a worker's thread in the coordinator.
 
-    `ClusterCoordinator.schedule` takes tf.functions only, and those cannot know which worker they
-    run on nor act when it dies.
+    `ClusterCoordinator.schedule` accepts only tf.functions, which cannot find out which worker they
+    run on, nor react when it dies.
     """
     return coordinator._cluster.schedule(function, args=None, kwargs=None)
 
 
 def cancelable(coordinator: Any, concrete_function: Any) -> Callable[..., Any]:
-    """A concrete function that is cancelled with the coordinator's other closures."""
+    """Return a concrete function that is cancelled together with the coordinator's closures."""
     return closure_queue(coordinator)._cancellation_mgr.get_cancelable_function(concrete_function)
 
 
 def leave_open(session: Any) -> None:
-    """Let a session go without a last call to its target, which is gone and would be waited for."""
+    """Mark a session as closed without a call to its target, which is gone and never replies."""
     session._closed = True
 
 
 def replace_message(error: Any, message: str) -> None:
-    """Let an error of TensorFlow say something else."""
+    """Replace the message of a TensorFlow error."""
     error._message = message
 
 
 def place_workers(coordinator: Any, scopes: Sequence[str]) -> None:
-    """Let the closures of each worker run in a device scope; called before there are any."""
+    """Set the device scope in which each worker's closures run; call it before there are any."""
     for worker, scope in zip(coordinator._cluster.workers, scopes, strict=True):
         worker.device_name = scope
 
 
 def create_on_workers(coordinator: Any, functions: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Run one function per worker there, and again on a worker that came back."""
+    """Run one function on each worker, and again on a worker that has returned."""
     pairs = zip(coordinator._cluster.workers, functions, strict=True)
     return [worker.create_resource(function) for worker, function in pairs]
 
 
 def remote_result(remote_value: Any) -> Any:
-    """What `create_on_workers` made, waiting for it; raises what TensorFlow's closures raise."""
+    """Wait for a result of `create_on_workers` and return it, or raise the closure's error."""
     error = remote_value._get_error()
     if error is not None:
         raise error if isinstance(error, ClosureInputError) else ClosureInputError(error)
@@ -280,13 +280,13 @@ def remote_result(remote_value: Any) -> Any:
 
 
 def alive_workers(coordinator: Any) -> list[bool]:
-    """For each worker whether the coordinator regards it as alive (not waiting for its return)."""
+    """Return, for each worker, whether the coordinator regards it as alive."""
     return [not worker._is_dead_with_error for worker in coordinator._cluster.workers]
 
 
 @contextlib.contextmanager
 def coordinators_with(*, queue: type, failure_handler: type) -> Iterator[None]:
-    """Coordinators made inside have these classes: their threads begin in them right away."""
+    """Make coordinators that are created inside use these classes from their start."""
     cluster_coordinator._CoordinatedClosureQueue = queue
     cluster_coordinator.WorkerPreemptionHandler = failure_handler
     try:
@@ -297,19 +297,19 @@ def coordinators_with(*, queue: type, failure_handler: type) -> Iterator[None]:
 
 
 def closure_queue(coordinator: Any) -> Any:
-    """The queue of a coordinator."""
+    """Return the queue of a coordinator."""
     return coordinator._cluster.closure_queue
 
 
 def failure_handler(coordinator: Any) -> Any:
-    """What takes in the workers of a coordinator again."""
+    """Return the handler that reconnects lost workers of a coordinator."""
     return coordinator._cluster.failure_handler
 
 
 def incarnations() -> tuple[int, dict[str, int]]:
-    """A number of this process's connection to its cluster, and one of each device's task.
+    """Return a number of this process's connection to its cluster, and one of each device's task.
 
-    A task that was started anew has another number; so has the connection to another cluster.
+    A restarted task has another number; so has a connection to another cluster.
     """
     handle = context.context()._context_handle
     devices = pywrap_tfe.TFE_ContextListDevices(handle)
@@ -324,13 +324,13 @@ def incarnations() -> tuple[int, dict[str, int]]:
 
 
 def give_traces_their_own_functions(current_trace: Callable[[], Any]) -> None:
-    """While a step is traced, the tf.functions inside it are traced for that step alone.
+    """Patch tf.functions so that those called in a traced step are traced for that step only.
 
-    TensorFlow keeps one trace of a nested function for all graphs; ours refers to the worker's
-    copies of variables, which belong to one graph.
+    TensorFlow uses one trace of a nested function in all graphs. In a step the trace refers to the
+    worker's copies of variables, which belong to one graph.
 
     Args:
-        current_trace: answers the object of the trace under way, or None.
+        current_trace: returns the object of the current trace, or None.
     """
     if getattr(polymorphic_function.Function, "_tfps_patched", False):
         return
@@ -350,10 +350,10 @@ def give_traces_their_own_functions(current_trace: Callable[[], Any]) -> None:
 
 
 def tell_traces_of_ends(current_trace: Callable[[], Any]) -> None:
-    """While a step is traced, tell it when the graph of a function, a branch or a loop is complete.
+    """Notify a step that is being traced when a function, a branch or a loop inside is complete.
 
     Args:
-        current_trace: answers the object of the trace under way, or None; its ``graph_ends`` is
+        current_trace: returns the object of the current trace, or None; its ``graph_ends`` is
             called with the graph, which is still the current one.
     """
     manager = auto_control_deps.AutomaticControlDependencies
@@ -372,7 +372,7 @@ def tell_traces_of_ends(current_trace: Callable[[], Any]) -> None:
 
 
 def tells_of_its_end(graph: Any) -> bool:
-    """Whether `tell_traces_of_ends` holds for a graph; AutoGraph's trial of a loop just stops."""
+    """Return whether `tell_traces_of_ends` covers a graph; not AutoGraph's trial of a loop."""
     return getattr(graph, "experimental_acd_manager", None) is not None
 
 
@@ -381,18 +381,18 @@ _registration_lock = threading.Lock()
 
 
 def register_named_function(name: str, function: Callable[..., Any]) -> None:
-    """Let PyFunc operations with this token, sent by any process, call a function of this one."""
+    """Register a function under the token by which PyFunc operations of any process call it."""
     function = keeping_thread_state(function)
     with _registration_lock:
-        _registered_functions[name] = function  # PyFunc's registry holds weak references only
+        _registered_functions[name] = function  # PyFunc's registry keeps weak references only
         script_ops._py_funcs._funcs[name] = function
 
 
 def release_arrays() -> None:
-    """Let go of the arrays that were tensors' memory, where the tensors are gone.
+    """Free the NumPy arrays that were the memory of deleted tensors.
 
-    A tensor ends on a thread without the interpreter's lock, so TensorFlow gives the array back
-    later: when a PyFunc ends, which is too late for one that needs the memory, or an eager tensor.
+    Tensors are deleted on threads without Python's lock, so TensorFlow frees the arrays later: when
+    a PyFunc ends, which is too late if that needs the memory, or when an eager tensor is deleted.
     """
     tensor = tf.constant(0)
     del tensor

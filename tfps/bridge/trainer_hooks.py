@@ -1,4 +1,4 @@
-"""What Keras's trainer asks of us, at the places that `keras_patches` replaces."""
+"""The interface through which Keras's trainer, patched in `keras_patches`, calls tfps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class TrainerHooks(Protocol):
-    """What the training layer does in the place of Keras's trainer."""
+    """The functions of the training layer that replace or extend those of Keras's trainer."""
 
     def is_ours(self, strategy: object) -> bool:
         """Whether a strategy is one of ours."""
@@ -21,43 +21,43 @@ class TrainerHooks(Protocol):
         """Set ``model.train_function`` or ``model.test_function``."""
 
     def build(self, model: Any, iterator: Any, data_batch: Any) -> None:
-        """Build the model's variables from what is known of a batch."""
+        """Build the model's variables from the known shapes and dtypes of a batch."""
 
     def epoch_iterator(self, strategy: tf.distribute.Strategy, options: dict[str, Any]) -> Any:
         """The iterator of one `fit` or `evaluate`."""
 
     def predict(self, model: Any, original: Any, x: Any, options: dict[str, Any]) -> Any:
-        """`model.predict`, with Keras's own as the last resort."""
+        """Run `model.predict`, with Keras's own method as the fallback."""
 
     def predicting(self, model: Any) -> contextlib.AbstractContextManager[None]:
-        """While it is open, Keras predicts on the chief with the weights of the servers."""
+        """Let Keras predict on the chief with the servers' weights while the context is open."""
 
     def eagerly(self, model: Any) -> contextlib.AbstractContextManager[None]:
-        """While it is open, Keras runs the steps of a model with ``run_eagerly`` on the chief."""
+        """Run the steps of a ``run_eagerly`` model on the chief while the context is open."""
 
     def following(self, model: Any, kind: str) -> contextlib.AbstractContextManager[None]:
-        """While it is open, Keras's loop follows the workers; an error in it ends their round."""
+        """Let Keras's loop follow the workers; an error in the context ends their round."""
 
     def accessing(self, layer: Any) -> contextlib.AbstractContextManager[None]:
-        """While it is open, weights of a layer or a model are read, written or saved together."""
+        """Read, write or save all weights of a layer or a model while the context is open."""
 
     def call_hooks(self, model: Any, callbacks: Any, call: functools.partial[None]) -> None:
-        """Call one hook of all callbacks of a list: ``call`` does, for those that it has then."""
+        """Run one hook of a `CallbackList`; ``call`` runs it for the list's current callbacks."""
 
     def check_arguments(self, model: Any, method: str, arguments: Mapping[str, Any]) -> None:
-        """A model of our strategy is about to train or to be evaluated."""
+        """Check the arguments with which a model of our strategy will be trained or evaluated."""
 
     def check_stranger(self, model: Any, method: str) -> None:
-        """A model that is not of our strategy is about to train or to be evaluated."""
+        """Check a model of another strategy that is about to be trained or evaluated."""
 
     def adopt_callbacks(self, model: Any, callbacks: Any) -> None:
-        """Look through a `CallbackList` that was just made."""
+        """Inspect a `CallbackList` that was just created."""
 
     def begin(self, model: Any, callbacks: Any, kind: str) -> None:
-        """``model.train_function`` or ``model.test_function`` is about to run with callbacks."""
+        """Prepare a run of ``model.train_function`` or ``model.test_function`` with callbacks."""
 
     def building(self, optimizer: Any, variables: Any) -> contextlib.AbstractContextManager[None]:
-        """While it is open, an optimizer makes its slots."""
+        """Create the slots of an optimizer while the context is open."""
 
     def apply_outside_step(self, optimizer: Any, gradients: Any, variables: Any) -> bool:
-        """An optimizer call in a scheduled function; False leaves it to Keras."""
+        """Handle an optimizer's call in a scheduled function; return False to leave it to Keras."""

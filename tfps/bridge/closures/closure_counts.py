@@ -1,4 +1,4 @@
-"""Counts of a closure for variables on the chief: they count when the closure has ended."""
+"""Counts that a closure makes for variables on the chief; applied once the closure has ended."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def count_at_end(closure: Any, take: Callable[[], None]) -> None:
-    """Have what a run of a closure has counted taken over when the closure ends well.
+    """Register a function that applies the counts of a closure's run when the closure succeeds.
 
-    The newest run replaces those before it.
+    If the closure runs again, its newest run replaces the earlier ones.
     """
     if closure is None:
         raise RuntimeError("a function that a coordinator has scheduled was called by itself")
@@ -17,7 +17,7 @@ def count_at_end(closure: Any, take: Callable[[], None]) -> None:
 
 
 def take_counts(closure: Any) -> None:
-    """Take over what a closure that has just ended well has counted."""
+    """Apply the counts of a closure that has just succeeded."""
     take = closure.__dict__.pop("_tfps_take", None)
     if take is not None:
         take()

@@ -1,4 +1,4 @@
-"""The errors of a coordinator's closures: whose mistake they are, and that each is told once."""
+"""Errors of a coordinator's closures: find their cause, and report each of them once."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closures.closure_numbers import running
 
-# With this a Python function in a worker's process says that it cannot reach a server.
+# The text with which a Python function in a worker's process reports an unreachable server.
 LOST_SERVER = "tfps lost the parameter server"
-# With these a worker that others may wait for says that a server's answer did not come, though the
-# server may be there, or that it does not know the worker any more: what it ran runs again.
+# The texts of a worker for which others may wait: a server's reply did not arrive, though the
+# server may still run, or the server no longer knows the worker. The closure runs again.
 NO_ANSWER = f"{LOST_SERVER} in the middle of a function: no answer came"
 NO_MEMBER = "tfps has let this worker out in the middle of a function"
-# A task answers so when it cannot read a request; it has begun nothing of what was asked for.
+# The reply of a task that cannot parse a request; it has started nothing of what was requested.
 UNREAD_REQUEST = "Unable to parse request"
 CALL_OF_A_FUNCTION = "/tensorflow.eager.EagerService/RunComponentFunction"
-# Most requests that cannot be read are accidents, and so are most connections that break; one that
-# is not stays so.
+# Most unreadable requests and broken connections are accidents; the others fail at each attempt.
 ATTEMPTS = 5
 RECONNECT_AFTER_S = 0.2
 
@@ -33,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 def tells_of_a_lost_server(error: BaseException) -> bool:
-    """Whether an error's text, whatever its type, says that a server could not be reached."""
+    """Return whether an error of any type says in its text that a server was unreachable."""
     if not isinstance(error, tf.errors.OpError):
         return False
     renamed = "originally returned UnavailableError" in error.message
@@ -43,7 +42,7 @@ def tells_of_a_lost_server(error: BaseException) -> bool:
 
 
 def tells_of_an_unread_request(error: BaseException) -> bool:
-    """Whether a task could not read the request to run a function, and so has not begun it."""
+    """Return whether a task could not parse the request to run a function, and did not start it."""
     return (
         isinstance(error, tf.errors.InternalError)
         and UNREAD_REQUEST in error.message
@@ -52,19 +51,19 @@ def tells_of_an_unread_request(error: BaseException) -> bool:
 
 
 def tells_of_a_member_let_out(error: BaseException) -> bool:
-    """Whether a server has refused what a worker sent, since it does not take part any more."""
+    """Return whether a server refused a worker's message because the worker is no member now."""
     return isinstance(error, tf.errors.InvalidArgumentError) and NO_MEMBER in error.message
 
 
 def _has_broken_connection(error: BaseException, worker: Any) -> bool:
-    """Whether a worker's connection has ended with a server that is there."""
+    """Return whether a worker lost its connection to a server that still runs."""
     is_one = isinstance(error, tf.errors.UnavailableError) and NO_ANSWER in error.message
     return is_one and not worker.failure_handler.servers.excuses(error)
 
 
 @contextlib.contextmanager
 def lost_servers_as_unavailable() -> Iterator[None]:
-    """Raise an `UnavailableError` in the place of TensorFlow's other names for a lost server."""
+    """Raise `UnavailableError` instead of the other errors TensorFlow has for a lost server."""
     try:
         yield
     except (
@@ -78,11 +77,11 @@ def lost_servers_as_unavailable() -> Iterator[None]:
 
 
 class ClosureObserver(NamedTuple):
-    """Who hears of a coordinator's closures.
+    """The callbacks for a coordinator's closures.
 
     Args:
-        tell: called with an error, the function's graph (or None) and the worker's index; answers
-            the error that is raised in its place.
+        tell: called with an error, the function's graph (or None) and the worker's index; returns
+            the error to raise instead.
         prepare: called with a worker's index and the concrete function that it is about to run.
     """
 
@@ -94,23 +93,22 @@ _watched_clusters: weakref.WeakKeyDictionary[Any, ClosureObserver] = weakref.Wea
 
 
 def watch_closures(coordinator: Any, watch: ClosureObserver) -> None:
-    """Let the errors of closures reach the coordinator as what they are, and be told once.
+    """Give errors of closures their original type, report each once, and repeat failed requests.
 
     When a request from inside a worker's function fails because a server is lost, TensorFlow
     renames the error to `InternalError` (or `UnknownError`, from a Python function) and keeps the
-    original's name in the text only; the coordinator would take it for a mistake in the function.
+    original's name in the text only; the coordinator would take it for a bug in the function.
 
-    A mistake in the function is raised where somebody waits for it. TensorFlow also logs it, with
-    all of its text, up to two times for each worker; those lines are left out.
+    A bug in the function is raised by `join` or `fetch`. TensorFlow also logs it, with its whole
+    text, up to two times for each worker; those log lines are dropped.
 
-    A closure of which a request did not arrive whole, or no answer came from a server that is
-    there, is run again. What it did before is asked for once more, as it is when TensorFlow runs
-    the closure of a lost worker again: servers know the tickets of `fit`, and the numbers of
-    closures.
+    A closure runs again if one of its requests did not arrive whole, or if a server that still
+    runs did not reply. This is as safe as when TensorFlow repeats the closure of a lost worker:
+    servers recognize repeated requests by the tickets of `fit` and the numbers of closures.
 
     Args:
-        coordinator: whose closures are watched from now on.
-        watch: who hears of them.
+        coordinator: the coordinator whose closures are watched from now on.
+        watch: the callbacks.
     """
     _watched_clusters[coordinator._cluster] = watch
     if getattr(private.Closure, "_tfps_patched", False):
@@ -150,10 +148,10 @@ def _execute(
     *,
     may_repeat: bool,
 ) -> bool:
-    """Execute a closure; False if a request or an answer did not arrive, and it may be repeated.
+    """Execute a closure; return False if a message did not arrive and the closure may be repeated.
 
     Raises:
-        Exception: what the coordinator shall be told.
+        Exception: the error that the coordinator receives.
     """
     queue, index = worker._cluster.closure_queue, worker.worker_index
     membership = queue.membership
@@ -167,7 +165,7 @@ def _execute(
     except Exception as error:
         membership.on_error(index)
         if queue.is_closed:
-            worker.executor.clear_error()  # which would be told when it is collected
+            worker.executor.clear_error()  # it would be reported when the executor is collected
             raise
         if may_repeat and not queue.is_recalled():
             if tells_of_an_unread_request(error):
@@ -179,12 +177,12 @@ def _execute(
                 return False
         if tells_of_a_member_let_out(error):
             worker.executor.clear_error()
-            raise  # the failure handler lets it run again
+            raise  # the failure handler runs it again
         traced = getattr(closure, "_concrete_function", None)
         told = watch.tell(error, getattr(traced, "graph", None), index)
         if not is_task_failure(told):
             told._tfps_raised_by_closure = True  # type: ignore[attr-defined]
-            worker.executor.clear_error()  # which would be told again when it is collected
+            worker.executor.clear_error()  # it would be reported again at the executor's collection
         if told is not error:
             raise told from None
         raise
@@ -197,13 +195,13 @@ def _is_not_raised_anyway(record: logging.LogRecord) -> bool:
     arguments = record.args if isinstance(record.args, tuple) else ()
     return not any(
         getattr(each, "_tfps_raised_by_closure", False)
-        or isinstance(each, tf.errors.CancelledError)  # of the closures beside it
+        or isinstance(each, tf.errors.CancelledError)  # raised by closures of other workers
         for each in arguments
     )
 
 
 def is_task_failure(error: BaseException) -> bool:
-    """Whether TensorFlow's coordinator takes an error for a lost task, or cancelled it itself."""
+    """Return whether TensorFlow's coordinator sees a lost task in an error, or cancelled it."""
     return bool(
         isinstance(error, tf.errors.CancelledError)
         or tells_of_a_lost_server(error)

@@ -1,4 +1,4 @@
-"""What a coordinator's queue says of its workers' comings and goings, for whoever keeps count."""
+"""The interface by which a coordinator's queue reports which workers are busy, idle or lost."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from typing import Any
 
 
 class ClosureMembership:
-    """Keeps no count: for coordinators whose workers never wait for each other.
+    """Keeps no members: the default, for coordinators whose workers never wait for each other.
 
-    All but `is_member` are called without the queue's lock, most of them on the thread of the
-    worker in the coordinator, and may take the time of a few messages.
+    The queue calls all methods except `is_member` without its lock, most of them on the worker's
+    thread in the coordinator. They may take as long as a few messages.
     """
 
     def is_member(self, worker: int) -> bool:
-        """Whether others may wait for a worker, so that it has to leave when it goes idle."""
+        """Return whether others may wait for a worker, so that it has to leave before it idles."""
         return False
 
     def scheduled(self, closure: Any, *, is_idle: bool) -> bool:
-        """A closure will be queued; answers whether workers became members.
+        """Handle a closure that is about to be queued; return whether workers became members.
 
         Args:
-            closure: that was scheduled.
-            is_idle: no other one is queued or runs.
+            closure: the closure.
+            is_idle: whether no other closure is queued or runs.
         """
         return False
 
     def on_idle(self, worker: int) -> None:
-        """A worker asks for a closure."""
+        """Handle a worker's request for a closure."""
 
     def on_start(self, worker: int, closure: Any) -> None:
-        """A worker begins a closure."""
+        """Handle the start of a closure on a worker."""
 
     def on_end(self, worker: int) -> None:
-        """A worker's closure has ended, well or not."""
+        """Handle the end of a worker's closure, with or without an error."""
 
     def on_error(self, worker: int) -> None:
-        """A worker's closure has raised an error, or the worker is lost."""
+        """Handle an error of a worker's closure, or the loss of the worker."""
 
     def on_leave(self, worker: int) -> None:
-        """A worker has nothing to run, or what it ran was given to another one."""
+        """Handle a worker that has nothing to run, or whose closure went to another worker."""

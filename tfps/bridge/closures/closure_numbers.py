@@ -1,4 +1,4 @@
-"""The numbers of closures: the same closure keeps its number, whoever runs it again. Pure."""
+"""Numbers of closures: a closure keeps its number when another worker runs it again. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _thread = threading.local()
 
 
 class ClosureNumbers:
-    """Hands out numbers that grow.
+    """Assigns increasing numbers to closures.
 
-    A number falls into one of some cells, in turn. A closure has its cell for itself as long as
-    anybody may run it: until the queue, and all threads that run it, have let go of it.
+    Each number belongs to a cell, the number modulo `cells`. A closure has its cell for itself
+    while it may still run: until the queue and all threads that run it have dropped it.
 
     Args:
-        cells: how many there are; more than closures can be under way.
+        cells: the number of cells; more than closures that can be under way at once.
 
     Example:
 
@@ -37,11 +37,11 @@ class ClosureNumbers:
         self._cells = cells
         self._lock = threading.Lock()
         self._next = itertools.count(1)
-        self._renewed = 0  # numbers up to here count no more
+        self._renewed = 0  # numbers up to this one are no longer valid
         self._under_way: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
     def renew(self) -> int:
-        """Give closures other numbers from now on; answers one that is as large as any before.
+        """Assign new numbers to all closures from now on; return one not below any earlier one.
 
         Example:
 
@@ -57,12 +57,12 @@ class ClosureNumbers:
             return self._renewed
 
     def begin_after(self, number: int) -> None:
-        """Hand out larger numbers only."""
+        """Assign only numbers larger than this one."""
         with self._lock:
             self._next = itertools.count(number + 1)
 
     def of(self, closure: Any) -> int:
-        """The number of a closure; None: of something that nobody will run again.
+        """Return the number of a closure; a new one for None, for work that never runs again.
 
         Raises:
             RuntimeError: more closures are under way than there are cells.
@@ -87,7 +87,7 @@ class ClosureNumbers:
 
 @contextlib.contextmanager
 def running(closure: Any) -> Iterator[None]:
-    """While this thread runs a closure on a worker."""
+    """Record that this thread runs a closure on a worker."""
     _thread.closure = closure
     try:
         yield
@@ -96,5 +96,5 @@ def running(closure: Any) -> Iterator[None]:
 
 
 def running_closure() -> Any:
-    """What this thread runs on a worker now, or None."""
+    """Return the closure that this thread runs on a worker now, or None."""
     return getattr(_thread, "closure", None)

@@ -1,4 +1,4 @@
-"""A coordinator's queue of closures that goes on without a worker that hangs."""
+"""A coordinator's queue of closures that continues without a worker that hangs."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from tfps.bridge.closures.closure_counts import take_counts
 from tfps.bridge.closures.closure_membership import ClosureMembership
 from tfps.bridge.closures.lives import Lives
 
-# Within this a program schedules the next closure, if it does so without pause.
+# A program that schedules without a pause schedules its next closure within this time.
 LINGER_S = 0.1
-# Cancelled calls end at once; what cannot be cancelled, such as a tensor on its way to a stopped
-# worker, is left behind after this.
+# Cancelled calls end at once. What cannot be cancelled, such as a tensor on its way to a stopped
+# worker, is abandoned after this time.
 CANCEL_TIMEOUT_S = 5.0
 
 
 @dataclass
 class _Run:
-    """A closure on a worker. Its thread in the coordinator is blocked while the worker hangs."""
+    """A closure on a worker; the worker's thread in the coordinator blocks while it hangs."""
 
     closure: Any
-    recalled: bool = False  # another worker shall run it
-    given_back: bool = False  # it is in the queue again and counts no more
+    recalled: bool = False  # another worker is to run it
+    given_back: bool = False  # it is in the queue again; this run no longer counts
 
 
 class ClosureQueue(private.CoordinatedClosureQueue):
-    """TensorFlow's queue, except that a closure can be taken back from a worker that hangs.
+    """TensorFlow's queue, extended so that a closure can be taken back from a worker that hangs.
 
     TensorFlow waits without limit for a worker that is stopped, or that the network lost silently:
     no request to it ever fails. Here such a worker is *barred*: it gets no more closures, and the
-    one that it runs is *recalled* and, once nothing that it still does can count, *given back* to
-    the queue as if the worker had died. Its thread stays where it is. When the worker goes on, the
-    thread comes home with a result that nobody waits for any more.
+    one that it runs is *recalled*. As soon as the worker can no longer have any effect, the closure
+    is *given back* to the queue as if the worker had died. The worker's thread stays blocked; when
+    the worker continues, the thread returns and its result is dropped.
 
-    Likewise `fail` lets an error reach whoever waits although no closure has raised one.
+    `fail` makes `schedule`, `join` and `done` raise an error that no closure has raised.
 
     `on_scheduled` is called with a closure before it is queued, on the thread of the program and
     without the queue's lock. `on_failure` is called with the index of a worker on which a closure
-    failed. `membership` is told who works. A member that finds the queue empty leaves: at once if
-    somebody waits in `join`, so that nothing more will come, and else after `LINGER_S`.
+    failed. `membership` hears which workers are busy. A member that finds the queue empty leaves:
+    at once if a thread waits in `join`, since no closure will follow, otherwise after `LINGER_S`.
     """
 
     def __init__(self) -> None:
@@ -56,16 +56,16 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         self._standing_error: Callable[[], Exception] | None = None
         self.membership = ClosureMembership()
         self._asking: set[Any] = set()  # the workers whose threads are in `get`
-        self._joining = 0  # how many threads wait for all closures
+        self._joining = 0  # the number of threads that wait for all closures
         self._is_held = False
-        self.is_closed = False  # closures that end after that are of no interest
+        self.is_closed = False  # the results of closures that end after that are dropped
         self._lives = Lives()
-        self.begun = 0  # how many closures workers have taken so far
+        self.begun = 0  # the number of closures that workers have taken so far
         self.on_scheduled: Callable[[Any], None] = lambda _closure: None
         self.on_failure: Callable[[int], None] = lambda _worker: None
 
     def watch(self, membership: ClosureMembership) -> None:
-        """Tell somebody from now on who comes and goes."""
+        """Report to a membership from now on which workers are busy, idle or lost."""
         with self._queue_lock:
             self.membership, asking = membership, list(self._asking)
         for worker in asking:
@@ -77,11 +77,11 @@ class ClosureQueue(private.CoordinatedClosureQueue):
             with self._queue_lock:
                 is_idle = self._is_idle()
             if self.membership.scheduled(closure, is_idle=is_idle):
-                self.look_again()  # who is a member now lingers
+                self.look_again()  # workers that are members now wait for `LINGER_S` only
         super().put(closure, tag)
 
     def look_again(self) -> None:
-        """Let idle workers find out whether they are members now."""
+        """Wake idle workers, so that they check whether they are members now."""
         with self._queue_lock:
             self._closures_queued_condition.notify_all()
             self._admitted.notify_all()
@@ -101,14 +101,14 @@ class ClosureQueue(private.CoordinatedClosureQueue):
             self.membership.on_leave(tag)
 
     def _next(self, timeout: float | None, tag: Any) -> tuple[Any, bool]:
-        """A closure or None, and whether the worker shall leave before it asks again."""
+        """Return a closure or None, and whether the worker must leave before it asks again."""
         with self._queue_lock:
             while self._should_process_closures:
                 is_member = self.membership.is_member(tag)
                 if tag in self._barred:
                     if is_member:
                         return None, True
-                    # It may have been woken for a closure, which is another worker's then.
+                    # It may have been woken for a closure: wake another worker for that.
                     self._closures_queued_condition.notify()
                     self._admitted.wait()
                 elif not self._tagged_queue[tag].empty():
@@ -141,7 +141,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
             super().mark_finished()
 
     def mark_failed(self, e: Exception) -> None:
-        self.membership.on_error(self._own.worker)  # first: another one may wait for this worker
+        self.membership.on_error(self._own.worker)  # first: others may wait for this worker
         if not self._was_recalled():
             super().mark_failed(e)
 
@@ -162,9 +162,9 @@ class ClosureQueue(private.CoordinatedClosureQueue):
                 self._joining -= 1
 
     def wait_until_idle(self, timeout_s: float) -> None:
-        """Wait until no closure is left or one has failed, but at most so long.
+        """Wait until no closure is left, one has failed, or the timeout has passed.
 
-        Unlike in `wait` more closures may be scheduled meanwhile, and no worker leaves for it.
+        Unlike with `wait`, more closures may be scheduled meanwhile, and no worker leaves.
         """
         with self._queue_lock:
             self._stop_waiting_condition.wait_for(
@@ -173,7 +173,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no closure is queued or runs."""
+        """Return whether no closure is queued or runs."""
         with self._queue_lock:
             return self._is_idle()
 
@@ -186,10 +186,10 @@ class ClosureQueue(private.CoordinatedClosureQueue):
             self._admitted.notify_all()
 
     def _was_recalled(self) -> bool:
-        """Whether the closure that ended on this thread is another worker's now."""
+        """Return whether the closure that ended on this thread belongs to another worker now."""
         with self._queue_lock:
             run = self._runs.pop(self._own.worker, None)
-            if run is None:  # it was put for this worker alone
+            if run is None:  # it was scheduled for this worker only
                 return False
             if run.recalled:
                 self._requeue(run)
@@ -215,7 +215,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         if self._error is None and self._standing_error is not None:
             self._error = self._standing_error()
         if self._error is not None:
-            self._error = self._error.with_traceback(None)  # of this process's own threads
+            self._error = self._error.with_traceback(None)  # it shows threads of tfps only
         super()._raise_if_error()
 
     def _cancel_all_closures(self) -> None:
@@ -234,7 +234,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         return bool(self._cancellation_mgr.is_cancelled)
 
     def bar(self, worker: int) -> None:
-        """Give a worker no more closures, and recall the one that it runs."""
+        """Stop giving closures to a worker, and recall the one that it runs."""
         with self._queue_lock:
             self._barred.add(worker)
             self._lives.is_lost(worker)
@@ -242,24 +242,24 @@ class ClosureQueue(private.CoordinatedClosureQueue):
                 self._runs[worker].recalled = True
 
     def admit(self, worker: int) -> None:
-        """Let a worker have closures again."""
+        """Give closures to a barred worker again."""
         with self._queue_lock:
             self._barred.discard(worker)
             self._admitted.notify_all()
 
     def comes_back(self, worker: int) -> None:
-        """TensorFlow has taken in a worker again that had died."""
+        """Handle the return of a worker that had died and that TensorFlow has connected again."""
         with self._queue_lock:
             self._lives.is_lost(worker)
 
     def lives(self, *, workers: int) -> tuple[int, ...]:
-        """How many lives each worker has had: 1, and one more whenever it worked again."""
+        """Return the number of lives of each worker: 1, plus 1 each time it returned to work."""
         with self._queue_lock:
             return self._lives.of(workers=workers)
 
     @property
     def ended_lives(self) -> int:
-        """How often a worker was lost."""
+        """The number of times that a worker was lost."""
         with self._queue_lock:
             return self._lives.ended
 
@@ -271,18 +271,18 @@ class ClosureQueue(private.CoordinatedClosureQueue):
 
     @property
     def recalled(self) -> frozenset[int]:
-        """The workers whose thread is still in a closure that was recalled."""
+        """The workers whose thread still runs a closure that was recalled."""
         with self._queue_lock:
             return frozenset(worker for worker, run in self._runs.items() if run.recalled)
 
     def is_recalled(self) -> bool:
-        """On a worker's thread: whether the closure that it runs was recalled."""
+        """Return, on a worker's thread, whether the closure that it runs was recalled."""
         with self._queue_lock:
-            run = self._runs.get(self._own.worker)  # None: it was put for this worker alone
+            run = self._runs.get(self._own.worker)  # None: it was scheduled for this worker only
             return run is not None and run.recalled
 
     def give_back(self, worker: int) -> None:
-        """Let another worker run the closure that was recalled from this one."""
+        """Put the closure that was recalled from this worker back into the queue."""
         with self._queue_lock:
             run = self._runs.get(worker)
             if run is not None and run.recalled:
@@ -290,7 +290,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """While it is open, no worker begins a closure that all may run."""
+        """Keep workers from starting closures of the common queue while the context is open."""
         with self._queue_lock:
             self._is_held = True
         try:
@@ -301,7 +301,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
                 self._closures_queued_condition.notify_all()
 
     def discard_queued(self) -> None:
-        """Forget the closures that no worker has begun."""
+        """Drop the closures that no worker has started."""
         with self._queue_lock:
             while not self._queue.empty():
                 self._queue.get(block=False).mark_cancelled()
@@ -311,14 +311,14 @@ class ClosureQueue(private.CoordinatedClosureQueue):
 
     @property
     def has_failed(self) -> bool:
-        """Whether the error of `fail` stands."""
+        """Whether `fail` was called without a later `forgive`."""
         return self._standing_error is not None
 
     def fail(self, make_error: Callable[[], Exception]) -> None:
-        """Let `schedule`, `join` and `done` raise an error, now and until `forgive`.
+        """Make `schedule`, `join` and `done` raise an error, now and until `forgive`.
 
         Args:
-            make_error: called for each; an error that was raised keeps its callers' frames alive.
+            make_error: makes a new error each time, since one that was raised keeps frames alive.
         """
         with self._queue_lock:
             self._standing_error = make_error
@@ -330,7 +330,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         """Cancel all closures, and return whether there were any.
 
         Args:
-            make_error: where there are any, of what `join` or `done` raises for them.
+            make_error: makes the error that `join` or `done` raises for them, if there were any.
         """
         with self._queue_lock:
             self.is_closed = True
@@ -342,6 +342,6 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         return True
 
     def forgive(self) -> None:
-        """Take the error of `fail` back for closures scheduled from now on."""
+        """Clear the error of `fail` for closures scheduled from now on."""
         with self._queue_lock:
             self._standing_error = None

@@ -1,4 +1,4 @@
-"""What TensorFlow in this process has on the tasks of a cluster, and how it lets go of it."""
+"""This process's connection to the tasks of a cluster: its state, and how it ends."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tfps.cluster.address import split_address
 
 
 def is_initialized() -> bool:
-    """Whether TensorFlow's context has started, after which thread counts are fixed."""
+    """Return whether TensorFlow's context has started, which fixes the thread counts."""
     return private.current_context()._context_handle is not None
 
 
 def is_on_a_cluster() -> bool:
-    """Whether this process is a task of a cluster, so that its devices are named after that."""
+    """Return whether this process is a task of a cluster, with devices named after that task."""
     return private.current_context()._server_def is not None
 
 
 def own_server_port() -> int:
-    """At which port this process's own server listens, once it is a task of a cluster."""
+    """Return the port of this process's own server; the process must be a task of a cluster."""
     definition = private.current_context()._server_def
     jobs = {job.name: job for job in definition.cluster.job}
     return split_address(jobs[definition.job_name].tasks[definition.task_index])[1]
@@ -35,26 +35,26 @@ _connecting = threading.RLock()
 
 @contextlib.contextmanager
 def connecting() -> Iterator[None]:
-    """While it is open, no other thread connects this process to a cluster.
+    """Keep other threads from connecting this process to a cluster while the context is open.
 
-    Two at a time would tell the tasks of the same change, and both would fail.
+    Two threads at once would send the same change to the tasks, and both would fail.
     """
     with _connecting:
         yield
 
 
 def end_coordinator(coordinator: Any, make_error: Callable[[], Exception]) -> bool:
-    """Cancel what runs, let the threads of a coordinator end, and return whether anything ran.
+    """Cancel a coordinator's closures, end its threads, and return whether any closure ran.
 
-    The thread that connects lost workers anew would otherwise connect this process to the old
-    cluster again, while it works with another one.
+    The thread that reconnects lost workers could otherwise connect this process to the old cluster
+    again, while the process already works with another one.
 
     Args:
-        coordinator: with a `ClosureQueue`.
-        make_error: of what `join` or `done` raises where something was cancelled.
+        coordinator: a coordinator with a `ClosureQueue`.
+        make_error: makes the error that `join` or `done` raises if closures were cancelled.
     """
     cluster = coordinator._cluster
-    cluster.failure_handler.stop()  # first: what is cancelled is no loss of a worker
+    cluster.failure_handler.stop()  # first: a cancelled closure is no lost worker
     was_busy = cluster.closure_queue.close(make_error)
     for worker in cluster.workers:
         worker.stop()
@@ -64,7 +64,7 @@ def end_coordinator(coordinator: Any, make_error: Callable[[], Exception]) -> bo
 
 
 def is_connected(addresses: Iterable[str]) -> bool:
-    """Whether TensorFlow's context in this process knows one of these tasks, ``host:port``."""
+    """Return whether this process is connected to one of these tasks, given as ``host:port``."""
     definition = private.current_context()._server_def
     if definition is None or not is_initialized():
         return False
@@ -73,10 +73,10 @@ def is_connected(addresses: Iterable[str]) -> bool:
 
 
 def disconnect() -> None:
-    """Let TensorFlow end what it has on the tasks of its cluster, while they still answer.
+    """Close TensorFlow's connections to the tasks of its cluster while the tasks still respond.
 
-    It does so anyway when it connects to the next cluster, and complains of each task that is gone.
-    It waits for every task without limit.
+    TensorFlow would do this when it connects to the next cluster, and log an error for each task
+    that is gone by then. It waits for every task without limit.
     """
     context = private.current_context()
     definition = context._server_def

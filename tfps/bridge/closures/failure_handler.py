@@ -1,4 +1,4 @@
-"""Workers that died are taken in again one by one, whatever becomes of the others."""
+"""Reconnects workers that died one by one, without waiting for the others."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerHealth(Protocol):
-    """Who knows how the workers are, and gives them no more work where need be."""
+    """Reports the state of workers, and stops giving work to those that are lost."""
 
     def answers(self, worker: int) -> bool:
-        """Whether a worker answers now; one that hangs does not."""
+        """Return whether a worker responds now; one that hangs does not."""
 
     def misfit(self, worker: int) -> bool:
-        """Whether a worker that was started anew cannot take part."""
+        """Return whether a restarted worker cannot take part."""
 
     def lose(self, worker: int) -> bool:
-        """Give a worker that is gone no more work until it is connected again; answers whether."""
+        """Give a lost worker no work until it is reconnected; return whether that was possible."""
 
 
 class UnknownHealth:
-    """Nobody: who accepts a connection counts as answering, and work is handed out to anybody."""
+    """The default: every worker that accepts a connection counts as healthy and keeps its work."""
 
     def answers(self, worker: int) -> bool:
         return True
@@ -49,68 +49,69 @@ class UnknownHealth:
 
 
 class LostServers(Protocol):
-    """Who brings parameter servers back that were lost, while no closure runs."""
+    """Brings lost parameter servers back while no closure runs."""
 
     def enter(self) -> None:
-        """A closure begins: wait while servers are being brought back."""
+        """Wait, at the start of a closure, while servers are being brought back."""
 
     def leave(self) -> None:
-        """A closure has ended."""
+        """Note that a closure has ended."""
 
     def excuses(self, error: BaseException | None = None) -> bool:
-        """Whether what a closure met comes of a server that is being brought back.
+        """Return whether an error of a closure comes from a server that is being brought back.
 
-        The closure shall end, and run again after that.
+        The closure must end, and runs again when the server is back.
         """
 
     def settle(self) -> None:
         """Wait while servers are being brought back."""
 
     def interrupt(self) -> None:
-        """Closures that wait for a server shall end with an error."""
+        """End the closures that wait for a server with an error."""
 
 
 class NoReturn:
-    """Nobody does: a lost server ends what used it."""
+    """The default: lost servers do not return, and closures that used them fail."""
 
     def enter(self) -> None:
-        """Nothing is waited for."""
+        """Does not wait."""
 
     def leave(self) -> None:
-        """Nobody has to know."""
+        """Does nothing."""
 
     def excuses(self, error: BaseException | None = None) -> bool:
         return False
 
     def settle(self) -> None:
-        """Nothing is waited for."""
+        """Does not wait."""
 
     def interrupt(self) -> None:
-        """Nobody waits."""
+        """Does nothing: no closure waits."""
 
 
 class FailureHandler(private.WorkerPreemptionHandler):
-    """TensorFlow's, except that a worker that is gone for good keeps nobody waiting.
+    """TensorFlow's handler, extended so that a worker that never returns blocks no other one.
 
-    TensorFlow connects the whole cluster anew when a worker is lost, and waits there without limit
-    for every task: until the last lost worker is back none is taken in, functions for a new
-    iterator or model wait, and so does the end of the process. Here the cluster is connected anew
-    once a lost worker answers, and consists of those that are there; the others are left out of it
-    until they are. While a worker hangs none is taken in, since TensorFlow would wait for it.
+    TensorFlow reconnects the whole cluster when a worker is lost, and waits without limit for every
+    task: until the last lost worker is back no worker is reconnected, functions for a new iterator
+    or model wait, and so does the end of the process. This handler reconnects the cluster as soon
+    as one lost worker responds. The cluster then consists of the workers that are running; the
+    others are left out until they return. While a worker hangs no worker is reconnected, since
+    TensorFlow would wait for it.
 
     Args:
-        server_def: of the whole cluster; None where all of it is this process.
-        cluster: of the coordinator.
+        server_def: the definition of the whole cluster; None if all tasks are in this process.
+        cluster: the cluster of the coordinator.
 
     Attributes:
-        away: the workers that were lost and are not taken in yet; their threads wait.
+        away: the workers that were lost and are not reconnected yet; their threads wait.
         left_out: the workers that are not part of the cluster now though no thread waits for them.
-        connects: whether the cluster is being connected anew, which begins once no function runs.
-        health: asked how workers are.
-        servers: brings servers back.
+        connects: whether the cluster is being reconnected, which starts once no function runs.
+        health: reports the state of workers.
+        servers: brings lost servers back.
     """
 
-    _server_def: Any  # TensorFlow's: the cluster as it is connected
+    _server_def: Any  # an attribute of TensorFlow's: the cluster as it is connected
 
     def __init__(self, server_def: Any, cluster: Any) -> None:
         self.away: frozenset[int] = frozenset()
@@ -122,10 +123,10 @@ class FailureHandler(private.WorkerPreemptionHandler):
         super().__init__(server_def, cluster)  # starts the thread
 
     def stop(self) -> None:
-        """End the handler's thread and those that wait for a worker's return.
+        """End the handler's thread and the threads that wait for a worker's return.
 
-        The lock only keeps the thread from clearing the event again; while TensorFlow waits for a
-        task that was lost after it had answered, the thread ends at its next look at the flag.
+        The lock only keeps the thread from clearing the event again. If TensorFlow waits for a task
+        that was lost after it had responded, the thread ends the next time it checks the flag.
         """
         self._should_preemption_thread_run = False
         acquired = self._cluster_update_lock.acquire(timeout=STOP_TIMEOUT_S)
@@ -142,7 +143,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
         on_recovery_fn: Callable[[], None] | None = None,
         worker_device_name: str = "(unknown)",
     ) -> Iterator[None]:
-        """Let a closure fail with its worker, and return when this worker is back."""
+        """Handle a closure that fails with its worker: return when this worker is back."""
         if not self._should_preemption_thread_run:
             yield
             return
@@ -161,15 +162,15 @@ class FailureHandler(private.WorkerPreemptionHandler):
         watched = super().wait_on_failure(
             failed, on_transient_failure_fn, recovered, worker_device_name
         )
-        # Who waits for its own worker uses no server meanwhile.
+        # A thread that waits for its own worker uses no server meanwhile.
         with watched, self._using_servers(on_transient_failure_fn):
             yield
 
     @contextlib.contextmanager
     def _using_servers(self, run_again: Callable[[], None] | None) -> Iterator[None]:
-        """Run a closure; once more, and later, where that is nobody's mistake.
+        """Run a closure, and let it run again later if its error was not its own fault.
 
-        A server was lost that is being brought back, or the worker was let out meanwhile.
+        That is: a lost server is being brought back, or the worker was removed from the members.
         """
         servers = self.servers
         servers.enter()
@@ -181,7 +182,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
             )
             servers.leave()
             if not self._should_preemption_thread_run:
-                # TensorFlow logs nothing of this error, and does not look for the worker.
+                # TensorFlow does not log this error, and does not wait for the worker.
                 raise tf.errors.CancelledError(None, None, "the strategy was closed") from None
             if not is_excused:
                 raise
@@ -192,7 +193,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
         run_again()
 
     def _is_back(self, worker: int) -> bool:
-        """Wait for a worker: TensorFlow wakes all threads when one of their workers is back."""
+        """Wait until a worker is back or the handler stops; return whether the worker is back."""
         with self._cluster_update_lock:
             self._worker_up_cond.wait_for(
                 lambda: worker not in self.away or not self._should_preemption_thread_run
@@ -210,31 +211,31 @@ class FailureHandler(private.WorkerPreemptionHandler):
                 time.sleep(LOOK_EVERY_S)
 
     def _wake(self) -> None:
-        """Let threads look again: one may begin to wait when its worker has just been taken in."""
+        """Wake all threads: one may start to wait just after its worker was reconnected."""
         with self._cluster_update_lock:
             self._worker_up_cond.notify_all()
             if not (self.away or self.left_out) and self._should_preemption_thread_run:
                 self._cluster_due_for_update_or_finish.clear()
 
     def _there(self, workers: Iterable[int]) -> frozenset[int]:
-        """Those of some workers that accept connections and may take part."""
+        """Return those of the workers that accept connections and may take part."""
         there = frozenset(w for w in workers if accepts_connections(self._addresses[w]))
         new = there & (self.away | self.left_out)
         return there - frozenset(worker for worker in new if self.health.misfit(worker))
 
     def _connect(self) -> bool:
-        """Connect the cluster anew with the workers that are there; answers whether it is done."""
+        """Reconnect the cluster with the workers that are running; return whether that worked."""
         there = self._there(self._addresses)
         if not all(map(self.health.answers, there)):
             return False
         if not all(map(accepts_connections, _addresses(self._server_def, "ps").values())):
-            return False  # TensorFlow would wait for that one
+            return False  # TensorFlow would wait for that server
         gone = frozenset(self._addresses) - there
         with connecting(), self._cluster_update_lock:
             if not self._should_preemption_thread_run:
                 return False  # this process may be connected to another cluster by now
             left_out = frozenset(w for w in gone - self.away if self.health.lose(w))
-            self.left_out |= left_out  # before they are gone from the cluster
+            self.left_out |= left_out  # before they are removed from the cluster
             self.connects = True
             try:
                 private.current_context().update_server_def(
@@ -250,11 +251,11 @@ class FailureHandler(private.WorkerPreemptionHandler):
         return True
 
     def reconnect(self) -> bool:
-        """Connect the cluster anew for a server that was started anew, while no closure runs.
+        """Reconnect the cluster for a restarted server while no closure runs.
 
-        A worker that is gone with it need not be known: its closure has ended as that of any other,
-        by the loss of the server. Answers False where a worker hangs, for which TensorFlow would
-        wait.
+        A worker that died with the server need not be known as lost yet: the loss of the server has
+        ended its closure like all others. Returns False if a worker hangs, since TensorFlow would
+        wait for it.
         """
         there = self._there(self._addresses)
         if not all(map(self.health.answers, there)):
@@ -263,18 +264,18 @@ class FailureHandler(private.WorkerPreemptionHandler):
             gone = frozenset(self._addresses) - there - self.away
             if left_out := frozenset(worker for worker in gone if self.health.lose(worker)):
                 self.left_out |= left_out
-                self._cluster_due_for_update_or_finish.set()  # they are taken in when they return
+                self._cluster_due_for_update_or_finish.set()  # reconnects them when they return
             outside = self.away | self.left_out
             if not gone <= outside:
-                return False  # no work was handed out yet
+                return False  # some workers cannot be left out yet
             private.current_context().update_server_def(self._without(outside))
-        # TensorFlow counts them for the life of a process, and takes the third for the end.
+        # TensorFlow counts failures for the life of a process, and gives up at the third one.
         with self._cluster._potential_ps_failures_lock:
             self._cluster._potential_ps_failures_count = [0] * self._cluster._num_ps
         return True
 
     def move_server(self, index: int, address: str) -> None:
-        """A server is somewhere else; every task is told when the cluster is connected anew."""
+        """Set a server's new address; every task learns it when the cluster is reconnected."""
         definition = copy.deepcopy(self._server_def)
         for job in definition.cluster.job:
             if job.name == "ps":
@@ -282,7 +283,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
         self._server_def = definition
 
     def _judge(self, error: Exception) -> None:
-        """Try again after the loss of another task that returns; let a thread raise all else."""
+        """Ignore the loss of a task that returns; let a worker's thread raise any other error."""
         logger.info("the cluster could not be connected anew: %s", error)
         if self.servers.excuses(error):
             return
@@ -292,7 +293,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
             self._error_from_recovery = final
 
     def _without(self, workers: Iterable[int]) -> Any:
-        """The cluster as it is without some of its workers."""
+        """Return the definition of the cluster without some of its workers."""
         definition = copy.deepcopy(self._server_def)
         for job in definition.cluster.job:
             if job.name == "worker":

@@ -1,4 +1,4 @@
-"""How many lives each worker has had. Pure."""
+"""Counts the lives of workers. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections import Counter
 
 
 class Lives:
-    """Counts the workers that work again after they were lost.
+    """Counts how often each worker returned to work after it was lost.
 
-    A worker can be found lost in several ways, one after the other, before it works again: that is
-    one life that has ended.
+    Several checks may report the same worker as lost before it works again: that ends one life.
 
     Example:
 
@@ -31,20 +30,20 @@ class Lives:
         self._returns: Counter[int] = Counter()
 
     def is_lost(self, worker: int) -> None:
-        """It has died, or hangs."""
+        """Note that a worker has died, or hangs."""
         self._lost.add(worker)
 
     def works(self, worker: int) -> None:
-        """It takes something to do."""
+        """Note that a worker takes a closure."""
         if worker in self._lost:
             self._lost.remove(worker)
             self._returns[worker] += 1
 
     @property
     def ended(self) -> int:
-        """How many lives of workers have ended, whether they work again or not."""
+        """The number of lives that have ended, whether the workers returned or not."""
         return len(self._lost) + self._returns.total()
 
     def of(self, *, workers: int) -> tuple[int, ...]:
-        """Of each worker; 1 of one that was never lost."""
+        """Return the number of lives of each worker; 1 for a worker that was never lost."""
         return tuple(1 + self._returns[worker] for worker in range(workers))

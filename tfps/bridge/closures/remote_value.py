@@ -1,4 +1,4 @@
-"""Values of what a coordinator has scheduled, without a cluster."""
+"""Fetches the results of scheduled functions in a process without a cluster."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tfps.bridge.tensorflow_private import RemoteValueImpl
 
 
 def fetch_without_a_cluster() -> None:
-    """Let values be fetched in a process that is no task of a cluster.
+    """Make `RemoteValue.fetch` work in a process that is no task of a cluster.
 
-    TensorFlow copies them to the job of this process, and fails where there is none.
+    TensorFlow copies values to the job of this process, and fails if the process has no job.
     """
     if getattr(RemoteValueImpl, "_tfps_fetches", False):
         return
@@ -30,5 +30,5 @@ def fetch_without_a_cluster() -> None:
 
 
 def _copied(value: Any) -> Any:
-    """What is no tensor, an iterator for example, stays where it is."""
+    """Return a copy of a tensor or variable; any other value, such as an iterator, unchanged."""
     return tf.identity(value) if isinstance(value, tf.Tensor | tf.Variable) else value

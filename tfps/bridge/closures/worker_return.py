@@ -1,4 +1,4 @@
-"""TensorFlow takes in workers that came back: what is drained meanwhile, and what does not wait."""
+"""Hooks for the moment at which TensorFlow reconnects workers that returned."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _drains: weakref.WeakKeyDictionary[Any, Drained] = weakref.WeakKeyDictionary()
 
 
 def drain_while_workers_return(coordinator: Any, drained: Drained) -> None:
-    """Drain something each time that the tasks of the cluster are connected anew.
+    """Open a context each time that TensorFlow reconnects a coordinator's lost workers.
 
-    TensorFlow waits there for every function that runs, and lets none begin: functions that wait
-    for each other would never end, if one of them has begun and the other one has not.
+    TensorFlow then waits for every running function, and lets no function start. Functions that
+    wait for each other would never end if one of them has started and the other one has not.
 
     Args:
-        coordinator: what is drained, is drained for it.
-        drained: opened before TensorFlow begins, closed when it is done.
+        coordinator: the coordinator whose workers are reconnected.
+        drained: makes the context; opened before TensorFlow starts, closed when it is done.
     """
     _drains[coordinator] = drained
     if getattr(Context, "_tfps_drains", False):
@@ -40,11 +40,11 @@ def drain_while_workers_return(coordinator: Any, drained: Drained) -> None:
 
 
 def tell_of_return(coordinator: Any, tell: Callable[[int], None]) -> None:
-    """Call something with a worker's index each time that TensorFlow has taken it in again.
+    """Call a function each time that TensorFlow has reconnected a worker.
 
     Args:
-        coordinator: whose workers they are.
-        tell: called on the worker's thread, before it takes a closure.
+        coordinator: the coordinator of the workers.
+        tell: called with the worker's index, on its thread, before it takes a closure.
     """
     for worker in coordinator._cluster.workers:
 
@@ -56,6 +56,6 @@ def tell_of_return(coordinator: Any, tell: Callable[[int], None]) -> None:
 
 
 def _takes_in(coordinator: Any) -> bool:
-    """Whether this thread connects the coordinator's lost workers; nobody waits for another's."""
+    """Return whether this is the thread that reconnects the lost workers of this coordinator."""
     handler = coordinator._cluster.failure_handler
     return threading.current_thread() is handler._preemption_handler_thread

@@ -1,4 +1,4 @@
-"""Small numbers that the chief passes to functions of workers."""
+"""Small constants that the chief passes to functions on workers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import tensorflow as tf
 
 
 def chief_constant(value: Any, dtype: tf.DType) -> tf.Tensor:
-    """A tensor in this process, also where a function is about to be called on a worker.
+    """Return a constant tensor in this process, whatever device scope is open.
 
-    In the device scope of such a call TensorFlow would send the number to the worker at once and
-    keep Python's lock until it has arrived: a worker that hangs would stop the whole chief.
+    In a worker's device scope TensorFlow would send the number to the worker at once and hold
+    Python's lock until it has arrived: a worker that hangs would stop the whole chief.
 
     Args:
-        value: a number, or several.
-        dtype: of the tensor.
+        value: a number or a sequence of numbers.
+        dtype: the dtype of the tensor.
     """
     with tf.device(None):
         return tf.constant(value, dtype)

@@ -1,4 +1,4 @@
-"""Functions of a server that XLA compiles, under names that no other process gives."""
+"""Server functions that XLA compiles, under names that are unique to this process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _OF_THIS_PROCESS = secrets.token_hex(8)
 
 
 def compiled_function(function: Callable[..., Any]) -> Any:
-    """Let XLA compile a function that a server runs.
+    """Return a `tf.function` that a server runs, compiled by XLA.
 
-    A task keeps what it has compiled for as long as its process lives, by the function's name.
-    TensorFlow numbers names anew in each process, so what the next chief asks for under the same
-    name would run as the function of the chief before, with its job and its hyperparameters.
+    A task caches compiled functions by name for as long as its process lives. TensorFlow restarts
+    the numbers in names in each process, so a request of the next chief under the same name would
+    run the function of the previous chief, with its job and its hyperparameters.
     """
     function.__name__ = f"{function.__name__}_{_OF_THIS_PROCESS}"
     return tf.function(function, jit_compile=True, autograph=False)

@@ -1,4 +1,4 @@
-"""Registers traced functions without holding the interpreter's lock, and removes them late."""
+"""Registers traced functions without holding Python's lock (the GIL), and removes them late."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tfps.bridge.tensorflow_private import RUNTIME_FUNCTION_REFS, Context
 
 logger = logging.getLogger(__name__)
 
-# A task answers within milliseconds; as patient as a probe.
+# A task replies within milliseconds; a probe waits as long.
 SAID_AFTER_S = 3.0
 
 
 class _Runtime(NamedTuple):
-    """The C functions; `ctypes` gives the lock up while they run."""
+    """TensorFlow's C functions; `ctypes` releases Python's lock while they run."""
 
     add_function: Callable[[int, int, int], None]  # context, function, status
     add_definition: Callable[[int, bytes, int, int], None]  # context, serialized, size, status
@@ -35,7 +35,7 @@ class _Runtime(NamedTuple):
 
 @functools.cache
 def runtime() -> _Runtime:
-    """TensorFlow's C functions, from the libraries that this process has loaded already."""
+    """Return TensorFlow's C functions, from the libraries that this process has already loaded."""
     folder = Path(tf.sysconfig.get_lib())
     compiled = ctypes.CDLL(str(folder / "libtensorflow_cc.so.2"))
     framework = ctypes.CDLL(str(folder / "libtensorflow_framework.so.2"))
@@ -63,15 +63,15 @@ def runtime() -> _Runtime:
 
 
 def register_without_lock() -> None:
-    """Let this process live on while TensorFlow registers a function with every task.
+    """Release Python's lock while TensorFlow registers a function with every task.
 
-    It waits for each task's answer, without a deadline, and its Python binding holds the
-    interpreter's lock meanwhile: with one task stopped at that moment, nothing in this process
-    would run any more, neither Ctrl-C nor the probes that find out what is wrong.
+    TensorFlow waits for each task's reply, without a deadline, and its Python binding holds the
+    lock meanwhile. If one task is stopped at that moment, nothing else in this process could run,
+    neither Ctrl-C nor the probes that find out what is wrong.
     """
     if getattr(Context, "_tfps_registers", False):
         return
-    runtime()  # here, where it can fail with everybody watching
+    runtime()  # load it here, where an error is visible
 
     def add_c_function(self: Any, function: Any) -> None:
         self.ensure_initialized()
@@ -89,17 +89,17 @@ def register_without_lock() -> None:
 
 
 _collected: collections.deque[tuple[Any, str]] = collections.deque()
-_forgotten: list[tuple[Any, str]] = []  # by the tasks; still registered here
+_forgotten: list[tuple[Any, str]] = []  # removed on the tasks; still registered here
 
 
 def hold_back_removals() -> None:
-    """Keep functions that are collected registered as long as this process has tasks.
+    """Keep garbage-collected functions registered as long as this process is connected to tasks.
 
-    TensorFlow tells every task of a removal, without a deadline and holding the interpreter's lock:
-    with one task stopped, a collection at any moment would freeze this process. The removal cannot
-    be made without that lock either: it holds the lock of the kernel cache while it frees the
-    function's stack traces, which takes the interpreter's lock, for whose owner the cache may be
-    locked (TensorFlow 2.21, `EagerContext::RemoveFunction` and `StackTrace::Clear`).
+    TensorFlow sends a removal to every task, without a deadline and holding Python's lock: if one
+    task is stopped, a garbage collection would freeze this process. Removing without Python's lock
+    could deadlock: the removal locks the kernel cache and then takes Python's lock to free the
+    function's stack traces, while the owner of Python's lock may wait for the cache (TensorFlow
+    2.21, `EagerContext::RemoveFunction` and `StackTrace::Clear`).
     """
     if getattr(Context, "_tfps_holds_back", False):
         return
@@ -116,14 +116,14 @@ def hold_back_removals() -> None:
 
 
 def collected_functions() -> list[str]:
-    """What tasks may forget: the functions that were collected since the last call.
+    """Return the functions collected since the last call, which tasks may now remove.
 
-    Here they stay registered until `disconnected`; a name never comes back for something else.
+    In this process they stay registered until `disconnected`. Names are never used again.
     """
     names = []
     while _collected:
         where, name = _collected.popleft()
-        # The entry goes only after the removal, with a count of 0 until then.
+        # The entry disappears only after the removal; until then its count is 0.
         if not RUNTIME_FUNCTION_REFS.get((where.function_scope_id, name)):
             _forgotten.append((where, name))
             names.append(tf.compat.as_str(name))
@@ -131,7 +131,7 @@ def collected_functions() -> list[str]:
 
 
 def disconnected() -> None:
-    """Remove what was collected, now that no task has to be told."""
+    """Remove the collected functions, now that no task has to be informed."""
     collected_functions()
     while _forgotten:
         where, name = _forgotten.pop()
@@ -139,13 +139,13 @@ def disconnected() -> None:
 
 
 def _has_tasks(context: Any) -> bool:
-    """Whether TensorFlow tells other tasks of what is registered and removed."""
+    """Return whether the context is connected to other tasks, which hear of each function."""
     definition = context._server_def
     return definition is not None and sum(len(job.tasks) for job in definition.cluster.job) > 1
 
 
 def _aside(call: Callable[[int], None]) -> None:
-    """Make a call with a status on a thread of its own, so that Ctrl-C ends the wait for it."""
+    """Call a C function with a new status on a separate thread, so that Ctrl-C ends the wait."""
     outcome: Future[tuple[int, str]] = Future()
 
     def run() -> None:
@@ -171,8 +171,8 @@ def _aside(call: Callable[[int], None]) -> None:
 
 
 def address_of(wrapped: Any) -> int:
-    """Where the C++ object lies that a Python object of pybind11 stands for."""
-    # struct instance of pybind11/detail/common.h: the address follows what every object has.
+    """Return the address of the C++ object that a Python object of pybind11 wraps."""
+    # struct instance of pybind11/detail/common.h: the address follows the header of the object.
     address = ctypes.c_void_p.from_address(id(wrapped) + object.__basicsize__).value
     assert address is not None
     return address

@@ -1,4 +1,4 @@
-"""Room in a table of TensorFlow's that must not grow while functions run."""
+"""Reserves room in TensorFlow's table of remote functions, which must not grow while they run."""
 
 from __future__ import annotations
 
@@ -17,40 +17,39 @@ from tfps.bridge.functions.traced_graph import operations_below
 
 logger = logging.getLogger(__name__)
 
-# A model takes about ten entries on the chief and, over gRPC, four for each server on a worker.
+# A model needs about ten entries on the chief and, over gRPC, four for each server on a worker.
 FEWEST_CALLS = 31
-# Closures of all workers start side by side, each with an entry of its own on the chief.
+# Closures of all workers start at the same time, each with an entry of its own on the chief.
 CALLS_PER_TASK = 4
-# gRPC connects again a second after it was refused.
+# gRPC retries a refused connection after a second.
 ATTEMPTS, RECONNECT_AFTER_S = 3, 1.0
 
 
-# What is known of the tables, by the connection, the device and its task's incarnation: they live
-# as long as those three, whichever strategies come and go.
+# The state of the tables, by connection, device and incarnation of the device's task. A table lives
+# as long as these three, independent of strategies.
 _rooms: dict[tuple[int, str, int], TableRoom] = {}
 
 
 class FunctionTables:
-    """Lets the tables of remote functions grow while nothing uses them.
+    """Grows the tables of remote functions while nothing uses them.
 
-    A process keeps what it calls on other tasks in one vector, and a call that has found its entry
-    reads the name of its target from there without the lock (TensorFlow 2.21,
-    `EagerClusterFunctionLibraryRuntime::Run`). When another thread calls something for the first
-    time at that moment and the vector moves, the name is garbage: the call fails with "Unable to
-    parse request" or "Malformed device specification", or the process is aborted. Calls that run
-    side by side for the first time, as requests to several servers do, meet it when the vector is
-    full: at the begin, and again with the models and functions that a long job comes to.
+    A process keeps the functions that it calls on other tasks in one vector. A call reads the name
+    of its target from its entry without the lock (TensorFlow 2.21,
+    `EagerClusterFunctionLibraryRuntime::Run`). If at that moment another thread adds an entry and
+    the vector is reallocated, the name is garbage: the call fails with "Unable to parse request" or
+    "Malformed device specification", or the process is aborted. First calls that run at the same
+    time, such as requests to several servers, hit this when the vector is full: at the start, and
+    again with the further models and functions of a long job.
 
-    So entries of our own are added before anything runs, and again before a worker runs a function
+    So this class adds dummy entries before anything runs, and again before a worker runs a function
     for which there may be too little room.
 
     Args:
-        workers: index -> device of the workers whose tables shall have room, beside this process's
-            own.
+        workers: index -> device of the workers whose tables get room, besides this process's own.
         server: the device of a task that all of them can call.
-        servers: how many servers there are.
-        tasks: how many workers and servers have a process of their own; without any there are no
-            remote functions.
+        servers: the number of servers.
+        tasks: the number of workers and servers with a process of their own; 0 means that there are
+            no remote functions.
     """
 
     def __init__(
@@ -74,13 +73,13 @@ class FunctionTables:
             self._fill(list(self._workers.values()), self._fewest)
 
     def prepare(self, worker: int, function: Any) -> None:
-        """Let a worker's table have room for a function's calls, just before it runs there.
+        """Make room in a worker's table for a function's calls, just before the function runs.
 
-        Called on the worker's thread: nothing else runs on it. A worker that hangs keeps this
-        thread here, and no other one.
+        Called on the worker's thread, so nothing else runs on the worker. A worker that hangs
+        blocks this thread only.
 
         Args:
-            worker: its index.
+            worker: the worker's index.
             function: a concrete function.
         """
         if worker not in self._workers:
@@ -97,19 +96,19 @@ class FunctionTables:
     def find_again(
         self, servers: Sequence[str], *, without: Collection[int], patience_s: float
     ) -> None:
-        """Let workers find servers that were started anew, while no function runs.
+        """Connect workers to restarted servers while no function runs.
 
-        A worker's connection with such a server rests for a while after it was refused. TensorFlow
-        remembers a function that it could not bring to the server meanwhile as one that is there,
-        for good (TensorFlow 2.21, `ProcessFunctionLibraryRuntime::InstantiateRemote`): each later
-        call ends with "Could not find function library for registered component function". So
-        functions that nobody else calls go first.
+        After a refused connection a worker waits before it retries. If TensorFlow cannot register a
+        function with the server meanwhile, it still records the function as registered, for good
+        (TensorFlow 2.21, `ProcessFunctionLibraryRuntime::InstantiateRemote`): each later call fails
+        with "Could not find function library for registered component function". So dummy functions
+        are called first, until one succeeds.
 
         Args:
-            servers: their devices.
-            without: the workers that are away.
-            patience_s: how long all of it may take; what a worker has not found then, it may find
-                later.
+            servers: the devices of the servers.
+            without: the workers that are lost.
+            patience_s: the time limit for all of them; a worker that has not found a server by then
+                may find it later.
         """
         end_s = time.monotonic() + patience_s
         for worker, device in self._workers.items():
@@ -125,9 +124,9 @@ class FunctionTables:
             self._rooms_of([device])[0].use(ATTEMPTS)
 
     def _known_on(self, worker: int) -> weakref.WeakSet[Any]:
-        """The functions that have their entries.
+        """Return the functions that have their entries in a worker's table.
 
-        When a task comes back, every worker is connected anew, and takes new ones.
+        When a task returns, every worker is reconnected, and its functions need new entries.
         """
         connected = private.incarnations()
         with self._lock:
@@ -136,12 +135,12 @@ class FunctionTables:
             return self._known.setdefault(worker, weakref.WeakSet())
 
     def _calls_of(self, function: Any) -> int:
-        """At most so many entries a function takes: TensorFlow's own path calls every server."""
+        """Return an upper bound of a function's entries; TensorFlow itself calls each server."""
         operations = operations_below(function.graph)
         return self._servers + sum(operation.type == "RemoteCall" for operation in operations)
 
     def _fill(self, devices: Sequence[str], calls: int) -> None:
-        """Add what is missing for so many calls; on all devices at once where it is the same."""
+        """Add the entries that `calls` calls need; devices that need equally many share a call."""
         rooms = dict(zip(devices, self._rooms_of(devices), strict=True))
         missing = {
             device: room.missing(calls if room.filled else max(calls, self._fewest))
@@ -159,20 +158,20 @@ class FunctionTables:
 
 
 def fill(devices: Sequence[str], server: str, *, entries: int) -> bool:
-    """Add entries to the tables of tasks; answers whether that was possible.
+    """Add entries to the tables of tasks, and return whether that was possible.
 
     Args:
-        devices: of the tasks.
+        devices: the devices of the tasks.
         server: the device of a task that all of them can call.
-        entries: how many.
+        entries: the number of entries per table.
     """
     for attempt in range(1, ATTEMPTS + 1):
         try:
             _call(devices, server, entries)
             return True
         except tf.errors.OpError as error:
-            # A worker that knew the server before it was started anew refuses to connect at first.
-            # Without the room everything works as well as in TensorFlow itself.
+            # A worker that knew a server before its restart refuses to connect at first. Without
+            # the room everything works as well as in TensorFlow itself.
             logger.info("no room for functions (attempt %d): %s", attempt, error.message)
             time.sleep(RECONNECT_AFTER_S)
     return False
@@ -192,14 +191,14 @@ def _call(devices: Sequence[str], server: str, entries: int) -> None:
             with tf.device(device):
                 value = tf.constant(0)
                 for number in range(entries):
-                    # One function; TensorFlow takes it for another one with other attributes.
+                    # With another attribute TensorFlow counts the same function as another one.
                     (value,) = tf.raw_ops.RemoteCall(
                         target=server,
                         args=[value],
                         Tout=[tf.int32],
                         f=function_with_attribute(answer, "tfps_entry", number),
                     )
-                    private.run_independently(value.op)  # its argument makes it wait
+                    private.run_independently(value.op)  # its argument orders it already
                 ends.append(value)
         return ends
 
@@ -207,7 +206,7 @@ def _call(devices: Sequence[str], server: str, entries: int) -> None:
 
 
 def function_with_attribute(function: Any, name: str, value: int) -> Any:
-    """What an operation calls: a function, with an attribute that the function ignores."""
+    """Return a function attribute for an operation, with an attribute that the function ignores."""
     called = tf.compat.v1.NameAttrList(name=function.name)
     called.attr[name].i = value
     return called

@@ -1,4 +1,4 @@
-"""Operations of a graph under way that do the same wherever they stand in it."""
+"""Operations of a graph that is being traced that have the same effect at any position in it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 
-# Reads of vocabularies; the next batch, which follows the one before; the name of a variable; what
-# raises an error, or does nothing.
+# Reads of vocabularies; the next batch, which follows the previous one; handles of variables;
+# checks, which raise an error or do nothing.
 _MOVABLE = frozenset(
     {"LookupTableFindV2", "LookupTableSizeV2", "IteratorGetNext", "VarHandleOp", "Assert"}
 )
 
 
 def is_movable(operation: Any) -> bool:
-    """Whether an operation reads and writes nothing that a step changes.
+    """Return whether an operation neither reads nor writes anything that a step changes.
 
-    Checks do so, look-ups in vocabularies, and batches of an iterator: what else touches one of
-    these keeps its order with them.
+    Movable are checks, look-ups in vocabularies, and batches of an iterator: other operations on
+    the same resource keep their order with them.
     """
     if operation.type in _MOVABLE or not operation.op_def.is_stateful:
         return True
@@ -29,7 +29,7 @@ def is_movable(operation: Any) -> bool:
 
 
 def runs_after(operation: Any) -> Iterator[Any]:
-    """The operations that one runs after, those included that TensorFlow will order before it."""
+    """Yield the operations that run before this one, also those that TensorFlow will order so."""
     yield from (tensor.op for tensor in operation.inputs)
     yield from operation.control_inputs
     for tensor in operation.inputs:
@@ -38,9 +38,9 @@ def runs_after(operation: Any) -> Iterator[Any]:
 
 
 def let_move(operation: Any) -> None:
-    """Let a movable operation run as soon as what it needs is there.
+    """Let a movable operation run as soon as its inputs are available.
 
-    TensorFlow orders what touches no resource, but has an effect, one after the other.
+    TensorFlow would run operations that have an effect but use no resource one after the other.
     """
     touches = any(tensor.dtype == tf.resource for tensor in operation.inputs)
     if operation.op_def.is_stateful and not touches:
@@ -48,26 +48,26 @@ def let_move(operation: Any) -> None:
 
 
 class StandIn:
-    """What a graph computes with in the place of a tensor that it gets later.
+    """A placeholder with which a graph computes until it gets the actual tensor.
 
     Args:
-        shape: of the tensor, as far as it is known.
-        dtype: of it.
+        shape: the shape of the tensor, as far as it is known.
+        dtype: the dtype of the tensor.
     """
 
     def __init__(self, shape: Any, dtype: tf.DType) -> None:
         nothing = tf.zeros([each or 0 for each in shape], dtype)
-        # Neither Python nor TensorFlow may compute with the zeros ahead of time.
+        # Neither Python nor TensorFlow may fold the zeros as a constant.
         opaque = tf.raw_ops.PlaceholderWithDefault(input=nothing, shape=shape)
         self.tensor: tf.Tensor = tf.raw_ops.Identity(input=opaque)
 
     def become(self, tensor: tf.Tensor) -> None:
-        """Let all that was computed with it be computed with a tensor of the same graph."""
+        """Replace the placeholder by a tensor of the same graph wherever it is used."""
         self.tensor.op._update_input(0, tensor)
 
 
 def _called(operation: Any) -> Iterator[Any]:
-    """The graphs of the functions that an operation calls."""
+    """Yield the graphs of the functions that an operation calls."""
     for value in operation.node_def.attr.values():
         for function in [value.func, *value.list.func]:
             if function.name:

@@ -1,4 +1,4 @@
-"""A graph that one owner builds and runs, under the owner's own lock."""
+"""A graph whose owner protects it with a lock of its own."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import tensorflow as tf
 class OwnedGraph(tf.Graph):
     """A graph without TensorFlow's lock between its changes and its runs.
 
-    That lock is Python code, which a signal's exception can leave in the middle: Ctrl-C within the
-    few microseconds in which a run takes it, and the next run of the graph waits forever. Whoever
-    uses this graph holds a `threading.Lock` while it changes or runs it; ``with`` takes and leaves
-    such a lock as one step.
+    That lock is Python code, which the exception of a signal can interrupt: after Ctrl-C in the few
+    microseconds in which a run takes the lock, the next run of the graph waits forever. The owner
+    of this graph must hold a `threading.Lock` while it changes or runs it; ``with`` takes and
+    releases such a lock atomically.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Functions that run on a parameter server: no captures, every resource opened by name."""
+"""Functions that run on a parameter server, capture nothing and open each resource by name."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tfps.bridge.variables.server_variable import masked_by, tracing_server_func
 def server_function(
     function: Callable[..., Sequence[tf.Tensor]], *, device: str, signature: list[tf.TensorSpec]
 ) -> tf.types.experimental.ConcreteFunction:
-    """Trace a function for one server.
+    """Trace a function for one server, and return the concrete function.
 
     Raises:
-        RuntimeError: the function captured something; it would travel with every request.
+        RuntimeError: the function captured a tensor, which every request would have to send.
     """
 
     def opened_by_name(*arguments: tf.Tensor) -> Sequence[tf.Tensor]:
@@ -39,9 +39,9 @@ def server_function(
 
 @contextlib.contextmanager
 def stateful_operations() -> Iterator[list[tf.Operation]]:
-    """While a function is traced: once it has ended, what was traced inside that touches state.
+    """Yield a list that contains, after the context, the stateful operations traced inside it.
 
-    The handles of variables do not: they are only names.
+    Handles of variables are not included: they are only names.
     """
     graph, found = private.current_graph(), list[tf.Operation]()
     before = len(graph.get_operations())
@@ -55,13 +55,13 @@ def stateful_operations() -> Iterator[list[tf.Operation]]:
 
 @contextlib.contextmanager
 def masked_assignments(condition: tf.Tensor) -> Iterator[None]:
-    """While tracing what XLA compiles: variables keep their values unless the condition holds.
+    """Trace assignments that keep the variables' old values unless a condition holds.
 
-    There it costs less to write an old value back than to run an update under a condition, which
-    is a kernel of its own.
+    In compiled code it costs less to write an old value back than to run an update under a
+    condition, which would be a separate kernel.
 
     Raises:
-        RuntimeError: something was written in another way than by assignments of whole values.
+        RuntimeError: something was written other than by assignments of whole values.
     """
     with stateful_operations() as found, masked_by(condition):
         yield

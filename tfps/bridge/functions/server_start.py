@@ -1,4 +1,4 @@
-"""The start of TensorFlow's own server in this process, with errors that name the port."""
+"""Starts TensorFlow's server in this process, with errors that name the port."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tfps.cluster.spec import ClusterSpec
 
 NOT_STARTED = "Could not start gRPC server"
 
-_started: set[str] = set()  # addresses of all servers that this process has had
+_started: set[str] = set()  # the addresses of all servers that this process has started
 
 
 @contextlib.contextmanager
 def server_start(spec: ClusterSpec, task_type: str, task_index: int) -> Iterator[None]:
-    """While it is open, TensorFlow may start the server of this process's task.
+    """Check the port before TensorFlow starts this process's server, and translate its error.
 
     Args:
         spec: the cluster.
-        task_type: of this process.
-        task_index: of this process.
+        task_type: the type of this process's task.
+        task_index: the index of this process's task.
 
     Raises:
-        PortInUse: the server cannot listen.
+        PortInUse: the server cannot listen at its address.
     """
     address = spec.address(task_type, task_index)
     if not _runs(address):
@@ -41,17 +41,17 @@ def server_start(spec: ClusterSpec, task_type: str, task_index: int) -> Iterator
 
 
 def is_left(address: str) -> bool:
-    """Whether a server of this process listens there that it uses no more.
+    """Return whether a server that this process no longer uses still listens at an address.
 
-    TensorFlow cannot end a server. When the process connects to another cluster, a new one starts
-    beside it; a third at the first one's address would share its port, and tasks that still have a
-    connection would go on talking to the first.
+    TensorFlow cannot end a server. When the process connects to another cluster, a second server
+    starts besides it; a third one at the first address would share its port, and tasks that are
+    still connected would continue to talk to the first.
     """
     return address in _started and not _runs(address)
 
 
 def _runs(address: str) -> bool:
-    """Whether the server is there already, from an earlier connection to the cluster."""
+    """Return whether the server already runs, from an earlier connection to the cluster."""
     definition = private.current_context()._server_def
     if definition is None:
         return False

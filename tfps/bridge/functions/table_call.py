@@ -1,4 +1,4 @@
-"""What a `keras.layers.Embedding` answers where only rows of its table are there."""
+"""The call of a `keras.layers.Embedding` whose table lies on servers: it looks up single rows."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from tfps.bridge.variables.server_variable import ServerVariable
 
 
 def asks_for_rows(layer: Any) -> bool:
-    """Whether a layer looks up rows of a table, and does not read all of it."""
+    """Return whether a layer looks up rows of a table and does not read all of it."""
     is_table = isinstance(layer, keras.layers.Embedding)
     return is_table and not layer.lora_enabled and layer.quantization_mode is None
 
 
 def rows_asked_for(layer: Any, inputs: Any) -> Any:
-    """The answer of a layer, whose table lies on servers; None: Keras's own way is to be taken.
+    """Return the output of a layer whose table lies on servers; None if Keras must compute it.
 
     Args:
-        layer: of Keras.
-        inputs: ids, dense, ragged or sparse.
+        layer: a Keras layer.
+        inputs: the ids, as a dense, ragged or sparse tensor.
     """
     if not asks_for_rows(layer):
         return None
     if isinstance(inputs, tf.SparseTensor):
-        # Where there is no id, Keras answers the first row.
+        # For a missing id Keras returns the first row.
         dense = tf.sparse.to_dense(inputs, validate_indices=False)
         return rows_asked_for(layer, tf.ensure_shape(dense, inputs.shape))
     if isinstance(inputs, tf.RaggedTensor):

@@ -1,4 +1,4 @@
-"""How many entries a table needs so that it does not move. Pure."""
+"""The number of entries that a table needs so that it is not reallocated. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass
 class TableRoom:
-    """What is known of a vector that doubles when it is full.
+    """The known size of a vector that doubles when it is full.
 
     Attributes:
-        filled: entries that were added to give it room; it has them for certain.
-        used: entries beside them, at most.
+        filled: the number of entries that were added to make room; they are certain.
+        used: an upper bound of the number of other entries.
 
     Example:
 
@@ -28,10 +28,10 @@ class TableRoom:
     used: int = 0
 
     def missing(self, calls: int) -> int:
-        """How many entries to add so that so many further ones leave the vector where it is.
+        """Return the number of entries to add so that `calls` further ones fit without doubling.
 
-        Half of it and one entry are filled: however few are used, it has doubled then, and however
-        many are used up to that number, it does not double again.
+        Half of the capacity plus one entry is filled. So the vector has doubled for certain,
+        however few entries are used, and it does not double again while the others fit.
         """
         if self.filled + self.used + calls <= capacity(self.filled):
             return 0
@@ -41,12 +41,12 @@ class TableRoom:
         return filled - self.filled
 
     def use(self, entries: int) -> None:
-        """So many entries of others are added, at most."""
+        """Note that at most this number of other entries is added."""
         self.used += entries
 
 
 def capacity(entries: int) -> int:
-    """For how many entries a vector has memory that has so many.
+    """Return the capacity of a vector that has this number of entries.
 
     >>> [capacity(entries) for entries in (0, 1, 2, 3, 33, 64, 65)]
     [0, 1, 2, 4, 64, 64, 128]

@@ -1,1 +1,1 @@
-"""Variables on servers and workers, as Keras and TensorFlow see them."""
+"""Variables on servers and workers that Keras and TensorFlow can use."""

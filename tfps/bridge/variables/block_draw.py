@@ -1,8 +1,8 @@
-"""Initial values of variables that are too large for one machine: drawn block by block.
+"""Initial values of variables that are too large for one machine, drawn block by block.
 
-A block is so many neighbouring rows, and its numbers follow from the initializer's seed and from
-which block it is. So the values do not depend on how the variable is divided, and they are other
-numbers than Keras draws for the variable as a whole.
+A block is a fixed number of neighbouring rows. Its values depend only on the initializer's seed and
+the number of the block, not on how the variable is sharded. They differ from the values that Keras
+draws for the variable as a whole.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.partitioners.row_rule import Contiguous, RowRule, rows_per_shard
 
-# Beside its shard a server holds one block and what it takes of it.
+# Besides its shard a server holds one block and the rows that it takes from it.
 BLOCK_BYTES = 16 << 20
 
 SAME_EVERYWHERE = (
@@ -38,7 +38,7 @@ EACH_ITEM_BY_ITSELF = (
 
 
 def may_draw_blocks(initializer: Any) -> bool:
-    """Whether some rows of what an initializer makes can be made without the others.
+    """Return whether an initializer can draw some rows of a variable without the others.
 
     Example:
 
@@ -56,14 +56,14 @@ def may_draw_blocks(initializer: Any) -> bool:
 
 @dataclass(frozen=True)
 class BlockDraw:
-    """An initializer, and the variable that it is for.
+    """Draws the initial value of a variable in blocks.
 
     Args:
-        initializer: for which `may_draw_blocks` holds.
-        seed: of the variable (see `seed_of`).
-        shape: of the variable.
-        dtype: of it.
-        block_bytes: of a block, at least one row.
+        initializer: an initializer that `may_draw_blocks` accepts.
+        seed: the seed of the variable (see `seed_of`).
+        shape: the shape of the variable.
+        dtype: the dtype of the variable.
+        block_bytes: the size of a block, which has at least one row.
     """
 
     initializer: Any
@@ -79,12 +79,12 @@ class BlockDraw:
 
     @property
     def _is_same_everywhere(self) -> bool:
-        """Whether all rows are alike; a constant may have a value for each."""
+        """Whether all rows are alike, which a constant with a value for each row is not."""
         return type(self.initializer) in SAME_EVERYWHERE and self._rows_given is None
 
     @functools.cached_property
     def _rows_given(self) -> np.ndarray | None:
-        """The value of a constant that says each row, such as a table that was trained before."""
+        """The value of a constant that contains every row, such as a pretrained table, or None."""
         if type(self.initializer) is not keras.initializers.Constant:
             return None
         value = np.asarray(self.initializer.value)
@@ -92,25 +92,25 @@ class BlockDraw:
         return value if says_rows else None
 
     def begin(self, rows: int) -> tf.Tensor:
-        """What a shard is made with, where it lies; `fill` brings the rest."""
+        """Return the value with which a shard is created on its server, before `fill`."""
         shape = (rows, *self.shape[1:])
         if (
             type(self.initializer) is keras.initializers.Constant
             and np.ndim(self.initializer.value) == 0
         ):
-            # In one piece: Keras multiplies ones, which takes the memory of the shard twice.
+            # Not with Keras, which multiplies ones: that takes the memory of the shard twice.
             return tf.fill(shape, tf.cast(self.initializer.value, self.dtype))
         if self._is_same_everywhere:
             return self.initializer(shape, dtype=self.dtype)
         return tf.zeros(shape, self.dtype)
 
     def fill(self, native: ServerVariable, *, rule: RowRule, shard: int) -> None:
-        """Write a shard's rows of every block, on its server; nothing else comes there or from it.
+        """Draw a shard's rows of every block on its server; no values go over the network.
 
         Args:
             native: the shard.
-            rule: of the variable.
-            shard: its number.
+            rule: the rule by which the variable is sharded.
+            shard: the number of the shard.
         """
         if self._is_same_everywhere:
             return
@@ -133,7 +133,7 @@ class BlockDraw:
         if self._rows_given is not None:
             given = tf.constant(self._rows_given[begin : begin + length], self.dtype)
             return tf.broadcast_to(given, (length, *self.shape[1:]))
-        # Always whole, so that the last block's numbers do not depend on how long it is.
+        # Draw a whole block, so that the last one's values do not depend on its length.
         shape = (self.rows_per_block, *self.shape[1:])
         text = f"{self.seed} {begin // self.rows_per_block}".encode()
         seed = int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "little") >> 1
@@ -141,7 +141,7 @@ class BlockDraw:
         return drawn(shape, dtype=self.dtype)[:length]
 
     def _for_block(self, shape: tuple[int, ...], seed: int) -> Any:
-        """The initializer as it is for a block: with a seed of its own, and the variable's fans."""
+        """Return the initializer for a block, with its own seed and the variable's fans."""
         config = {**self.initializer.get_config(), "seed": seed}
         if type(self.initializer) in EACH_ITEM_BY_ITSELF:
             return type(self.initializer)(**config)
@@ -153,7 +153,7 @@ class BlockDraw:
         return keras.initializers.VarianceScaling(scale=scale, seed=seed, **known)
 
     def _fan(self, shape: tuple[int, ...]) -> float:
-        """What `VarianceScaling` divides by."""
+        """Return the fan by which `VarianceScaling` divides."""
         rule = self.initializer
         fan_in, fan_out = compute_fans(
             shape, input_axes=rule.input_axes, output_axes=rule.output_axes
@@ -163,6 +163,6 @@ class BlockDraw:
 
 
 def seed_of(initializer: Any) -> str:
-    """What an initializer draws its next variable with; a generator goes on, as in Keras."""
+    """Return the seed of an initializer's next variable; advances a generator, as Keras does."""
     seed = getattr(initializer, "seed", 0)
     return str(seed if isinstance(seed, int) else seed.next().numpy().tolist())

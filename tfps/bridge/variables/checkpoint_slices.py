@@ -1,4 +1,4 @@
-"""Lets `tf.train.Checkpoint.restore` bring all slices of a variable; TensorFlow brings one."""
+"""Patches `tf.train.Checkpoint.restore` to restore all slices of a variable, not only one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tfps.bridge import tensorflow_private as private
 
 
 def bring_all_slices() -> None:
-    """Put the patch in; the second time does nothing.
+    """Install the patch; a second call does nothing.
 
-    TensorFlow saves what `_serialize_to_tensors` answers as slices, as it documents. On the way
-    back it pairs names with tensors one by one: a variable of several slices gets the first alone.
+    TensorFlow saves the slices that `_serialize_to_tensors` returns, as documented. But restoring
+    pairs names with tensors one by one, so a variable of several slices gets only the first.
     """
     kind = private.TrackableSaveable
     if getattr(kind, "_tfps_brings_all_slices", False):

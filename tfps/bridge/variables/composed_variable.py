@@ -1,4 +1,4 @@
-"""A variable whose value lies in other variables; every operation goes to them."""
+"""A variable whose value is stored in other variables, to which every operation is forwarded."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tfps.errors import UnsupportedError
 
 
 class ComposedVariable(ServerVariable):
-    """Read, assigned, saved and differentiated like any variable, without a value of its own.
+    """A variable without a value of its own that can be read, assigned, saved and differentiated.
 
-    Its handle only tells it from others: gradient tapes find it by that.
+    Its handle has no value; gradient tapes use it to identify the variable.
 
     Args:
-        shape: of the value, fully known.
-        dtype: of it.
-        unique_id: what programs and optimizers know it by.
-        options: of a variable.
+        shape: the shape of the value, fully known.
+        dtype: the dtype of the value.
+        unique_id: the key by which programs and optimizers find the variable.
+        options: further arguments of a variable.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class ComposedVariable(ServerVariable):
             handle = private.variable_handle(
                 shape=shape, dtype=dtype, shared_name=private.ANONYMOUS_NAME
             )
-        self._tfps_on_access = None  # that of the others acts
+        self._tfps_on_access = None  # the variables with the value have theirs
         private.BaseResourceVariable.__init__(
             self,
             shape=shape,
@@ -43,7 +43,7 @@ class ComposedVariable(ServerVariable):
         )
 
     def _compose(self, no_copy: bool = False) -> tf.Tensor:
-        """The value."""
+        """Return the value, from the variables that store it."""
         raise NotImplementedError
 
     @property
@@ -51,14 +51,14 @@ class ComposedVariable(ServerVariable):
         return self._handle
 
     def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
-        if in_server_function():  # nobody differentiates there, and the handle is not known there
+        if in_server_function():  # there are no gradients there, and the handle is unknown there
             return self._compose(no_copy)
-        if private.tracing_for_a_saved_model():  # there it is a variable of its own
+        if private.tracing_for_a_saved_model():  # a SavedModel has it as a variable of its own
             return super()._read_variable_op(no_copy)
         return private.differentiable_read(self, lambda: self._compose(no_copy))
 
     def _checked(self, value: Any) -> tf.Tensor:
-        """A value to assign, as a tensor."""
+        """Return a value to assign as a tensor, after a check of its shape."""
         value = tf.convert_to_tensor(value, dtype=self.dtype)
         if not self.shape.is_compatible_with(value.shape):
             raise ValueError(
@@ -111,7 +111,7 @@ class ComposedVariable(ServerVariable):
 
     @property
     def _whereabouts(self) -> str:
-        """Where the value lies, for a message."""
+        """The place of the value, as part of an error message."""
         raise NotImplementedError
 
     def _unsupported(self, *_: Any, **__: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Large variables in files of Keras 3: written and read some rows at a time.
+"""Writes and reads large variables in Keras 3 files a few rows at a time.
 
-Keras keeps a variable as one dataset of HDF5, which it fills with an array and reads as one. The
-file stays what Keras makes of it; only the way there is another one.
+Keras stores a variable as one HDF5 dataset, which it writes and reads as a whole array. The format
+of the file stays the same.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ _fills = threading.local()
 
 
 def write_dataset(group: Any, name: str, variable: Any) -> None:
-    """Write a Keras variable as a dataset of HDF5.
+    """Write a Keras variable as an HDF5 dataset.
 
     Args:
-        group: of the file.
-        name: in it.
-        variable: with one axis at least.
+        group: the group of the file.
+        name: the name of the dataset in the group.
+        variable: a variable with at least one axis.
     """
     native = variable._value
     dtype = native.dtype.as_numpy_dtype
     dataset = group.create_dataset(name, shape=tuple(native.shape), dtype=dtype)
     if dtype == BFLOAT16:
-        dataset.attrs["dtype"] = "bfloat16"  # as Keras notes it
+        dataset.attrs["dtype"] = "bfloat16"  # as Keras does
     for block in blocks_of(native):
         dataset[block.start : block.stop] = read_block(native, block)
 
 
 class StoredVariable(NDArrayOperatorsMixin):
-    """The value of a large variable in a file, which is read when it is needed.
+    """The value of a large variable in a file, read on demand.
 
-    A variable on servers takes it over block by block; for anybody else it is the array.
+    A variable on servers is assigned block by block; all other code can use the value as an array.
 
     Args:
-        dataset: of HDF5.
+        dataset: an HDF5 dataset.
     """
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
         self.shape: tuple[int, ...] = tuple(dataset.shape)
-        is_bfloat16 = dataset.attrs.get("dtype") == "bfloat16"  # which HDF5 has as two bytes
+        is_bfloat16 = dataset.attrs.get("dtype") == "bfloat16"  # stored as two bytes in HDF5
         self.dtype = np.dtype(BFLOAT16) if is_bfloat16 else dataset.dtype
 
     def read(self, block: range) -> np.ndarray[Any, Any]:
@@ -70,20 +70,20 @@ class StoredVariable(NDArrayOperatorsMixin):
         return getattr(function, method)(*arrays, **options)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # NumPy asks for some before it makes the array
+        if name.startswith("__"):  # NumPy looks for some before it makes the array
             raise AttributeError(name)
         return getattr(np.asarray(self), name)
 
 
 def is_kept_in_file(dataset: Any) -> bool:
-    """Whether a dataset is to be read block by block: it is large, and fills a model of ours."""
+    """Return whether a dataset is read block by block: it is large and loaded into our model."""
     fills = getattr(_fills, "is_open", False)
     return bool(fills and dataset.shape and dataset.size * dataset.dtype.itemsize > WHOLE_BYTES)
 
 
 @contextlib.contextmanager
 def filling() -> Iterator[None]:
-    """While it is open, this thread fills a model of ours from a file."""
+    """Mark this thread as loading a model of our strategy while the context is open."""
     previous, _fills.is_open = getattr(_fills, "is_open", False), True
     try:
         yield
@@ -93,12 +93,12 @@ def filling() -> Iterator[None]:
 
 @contextlib.contextmanager
 def seekable(path: Any) -> Iterator[Any]:
-    """A file of weights in which blocks can be read: those of an archive are taken out of it.
+    """Yield a path to weights in which blocks can be read: extracts them from an archive.
 
-    To go back in a member of an archive is to read it from its begin.
+    Seeking backwards in a member of an archive would read it from its start each time.
 
     Args:
-        path: that `load_weights` was given.
+        path: the path that `load_weights` received.
     """
     if not str(path).endswith(".keras") or not zipfile.is_zipfile(path):
         yield path
@@ -111,7 +111,7 @@ def seekable(path: Any) -> Iterator[Any]:
 
 
 def takes_over(variable: Any, stored: StoredVariable) -> bool:
-    """Write a value of a file to a Keras variable; False: it is not one that can take it over."""
+    """Write a stored value to a Keras variable; return False if its kind or shape does not fit."""
     native = variable._value
     if not isinstance(native, ServerVariable) or tuple(native.shape) != stored.shape:
         return False

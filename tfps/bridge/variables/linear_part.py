@@ -1,4 +1,4 @@
-"""How much of a variable's old value a new one keeps, as the graph that computes it says."""
+"""Finds out from a graph how much of a variable's old value a new value keeps."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _SAME = frozenset({"Identity", "StopGradient", "PreventGradient", "Reshape", "En
 
 
 class NotLinearError(Exception):
-    """A new value is not a factor times the old one, plus something else."""
+    """A new value is not a factor times the old value plus an independent term."""
 
 
 def kept_of(value: Any, variable: Any) -> Factor | None:
-    """The factor m if a value is ``m * old + c``, where c does not depend on the old value.
+    """Return the factor m if a value is ``m * old + c``, where c does not depend on the old value.
 
-    It is read from the operations, not from their numbers: an average ``m * old + (1 - m) * new``
-    keeps m, a count that grows keeps 1, and what does not depend on the old value keeps 0.
+    The factor follows from the operations, not from numbers: it is m for an average
+    ``m * old + (1 - m) * new``, 1 for a counter, and 0 for a value independent of the old one.
 
     Args:
-        value: of the graph that is traced.
+        value: a tensor of the graph that is being traced.
         variable: a resource variable of this graph or an outer one.
 
     Returns:
-        None where the value is no such sum, as the graph shows it.
+        None if the graph does not show such a sum.
     """
     if not isinstance(value, tf.Tensor) or value.graph is not private.current_graph():
         value = tf.convert_to_tensor(value)
@@ -40,10 +40,10 @@ def kept_of(value: Any, variable: Any) -> Factor | None:
 
 
 class _Walk:
-    """Goes back from a value to the reads of a variable.
+    """Traverses a graph from a value back to the reads of a variable.
 
     Args:
-        handle: of the variable.
+        handle: the handle of the variable.
     """
 
     def __init__(self, handle: tf.Tensor) -> None:
@@ -52,7 +52,7 @@ class _Walk:
         self._factors: dict[int, Factor] = {}  # by tensor
 
     def factor(self, tensor: tf.Tensor) -> Factor:
-        """How much of the old value a tensor keeps; each tensor is looked at once."""
+        """Return the factor of the old value in a tensor; visits each tensor once."""
         if id(tensor) not in self._factors:
             self._factors[id(tensor)] = self._factor(tensor)
         return self._factors[id(tensor)]
@@ -99,7 +99,7 @@ class _Walk:
             raise NotLinearError(tensor.op.type)
 
     def _following(self, graph: Any) -> set[int]:
-        """The tensors of a graph that depend on what the variable holds."""
+        """Return the ids of the tensors of a graph that depend on the variable's value."""
         if id(graph) in self._found:
             return self._found[id(graph)]
         begins = [
@@ -120,7 +120,7 @@ class _Walk:
 
 
 def _captured(tensor: tf.Tensor) -> tf.Tensor:
-    """Return the tensor that a function's graph has taken over from the one around it."""
+    """Return the outer tensor that a placeholder of a function's graph captures."""
     for outside, inside in getattr(tensor.graph, "captures", ()):
         if inside is tensor:
             return outside
@@ -128,7 +128,7 @@ def _captured(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _scalar(tensor: tf.Tensor) -> Factor:
-    """A number that all items of a tensor are."""
+    """Return the number that all items of a tensor have."""
     value = tf.get_static_value(tensor)
     if value is not None and value.size and np.all(value == value.flat[0]):
         return float(value.flat[0])

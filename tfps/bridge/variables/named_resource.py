@@ -11,7 +11,7 @@ from tfps.bridge import tensorflow_private as private
 
 
 def open_variable(container: str, shared_name: str) -> tf.Tensor:
-    """Open a variable, to free it or to ask whether it is there."""
+    """Return the handle of a variable, to free it or to check whether it exists."""
     return private.variable_handle(
         shape=tf.TensorShape([]),
         dtype=tf.float32,  # a variable is found by container and name alone
@@ -21,19 +21,19 @@ def open_variable(container: str, shared_name: str) -> tf.Tensor:
 
 
 def open_mutex(container: str, shared_name: str) -> tf.Tensor:
-    """Open a mutex."""
+    """Return the handle of a mutex."""
     return tf.raw_ops.MutexV2(container=container, shared_name=shared_name)
 
 
 class NamedResource(NamedTuple):
-    """Where a resource lies, and how it is opened there.
+    """The address of a resource on a server, and the function that opens it.
 
     Args:
-        container: of the resource.
-        shared_name: unique in the container.
-        device: where it lies.
-        open_by_name: from container and name to a handle; what is no variable, it makes as well
-            where there is none.
+        container: the container of the resource.
+        shared_name: the name, unique in the container.
+        device: the device of the resource.
+        open_by_name: returns the handle for a container and a name. It creates the resource if that
+            does not exist, unless it is a variable.
     """
 
     container: str
@@ -42,11 +42,11 @@ class NamedResource(NamedTuple):
     open_by_name: Callable[[str, str], tf.Tensor] = open_variable
 
     def handle(self) -> tf.Tensor:
-        """A handle, in the graph that is traced or at once."""
+        """Return a handle, in the graph that is being traced or eagerly."""
         return self.open_by_name(self.container, self.shared_name)
 
     def write(self, value: tf.Tensor) -> Any:
-        """Give a variable its value, which makes it where there is none; answers its handle."""
+        """Assign a variable, which creates it if it does not exist, and return its handle."""
         with tf.init_scope(), private.placed_on(self.device):
             handle = private.variable_handle(
                 shape=value.shape,
@@ -58,6 +58,6 @@ class NamedResource(NamedTuple):
         return handle
 
     def destroy(self) -> None:
-        """Free it; it need not be there any more."""
+        """Free the resource, if it still exists."""
         with tf.init_scope(), private.placed_on(self.device):
             tf.raw_ops.DestroyResourceOp(resource=self.handle(), ignore_lookup_error=True)

@@ -1,4 +1,4 @@
-"""Lets Keras variables hold other native variables for a while."""
+"""Replaces the native variables inside of Keras variables for a while."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def values_replaced(replacements: list[tuple[Any, Any]]) -> Iterator[None]:
-    """While it is open, Keras variables hold other native variables."""
+    """Replace the native variables of Keras variables while the context is open."""
     saved = [(variable, variable._value) for variable, _ in replacements]
     try:
         for variable, value in replacements:

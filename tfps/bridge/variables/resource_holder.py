@@ -1,4 +1,4 @@
-"""What takes note of all that is made on a server."""
+"""The interface of the records that list the resources on a server."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ V = TypeVar("V", bound=ServerVariable)
 
 
 class ResourceHolder(Protocol):
-    """The record of a server: whoever makes a resource there makes it here.
+    """The record of a server, through which all resources on it are created.
 
     Attributes:
-        device: the server.
-        container: of what is made there.
+        device: the device of the server.
+        container: the container of the resources.
     """
 
     device: str
     container: str
 
     def create(self, kind: type[V], initial_value: Any, **options: Any) -> V:
-        """Make a variable of a kind."""
+        """Create a variable of a class."""
 
     def add(self, resources: Iterable[NamedResource]) -> None:
-        """Take note of what requests make when they need it, as mutexes and queues."""
+        """Record resources that requests create on first use, such as mutexes and queues."""

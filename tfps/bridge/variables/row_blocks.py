@@ -1,4 +1,4 @@
-"""Some rows of a variable on servers: read and written without the others."""
+"""Reads and writes some rows of a variable on servers without the others."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tfps.bridge.variables.shards import WHOLE_BYTES, row_bytes_of, size_bytes_o
 
 T = TypeVar("T")
 
-# Large enough that a request costs little beside its bytes, and small beside what a task takes.
+# Large enough that the overhead of a request is small, and small compared to a task's memory.
 BLOCK_BYTES = 16 << 20
 
 
 def is_large(value: Any) -> bool:
-    """Whether it is a Keras variable on servers that nobody else is to hold as a whole."""
+    """Return whether a value is a Keras variable on servers too large for one task to hold."""
     native = getattr(value, "_value", None)
     return isinstance(native, ServerVariable) and size_bytes_of(native) > WHOLE_BYTES
 
 
 def blocks_of(native: ServerVariable, *, within: range | None = None) -> Iterator[range]:
-    """The rows of a variable, block by block; a block has one row at least.
+    """Yield the rows of a variable block by block; a block has at least one row.
 
     Args:
-        native: of any kind, with one axis at least.
-        within: neighbouring rows; None: all.
+        native: a variable of any kind with at least one axis.
+        within: a range of rows; None for all rows.
     """
     rows = max(1, BLOCK_BYTES // max(1, row_bytes_of(native)))
     wanted = range(native.shape[0]) if within is None else within
@@ -39,11 +39,11 @@ def blocks_of(native: ServerVariable, *, within: range | None = None) -> Iterato
 
 
 def read_block(native: ServerVariable, block: range) -> np.ndarray[Any, Any]:
-    """Neighbouring rows of a variable, eagerly; nothing else of it comes to the chief.
+    """Read neighbouring rows of a variable eagerly; the chief receives no other rows.
 
     Args:
-        native: whole on a server, in a slab, or divided.
-        block: which rows.
+        native: a variable that is whole on a server, in a slab, or sharded.
+        block: the rows.
     """
 
     def read() -> np.ndarray[Any, Any]:
@@ -57,12 +57,12 @@ def read_block(native: ServerVariable, block: range) -> np.ndarray[Any, Any]:
 
 
 def write_block(native: ServerVariable, block: range, values: np.ndarray[Any, Any]) -> None:
-    """Write neighbouring rows of a variable, eagerly.
+    """Write neighbouring rows of a variable eagerly.
 
     Args:
-        native: whole on a server, in a slab, or divided.
-        block: which rows.
-        values: as many.
+        native: a variable that is whole on a server, in a slab, or sharded.
+        block: the rows.
+        values: the new values of these rows.
     """
 
     def write() -> None:
@@ -80,9 +80,9 @@ def write_rows(native: ServerVariable, rows: Any, value: tf.Tensor) -> tf.Operat
     """Write rows of a variable that is whole on a server, or in a slab.
 
     Args:
-        native: of that server.
-        rows: which; an int64 vector where they are irregular, else a `range`.
-        value: as many rows.
+        native: the variable on the server.
+        rows: the row numbers; a `range`, or an int64 vector if they are irregular.
+        value: the new values of these rows.
     """
     if isinstance(rows, range) and rows == range(native.shape[0] if native.shape.rank else 1):
         return native.assign(tf.reshape(value, native.shape), read_value=False)
@@ -100,11 +100,11 @@ def write_rows(native: ServerVariable, rows: Any, value: tf.Tensor) -> tf.Operat
 
 
 class _Part(NamedTuple):
-    """Rows that lie in one variable on a server."""
+    """The requested rows that are in one variable on a server."""
 
     native: Any
-    positions: Any  # among all that are asked for
-    places: Any  # a range, or an array where they are irregular
+    positions: Any  # their positions among all requested rows
+    places: Any  # their rows in the variable; a range, or an array if they are irregular
 
 
 def _parts(native: Any, block: range) -> Iterator[_Part]:
@@ -150,7 +150,7 @@ def _write(handle: tf.Tensor, rows: Any, value: tf.Tensor) -> tf.Operation:
         )
     else:
         tf.raw_ops.ResourceScatterUpdate(resource=handle, indices=rows, updates=value)
-    # A write to a part makes every later read copy the whole variable, until this is said.
+    # A write to a part makes every later read copy the whole variable, unless this is called.
     return tf.raw_ops.DisableCopyOnRead(resource=handle)
 
 

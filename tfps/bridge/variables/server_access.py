@@ -1,4 +1,4 @@
-"""What the chief itself reads and writes on servers, again where one was lost and is back."""
+"""Repeats the chief's reads and writes of variables when a lost server is back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 T = TypeVar("T")
 
-# Of variables. What is added to one is not among them, since it might be added twice.
+# Methods of variables. `assign_add` and `assign_sub` are missing: they might be applied twice.
 ACCESSES = frozenset(
     {
         "_read_variable_op",
@@ -28,31 +28,31 @@ ACCESSES = frozenset(
 
 
 class AccessWatch(Protocol):
-    """Who knows when a server is lost, and brings it back."""
+    """Repeats accesses that fail because a server is lost, after it was brought back."""
 
     def repeat(self, access: Callable[[], T]) -> T:
-        """Answer what an access does that no loss has met; it may run several times."""
+        """Return the result of an access; runs it again each time that a lost server ends it."""
 
 
 _watches: weakref.WeakValueDictionary[str, AccessWatch] = weakref.WeakValueDictionary()
 
 
 def watch_accesses(container: str, watch: AccessWatch) -> None:
-    """Let somebody repeat the eager accesses to a job's variables, as long as there is a watch."""
+    """Repeat the eager accesses to a job's variables as long as the watch exists."""
     _watches[container] = watch
 
 
 def watch_of(container: str) -> AccessWatch | None:
-    """Who repeats accesses of this moment; nobody while a function is traced."""
+    """Return the watch of a job's container; None if there is none, or in a traced function."""
     return _watches.get(container) if tf.executing_eagerly() else None
 
 
 def repeat_accesses(kind: type[Any], *, inherited: bool = False) -> None:
-    """Make the accesses of a class of variables such that they are repeated.
+    """Wrap the methods `ACCESSES` of a class of variables, so that they are repeated.
 
     Args:
-        kind: of `ServerVariable`, or below it.
-        inherited: those that it does not define itself as well.
+        kind: `ServerVariable` or a subclass.
+        inherited: whether to wrap inherited methods as well.
     """
     for name in ACCESSES if inherited else ACCESSES & vars(kind).keys():
         setattr(kind, name, _repeated(getattr(kind, name)))

@@ -1,4 +1,4 @@
-"""A variable that lives on a parameter server under a name."""
+"""A variable that is stored on a parameter server under a name."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tfps.bridge.variables.server_access import repeat_accesses, watch_of
 
 _trace = threading.local()
 
-# TensorFlow moves a tensor between processes as one message, which ends at 2 GiB.
+# TensorFlow sends a tensor to another process as one message of at most 2 GiB.
 CHUNK_BYTES = 256 * 2**20
 
 
 class _ServerTrace:
-    """Handles that were opened by name while one server function is traced."""
+    """The handles opened by name in the trace of one server function."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -35,10 +35,10 @@ class _ServerTrace:
 
 @contextlib.contextmanager
 def tracing_server_function(device: str) -> Iterator[None]:
-    """While tracing a server function, variables are opened by name instead of captured.
+    """Open variables by name instead of capturing them while a server function is traced.
 
-    A `RemoteCall` with a resource handle among its arguments is moved onto the server by
-    TensorFlow's placer and turns into sends and receives; without one it is a single request.
+    TensorFlow's placer moves a `RemoteCall` with a resource handle among its arguments onto the
+    server, which makes it sends and receives; without such an argument it is a single request.
     """
     previous = getattr(_trace, "current", None)
     _trace.current = _ServerTrace(device)
@@ -50,7 +50,7 @@ def tracing_server_function(device: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def masked_by(condition: tf.Tensor) -> Iterator[None]:
-    """While tracing a server function: what is assigned is the old value unless this holds."""
+    """Let assignments in a server function write the old value unless the condition holds."""
     _trace.current.mask = condition
     try:
         yield
@@ -64,21 +64,21 @@ def _mask() -> tf.Tensor | None:
 
 
 def in_server_function() -> bool:
-    """Whether a server function is being traced on this thread."""
+    """Return whether a server function is being traced on this thread."""
     return getattr(_trace, "current", None) is not None and not tf.executing_eagerly()
 
 
 def keep_with_server_function(thing: Any) -> None:
-    """Keep an object alive as long as the server function that is traced, from a branch as well."""
+    """Keep an object alive as long as the traced server function; also works in a branch."""
     with _trace.current.graph.as_default():
         private.keep_with_graph(thing)
 
 
 def number(value: Any, dtype: tf.DType = tf.int64) -> tf.Tensor:
-    """A tensor as it is, a number or an array as a constant, with no cast to run on the server.
+    """Return a tensor unchanged, a number or an array as a constant of a dtype, without a cast.
 
-    While a server function is traced each graph has one constant for a number: to trace another one
-    takes as long as any operation.
+    In a server function each graph has one constant per number, since tracing another one takes as
+    long as any operation.
     """
     if tf.is_tensor(value):
         return value
@@ -92,27 +92,27 @@ def number(value: Any, dtype: tf.DType = tf.int64) -> tf.Tensor:
 
 
 class ServerVariable(private.BaseResourceVariable):
-    """A resource variable on one parameter server, found again by (container, name).
+    """A resource variable on one parameter server, identified by container and name.
 
     Args:
         initial_value: a tensor, an array or a callable that returns one.
-        device: the server's device, where the value is also computed when it is a callable.
+        device: the server's device, where the value is also computed if it is a callable.
         container: the job's container, so that all variables of a job are freed together.
-        shared_name: unique in the container.
-        on_access: called before the coordinator touches the value eagerly; the strategy drains
-            the workers there, so that a value read in a callback is one version.
-        there: shape and dtype of what the server has below that name; it is opened, and the
-            initial value only has to be of the same kind.
-        on_misfit: called with a sentence where it is not; the variable has no value then.
-        options: of a variable; ``chunk_bytes``, 256 MiB by default, is the size above which the
-            coordinator reads and writes the value in parts, and ``shape`` that of all of its
-            values, where they are not all like the first.
+        shared_name: the name, unique in the container.
+        on_access: called before the coordinator accesses the value eagerly; the strategy drains
+            the workers there, so that a callback reads one version of the value.
+        there: the shape and dtype of an existing variable of that name. The variable is opened with
+            its value; the initial value must have the same shape and dtype.
+        on_misfit: called with a message if it has not; the variable has no value then.
+        options: further arguments of a variable; ``chunk_bytes``, 256 MiB by default, is the size
+            above which the coordinator reads and writes the value in parts, and ``shape`` the shape
+            of the variable if its values may have other shapes than the first.
     """
 
-    slab: Any = None  # the vector that it is a segment of, where it is one
-    was_there = False  # it was opened, with the value that the server had
-    stays_alone = False  # it is to become no segment of any: its rows are asked for one by one
-    writes = 0  # how often this process has written the value by itself
+    slab: Any = None  # the vector of which this variable is a segment, or None
+    was_there = False  # whether it existed before and was opened with its value
+    stays_alone = False  # whether it must not become a segment: its rows are looked up one by one
+    writes = 0  # the number of writes by this process itself
     _tfps_chunk_bytes = CHUNK_BYTES
 
     def __init__(
@@ -146,7 +146,7 @@ class ServerVariable(private.BaseResourceVariable):
                 handle = private.variable_handle(
                     shape=shape,
                     dtype=value.dtype,
-                    # What is there stays what it is; below the other name there is nothing.
+                    # The existing variable keeps its value; the other name does not exist.
                     shared_name=shared_name if misfit is None else f"{shared_name}>misfit",
                     container=container,
                 )
@@ -155,7 +155,7 @@ class ServerVariable(private.BaseResourceVariable):
         self._tfps_container = container
         self._tfps_device = device
         self._tfps_on_access = on_access
-        self._tfps_devices = [device]  # its home first, then its mirrors
+        self._tfps_devices = [device]  # its own server first, then its mirrors
         super().__init__(
             trainable=options.get("trainable", True),
             shape=shape,
@@ -179,7 +179,7 @@ class ServerVariable(private.BaseResourceVariable):
 
     @classmethod
     def attach(cls, variable: Any) -> ServerVariable:
-        """The resource of a raw `tf.Variable` on a server, found by name in server functions."""
+        """Return a `ServerVariable` for the resource of a raw `tf.Variable` on a server."""
         container, shared_name = _name_of(variable.handle)
         self = cls.__new__(cls)
         self._tfps_container = container
@@ -233,7 +233,7 @@ class ServerVariable(private.BaseResourceVariable):
         return current.handles[self.shared_name]
 
     def reopen(self) -> None:
-        """Refer to the value on its server again, after that was started anew."""
+        """Open the handle again after a restart of the server."""
         with tf.init_scope(), private.placed_on(self._tfps_device):
             self._handle = private.variable_handle(
                 shape=self._shape,
@@ -243,7 +243,7 @@ class ServerVariable(private.BaseResourceVariable):
             )
 
     def mirror_on(self, devices: tuple[str, ...]) -> None:
-        """Keep copies on other servers, for optimizer counters that every server needs."""
+        """Create copies on other servers, for optimizer counters that every server needs."""
         value = self.read_value()
         for device in devices:
             if device not in self._tfps_devices:
@@ -251,23 +251,23 @@ class ServerVariable(private.BaseResourceVariable):
                 self._write_mirror(device, value)
 
     def take_from_mirror(self, device: str) -> None:
-        """Take over the value of a mirror, after the server of the variable was started anew."""
+        """Copy the value from a mirror after a restart of the variable's server."""
         resource = NamedResource(self.container, self.shared_name, device)
         with tf.init_scope():
             with private.placed_on(device):
                 value = tf.raw_ops.ReadVariableOp(resource=resource.handle(), dtype=self._dtype)
-            # Through the chief: a server does not hear where another one is now.
+            # Through the chief: servers do not learn the new address of another server.
             value = tf.identity(value)
         NamedResource(self.container, self.shared_name, self._tfps_device).write(value)
 
     def count_on(self, number: int) -> None:
-        """Add to a counter, after the server of the variable was started anew."""
+        """Add to a counter after a restart of the variable's server."""
         with tf.init_scope():
             value = self.read_value() + tf.constant(number, self._dtype)
         NamedResource(self.container, self.shared_name, self._tfps_device).write(value)
 
     def refresh_mirrors(self) -> None:
-        """Copy the value to every mirror, after something wrote to the variable alone."""
+        """Copy the value to every mirror after a write that changed only the variable itself."""
         if len(self._tfps_devices) > 1:
             value = self.read_value()
             for device in self._tfps_devices[1:]:
@@ -285,14 +285,14 @@ class ServerVariable(private.BaseResourceVariable):
         return bool(self._rows_per_chunk() < self._shape[0])
 
     def _rows_per_chunk(self) -> int:
-        """Rows along the first axis that move at once; a single row moves whole."""
+        """Return the number of rows to move at once; at least one."""
         row_bytes = self._shape[1:].num_elements() * self._dtype.size
         return max(1, self._tfps_chunk_bytes // max(1, row_bytes))
 
     def numpy(self) -> Any:
         if not tf.executing_eagerly() or not self._is_large:
             return super().numpy()
-        # Not `read_value`: it brings the whole value here, in one message.
+        # Not `read_value`, which fetches the whole value in one message.
         value = self._read_variable_op()
         result = np.empty(tuple(self._shape), self._dtype.as_numpy_dtype)
         for begin in range(0, self._shape[0], self._rows_per_chunk()):
@@ -316,7 +316,7 @@ class ServerVariable(private.BaseResourceVariable):
                 )
 
     def count_write(self) -> None:
-        """Note that this process writes the value, unless it traces."""
+        """Count a write of this process; does nothing while tracing."""
         if tf.executing_eagerly():
             self.writes += 1
             note_write()
@@ -340,15 +340,15 @@ class ServerVariable(private.BaseResourceVariable):
         return result
 
     def _without_known_rows(self, value: Any) -> tf.Tensor:
-        """Hide from TensorFlow's optimizer of graphs how many rows a value has.
+        """Hide the number of rows of a value from Grappler, TensorFlow's graph optimizer.
 
-        It takes what one assignment in a graph says of a variable's shape for that of all values,
-        and computes sizes in advance from it.
+        Grappler takes the shape in one assignment of a graph for the shape of all values of the
+        variable, and computes sizes in advance from it.
         """
         value = tf.convert_to_tensor(value, self._dtype)
         if value.shape.rank is None or value.shape[0] is None:
             return value
-        unknown = tf.minimum(tf.size(self.read_value()), 0)  # 0, which only a run finds out
+        unknown = tf.minimum(tf.size(self.read_value()), 0)  # 0, but known only at run time
         return value[: value.shape[0] + unknown]
 
     def assign_add(self, delta: Any, *arguments: Any, **options: Any) -> Any:
@@ -369,7 +369,7 @@ class ServerVariable(private.BaseResourceVariable):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Its home first, then those of its mirrors."""
+        """The device of the variable, then those of its mirrors."""
         return tuple(self._tfps_devices)
 
 
@@ -391,7 +391,7 @@ def _misfit(
 
 
 def _name_of(handle: tf.Tensor) -> tuple[str, str]:
-    """(container, name) of a resource, from what its eager handle prints."""
+    """Return (container, name) of a resource, parsed from its eager handle's text."""
     match = re.search(r'name="([^"]*)", device="[^"]*", container="([^"]*)"', str(handle))
     if match is None:
         raise ValueError(f"expected an eager resource handle, received {handle}")

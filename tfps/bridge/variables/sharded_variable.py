@@ -1,4 +1,4 @@
-"""A variable whose rows lie on several servers."""
+"""A variable whose rows are stored on several servers."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tfps.partitioners.row_rule import Contiguous, RowRule, rows_of, rows_per_sh
 
 
 class ShardedVariable(ComposedVariable):
-    """Rows of one logical tensor, on several servers; users see the tensor.
+    """A variable whose rows are divided between servers; users see one tensor.
 
     TensorFlow's class of this name has no handle and no device, so no layer of Keras 3 can be built
     with it.
 
     Args:
-        natives: on the servers, in the order of the rule's shards.
-        rule: which row lies where.
-        unique_id: what programs and optimizers know the variable by.
-        path: of the Keras variable.
-        options: of a variable.
+        natives: the variables on the servers, in the order of the rule's shards.
+        rule: the rule that assigns rows to shards.
+        unique_id: the key by which programs and optimizers find the variable.
+        path: the path of the Keras variable.
+        options: further arguments of a variable.
     """
 
     def __init__(
@@ -42,14 +42,14 @@ class ShardedVariable(ComposedVariable):
     ) -> None:
         first = natives[0]
         self.rule = rule
-        # As Keras variables, because optimizers on servers update those.
+        # Keras variables, because optimizers on servers update these.
         self.path = path
         self.shards = tuple(
             keras_variable_over(native, path=f"{path}/{number}")
             for number, native in enumerate(natives)
         )
         self._tfps_container = first.container
-        self._tfps_device = first.device  # what belongs to it and is no shard lies there
+        self._tfps_device = first.device  # for what belongs to the variable but is no shard
         self._tfps_devices = list(dict.fromkeys(native.device for native in natives))
         super().__init__(
             shape=tf.TensorShape([rule.rows, *first.shape[1:]]),
@@ -61,9 +61,9 @@ class ShardedVariable(ComposedVariable):
 
     @property
     def variables(self) -> list[ServerVariable]:
-        """What holds the shards, under the name that TensorFlow's `ShardedVariable` lists it by.
+        """The variables of the shards, as in TensorFlow's `ShardedVariable`.
 
-        They are variables of their own, or views into slabs.
+        They are separate variables, or views into slabs.
         """
         return [shard._value for shard in self.shards]
 
@@ -82,7 +82,7 @@ class ShardedVariable(ComposedVariable):
         return result
 
     def sparse_read(self, indices: Any, name: Any = None) -> tf.Tensor:
-        """Rows by their numbers; each server is asked for those that it has."""
+        """Return rows by number; requests from each server only the rows that it stores."""
         rows = tf.reshape(tf.cast(indices, tf.int64), [-1])
         number = tf.constant(self.rule.rows, tf.int64)
         checks = [
@@ -130,7 +130,7 @@ class ShardedVariable(ComposedVariable):
         return tf.broadcast_to(tf.convert_to_tensor(delta, dtype=self.dtype), self.shape)
 
     def _change(self, operation: str, value: Any, read_value: bool) -> Any:
-        """Each shard by itself, in one operation; answers what TensorFlow's variables answer."""
+        """Apply an operation to each shard; return the same kind of value as `tf.Variable`."""
         parts = cut(value, self.rule)
         done = [
             getattr(native, operation)(part, read_value=False)
@@ -145,7 +145,7 @@ class ShardedVariable(ComposedVariable):
         return f"is divided into {self.rule.shards} shards"
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
-        """Slices of the logical tensor, which any other sharding can be restored from."""
+        """Return slices of the logical tensor, from which any other sharding can be restored."""
         if isinstance(self.rule, Contiguous):
             slices = {}
             for number, native in enumerate(self.variables):
@@ -159,7 +159,7 @@ class ShardedVariable(ComposedVariable):
         return super()._serialize_to_tensors()
 
     def _in_order(self) -> Iterator[tuple[str, tf.Tensor]]:
-        """Slices of neighbouring rows, as many on each server as it has rows of its own."""
+        """Yield slices of neighbouring rows, on each server as many rows as its shard has."""
         for number, native in enumerate(self.variables):
             for block in blocks_of(self, within=self._rows_of(number)):
                 rows = tf.constant(read_block(self, block))
@@ -182,24 +182,24 @@ class ShardedVariable(ComposedVariable):
         return None if tf.executing_eagerly() else tf.group(*done)
 
     def _rows_of(self, shard: int) -> range:
-        """The rows of a shard, were they neighbours."""
+        """Return the rows that a shard would have under a contiguous rule."""
         rule = Contiguous(self.rule.rows, self.rule.shards)
         begin = rule.begin_of(shard)
         return range(begin, begin + rows_per_shard(rule)[shard])
 
     def _slice(self, rows: range) -> str:
-        """TensorFlow's words for some rows: the whole shape, and begin and length of each axis."""
+        """Return TensorFlow's slice spec: the whole shape, and begin and length of each axis."""
         rest = [f"0,{axis}" for axis in self.shape[1:]]
         shape = " ".join(str(axis) for axis in self.shape)
         return f"{shape} {':'.join([f'{rows.start},{len(rows)}', *rest])}"
 
 
 def keras_variable_over(native: ServerVariable, *, path: str) -> Any:
-    """A Keras variable whose value is a variable that is there already.
+    """Return a Keras variable that wraps an existing variable.
 
     Args:
-        native: the value.
-        path: that it gets.
+        native: the existing variable.
+        path: the path of the Keras variable.
     """
     with tf.variable_creator_scope(lambda *_, **__: native):
         variable = keras.Variable(

@@ -1,4 +1,4 @@
-"""The shards of a Keras variable: what of it lies on one server each."""
+"""The shards of a Keras variable: the parts that are stored on one server each."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ import tensorflow as tf
 
 from tfps.partitioners.row_rule import Contiguous, RowRule, rows_of, rows_per_shard
 
-# Up to here the chief and workers have a variable whole where that is simpler: it is a fraction of
-# the 500 MB that a task of TensorFlow takes anyway.
+# Up to this size the chief and workers may hold a whole variable where that is simpler: it is a
+# fraction of the 500 MB that a TensorFlow task needs anyway.
 WHOLE_BYTES = 64 << 20
 
 
 def shards_of(variable: Any) -> tuple[Any, ...]:
-    """The Keras variables that lie on one server each: a variable itself, or its shards.
+    """Return the Keras variables that are stored on one server each: the variable or its shards.
 
-    Messages, slabs and optimizers on servers know shards; workers and users know variables.
+    Messages, slabs and optimizers on servers use shards; workers and users see variables.
 
     Args:
-        variable: of Keras.
+        variable: a Keras variable.
     """
     return getattr(variable._value, "shards", None) or (variable,)
 
 
 def all_shards(variables: Iterable[Any]) -> list[Any]:
-    """Of several variables, one after the other."""
+    """Return the shards of several variables, in the order of the variables."""
     return [shard for variable in variables for shard in shards_of(variable)]
 
 
 def size_bytes_of(native: Any) -> int:
-    """The size of a TensorFlow variable."""
+    """Return the size of a TensorFlow variable."""
     return int(native.shape.num_elements() * native.dtype.size)
 
 
 def row_bytes_of(native: Any) -> int:
-    """The size of a row of a TensorFlow variable."""
+    """Return the size of a row of a TensorFlow variable."""
     return int(native.shape[1:].num_elements() * native.dtype.size)
 
 
 def rule_of(variable: Any) -> RowRule:
-    """Which row of a variable lies in which of its shards, and where.
+    """Return the rule that assigns the rows of a variable to places in its shards.
 
     Args:
-        variable: of Keras.
+        variable: a Keras variable.
     """
     rule: RowRule | None = getattr(variable._value, "rule", None)
     if rule is not None:
@@ -55,11 +55,11 @@ def rule_of(variable: Any) -> RowRule:
 
 
 class RowsByShard(NamedTuple):
-    """Numbers of rows by the shard that they lie in.
+    """Requested row numbers, grouped by shard.
 
     Args:
-        positions: of each shard's rows among all that were asked for.
-        places: of them in the shard.
+        positions: for each shard, the positions of its rows in the request.
+        places: for each shard, the places of these rows in the shard.
     """
 
     positions: list[tf.Tensor]
@@ -67,7 +67,7 @@ class RowsByShard(NamedTuple):
 
     @classmethod
     def by(cls, rule: RowRule, rows: tf.Tensor) -> RowsByShard:
-        """Int64 numbers within the rule's, in a vector."""
+        """Group a vector of valid int64 row numbers."""
         positions = tf.range(tf.size(rows))
         if rule.shards == 1:
             return cls([positions], [rows])
@@ -77,7 +77,7 @@ class RowsByShard(NamedTuple):
 
 
 def cut(tensor: Any, rule: RowRule) -> list[Any]:
-    """What each shard gets of a tensor or array of the variable's shape."""
+    """Divide a tensor or array of the variable's shape into one part for each shard."""
     if rule.shards == 1:
         return [tensor]
     if isinstance(tensor, np.ndarray):
@@ -90,7 +90,7 @@ def cut(tensor: Any, rule: RowRule) -> list[Any]:
 
 
 def joined(parts: Sequence[tf.Tensor], rule: RowRule) -> tf.Tensor:
-    """The variable's tensor from what its shards have."""
+    """Join the parts of the shards into the variable's tensor."""
     if rule.shards == 1:
         return parts[0]
     end_to_end = tf.concat(list(parts), 0)

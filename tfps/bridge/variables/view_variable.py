@@ -1,4 +1,4 @@
-"""A variable that is a segment of a slab: one flat vector of a server that many variables share."""
+"""A variable that is a segment of a slab: a flat vector on a server that many variables share."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from tfps.placement.slab import Member, SlabLayout
 
 
 def segment_of(vector: tf.Tensor, member: Member) -> tf.Tensor:
-    """One variable's items of a slab, or of its gradient."""
+    """Return the items of one variable from a slab or from the slab's gradient."""
     begin = tf.constant([member.offset_items], tf.int64)  # a slab may have more than 2**31 items
     return tf.slice(vector, begin, tf.constant([member.items], tf.int64))
 
 
 class SlabVariable(ServerVariable):
-    """A flat vector on a server, in which variables lie end to end.
+    """A flat vector on a server that stores several variables one after the other.
 
     Args:
         initial_value: the vector, or a callable that returns it.
-        layout: which variable lies where.
-        options: of `ServerVariable`.
+        layout: the positions of the variables.
+        options: further arguments of `ServerVariable`.
     """
 
     def __init__(self, initial_value: Any, *, layout: SlabLayout, **options: Any) -> None:
         super().__init__(initial_value, trainable=False, **options)
         self.layout = layout
-        # Weak, because the variables hold their slab.
+        # Weak, because the variables refer to their slab.
         self.owners: tuple[weakref.ref[Any], ...] = ()
 
 
 class ViewVariable(ComposedVariable):
-    """a segment of a slab that is read, assigned, saved and differentiated like any variable.
+    """A segment of a slab that is read, assigned, saved and differentiated like any variable.
 
-    Every operation goes to the slab, and a write changes this variable's part of it alone.
+    Every operation is forwarded to the slab, and a write changes only this variable's segment.
 
     Args:
-        slab: what holds the value.
-        member: the place in it.
+        slab: the slab with the value.
+        member: the segment.
         replaces: the variable whose name, key and properties the view takes over.
     """
 
@@ -120,7 +120,7 @@ class ViewVariable(ComposedVariable):
 
     def _accumulate(self, operation: Callable[..., Any], delta: Any, read_value: bool) -> Any:
         delta = tf.convert_to_tensor(delta, dtype=self.dtype)
-        # Under the server's mutex nobody comes between; eagerly it must not be done twice.
+        # A server function holds the mutex, so this is safe; a repeated access must not add twice.
         if in_server_function() or watch_of(self.container) is not None:
             is_sum = operation is tf.raw_ops.ResourceScatterAdd
             new = self._compose() + delta if is_sum else self._compose() - delta
@@ -129,7 +129,7 @@ class ViewVariable(ComposedVariable):
         begin = self.member.offset_items
         with private.placed_on(self.device):
             handle = self.slab.handle
-            # One operation, so that two at once lose nothing, as with a variable of its own.
+            # One operation, so that of two at once none is lost, as with a separate variable.
             operation(
                 resource=handle,
                 indices=tf.range(begin, begin + self.member.items, dtype=tf.int64),
@@ -138,9 +138,9 @@ class ViewVariable(ComposedVariable):
         return self._written(handle, read_value)
 
     def _written(self, handle: tf.Tensor, read_value: bool) -> Any:
-        """End a write; answers what assignments of TensorFlow's variables answer."""
+        """Finish a write; return this variable or the operation, as `tf.Variable.assign` does."""
         self.slab.count_write()
         with private.placed_on(self.device):
-            # A write to a part makes every later read copy the whole vector, until this is said.
+            # A write to a part makes every later read copy the whole vector, unless this is called.
             done = tf.raw_ops.DisableCopyOnRead(resource=handle)
         return self if read_value else done

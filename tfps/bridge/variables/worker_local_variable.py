@@ -1,4 +1,4 @@
-"""A worker's own variable that outlives the closure: the slots of an optimizer that runs there."""
+"""A variable on a worker that outlives closures, such as a slot of an optimizer that runs there."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from tfps.bridge import tensorflow_private as private
 
 
 def worker_local_name(keras_variable: Any) -> str:
-    """The name of what a worker keeps for a Keras variable that lives on a server."""
+    """Return the name of a worker's own variable for a Keras variable on a server."""
     return f"{keras_variable._value.shared_name}_on_worker"
 
 
 class WorkerLocalTensor(private.BaseResourceVariable):
-    """A named resource on the worker.
+    """A variable that is stored on the worker under a name.
 
-    Every closure of the job finds it again. A worker process that is new has none: it is not
-    initialised there.
+    Every closure of the job finds it again. In a new worker process it is uninitialized.
 
     Args:
-        shared_name: unique in the container.
-        container: of the job.
-        shape: of the value.
-        dtype: of the value.
-        name: that is shown; None: the shared name.
-        unique_id: by which optimizers find it; None: the shared name.
+        shared_name: the name, unique in the container.
+        container: the container of the job.
+        shape: the shape of the value.
+        dtype: the dtype of the value.
+        name: the displayed name; None for the shared name.
+        unique_id: the key by which optimizers find it; None for the shared name.
     """
 
     def __init__(
@@ -62,11 +61,11 @@ class WorkerLocalTensor(private.BaseResourceVariable):
         return tf.raw_ops.VarIsInitializedOp(resource=self.handle)
 
     def load(self, value: tf.Tensor) -> tf.Operation:
-        """Take over a value; answers what does it."""
+        """Return an operation that assigns a value."""
         return super().assign(value, read_value=False)
 
     def begin_with(self, value: tf.Tensor) -> None:
-        """Take over a value on a worker that has none."""
+        """Assign a value if the worker has none."""
 
         def load() -> tf.Tensor:
             self.load(value)
@@ -76,13 +75,13 @@ class WorkerLocalTensor(private.BaseResourceVariable):
 
 
 class WorkerLocalVariable(WorkerLocalTensor):
-    """One in the place of a Keras variable that lives on a server.
+    """A worker's variable that stands for a Keras variable on a server.
 
     Args:
         keras_variable: the variable that it stands for; optimizers find it by the same key.
-        container: of the job.
-        shape: None: the variable's.
-        dtype: None: the variable's.
+        container: the container of the job.
+        shape: the shape; None for the Keras variable's.
+        dtype: the dtype; None for the Keras variable's.
     """
 
     def __init__(

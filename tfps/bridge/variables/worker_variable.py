@@ -1,4 +1,4 @@
-"""A worker's own copy of a server variable, for the length of one closure."""
+"""A worker's copy of a server variable that lives as long as one closure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tfps.bridge.variables.linear_part import Factor, kept_of
 class WorkerVariable(private.BaseResourceVariable):
     """A resource on the worker that stands for a Keras variable while a step is traced.
 
-    It is a true resource variable, so `GradientTape`, nested tf.functions and assignments inside
-    `tf.cond` work as they do on one machine. Every run of the closure makes its own resource: a
+    It is a real resource variable, so `GradientTape`, nested tf.functions and assignments inside
+    `tf.cond` work as they do on one machine. Every run of the closure creates its own resource: a
     cancelled closure that still runs cannot disturb its successor.
 
     Args:
@@ -29,9 +29,9 @@ class WorkerVariable(private.BaseResourceVariable):
                 shape=shape, dtype=tf.as_dtype(dtype), shared_name=private.ANONYMOUS_NAME
             )
         self.assigned = False
-        # Called with each assignment that is traced, see `kept_of`.
+        # Called with the result of `kept_of` for each traced assignment.
         self.on_assignment: Callable[[Factor | None], None] | None = None
-        self.is_read = False  # as a whole, and not only some of its rows
+        self.is_read = False  # whether it is read as a whole, not only some of its rows
         super().__init__(
             trainable=keras_variable.trainable,
             shape=shape,
@@ -48,7 +48,7 @@ class WorkerVariable(private.BaseResourceVariable):
         return super()._read_variable_op(no_copy)
 
     def load(self, value: tf.Tensor) -> None:
-        """Take over a value that came from the server; does not count as an assignment."""
+        """Assign the value from the server, without counting it as an assignment of the step."""
         super().assign(value, read_value=False)
 
     def assign(self, value: Any, *args: Any, **kwargs: Any) -> Any:
