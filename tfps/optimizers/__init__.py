@@ -1,7 +1,7 @@
-"""How a server applies gradients: any Keras optimizer, on the variables of one server.
+"""Applies gradients on servers with any Keras optimizer.
 
-For users: optimizers that know how stale a gradient is, updates of rows, and rates for another
-batch.
+The public names are optimizers that correct stale gradients, updates of single rows, and learning
+rates that are scaled to another batch size.
 """
 
 from tfps.keras_backend import check_backend

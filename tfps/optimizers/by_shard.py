@@ -1,4 +1,4 @@
-"""What cannot be computed on each shard of a variable by itself, and is refused."""
+"""Checks that an optimizer can update each shard of a variable separately."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfps.errors import UnsupportedError
 from tfps.optimizers.elementwise import is_elementwise
 from tfps.optimizers.wrapped import devices_of, leaves
 
-# Norms along axes, which are whole on a shard unless the rows are among them.
+# Norms along axes; a shard has all items of an axis except axis 0, the rows.
 ALONG_AXES = (
     keras.constraints.MaxNorm,
     keras.constraints.MinMaxNorm,
@@ -21,13 +21,13 @@ ALONG_AXES = (
 
 
 def acts_by_rows(constraint: Any, *, rank: int) -> bool:
-    """Whether a constraint of some rows is that of all of them, restricted to these.
+    """Return whether a constraint acts on each row separately.
 
-    One of the user's own is not, unless its class says ``tfps_by_rows = True``.
+    A user's own constraint counts as not, unless its class sets ``tfps_by_rows = True``.
 
     Args:
-        constraint: of Keras, or None.
-        rank: of the variable.
+        constraint: a Keras constraint, or None.
+        rank: the rank of the variable.
 
     Example:
 
@@ -45,21 +45,21 @@ def acts_by_rows(constraint: Any, *, rank: int) -> bool:
 
 
 def refuse_inexact_on_shards(optimizer: Any) -> None:
-    """Look through an optimizer and the variables that it trains.
+    """Check that an optimizer can update the sharded variables that it trains.
 
     Raises:
-        UnsupportedError: a variable is divided, and what it is updated with needs all of it.
+        UnsupportedError: a variable is sharded, and its update needs the whole variable.
     """
     for problem in shard_problems(optimizer, shards_of=lambda v: len(shards_of(v))):
         raise UnsupportedError(problem)
 
 
 def shard_problems(optimizer: Any, *, shards_of: Callable[[Any], int]) -> Iterator[str]:
-    """Say of each divided variable why its optimizer needs all of it.
+    """Yield a message for each reason why an optimizer needs a sharded variable as a whole.
 
     Args:
-        optimizer: built.
-        shards_of: how many shards a variable of Keras has.
+        optimizer: a built optimizer.
+        shards_of: returns the number of shards of a Keras variable.
     """
     for leaf in leaves(optimizer):
         for variable in leaf._trainable_variables:
@@ -73,21 +73,21 @@ def shard_problems(optimizer: Any, *, shards_of: Callable[[Any], int]) -> Iterat
 
 
 def refuse_inexact_on_servers(optimizer: Any) -> None:
-    """Look through an optimizer whose variables lie on servers.
+    """Check that servers can run the update of an optimizer.
 
     Raises:
-        UnsupportedError: its update needs what no single server has.
+        UnsupportedError: the update needs gradients that no single server has.
     """
     for problem in clip_problems(optimizer, servers_of=lambda leaf: len(devices_of(leaf))):
         raise UnsupportedError(problem)
 
 
 def clip_problems(optimizer: Any, *, servers_of: Callable[[Any], int]) -> Iterator[str]:
-    """Say of each optimizer that clips why no server can.
+    """Yield a message for each optimizer whose clipping no single server can compute.
 
     Args:
-        optimizer: built.
-        servers_of: how many servers hold the variables of one that holds slots.
+        optimizer: a built optimizer.
+        servers_of: returns the number of servers that hold the variables of an inner optimizer.
     """
     for leaf in leaves(optimizer):
         clips_all = leaf.global_clipnorm and leaf.gradient_accumulation_steps

@@ -1,4 +1,4 @@
-"""An optimizer for each embedding table, by rows, and one for all else."""
+"""Uses a separate optimizer, by rows, for each embedding table, and one for the other variables."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from tfps.optimizers.wrapped import members
 
 @keras.saving.register_keras_serializable("tfps")
 class ByTable(keras.optimizers.MultiOptimizer):
-    """Updates each table by an optimizer of its own, and all else by another one.
+    """Updates each embedding table with its own optimizer, and all other variables with another.
 
-    Tables are known by the names of their layers: those of a `keras.layers.Embedding`, or of a
-    `tfps.layers.Table` in a `tfps.layers.EmbeddingCollection`, whose ``optimizers`` are what its
-    tables name. Of a table that is named here only the rows of a batch are updated: its optimizer
-    is put into `tfps.optimizers.RowUpdates`, whose page says for which ones the numbers stay those
-    of Keras. Tables with the same object, or the same text, have one optimizer, which updates those
-    with rows alike together. As in `keras.optimizers.MultiOptimizer`, which it is, each has a
-    learning rate and a count of its own.
+    Use it if tables need other optimizers or learning rates than the dense layers. Tables are
+    identified by the names of their layers: those of a `keras.layers.Embedding`, or of a
+    `tfps.layers.Table` in a `tfps.layers.EmbeddingCollection`, whose ``optimizers`` has the
+    optimizers of its tables. Each named table is updated only in the rows of a batch: its optimizer
+    is wrapped in `tfps.optimizers.RowUpdates`, which documents for which optimizers the results
+    equal those of Keras. Tables given the same object, or the same string, share one optimizer,
+    which updates those with rows of the same shape together. It is a
+    `keras.optimizers.MultiOptimizer`, so each optimizer has its own learning rate and iterations.
 
     Source: `tf.tpu.experimental.embedding.TableConfig`, with an optimizer for each table.
 
     Args:
-        tables: an optimizer of Keras, or its name, by the name of a table.
-        otherwise: for all other variables.
-        name: of this one.
+        tables: table name -> a Keras optimizer or its name.
+        otherwise: the optimizer for all other variables, or its name.
+        name: the name of this optimizer.
 
     Raises:
-        ConfigError: something else than an optimizer, or one whose update of some rows is not
-            defined by those, for each table at once. When it is built: no table of a name.
+        ConfigError: a value is no optimizer, or its update of a row depends on other rows; lists
+            all tables at once. When it is built: the model has no table of a name.
 
     Example:
 
@@ -58,10 +59,10 @@ class ByTable(keras.optimizers.MultiOptimizer):
         self._tables = list(tables)
 
     def build(self, variables: Sequence[Any]) -> None:
-        """Create the slots of all of them, when each table was found.
+        """Create the slots of all optimizers, after a check that each table exists.
 
         Raises:
-            ConfigError: no variable is the table of a name.
+            ConfigError: the variables contain no table of a name.
         """
         paths = [variable.path for variable in variables]
         missing = [
@@ -77,7 +78,7 @@ class ByTable(keras.optimizers.MultiOptimizer):
         super().build(list(variables))
 
     def get_config(self) -> dict[str, Any]:
-        """With each optimizer once, so that tables go on sharing theirs."""
+        """Return the config, with each optimizer once, so that tables still share theirs."""
         serialize = serialization_lib.serialize_keras_object
         of_tables = [self._optimizer_map[_pattern(name)] for name in self._tables]
         made = list({id(each): each for each in of_tables}.values())
@@ -91,7 +92,7 @@ class ByTable(keras.optimizers.MultiOptimizer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> ByTable:
-        """Make it, and what it consists of, from what `get_config` answered."""
+        """Create the optimizer and its inner optimizers from the result of `get_config`."""
 
         def made(each: Any) -> Any:
             return serialization_lib.deserialize_keras_object(each, custom_objects=custom_objects)
@@ -102,13 +103,13 @@ class ByTable(keras.optimizers.MultiOptimizer):
 
 
 def _pattern(table: str | None = None) -> str:
-    """The paths of a table's variable; without a name, those of any."""
+    """Return the regular expression of the path of a table's variable; None matches any table."""
     name = "[^/]+" if table is None else re.escape(table)
     return rf"(?:.*/)?{name}/embeddings"
 
 
 def _by_rows(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """For each table what updates its rows, and what is wrong with what was given."""
+    """Return the row optimizer of each table, and the problems of the given values."""
     made: dict[Any, Any] = {}
     by_rows, problems = {}, []
     for name, given in tables.items():

@@ -1,4 +1,4 @@
-"""One worker's gradients on their way into an optimizer, corrected by what the worker knew."""
+"""Corrects a worker's gradients by the values it was sent, before the optimizer applies them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tfps.optimizers.wrapped import wrappers_over
 
 
 class Memories:
-    """What the servers remember for each worker on behalf of one optimizer and its wrappers.
+    """The tensors that servers store for each worker for one optimizer and its wrappers.
 
     Args:
-        optimizer: what the step calls.
-        leaf: it, or one of those that it wraps.
-        targets: of the leaf.
-        workers: how many there are.
-        replies: answers of the server that count for a worker (see `WorkerMemory`).
-        storage: makes variables on servers.
+        optimizer: the optimizer that the step calls.
+        leaf: this optimizer, or one that it wraps.
+        targets: the update targets of the leaf.
+        workers: the number of workers.
+        replies: the number of the server's replies to store for a worker (see `WorkerMemory`).
+        storage: creates variables on servers.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Memories:
 
     @property
     def are_handed_out(self) -> bool:
-        """Whether it matters what a worker is answered with."""
+        """Whether the values that a worker is sent must be stored."""
         return self.handed is not None
 
     @property
@@ -73,33 +73,33 @@ class Memories:
         return self.handed is None and self.own is None
 
     def of(self, target: UpdateTarget, sender: WorkerAt) -> OfSender | None:
-        """What the optimizer itself has of an update target for a worker."""
+        """Return the optimizer's own tensor of an update target for a worker, or None."""
         if self.own is None:
             return None
         return OfSender(self.own, target, sender._replace(worker=sender.worker - 1))
 
     def clear(self) -> None:
-        """Forget what updates have written; what workers are handed is replaced when they enter."""
+        """Reset what updates have written; the sent values are replaced when workers enter."""
         if self.own is not None:
             self.own.clear()
 
     def hand_out(
         self, names: Collection[str], sender: WorkerAt, *, device: str, is_first: bool
     ) -> None:
-        """Trace that a worker is handed values of one server (see `WorkerMemory.hand_out`)."""
+        """Trace storing the values that a worker is sent (see `WorkerMemory.hand_out`)."""
         if self.handed is not None:
             self.handed.hand_out(names, sender, device=device, is_first=is_first)
 
 
 class Corrected:
-    """Stands for an optimizer in one push: corrects gradients, then lets the optimizer apply them.
+    """Replaces an optimizer in one push: corrects gradients, then lets the optimizer apply them.
 
     Args:
-        optimizer: a copy that knows the update targets of one server.
-        apply: its `apply`, or that compiled.
-        memories: of the optimizer.
-        targets: that the gradients are of, in their order.
-        sender: whose gradients they are.
+        optimizer: a copy that has the update targets of one server only.
+        apply: its `apply`, or a compiled version.
+        memories: the memories of the optimizer.
+        targets: the update targets of the gradients, in their order.
+        sender: the worker that computed the gradients.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Corrected:
         }
 
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
-        """Trace the update; the parameters are Keras's."""
+        """Trace the update; has the parameters of Keras's `apply`."""
         handed = self._memories.handed
         if handed is None:
             self._apply(list(grads), list(trainable_variables))
@@ -145,7 +145,7 @@ class Corrected:
             correction.note_step(target.variable._value.read_value() - moved.now, moved)
 
     def _prepared(self, gradients: Sequence[Any]) -> list[Any]:
-        """Gradients of the loss itself, and clipped; what is corrected is not clipped again."""
+        """Return unscaled and clipped gradients; corrected ones are not clipped again."""
         optimizer, prepared = self._optimizer, list(gradients)
         own = [i for i, u in enumerate(self._units) if not u.variable.overwrite_with_gradient]
         values = [prepared[i] for i in own]

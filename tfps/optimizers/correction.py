@@ -1,4 +1,4 @@
-"""Optimizers that change a stale gradient before the one that they wrap sees it."""
+"""The base class of wrappers that correct a stale gradient before the inner optimizer gets it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tfps.optimizers.wrapper import Wrapper
 
 @dataclass(frozen=True)
 class Moved:
-    """How far the variables of a gradient have come since its worker was handed them.
+    """A variable's value now, and its value when it was sent to the worker of a gradient.
 
     Args:
         now: the value on the server.
-        handed: the value that the worker was handed last; `now` where nothing is stale.
-        slots: what the optimizer has for it, as Keras variables by attribute.
-        updates: float32 scalar, how many gradients the inner optimizer has taken so far.
+        handed: the value that the worker was sent last; equals `now` if nothing is stale.
+        slots: attribute -> Keras variable, the wrapper's slots of the variable.
+        updates: float32 scalar, the number of gradients that the inner optimizer has applied.
     """
 
     now: Any
@@ -27,27 +27,27 @@ class Moved:
 
     @property
     def by(self) -> Any:
-        """The difference, of the variable's shape and dtype."""
+        """The difference of both, with the variable's shape and dtype."""
         return self.now - self.handed
 
 
 class Correction(Wrapper):
     """A wrapper that corrects each gradient on its server, by how far its parameters have moved.
 
-    The server keeps what it handed each worker: as much memory as there are workers times the
-    weights, twice that where steps are pipelined. Nothing of it is saved, nothing of it travels.
+    The server stores the values that it sent to each worker. This takes one copy of the weights per
+    worker, or two with pipelined steps. The copies are neither saved nor sent.
     """
 
     watches_steps = False  # whether `note_step` is called
 
     def correct(self, gradient: Any, moved: Moved) -> Any:
-        """The gradient to apply instead.
+        """Return the corrected gradient.
 
         Args:
-            gradient: of an unscaled loss, and clipped, unless gradients are accumulated first.
-            moved: its variable.
+            gradient: the gradient of the unscaled loss, clipped unless gradients are accumulated.
+            moved: the values of its variable.
         """
         raise NotImplementedError
 
     def note_step(self, step: Any, moved: Moved) -> None:
-        """Take notice of how far an update has moved the variable."""
+        """Record by how much an update has changed the variable."""

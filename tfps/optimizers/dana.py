@@ -1,4 +1,4 @@
-"""Momentum that asynchronous workers can use: one for each of them, and parameters looked ahead."""
+"""SGD with a separate momentum for each asynchronous worker, and look-ahead parameters."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from tfps.optimizers.remembering import OfSender, Remembering
 
 @keras.saving.register_keras_serializable("tfps")
 class DANA(Remembering, keras.optimizers.SGD):
-    """SGD with a momentum for each worker, whose gradients are those of a place looked ahead.
+    """SGD with one momentum per worker, and gradients at the parameters that momenta will reach.
 
-    With one momentum for all, every worker's step is followed by the momentum of all others before
-    its next gradient arrives, and training with many workers fails. Here each worker's momentum
-    lies on the servers, and a worker computes its gradient where all momenta will carry the
-    parameters: ``theta - rate * momentum * (v1 + v2 + ...)``. What the servers hold, hand out and
-    save is that place itself, as with Nesterov's momentum in Keras: a push of worker i is
-    ``v_i = momentum * v_i - rate * g`` and ``w += momentum * v_i - rate * g``. With one worker, or
-    on one machine, it does what ``keras.optimizers.SGD(momentum=..., nesterov=True)`` does, to the
-    bit. Each server keeps one copy of its weights for every worker. Saved is the momentum of
-    worker 0; the other workers begin without one. Pushes of the coordinator count as worker 0's.
+    Use it to train with momentum on many asynchronous workers. With one shared momentum, each
+    worker's step is followed by the momentum of all others before its next gradient arrives, and
+    training with many workers fails. Here the servers store each worker's momentum, and a worker
+    computes its gradient at the point to which all momenta will move the parameters:
+    ``theta - rate * momentum * (v1 + v2 + ...)``. The servers store, send and save that point, as
+    with Nesterov's momentum in Keras: a push of worker i does ``v_i = momentum * v_i - rate * g``
+    and ``w += momentum * v_i - rate * g``. With one worker, or on one machine, it equals
+    ``keras.optimizers.SGD(momentum=..., nesterov=True)`` bit for bit. Each server stores one copy
+    of its weights per worker. Only the momentum of worker 0 is saved; the others start without one.
+    Pushes of the coordinator count as worker 0's.
 
     Source: Hakimi, Barkai, Gabel and Schuster, "Taming Momentum in a Distributed Asynchronous
     Environment", 2019: DANA-Slim, which the paper shows to be its DANA-Zero in other variables.
 
     Args:
-        learning_rate: a number or a schedule of Keras.
-        momentum: above 0, below 1.
-        kwargs: of every optimizer of Keras, such as ``name`` or ``weight_decay``.
+        learning_rate: a number or a Keras schedule.
+        momentum: a number above 0 and below 1.
+        kwargs: arguments of every Keras optimizer, such as ``name`` or ``weight_decay``.
 
     Raises:
         ConfigError: another momentum; or a strategy that applies several workers' gradients
-            together, where there are no momenta of workers.
+            together, so that workers have no momenta.
 
     Example:
 
@@ -62,7 +63,7 @@ class DANA(Remembering, keras.optimizers.SGD):
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Update one variable."""
         of_sender = self.of_sender.get(self._var_key(variable))
-        if of_sender is None:  # of one worker the slot is enough
+        if of_sender is None:  # for one worker the slot is enough
             super().update_step(gradient, variable, learning_rate)
             return
         slot = self.momentums[self._get_variable_index(variable)]

@@ -1,4 +1,4 @@
-"""How much less a gradient counts the staler it is. Pure: numbers and tensors alike."""
+"""Discounts of the learning rate for stale gradients. Pure: works on numbers and tensors."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _PACKAGE = "tfps"
 
 
 class Discount(Protocol):
-    """A factor for the learning rate of one update; 1 where the gradient is not stale."""
+    """A function from staleness to a factor for the learning rate of one update; 1 for 0."""
 
     def __call__(self, staleness: Any) -> Any:
-        """The factor; float32 in, a float32 of the same shape out."""
+        """Return the factor; takes a float32, returns a float32 of the same shape."""
 
 
 class _Rule:
-    """A rule is saved with the optimizer that has it."""
+    """The base class of rules, which are saved with their optimizer."""
 
     def get_config(self) -> dict[str, Any]:
         return dict(self.__dict__)
@@ -33,7 +33,7 @@ class _Rule:
 @keras.saving.register_keras_serializable(_PACKAGE)
 @dataclass(frozen=True)
 class Undiscounted(_Rule):
-    """Every gradient counts in full; for who wants to drop the stalest only.
+    """No discount; use it to only drop the stalest gradients.
 
     Example:
 
@@ -48,13 +48,13 @@ class Undiscounted(_Rule):
 @keras.saving.register_keras_serializable(_PACKAGE)
 @dataclass(frozen=True)
 class Exponential(_Rule):
-    """``exp(-rate * staleness)``: very stale gradients all but vanish.
+    """The discount ``exp(-rate * staleness)``, which almost removes very stale gradients.
 
     Args:
-        rate: per update; 0.1 halves the step at a staleness of 7.
+        rate: the rate per update; 0.1 halves the step at a staleness of 7.
 
     Raises:
-        ConfigError: a rate below 0.
+        ConfigError: the rate is below 0.
 
     Example:
 
@@ -79,11 +79,11 @@ RULES: dict[str, Discount] = {"none": Undiscounted(), "exponential": Exponential
 
 
 def resolve(discount: Any) -> Discount:
-    """A rule from its name, or a function of the user's own.
+    """Return the rule of a name, or the user's own function.
 
     Raises:
-        ConfigError: another name, nothing that can be called, or a function that changes a
-            gradient which is not stale.
+        ConfigError: the name is unknown, the value is not callable, or the function does not
+            return 1 for a staleness of 0.
     """
     if isinstance(discount, str) and discount in RULES:
         return RULES[discount]

@@ -12,8 +12,8 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.compiled_function import compiled_function
 from tfps.optimizers.wrapped import bare
 
-# Each item of the new value depends on the same item of the gradient, the variable and the slots
-# alone. Lamb and Adafactor take norms of a whole variable, Muon needs its matrices.
+# Each item of the new value depends only on the same item of the gradient, the variable and the
+# slots. Lamb and Adafactor take norms of a whole variable, Muon needs its matrices.
 ELEMENTWISE = frozenset(
     {
         keras.optimizers.Adadelta,
@@ -32,10 +32,10 @@ ELEMENTWISE = frozenset(
 
 
 def is_elementwise(optimizer: Any) -> bool:
-    """Whether an optimizer's update of a vector is that of its parts.
+    """Return whether an optimizer's update of a vector equals the updates of its parts.
 
-    A class of the user's own is not, unless it says ``tfps_elementwise = True`` itself: a subclass
-    of Adam may do anything.
+    A user's own class counts as not elementwise unless it sets ``tfps_elementwise = True`` itself:
+    a subclass of Adam may compute anything.
 
     Example:
 
@@ -47,33 +47,33 @@ def is_elementwise(optimizer: Any) -> bool:
 
 
 def clips_on_worker(optimizer: Any) -> bool:
-    """Whether each variable's gradient is clipped by its norm before it travels.
+    """Return whether the worker clips each variable's gradient by its norm before sending it.
 
-    A server that sees a vector cannot take the norms of its parts. It can where gradients are
-    unscaled or accumulated first; there the variables stay apart.
+    A server that stores variables as one vector cannot compute the norm of each. With loss scaling
+    or accumulation the server must clip; then each variable is stored separately.
 
     Args:
-        optimizer: what the step calls, so a wrapper where there is one.
+        optimizer: the optimizer that the step calls, including wrappers.
     """
     rule = bare(optimizer)
     return bool(getattr(rule, "clipnorm", None)) and not rule.gradient_accumulation_steps
 
 
 def may_share_slabs(optimizer: Any, leaf: Any) -> bool:
-    """Whether the variables of an optimizer may lie in slabs that it updates as a whole.
+    """Return whether the variables of an optimizer may be in slabs that it updates as a whole.
 
     Args:
-        optimizer: what the step calls.
-        leaf: it, or one of those that it wraps.
+        optimizer: the optimizer that the step calls.
+        leaf: this optimizer, or one that it wraps.
     """
     return is_elementwise(leaf) and (not leaf.clipnorm or clips_on_worker(optimizer))
 
 
 def may_be_compiled(optimizer: Any) -> bool:
-    """Whether XLA computes an optimizer's update of slabs as Keras does, within 1e-6.
+    """Return whether XLA can compile an optimizer's update of slabs with results within 1e-6.
 
-    Moving averages and accumulation assign inside conditions; what users wrote may use operations
-    that XLA does not know.
+    Moving averages and accumulation assign inside conditions, and a user's own optimizer may use
+    operations that XLA does not support.
     """
     return (
         type(optimizer) in ELEMENTWISE

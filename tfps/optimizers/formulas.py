@@ -1,7 +1,7 @@
-"""What papers do with a stale gradient, item by item. Pure: numbers, arrays and tensors alike.
+"""Formulas from papers for stale gradients, item by item. Pure: numbers, arrays and tensors.
 
-``moved`` is how far a parameter has moved since the worker was handed it: now minus then. Where it
-is 0 the gradient is not stale, and every formula answers what it was given, to the bit.
+``moved`` is the change of a parameter since it was sent to the worker: the value now minus the
+value then. Where it is 0 the gradient is not stale, and its gap is exactly 1.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from keras import ops
 
 
 def mean_square(before: Any, value: Any, *, momentum: float) -> Any:
-    """A running mean of squares.
+    """Return the next value of a running mean of squares.
 
     Example:
 
@@ -23,13 +23,13 @@ def mean_square(before: Any, value: Any, *, momentum: float) -> Any:
 
 
 def step_size(square: Any, *, updates: Any, momentum: float, epsilon: float) -> Any:
-    """The size of a typical step, from a running mean of squares that began with 0.
+    """Return the size of a typical step, from a running mean of squares that started at 0.
 
     Args:
         square: the running mean.
-        updates: steps that it has seen.
-        momentum: of the running mean.
-        epsilon: the least answer, so that one can divide by it.
+        updates: the number of steps in the mean.
+        momentum: the momentum of the running mean.
+        epsilon: the smallest result, which avoids a division by 0.
 
     Example:
 
@@ -41,7 +41,7 @@ def step_size(square: Any, *, updates: Any, momentum: float, epsilon: float) -> 
 
 
 def gap(moved: Any, *, step: Any) -> Any:
-    """One, plus how many steps of that size the parameter has moved. Source: Barkai et al. 2020.
+    """Return 1 plus the number of steps that the parameter has moved. Source: Barkai et al. 2020.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""An optimizer that divides a stale gradient by how many steps the parameters have moved."""
+"""An optimizer that divides stale gradients by the number of steps the parameters have moved."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from tfps.optimizers.numbers import ABOVE_0, FROM_0_BELOW_1, problems_of
 
 @keras.saving.register_keras_serializable("tfps")
 class GapAware(Correction):
-    """Divides each item of a stale gradient by its gap, one plus the steps that it lags behind.
+    """Divides each item of a stale gradient by its gap: one plus the steps that it lags behind.
 
-    How many updates a gradient lacks says little about how far the parameters have moved: updates
-    may cancel each other, or be tiny late in training. The gap is that distance in steps of the
-    typical size, parameter by parameter: ``abs(now - handed) / step + 1``. So gradients of
-    parameters that stood still count in full, and momentum can be used with many workers. Where
-    nothing is stale, such as with one worker or on one machine, it does what the inner optimizer
-    does, to the bit. Each server keeps what it handed each worker: one more copy of its weights for
-    every worker, two where steps are pipelined; and one of the squared steps.
+    Use it for asynchronous training with momentum and many workers. The number of missed updates
+    says little about how far the parameters have moved: updates may cancel each other, or be tiny
+    late in training. The gap is this distance in typical steps, per parameter:
+    ``abs(now - handed) / step + 1``. So gradients of parameters that did not move count in full. If
+    nothing is stale, such as with one worker or on one machine, it equals the inner optimizer bit
+    for bit. Each server stores the values that it sent to each worker: one copy of its weights per
+    worker, two with pipelined steps, and one copy for the squared steps.
 
     Source: after Barkai, Hakimi and Schuster, "Gap-Aware Mitigation of Gradient Staleness", ICLR
     2020, the parameter-wise variant. The typical step is the root of a running mean of the squared
-    steps that were made, corrected for its begin; the paper's own estimate may differ.
+    steps, corrected for its start at 0; the paper's own estimate may differ.
 
     Args:
-        optimizer: any optimizer of Keras, or one of your own.
-        momentum: of the running mean of the squared steps, whose root is the typical step; from 0,
-            below 1. The mean is saved with the model.
-        epsilon: added to the typical step, in update targets of the parameters.
-        name: of the optimizer.
+        optimizer: any Keras optimizer, or one of your own.
+        momentum: the momentum of the running mean of the squared steps, at least 0 and below 1. The
+            mean is saved with the model.
+        epsilon: added to the typical step; has the unit of the parameters.
+        name: the name of the optimizer.
 
     Raises:
-        ConfigError: no optimizer, or a number out of its range.
+        ConfigError: the value is no optimizer, or a number is out of its range.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Some rows of variables and of their slots, as an update target of their own."""
+"""Gathers some rows of variables and of their slots into a separate update target."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tfps.optimizers.update_targets import UpdateTarget
 
 
 def densified(gradient: Any) -> Any:
-    """A gradient as a whole tensor: of rows, each once, zero where none came."""
+    """Return a gradient as a dense tensor, with zeros in the rows that it lacks."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     return tf.scatter_nd(gradient.indices[:, None], gradient.values, gradient.dense_shape)
 
 
 class GatheredRows:
-    """Rows of targets on a server, brought together in variables of the function being traced.
+    """Rows of targets on a server, gathered in temporary variables of the traced function.
 
-    An optimizer that updates those does what it does to the whole variables, restricted to the
-    rows: those of several lie end to end, so that it computes once for all of them. Nothing else of
-    the variables or their slots is read or written.
+    An optimizer that updates these variables does the same as for the whole variables, restricted
+    to the rows. Rows of several targets are concatenated, so that it computes once for all of them.
+    No other rows of the variables or their slots are read or written.
 
     Args:
-        targets: with rows alike; no slabs.
-        gradients: of each, `tf.IndexedSlices` of which each row comes once.
+        targets: targets with rows of the same shape; no slabs.
+        gradients: a `tf.IndexedSlices` for each target, with each row at most once.
     """
 
     def __init__(
@@ -49,16 +49,16 @@ class GatheredRows:
         )
 
     def write_back(self) -> None:
-        """Trace that the rows go back to where they came from."""
+        """Trace writing the rows back to their variables and slots."""
         for write in self._write_backs:
             write()
 
     def _gathered(self, variables: Sequence[Any]) -> Any:
-        """A copy of the first Keras variable whose value are the rows of all."""
+        """Return a copy of the first Keras variable whose value is the rows of all variables."""
         natives = [variable._value for variable in variables]
         shape, dtype = natives[0].shape, natives[0].dtype
         rows = private.anonymous_variable(shape=[None, *shape[1:]], dtype=dtype)
-        keep_with_server_function(rows)  # which refers to it weakly
+        keep_with_server_function(rows)  # the function itself refers to it weakly
         own = list(zip(natives, self._places, strict=True))
         rows.assign(end_to_end([_read(*each) for each in own]), read_value=False)
 
@@ -73,7 +73,7 @@ class GatheredRows:
         return copy
 
     def _parts(self, rows: tf.Tensor) -> list[tf.Tensor]:
-        """Of each variable."""
+        """Split rows into those of each variable."""
         if len(self._places) == 1:
             return [rows]
         sizes = tf.stack([tf.size(places, tf.int64) for places in self._places])
@@ -83,12 +83,12 @@ class GatheredRows:
 def gathered(
     targets: Sequence[UpdateTarget], gradients: Mapping[str, Any], *, together: bool
 ) -> list[GatheredRows]:
-    """Bring the rows together of those targets of which only rows of a gradient came.
+    """Gather the rows of the targets whose gradients are `tf.IndexedSlices`.
 
     Args:
-        targets: of one server.
-        gradients: by their names.
-        together: targets with rows alike may be updated as one.
+        targets: the targets of one server.
+        gradients: name of a target -> gradient.
+        together: whether targets with rows of the same shape may be updated as one.
     """
     kinds: defaultdict[Hashable, list[UpdateTarget]] = defaultdict(list)
     for target in targets:
@@ -98,9 +98,9 @@ def gathered(
 
 
 def _kind_of(target: UpdateTarget) -> Hashable:
-    """What targets have in common of which an optimizer may update rows as those of one.
+    """Return a key that targets share if an elementwise optimizer may update their rows as one.
 
-    That holds for elementwise optimizers; what has a constraint stays by itself.
+    A target with a constraint has a key of its own.
     """
     variable = target.variable
     is_alone = variable.constraint is not None or variable.overwrite_with_gradient
@@ -109,7 +109,7 @@ def _kind_of(target: UpdateTarget) -> Hashable:
 
 
 def end_to_end(parts: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Rows of several variables as those of one; what was split is not copied together again."""
+    """Concatenate rows of several variables; the parts of a split give the split tensor itself."""
     if len(parts) == 1:
         return parts[0]
     whole = None if tf.executing_eagerly() else _split_into(parts)
@@ -119,7 +119,7 @@ def end_to_end(parts: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def _split_into(parts: Sequence[tf.Tensor]) -> tf.Tensor | None:
-    """The tensor of which these are all parts along its first axis, in order, if there is one."""
+    """Return the tensor that was split into exactly these parts along its first axis, or None."""
     split = parts[0].op
     if split.type != "SplitV" or tf.get_static_value(split.inputs[2]) != 0:
         return None
@@ -144,12 +144,12 @@ def _write(native: Any, places: tf.Tensor, rows: tf.Tensor) -> None:
         rows = tf.reshape(rows, [-1])
     tf.raw_ops.ResourceScatterUpdate(resource=resource, indices=indices, updates=rows)
     if native.slab is not None:
-        # What others read of the slab would copy all of it from now on, until this is said.
+        # Every later read would copy the whole slab, unless this is called.
         tf.raw_ops.DisableCopyOnRead(resource=resource)
 
 
 def _within(native: Any, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """What holds a variable, and where the rows lie in that: items of a slab, or rows."""
+    """Return the handle that stores a variable, and the indices of its rows or slab items."""
     if native.slab is None:
         return native.handle, places
     row_items = native.shape[1:].num_elements()

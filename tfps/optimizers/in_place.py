@@ -1,4 +1,4 @@
-"""What optimizers take for their strategy where they change variables at hand."""
+"""A stand-in for a strategy, for optimizers that update variables of the same task."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class InPlace:
-    """Stands for a strategy inside a function of a server or worker: no merge call."""
+    """Replaces the strategy inside a function of a server or worker: updates without merge call."""
 
     class extended:  # noqa: D106, N801 - the name that Keras looks for
         @staticmethod

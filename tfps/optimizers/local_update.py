@@ -1,4 +1,4 @@
-"""An optimizer's own update on the copies of variables that a worker holds."""
+"""Runs an optimizer's own update on a worker's copies of variables."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ def apply_locally(
     """Trace an optimizer's `apply` as on one machine.
 
     Args:
-        optimizer: built, of any class.
-        gradients: dense, one for each variable.
-        variables: of Keras.
-        copies: (Keras variable, native variable of the worker) for all that the optimizer touches.
-        updates: of a count of iterations, how many updates a learning rate schedule goes by.
+        optimizer: a built optimizer of any class.
+        gradients: dense gradients, one for each variable.
+        variables: Keras variables.
+        copies: (Keras variable, native variable of the worker) for all variables that the optimizer
+            uses.
+        updates: maps the optimizer's iterations to the step for its learning rate schedule.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(without_scope())
@@ -56,13 +57,13 @@ def apply_locally(
 
 
 def _decayed(leaf: Any) -> dict[Any, bool]:
-    """By the names that the variables have on one machine."""
+    """Return whether weight decay acts on each variable, by its name on one machine."""
     return {leaf._var_key(v): is_decayed(leaf, v) for v in leaf._trainable_variables}
 
 
 @contextlib.contextmanager
 def _attributes(owner: Any, changes: Mapping[str, Any]) -> Iterator[None]:
-    """While it is open, an object has other attributes."""
+    """Replace attributes of an object while the context is open."""
     attributes = owner.__dict__
     before = {name: attributes[name] for name in changes if name in attributes}
     attributes.update(changes)

@@ -1,4 +1,4 @@
-"""Loss scaling with several workers: a gradient is divided by what its own worker multiplied by."""
+"""Loss scaling with several workers: each gradient is divided by the scale of its own worker."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from tfps.optimizers.wrapped import bare
 
 
 def loss_scale_of(optimizer: Any) -> Any:
-    """The Keras variable that the loss of a step is multiplied by; None: there is none."""
+    """Return the Keras variable by which the loss of a step is multiplied, or None."""
     optimizer = bare(optimizer)
     return optimizer.dynamic_scale if isinstance(optimizer, LossScaleOptimizer) else None
 
 
 def divided(gradient: Any, scale: tf.Tensor) -> Any:
-    """A gradient, dense or rows, of the loss before it was multiplied by a scale."""
+    """Divide a gradient, dense or rows, by the scale by which the loss was multiplied."""
     if isinstance(gradient, tf.IndexedSlices):
         values = divided(gradient.values, scale)
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    # A number of 16 bits may be too small once it is divided: Keras goes on with 32 bits, too.
+    # The quotient may be too small for 16 bits: Keras continues with 32 bits, too.
     dtype = tf.float64 if gradient.dtype == tf.float64 else tf.float32
     return tf.cast(gradient, dtype) / tf.cast(scale, dtype)
 
 
 def for_divided(optimizer: Any, inner: Any, *, scale: tf.Tensor | None) -> None:
-    """Let a copy of a `LossScaleOptimizer` apply gradients that are divided already.
+    """Modify a copy of a `LossScaleOptimizer` to apply gradients that are already divided.
 
-    Every update counts as in Keras: one that is not finite is skipped and halves the scale, and so
-    many others in a row double it. But workers that compute at the same time find the same
-    overflow. Each of them says by what it multiplied, and the scale becomes half of that unless it
-    is as small already; else each overflow would halve it as often as there are workers.
+    As in Keras, an update that is not finite is skipped and halves the scale, and a number of
+    finite ones in a row double it. But workers that compute at the same time find the same
+    overflow, which would halve the scale once per worker. So each worker sends the scale that it
+    used, and the scale becomes half of that unless it is already smaller.
 
     Args:
         optimizer: the copy.
-        inner: what applies finite gradients.
-        scale: that the gradients were multiplied by; None: the optimizer's own.
+        inner: the optimizer that applies finite gradients.
+        scale: the scale by which the worker multiplied; None for the optimizer's own.
     """
 
     def skip() -> None:
@@ -47,6 +47,6 @@ def for_divided(optimizer: Any, inner: Any, *, scale: tf.Tensor | None) -> None:
 
     optimizer.__dict__.update(
         inner_optimizer=inner,
-        _overwrite_variable_with_gradient=lambda _: True,  # by which Keras divides nothing
+        _overwrite_variable_with_gradient=lambda _: True,  # so that Keras does not divide
         _stateful_handle_non_finite_grads=skip,
     )

@@ -1,4 +1,4 @@
-"""Numbers that an optimizer is made with, checked by range."""
+"""Checks the ranges of numbers that an optimizer receives as arguments."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers between two bounds.
+    """A range of numbers.
 
     Args:
         least: the lower bound.
-        includes_least: whether it is one of them.
-        below: the upper bound, which is none of them; None: there is none.
+        includes_least: whether the range includes the lower bound.
+        below: the upper bound, which is excluded; None for no bound.
     """
 
     least: float = 0.0
@@ -37,7 +37,7 @@ FROM_0_BELOW_1 = Range(below=1.0)
 
 
 def problems_of(**numbers: tuple[Any, Range]) -> list[str]:
-    """Say which numbers are out of their range, by name.
+    """Return a message for each number that is out of its range.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""What one call of an optimizer is about. Pure: no TensorFlow."""
+"""A call of an optimizer in a step. Pure: no TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class OptimizerCall:
     """One call of an optimizer, or (optimizer None) the exchange of state at the end of a step.
 
     Args:
-        optimizer: of Keras.
-        variables: of Keras, which the call gives gradients for.
+        optimizer: a Keras optimizer.
+        variables: the Keras variables for which the call has gradients.
     """
 
     optimizer: Any
@@ -21,10 +21,10 @@ class OptimizerCall:
 
     @property
     def identity(self) -> Hashable:
-        """The same for each trace of the call."""
+        """A key that is equal for all traces of the call."""
         return id(self.optimizer), tuple(id(variable) for variable in self.variables)
 
 
 def optimizers_of(calls: Iterable[OptimizerCall]) -> tuple[Any, ...]:
-    """The optimizers that are called, each once."""
+    """Return the optimizers of the calls, each once."""
     return tuple({id(call.optimizer): call.optimizer for call in calls}.values())

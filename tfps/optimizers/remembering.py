@@ -1,4 +1,4 @@
-"""Optimizers of their own that have something for each worker on the servers."""
+"""The mixin of optimizers that store a tensor for each worker on the servers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfps.optimizers.worker_memory import WorkerAt, WorkerMemory
 
 
 class OfSender(NamedTuple):
-    """What a server remembers of one variable for the worker that pushes."""
+    """The tensor that a server stores for one variable and the worker that pushes."""
 
     memory: WorkerMemory
     target: UpdateTarget
@@ -20,28 +20,28 @@ class OfSender(NamedTuple):
 
     @property
     def has_row(self) -> tf.Tensor:
-        """Whether there is anything: the slot itself is that of worker 0."""
+        """Whether the worker has a tensor of its own; worker 0 uses the slot itself."""
         return self.sender.worker >= 0
 
     def read(self) -> tf.Tensor:
-        """It, of the variable's shape and dtype."""
+        """Return the tensor, with the variable's shape and dtype."""
         return self.memory.read(self.target, self.sender)
 
     def write(self, value: tf.Tensor) -> None:
-        """Remember something else."""
+        """Replace the tensor."""
         self.memory.write(self.target, self.sender, value)
 
 
 class Remembering:
-    """Mixed into an optimizer whose update asks what is remembered for the worker.
+    """A mixin for an optimizer whose update uses a tensor stored for the worker that pushes.
 
-    That is what the update itself wrote for it, and zeros at first. It makes no sense where
-    workers' gradients are applied together.
+    The tensor is zero at first; later it is what the update wrote for this worker. It has no
+    meaning if the gradients of several workers are applied together.
 
     Attributes:
-        remembered_slot: the attribute of the slot that there is one more of for each worker but
-            worker 0, whose it is.
-        of_sender: by the key of a variable; empty where nothing is remembered.
+        remembered_slot: the attribute of the slot of which each worker has a copy; worker 0 uses
+            the slot itself.
+        of_sender: key of a variable -> the worker's tensor; empty if none are stored.
     """
 
     remembered_slot: str

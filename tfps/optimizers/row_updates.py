@@ -1,4 +1,4 @@
-"""An optimizer that updates of a table only the rows that a batch has looked up."""
+"""An optimizer that updates only the rows of a table that a batch has looked up."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from tfps.optimizers.wrapper import Wrapper
 
 @keras.saving.register_keras_serializable("tfps")
 class RowUpdates(Wrapper):
-    """Updates of the table of a `keras.layers.Embedding` only the rows that a batch has looked up.
+    """Updates only the rows of a `keras.layers.Embedding` table that a batch has looked up.
 
-    By default a server gives an optimizer the gradient of a whole table, zero in all other rows,
-    so the numbers are Keras's and each update costs a pass over the table and its slots. With this
-    wrapper it reads and writes the batch's rows and their slots alone: use it where a table is
-    large, say 64 MiB and more. The numbers are the same for SGD without momentum and for Adagrad,
-    both without weight decay and constraint. For the others the update is lazy: the momenta and
-    averages of a row, its weight decay and its constraint act in those steps only that look the
-    row up. What an optimizer has once, such as its iterations, learning rate and bias corrections,
-    counts every step. That changes the training a little, and suits tables often better.
+    Use it if a table is large, 64 MiB or more. By default a server gives the optimizer the gradient
+    of the whole table, with zeros in all other rows; the results equal those of Keras, and each
+    update costs a pass over the table and its slots. With this wrapper the optimizer reads and
+    writes only the batch's rows and their slots. The results are the same for SGD without momentum
+    and for Adagrad, both without weight decay and constraint. For other optimizers the update is
+    lazy: the momenta and averages of a row, its weight decay and its constraint act only in steps
+    that look the row up. Iterations, learning rate and bias corrections count every step. This
+    changes the training a little, and often suits tables better.
 
-    A gradient that comes dense is applied to all rows: where the step reads the table as a whole
-    too (a regularizer, tied weights), looks rows up in a branch or loop, or has made the gradient
-    dense itself. Where only whole gradients travel, rows of one are refused: in scheduled functions
-    that wait for all workers, divide a step between several devices, or look up and call the
-    optimizer in different functions, branches or loops, on the coordinator, with local steps and
-    with adaptive batches. In rounds of all workers an update touches the rows that any of them has
-    looked up. Outside of a cluster it is the inner optimizer, with Keras's own update.
+    A dense gradient is applied to all rows. A gradient is dense if the step also reads the table as
+    a whole (a regularizer, tied weights), looks rows up in a branch or loop, or makes the gradient
+    dense itself. Some paths send only dense gradients and raise an error for rows: scheduled
+    functions that wait for all workers, divide a step between several devices, or look up and call
+    the optimizer in different functions, branches or loops; calls on the coordinator; local steps;
+    adaptive batches. In rounds of all workers an update changes the rows that any of them has
+    looked up. Outside of a cluster it equals the inner optimizer, with Keras's own update.
 
     Source: the lazy update is that of `LazyAdam` in TensorFlow Addons and of `SparseAdam` in
     PyTorch.
 
     Args:
-        optimizer: an elementwise optimizer of Keras, also one in `StalenessAware`, a
-            `LossScaleOptimizer` or a `MultiOptimizer`; or this one in those.
-        name: of the optimizer.
+        optimizer: an elementwise Keras optimizer, also inside `StalenessAware`, a
+            `LossScaleOptimizer` or a `MultiOptimizer`. They may also wrap this optimizer.
+        name: the name of the optimizer.
 
     Raises:
-        ConfigError: no optimizer, or one whose update of some rows is not defined by those: Lamb,
-            Muon, Adafactor, one that remembers what workers were handed, a class of your own
-            that does not say ``tfps_elementwise = True``, moving averages of the weights
+        ConfigError: the value is no optimizer, or its update of a row depends on other rows: Lamb,
+            Muon, Adafactor, an optimizer that stores what workers were sent, a class of your own
+            that does not set ``tfps_elementwise = True``, moving averages of the weights
             (``use_ema``) or ``gradient_accumulation_steps``.
 
     Example:
@@ -65,13 +65,13 @@ class RowUpdates(Wrapper):
         self._refuse()
 
     def _add_slots(self, variables: list[Any]) -> None:
-        self._refuse()  # a MultiOptimizer may have chosen only now
+        self._refuse()  # again: a MultiOptimizer may have chosen its optimizers only now
 
     def _refuse(self) -> None:
         refuse(list(_problems(self.inner_optimizer)), source="RowUpdates")
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
-        """As every wrapper; on the coordinator rows of a gradient are refused."""
+        """Apply gradients as `Wrapper.apply` does; on the coordinator refuse rows of a gradient."""
         grads = list(grads)
         if current_step() is None:
             variables = trainable_variables
@@ -84,7 +84,7 @@ class RowUpdates(Wrapper):
 
 
 def _problems(optimizer: Any) -> Iterator[str]:
-    """What of an optimizer cannot be restricted to rows."""
+    """Yield a message for each part of an optimizer that cannot be restricted to rows."""
     for member in members(optimizer):
         kind = type(member).__name__
         if isinstance(member, Correction | Remembering):
@@ -113,11 +113,11 @@ def _problems(optimizer: Any) -> Iterator[str]:
 
 
 def updates_rows(optimizer: Any, variable: Any) -> bool:
-    """Whether an optimizer updates of a variable only rows that came.
+    """Return whether an optimizer updates only the rows of a variable that have gradients.
 
     Args:
-        optimizer: what a step calls.
-        variable: of Keras, which it trains.
+        optimizer: the optimizer that a step calls.
+        variable: a Keras variable that it trains.
     """
     return any(
         isinstance(wrapper, RowUpdates)
@@ -128,16 +128,15 @@ def updates_rows(optimizer: Any, variable: Any) -> bool:
 
 
 def gains_by_rows(optimizer: Any, table: Any) -> tuple[str, str] | None:
-    """What would become of the numbers, if only rows of a table were updated; None: they are.
-
-    Also None where they could not be.
+    """Return how the results would change if only rows of a table were updated.
 
     Args:
-        optimizer: what a step calls.
-        table: of Keras.
+        optimizer: the optimizer that a step calls.
+        table: a Keras variable.
 
     Returns:
-        The name of the optimizer's class, and a sentence.
+        The name of the optimizer's class and a sentence; None if the rows are already updated
+        separately, or cannot be.
     """
     leaf = next(
         (k for k in leaves(optimizer) if any(v is table for v in k._trainable_variables)), None
@@ -155,14 +154,14 @@ def gains_by_rows(optimizer: Any, table: Any) -> tuple[str, str] | None:
 
 
 def refuse_inexact_by_rows(optimizer: Any, table: Any) -> None:
-    """Look at what acts on a table of which only rows are updated.
+    """Check that the constraint and the slots of a table allow updates of single rows.
 
     Args:
-        optimizer: built; it updates rows of the table.
-        table: of Keras.
+        optimizer: a built optimizer that updates rows of the table.
+        table: a Keras variable.
 
     Raises:
-        UnsupportedError: something needs more than the rows.
+        UnsupportedError: a constraint or a slot needs more than the rows.
     """
     if not acts_by_rows(table.constraint, rank=len(table.shape)):
         raise UnsupportedError(
@@ -188,17 +187,17 @@ def refuse_inexact_by_rows(optimizer: Any, table: Any) -> None:
 
 
 def refuse_without_row_updates(optimizer: Any, table: Any, *, source: str) -> None:
-    """Look at an optimizer that is to update rows of a table alone, wrapped or not.
+    """Check that an optimizer, wrapped or not, can update single rows of a table.
 
     Args:
-        optimizer: what the user gave.
-        table: of Keras.
-        source: who was given it.
+        optimizer: the user's value.
+        table: a Keras variable.
+        source: the name of the function that received it, for the error.
 
     Raises:
-        ConfigError: no optimizer, one that does not train the table, or one whose update of some
-            rows is not defined by those.
-        UnsupportedError: something else of the table needs more than the rows.
+        ConfigError: the value is no optimizer, does not train the table, or its update of a row
+            depends on other rows.
+        UnsupportedError: a constraint or a slot of the table needs more than the rows.
     """
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise ConfigError(
@@ -218,15 +217,15 @@ def refuse_without_row_updates(optimizer: Any, table: Any, *, source: str) -> No
 
 
 def refuse_to_densify(optimizer: Any, gradient: Any, variable: Any) -> None:
-    """Look at a gradient that is about to be made dense, where rows cannot travel.
+    """Check a gradient that is about to be made dense where rows cannot be sent.
 
     Args:
-        optimizer: what a step calls.
-        gradient: as a tape has answered it.
-        variable: of Keras.
+        optimizer: the optimizer that a step calls.
+        gradient: a gradient from a tape.
+        variable: a Keras variable.
 
     Raises:
-        UnsupportedError: it has rows, and only those were to be updated.
+        UnsupportedError: the gradient has rows, and the optimizer is to update only these.
     """
     if isinstance(gradient, tf.IndexedSlices) and updates_rows(optimizer, variable):
         raise UnsupportedError(

@@ -1,4 +1,4 @@
-"""A learning rate for another global batch than the one that it was tuned for."""
+"""Scales a learning rate to another global batch size than the one that it was tuned for."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ RULES = ("linear", "square_root")
 class ScaledRate(keras.optimizers.schedules.LearningRateSchedule):
     """A learning rate, or schedule, scaled to another batch size, with a gradual warm-up.
 
-    When an update averages the gradients of more examples than before, it may take a larger step:
-    proportionally larger by the linear rule, which holds for SGD while the batch is not huge, or by
-    the square root of that, which keeps the variance of the step and suits adaptive optimizers. At
-    the begin of a training the weights change too fast for either; so the factor grows from 1 to
-    its value in the warm-up. Steps are updates (`optimizer.iterations`).
+    Use it when more workers make the global batch larger. An update that averages the gradients of
+    more examples may take a larger step: proportionally larger by the linear rule, which holds for
+    SGD while the batch is not huge, or by the square root of that, which keeps the variance of the
+    step and suits adaptive optimizers. At the start of training the weights change too fast for
+    both rules, so the factor grows from 1 to its value in the warm-up. A step is an update
+    (`optimizer.iterations`).
 
     Source: Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour", 2017, for
     the linear rule and the gradual warm-up; Krizhevsky, "One weird trick for parallelizing
     convolutional neural networks", 2014, for the square root.
 
     Args:
-        learning_rate: a number, or a schedule of Keras, tuned for ``base_batch_size``.
-        base_batch_size: examples of one update that it was tuned for.
-        batch_size: examples of one update now. Asynchronous: of one worker's step.
+        learning_rate: a number, or a Keras schedule, tuned for ``base_batch_size``.
+        base_batch_size: the number of examples per update that the rate was tuned for.
+        batch_size: the number of examples per update now; in asynchronous training, per step of one
+            worker.
         rule: ``"linear"`` or ``"square_root"``.
-        warm_up_updates: updates until the whole factor is reached; 0 for at once.
+        warm_up_updates: the number of updates until the whole factor is reached; 0 for none.
 
     Raises:
-        ConfigError: another rule, a size below 1, or a negative warm-up.
+        ConfigError: another rule, a batch size below 1, or a negative warm-up.
 
     Example:
 
@@ -71,7 +73,7 @@ class ScaledRate(keras.optimizers.schedules.LearningRateSchedule):
 
     @property
     def factor(self) -> float:
-        """What the rate is multiplied by after the warm-up."""
+        """The factor of the rate after the warm-up."""
         ratio = self.batch_size / self.base_batch_size
         return ratio if self.rule == "linear" else math.sqrt(ratio)
 

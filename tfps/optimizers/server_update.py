@@ -1,4 +1,4 @@
-"""A Keras optimizer's own update, run inside a server function on the variables of that server."""
+"""Runs a Keras optimizer's own update in a server function, on the variables of that server."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from tfps.optimizers.worker_memory import WorkerAt
 from tfps.optimizers.wrapped import devices_of, leaves, members, slot_lists
 from tfps.optimizers.wrapper import Wrapper
 
-# A push in one kernel writes old values back where a condition would leave them. At 100,000 items
-# it saves a server a quarter of its CPU time and a fifth of the context switches, at a million a
+# A push in one kernel writes old values back instead of using a condition. At 100,000 items this
+# saves a server a quarter of its CPU time and a fifth of the context switches, at a million items a
 # fifteenth and a seventh.
 MASKED_ITEMS = 1 << 20
 
@@ -51,18 +51,20 @@ COMPILED_ITEMS = 1 << 15
 
 @dataclass(frozen=True)
 class UpdateContext:
-    """Where a gradient came, whose it is, and what the learning rate of its update depends on.
+    """The server, the sender and the learning rate of an update.
 
     Args:
         device: the server whose function is traced.
-        staleness: int64 scalar, updates that this server has applied since the parameters were
-            read that the gradients come from.
-        sender: who computed them; None: nobody in particular, so nothing is stale.
-        may_be_compiled: whether XLA may compile it; False where it compiles all around it anyway.
-        rate: the learning rate, where it was computed before; None: the optimizer's own.
-        discounts: of the wrappers around the optimizer.
-        by_rows: only rows of the gradients came.
-        loss_scale: that they were multiplied by, and are divided by already; None: the optimizer's.
+        staleness: int64 scalar, the number of updates that this server has applied since the
+            parameters were read from which the gradients come.
+        sender: the worker that computed the gradients; None for no single worker, so that nothing
+            is stale.
+        may_be_compiled: whether XLA may compile the update; False inside of compiled code.
+        rate: the learning rate, if it was computed before; None for the optimizer's own.
+        discounts: the discounts of the wrappers around the optimizer.
+        by_rows: whether to update only the rows of the gradients.
+        loss_scale: the scale by which the gradients were multiplied and already divided; None for
+            the optimizer's.
     """
 
     device: str
@@ -75,7 +77,7 @@ class UpdateContext:
     loss_scale: tf.Tensor | None = None
 
     def within(self, wrapper: Wrapper) -> UpdateContext:
-        """The same inside of one more wrapper."""
+        """Return the context for the inner optimizer of a wrapper."""
         if isinstance(wrapper, RowUpdates):
             return replace(self, by_rows=True)
         if not isinstance(wrapper, StalenessAware):
@@ -83,7 +85,7 @@ class UpdateContext:
         return replace(self, discounts=(*self.discounts, wrapper.discount))
 
     def with_rate(self, optimizer: Any) -> Any:
-        """Give a copy of an optimizer the rate of this update; what is not discounted stays."""
+        """Set the rate of this update in a copy of an optimizer, unless it stays the same."""
         if self.rate is not None:
             optimizer.__dict__["_learning_rate"] = self.rate
         if self.discounts:
@@ -95,23 +97,24 @@ class UpdateContext:
 
 
 class ServerUpdate:
-    """Settles an optimizer's state on the servers and traces its update there.
+    """Moves an optimizer's state to the servers and traces its update there.
 
-    The slots of a variable lie on the variable's server. What an optimizer has once (iterations,
-    learning rate, Nadam's product, a loss scale) has a home on one server and a mirror on every
-    other that holds one of its variables; all of them see the same updates.
+    The slots of a variable are on the variable's server. The optimizer's scalars (iterations,
+    learning rate, Nadam's product, a loss scale) are on one server, with a mirror on every other
+    server that has one of its variables; all of them see the same updates.
 
-    An elementwise optimizer updates a slab as one vector: a copy of it is given one Keras variable
-    whose value is the slab, with slots to match, and runs its own `apply` on that.
+    An elementwise optimizer updates a slab as one vector: a copy of the optimizer gets one Keras
+    variable whose value is the slab, with matching slots, and runs its own `apply` on that.
 
-    What an optimizer has for each worker lies there too, and is no part of its state.
+    Tensors that an optimizer has for each worker are on the servers too; they are not saved.
 
     Args:
         optimizer: a built Keras optimizer of any class.
-        storage: makes variables and slabs on servers.
-        strategy: what the optimizer shall think that it runs under.
-        workers: whose gradients are applied each by itself; 0: nobody's, so nothing is stale.
-        replies: answers of a server that count for a worker: 2 where its steps are pipelined.
+        storage: creates variables and slabs on servers.
+        strategy: the strategy that the optimizer uses.
+        workers: the number of workers whose gradients are applied separately; 0 if they are applied
+            together, so that nothing is stale.
+        replies: the number of a server's replies to store for a worker; 2 for pipelined steps.
     """
 
     def __init__(
@@ -152,26 +155,26 @@ class ServerUpdate:
             self._refuse_without_workers()
 
     def fits(self, optimizer: Any) -> bool:
-        """Whether the optimizer still trains the variables that it was made for, where they lay."""
+        """Return whether the optimizer still trains the same variables, at the same places."""
         return [id(v) for v in optimizer._trainable_variables] == self._placed and all(
             targets.are_current for targets in self._units.values()
         )
 
     @property
     def asks_who(self) -> bool:
-        """Whether the update depends on whose gradients it applies."""
+        """Whether the update depends on which worker sent the gradients."""
         return not all(memories.are_empty for memories in self._memories.values())
 
     @property
     def asks_what_is_known(self) -> bool:
-        """Whether the update depends on what a worker was answered."""
+        """Whether the update depends on the values that a worker was sent."""
         return any(memories.are_handed_out for memories in self._memories.values())
 
     def is_maskable(self, names: Collection[str], *, device: str) -> bool:
-        """Whether the update of one server can be part of a kernel that does it or does not.
+        """Return whether one server's update can be compiled with a mask instead of a condition.
 
         Args:
-            names: of the variables and slabs that gradients come for.
+            names: the names of the variables and slabs that get gradients.
             device: the server.
         """
         leaf = self.optimizer
@@ -188,37 +191,37 @@ class ServerUpdate:
         )
 
     def rate(self) -> tf.Tensor:
-        """Trace the learning rate of the next update; users write the schedules."""
+        """Trace the learning rate of the next update; apart, since users write schedules."""
         return tf.convert_to_tensor(self.optimizer.learning_rate)
 
     def hand_out(
         self, names: Collection[str], sender: WorkerAt, *, device: str, is_first: bool
     ) -> None:
-        """Trace that a worker is handed values of one server; under the server's mutex.
+        """Trace storing the values that one server sends a worker; under the server's mutex.
 
         Args:
-            names: of variables and slabs, also of other optimizers.
-            sender: the worker, and the version of the values.
+            names: the names of variables and slabs, also of other optimizers.
+            sender: the worker and the version of the values.
             device: the server whose function is traced.
-            is_first: it holds nothing older, because it has just entered.
+            is_first: whether the worker has just entered and has no older values.
         """
         for memories in self._memories.values():
             memories.hand_out(names, sender, device=device, is_first=is_first)
 
     def forget_workers(self) -> None:
-        """Let all workers begin as new ones; called on the coordinator, with drained workers."""
+        """Reset the state of all workers; called on the coordinator, with drained workers."""
         for memories in self._memories.values():
             memories.clear()
 
     def scalars(self) -> Iterator[Any]:
-        """What the optimizer has once, as Keras variables."""
+        """Yield the scalars of the optimizer, as Keras variables."""
         for member in members(self.optimizer):
             for value in member.__dict__.values():
                 if isinstance(value, keras.Variable) and value.shape == ():
                     yield value
 
     def refresh_mirrors(self) -> None:
-        """After a load or restore: the mirrors follow their home."""
+        """Copy scalars to their mirrors, after a load or restore."""
         for scalar in self.scalars():
             scalar._value.refresh_mirrors()
 
@@ -226,10 +229,10 @@ class ServerUpdate:
         """Trace the update of one server's variables.
 
         Args:
-            gradients: by the name of a variable on this server, or of a slab instead of all of the
-                variables in it; `tf.IndexedSlices` of which each row comes once, or dense. Of a
-                scaled loss they are divided already.
-            context: of the update.
+            gradients: name of a variable on this server, or of a slab instead of all variables in
+                it -> gradient; dense, or `tf.IndexedSlices` with each row at most once. With loss
+                scaling they are already divided.
+            context: the context of the update.
         """
         with private.default_replica_context():
             self._apply(self.optimizer, gradients, context)
@@ -283,7 +286,7 @@ class ServerUpdate:
             each.write_back()
 
     def _restricted(self, leaf: Any, targets: Sequence[UpdateTarget]) -> Any:
-        """A shallow copy that knows one server's update targets only and shares their slots."""
+        """Return a shallow copy with only one server's update targets, which shares their slots."""
         copy = _shallow_copy(leaf)
         attributes = copy.__dict__
         keys = [copy._var_key(target.variable) for target in targets]
@@ -318,7 +321,7 @@ class ServerUpdate:
                     self._move_beside(slot, variable)
 
     def _move_beside(self, slot: Any, variable: Any) -> None:
-        """Let a slot be divided as its variable is, shard beside shard."""
+        """Shard a slot like its variable, with each shard on the same server."""
         devices = [shard._value.device for shard in shards_of(variable)]
         if len(devices) == 1:
             self._move(slot, devices[0])
@@ -346,7 +349,7 @@ class ServerUpdate:
         old = variable._value
         value = old.numpy()
         if isinstance(old, ServerVariable):
-            self._storage.free(old)  # first: it may have a mirror where the new one will lie
+            self._storage.free(old)  # first: it may have a mirror on the new one's server
         variable._value = create(
             value,
             dtype=variable._dtype,
@@ -372,7 +375,7 @@ def _items_of(targets: Sequence[UpdateTarget]) -> int:
 
 
 def _apply_of(optimizer: Any, targets: Sequence[UpdateTarget], *, may_be_compiled: bool) -> Any:
-    """How the optimizer updates what a server has gradients of."""
+    """Return the function with which the optimizer updates the targets of a server."""
     if not targets:
         return functools.partial(_count_update, optimizer)
     if may_be_compiled and _is_worth_compiling(targets):

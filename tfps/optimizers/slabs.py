@@ -1,4 +1,4 @@
-"""Lays a model's weights into slabs: those that a program's optimizers update together."""
+"""Groups a model's weights into slabs: vectors of variables that optimizers update together."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tfps.placement.slab import Candidate, SlabLayout, lay_out
 
 
 class SlabStorage(Protocol):
-    """What makes variables on servers."""
+    """Creates and frees variables on servers."""
 
     def create_variable(self, initial_value: Any, *, device: str, **options: Any) -> ServerVariable:
-        """A named variable of its own."""
+        """Create a separate named variable."""
 
     def create_bookkeeping(
         self, initial_value: Any, *, device: str, name: str, **options: Any
@@ -38,22 +38,22 @@ class SlabStorage(Protocol):
         path: str,
         **options: Any,
     ) -> ShardedVariable:
-        """A variable whose rows lie on several servers."""
+        """Create a variable whose rows are on several servers."""
 
     def create_slab(
         self, variables: Sequence[ServerVariable], *, layout: SlabLayout, name: str, filled: bool
     ) -> tuple[SlabVariable, list[ViewVariable]]:
-        """A vector in which variables go on; the views take their places."""
+        """Create a vector that stores variables, and the views that replace them."""
 
     def mirror(self, variable: ServerVariable, devices: tuple[str, ...]) -> None:
-        """Keep copies of a variable on other servers."""
+        """Create copies of a variable on other servers."""
 
     def free(self, variable: ServerVariable) -> None:
-        """Free the value of a variable, before the variable itself is gone."""
+        """Free the value of a variable before the variable itself is deleted."""
 
 
 def can_share(variable: Any) -> bool:
-    """Whether nothing acts on a variable as a whole, whichever optimizer trains it."""
+    """Return whether a variable may be part of a slab, whichever optimizer trains it."""
     return (
         isinstance(variable._value, ServerVariable)
         and variable._value.dtype.is_floating
@@ -65,7 +65,7 @@ def can_share(variable: Any) -> bool:
 
 
 def owned_shards(variable: Any) -> tuple[Any, ...]:
-    """The shards of a variable, with what Keras has said of it since it was made."""
+    """Return the shards of a variable, after copying its current Keras properties to them."""
     shards = shards_of(variable)
     for shard in shards:
         if shard is not variable:
@@ -77,19 +77,19 @@ def owned_shards(variable: Any) -> tuple[Any, ...]:
 def layouts_for(
     calls: Sequence[OptimizerCall], *, servers: Sequence[str]
 ) -> list[tuple[SlabLayout, list[Any]]]:
-    """The slabs that a program's optimizer calls ask for and that do not exist yet.
+    """Return the slabs that the optimizer calls of a program need and that do not exist yet.
 
-    Variables share a slab if every call of the program trains all of them or none, with or without
-    weight decay alike. Slabs are only ever divided: programs that train different parts of a model
-    in turn settle on their common parts, and none of them undoes another's.
+    Variables share a slab if every call of the program trains all or none of them, all with or all
+    without weight decay. Slabs are divided, but never joined: programs that alternately train
+    different parts of a model arrive at their common parts, and none undoes another's slabs.
 
     Args:
-        calls: of a program, in their order.
+        calls: the calls of a program, in their order.
         servers: the device of each parameter server.
 
     Returns:
-        Each new slab's layout, and its Keras variables in that order; of a variable that is divided
-        those that stand for its shards.
+        Each new slab's layout, and its Keras variables in that order; for a sharded variable the
+        Keras variables of its shards.
     """
     marks: dict[int, list[Hashable]] = {}
     found: dict[int, Any] = {}
@@ -127,12 +127,12 @@ def layouts_for(
 
 
 def create(layout: SlabLayout, variables: Sequence[Any], *, storage: SlabStorage) -> None:
-    """Make a slab; the Keras variables stay the objects that they are and become its segments.
+    """Create a slab, and make Keras variables views of its segments; they stay the same objects.
 
     Args:
-        layout: of the slab.
+        layout: the layout of the slab.
         variables: Keras variables, in the order of the layout.
-        storage: makes it on the server.
+        storage: creates the slab on the server.
     """
     natives = [variable._value for variable in variables]
     slab, views = storage.create_slab(natives, layout=layout, name=layout.digest, filled=False)
@@ -148,7 +148,7 @@ def slab_name(variable: Any) -> str | None:
 
 
 def _sharing(variable: Any) -> list[Any]:
-    """The Keras variables that lie in the same slab."""
+    """Return the Keras variables in the same slab."""
     slab = variable._value.slab
     if slab is None:
         return []

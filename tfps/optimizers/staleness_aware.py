@@ -1,4 +1,4 @@
-"""An optimizer whose step is the smaller the staler its gradient is."""
+"""An optimizer that takes smaller steps for stale gradients."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from tfps.optimizers.wrapper import Wrapper
 class StalenessAware(Wrapper):
     """Multiplies the learning rate of an update by a discount for its gradient's staleness.
 
-    Asynchronous workers compute gradients from parameters that others have updated meanwhile. Taken
-    in full such gradients can make training unstable, most of all with many workers or a high
-    learning rate. The staleness of each gradient is counted exactly on its server, which applies it
-    with ``learning_rate * discount(staleness)``. The rate is discounted and not the gradient, which
-    Adam would scale back up. Where nothing is stale, such as with one worker or on one machine, it
-    does what the inner optimizer does, to the bit. It needs no memory of its own.
+    Use it if asynchronous training is unstable, which is most likely with many workers or a high
+    learning rate: workers compute gradients from parameters that others have updated meanwhile.
+    Each server counts the exact staleness of a gradient and applies it with
+    ``learning_rate * discount(staleness)``. The discount acts on the rate because Adam would scale
+    a smaller gradient back up. If nothing is stale, such as with one worker or on one machine, it
+    equals the inner optimizer bit for bit. It needs no additional memory.
 
     Source: Zhang et al., "Staleness-aware Async-SGD for Distributed Deep Learning", IJCAI 2016.
 
     Args:
-        optimizer: any optimizer of Keras, or one of your own.
-        discount: ``"exponential"``, which is ``exp(-0.1 * staleness)``; ``"none"``, for
-            ``drop_above`` alone; `tfps.optimizers.discount.Exponential` with another rate; or a
-            function from a float32 scalar, the staleness in updates, to a factor. A function of
-            your own is saved with the model if it is registered with Keras.
-        drop_above: a staleness in updates from which on, exclusive, a gradient is not applied but
-            counted in ``strategy.stats().gradients_dropped``; None applies all. Each server decides
-            by its own count, so a gradient may be dropped on one and applied on another.
-        name: of the optimizer.
+        optimizer: any Keras optimizer, or one of your own.
+        discount: ``"exponential"``, which is ``exp(-0.1 * staleness)``; ``"none"``, to use only
+            ``drop_above``; `tfps.optimizers.discount.Exponential` with another rate; or a function
+            from a float32 scalar, the staleness in updates, to a factor. A function of your own is
+            saved with the model if it is registered with Keras.
+        drop_above: the staleness in updates above which a gradient is not applied but counted in
+            ``strategy.stats().gradients_dropped``; None applies all. Each server decides by its own
+            count, so a gradient may be dropped on one server and applied on another.
+        name: the name of the optimizer.
 
     Raises:
-        ConfigError: no optimizer, another discount, or a ``drop_above`` below 0.
+        ConfigError: the value is no optimizer, another discount, or ``drop_above`` is below 0.
 
     Example:
 

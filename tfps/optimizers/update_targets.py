@@ -1,4 +1,4 @@
-"""What an optimizer updates on a server: single variables, or whole slabs with their slots."""
+"""The targets that an optimizer updates on a server: variables or whole slabs, and their slots."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tfps.optimizers.wrapped import is_decayed, slot_lists, wrappers_over
 
 
 class UpdateTarget(NamedTuple):
-    """A Keras variable to an optimizer: one of the model's, its shard, or one over a slab.
+    """A Keras variable that an optimizer updates: a variable of the model, a shard, or a slab.
 
     Args:
-        variable: what the optimizer updates.
-        slots: its state for it, by attribute; None where it has none. That of a wrapper is there
-            too (see `slot_of_wrapper`).
-        decays: whether weight decay acts on it.
-        is_slab: whether it stands for several of the model's variables.
+        variable: the Keras variable.
+        slots: attribute -> slot of the variable, None if it has none; includes the slots of
+            wrappers (see `slot_of_wrapper`).
+        decays: whether weight decay acts on the variable.
+        is_slab: whether the variable stands for several of the model's variables.
     """
 
     variable: Any
@@ -38,7 +38,7 @@ class UpdateTarget(NamedTuple):
 
 
 def slot_of_wrapper(target: UpdateTarget, number: int) -> dict[str, Any]:
-    """The state that a wrapper has for a target, by attribute; wrappers count from the outside."""
+    """Return a wrapper's slots of a target by attribute; the outermost wrapper is number 0."""
     prefix = _prefix(number)
     return {
         name.removeprefix(prefix): slot
@@ -52,12 +52,12 @@ def _prefix(number: int) -> str:
 
 
 class UpdateTargets:
-    """What one optimizer without wrapper updates; its slots are laid out like its variables.
+    """The update targets of one inner optimizer, whose slots have the layout of its variables.
 
     Args:
-        optimizer: what the step calls, so a wrapper where there is one.
-        leaf: it, or one of those that it wraps; built, its state on the servers.
-        storage: makes slabs for its slots.
+        optimizer: the optimizer that the step calls, including wrappers.
+        leaf: this optimizer, or one that it wraps; built, with its state on the servers.
+        storage: creates slabs for its slots.
     """
 
     def __init__(self, optimizer: Any, leaf: Any, *, storage: SlabStorage) -> None:
@@ -83,7 +83,7 @@ class UpdateTargets:
 
     @property
     def are_current(self) -> bool:
-        """Whether all variables still lie where they lay."""
+        """Whether all variables are still at the same places."""
         shards = self._shards
         return all(p._value is native() for p, native in zip(shards, self._natives, strict=True))
 
@@ -93,11 +93,12 @@ class UpdateTargets:
         return list({target.name: target for target in targets}.values())
 
     def on(self, device: str, gradients: Mapping[str, tf.Tensor]) -> list[UpdateTarget]:
-        """The update targets of a server for a call that brings gradients for some of them.
+        """Return the update targets of a server for a call with gradients for some of them.
 
         Args:
             device: the server.
-            gradients: by the name of a variable, or of a slab if all of its variables have one.
+            gradients: name of a variable, or of a slab if all of its variables have gradients ->
+                gradient.
         """
         targets: dict[str, UpdateTarget] = {}
         for shard in self._shards:
@@ -114,7 +115,7 @@ class UpdateTargets:
         return list(targets.values())
 
     def understood(self, gradients: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Gradients of the targets: a slab's is cut up if the optimizer does not see it whole."""
+        """Return gradients by target; splits those of slabs that are not updated as a whole."""
         known = dict(gradients)
         for variable in self._views():
             native = variable._value
@@ -137,7 +138,7 @@ class UpdateTargets:
         return self._leaf.weight_decay is not None and is_decayed(self._leaf, owner)
 
     def _holds(self, slab: SlabVariable) -> bool:
-        """Whether the optimizer does the same to all of a slab, with slots of the same shapes."""
+        """Return whether the optimizer can update a slab as a whole, with slots of equal shapes."""
         if not all(name in self._positions for name in slab.layout.names):
             return False
         members = [self._positions[name] for name in slab.layout.names]
@@ -172,7 +173,7 @@ class UpdateTargets:
 
 
 def _in_shards(slots: Sequence[Any], owners: Sequence[Any]) -> list[Any]:
-    """The slot of each shard; None where an optimizer has none for the variable."""
+    """Return the slot of each shard; None if the optimizer has none for the variable."""
     return [
         shard
         for slot, owner in zip(slots, owners, strict=True)
@@ -181,14 +182,14 @@ def _in_shards(slots: Sequence[Any], owners: Sequence[Any]) -> list[Any]:
 
 
 def _over(slab: SlabVariable) -> Any:
-    """A Keras variable whose value is the whole vector, for an optimizer to update."""
+    """Return a Keras variable whose value is the whole vector, for an optimizer to update."""
     return keras_variable_over(slab, path=slab.shared_name)
 
 
 def _slab_of(
     slots: list[Any], slab: SlabVariable, *, name: str, storage: SlabStorage
 ) -> SlabVariable:
-    """The slab of one kind of slot, made if it is not there yet."""
+    """Return the slab of one kind of slot, after creating it if it does not exist."""
     natives = [slot._value for slot in slots]
     layout = slab.layout.renamed([native.shared_name for native in natives])
     existing: SlabVariable | None = natives[0].slab

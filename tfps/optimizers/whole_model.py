@@ -1,4 +1,4 @@
-"""What no single server can decide about a gradient: its global norm, and whether it is finite."""
+"""Prepares gradients in ways that need the whole model: clips global norms, finds overflows."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def for_whole_model(
     variables: Sequence[Any],
     read: Callable[[Any], tf.Tensor],
 ) -> list[tf.Tensor]:
-    """Prepare gradients on the worker, which sees all of them, each by itself.
+    """Prepare gradients on the worker, which has all of them separately.
 
-    Norms of single gradients are clipped here, because a server sees many as one vector. The rest
-    is for optimizers whose variables lie on several servers: with loss scaling a gradient that is
-    not finite anywhere becomes so everywhere, so that all servers skip the step together; and the
-    global norm is clipped here, on the unscaled gradient.
+    The norms of single gradients are clipped here, because a server stores many as one vector. The
+    rest applies to optimizers whose variables are on several servers. With loss scaling, if any
+    gradient is not finite all become NaN, so that all servers skip the step together. The global
+    norm is clipped here, on the unscaled gradients.
 
     Args:
-        optimizer: what will apply them.
-        gradients: dense, of the whole model.
-        variables: whose gradients they are.
-        read: reads an optimizer's variable as the worker knows it.
+        optimizer: the optimizer that will apply them.
+        gradients: dense gradients of the whole model.
+        variables: the variables of the gradients.
+        read: returns an optimizer's variable as the worker sees it.
     """
     optimizer = bare(optimizer)
     if clips_on_worker(optimizer):
@@ -50,7 +50,7 @@ def for_whole_model(
         if leaf.global_clipnorm and len(devices_of(leaf)) > 1:
             gradients = _clipped_together(leaf, gradients, variables=variables, scale=scale)
         if leaf.clipnorm and any(len(shards_of(v)) > 1 for v in leaf._trainable_variables):
-            # The server finds no shard's norm to be larger.
+            # No shard has a larger norm, so the server does not clip again.
             gradients = _clipped_together(leaf, gradients, variables=variables, scale=scale)
     return gradients
 
@@ -58,7 +58,7 @@ def for_whole_model(
 def _clipped_together(
     leaf: Any, gradients: list[tf.Tensor], *, variables: Sequence[Any], scale: Any
 ) -> list[tf.Tensor]:
-    """Clip the gradients of one optimizer, of several perhaps, by their norms."""
+    """Clip the gradients of one inner optimizer by their norms; return the others unchanged."""
     own = {id(variable) for variable in leaf._trainable_variables}
     positions = [i for i, variable in enumerate(variables) if id(variable) in own]
     clipped = _unscaled(
@@ -81,7 +81,7 @@ def _unscaled(
     scale: Any,
     clip: Callable[[list[tf.Tensor]], list[tf.Tensor]],
 ) -> list[tf.Tensor]:
-    """Clip gradients of a scaled loss as if it were not scaled."""
+    """Clip gradients of a scaled loss as if the loss were not scaled."""
     if scale is None:
         return clip(gradients)
     clipped = clip([g / tf.cast(scale, g.dtype) for g in gradients])

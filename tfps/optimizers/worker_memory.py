@@ -1,4 +1,4 @@
-"""What a server remembers for each worker: one tensor per worker beside each variable or slab."""
+"""The memory of a server for its workers: a tensor per worker for each variable or slab."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tfps.optimizers.update_targets import UpdateTarget
 
 
 class WorkerAt(NamedTuple):
-    """Whose gradients a server applies, or whom it answers.
+    """A worker and a version of the server's values that it was sent or uses.
 
     Args:
-        worker: int64 scalar, its index.
-        version: int64 scalar, the server's, that its gradients were computed from, or that it is
-            answered with.
+        worker: int64 scalar, the index of the worker.
+        version: int64 scalar, the server's version from which its gradients were computed, or that
+            it is sent.
         is_worker: bool scalar; False for the coordinator, for which nothing is stale.
     """
 
@@ -28,7 +28,7 @@ class WorkerAt(NamedTuple):
 
 
 class _Rows:
-    """One value per worker and reply, in a variable on the server of what they are values of."""
+    """One value of a variable per worker and reply, stored on the server of the variable."""
 
     def __init__(
         self, of: Any, *, name: str, workers: int, replies: int, blank: bool, storage: SlabStorage
@@ -41,7 +41,7 @@ class _Rows:
             dtype=of.dtype,
             name=f"{name}/{of.shared_name}/of_workers",
         )
-        # A pipelined worker pushes what it computed from the reply before the last.
+        # A pipelined worker pushes gradients computed from the second to last reply.
         self._versions = None
         if replies > 1:
             self._versions = storage.create_bookkeeping(
@@ -51,7 +51,7 @@ class _Rows:
             )
 
     def read(self, sender: WorkerAt) -> tf.Tensor:
-        """What the worker got with that version, or last."""
+        """Return the value that the worker was sent with this version, or the newest one."""
         row = sender.worker
         if self._versions is not None:
             versions = self._versions_of(sender)
@@ -62,12 +62,12 @@ class _Rows:
         )
 
     def write(self, sender: WorkerAt, value: tf.Tensor, *, everywhere: bool = False) -> None:
-        """Take note of a value.
+        """Store a value.
 
         Args:
             sender: the worker.
-            value: of the shape of what it is a value of.
-            everywhere: in place of all that is known of the worker.
+            value: the value, of the variable's shape.
+            everywhere: whether to replace all values of the worker.
         """
         begin = sender.worker * self._replies
         rows = begin + tf.range(self._replies, dtype=tf.int64)
@@ -80,7 +80,7 @@ class _Rows:
         _scatter(self._rows, rows, tf.broadcast_to(value, [count, *self._of.shape]))
 
     def clear(self) -> None:
-        """Make it zeros; called on the coordinator, with drained workers."""
+        """Set all values to zero; called on the coordinator, with drained workers."""
         self._rows.assign(tf.zeros(self._rows.shape, self._rows.dtype))
 
     def _versions_of(self, sender: WorkerAt) -> tf.Tensor:
@@ -89,17 +89,17 @@ class _Rows:
 
 
 class WorkerMemory:
-    """What the server remembers for each worker of all variables of one optimizer.
+    """The values that servers store for each worker, for all variables of one optimizer.
 
     Args:
-        targets: of the optimizer, on all servers: each variable, or the slab that holds it.
-        value_of: what is remembered of an update target: its variable, or one of its slots.
-        name: of the optimizer.
-        workers: how many there are.
-        replies: how many answers of the server a worker may have got since it computed what it
-            pushes, and one.
-        blank: begin with zeros in the place of the values of now.
-        storage: makes variables on servers.
+        targets: the update targets of the optimizer on all servers.
+        value_of: returns the variable or slot of an update target whose values are stored.
+        name: the name of the optimizer.
+        workers: the number of workers.
+        replies: one more than the number of the server's replies that a worker may have received
+            since it computed the gradients that it pushes.
+        blank: whether to start with zeros instead of the current values.
+        storage: creates variables on servers.
     """
 
     def __init__(
@@ -127,20 +127,20 @@ class WorkerMemory:
         }
 
     def clear(self) -> None:
-        """Remember zeros; called on the coordinator, with drained workers."""
+        """Set all values to zero; called on the coordinator, with drained workers."""
         for rows in self._rows.values():
             rows.clear()
 
     def hand_out(
         self, names: Collection[str], sender: WorkerAt, *, device: str, is_first: bool
     ) -> None:
-        """Trace that a worker is handed values of one server.
+        """Trace storing the values that one server sends to a worker.
 
         Args:
-            names: of the variables and slabs that it is handed.
-            sender: the worker, and the version of the values.
+            names: the names of the variables and slabs that are sent.
+            sender: the worker and the version of the values.
             device: the server.
-            is_first: it holds nothing older.
+            is_first: whether the worker has no older values.
         """
         for target in self._units:
             native = self._value_of(target)._value
@@ -148,7 +148,7 @@ class WorkerMemory:
                 self._rows[target.name].write(sender, native.read_value(), everywhere=is_first)
 
     def read(self, target: UpdateTarget, sender: WorkerAt) -> tf.Tensor:
-        """What is remembered of an update target, or of a variable in a slab that is one."""
+        """Return the stored value of an update target, or of a variable in a slab that is one."""
         if target.name in self._rows:
             return self._rows[target.name].read(sender)
         native = target.variable._value
@@ -156,7 +156,7 @@ class WorkerMemory:
         return tf.reshape(segment_of(row, native.member), native.shape)
 
     def write(self, target: UpdateTarget, sender: WorkerAt, value: tf.Tensor) -> None:
-        """Remember something else of an update target, or of a variable in a slab that is one."""
+        """Store a value of an update target, or of a variable in a slab that is one."""
         if target.name in self._rows:
             self._rows[target.name].write(sender, value)
             return

@@ -1,4 +1,4 @@
-"""What an optimizer consists of: those that it wraps, and what it holds per variable."""
+"""Lists the parts of an optimizer: the optimizers that it wraps, and its slots."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WRAPPERS = (LossScaleOptimizer, Wrapper)
 
 
 def leaves(optimizer: Any) -> list[Any]:
-    """The optimizers that hold slots: a wrapper's inner ones, or the optimizer itself."""
+    """Return the optimizers that have slots: a wrapper's inner ones, or the optimizer itself."""
     if isinstance(optimizer, WRAPPERS):
         return leaves(optimizer.inner_optimizer)
     if isinstance(optimizer, MultiOptimizer):
@@ -28,7 +28,7 @@ def leaves(optimizer: Any) -> list[Any]:
 
 
 def members(optimizer: Any) -> list[Any]:
-    """A wrapper and everything that it wraps."""
+    """Return an optimizer and all optimizers that it wraps."""
     if isinstance(optimizer, WRAPPERS):
         return [optimizer, *members(optimizer.inner_optimizer)]
     if isinstance(optimizer, MultiOptimizer):
@@ -43,7 +43,7 @@ def adopt(optimizer: Any, strategy: tf.distribute.Strategy) -> None:
 
 
 def wrappers_over(optimizer: Any, leaf: Any) -> list[Any]:
-    """What is around one of an optimizer's leaves, from the outside."""
+    """Return the wrappers around one of an optimizer's leaves, the outermost first."""
     return [
         member
         for member in members(optimizer)
@@ -52,14 +52,14 @@ def wrappers_over(optimizer: Any, leaf: Any) -> list[Any]:
 
 
 def bare(optimizer: Any) -> Any:
-    """An optimizer without what only acts on stale gradients."""
+    """Return an optimizer without its outer wrappers for stale gradients."""
     while isinstance(optimizer, Wrapper):
         optimizer = optimizer.inner_optimizer
     return optimizer
 
 
 def drop_above_of(optimizer: Any) -> int | None:
-    """The staleness in updates above which a server drops what an optimizer would apply."""
+    """Return the staleness in updates above which a server drops gradients; None for never."""
     bounds = [
         member.drop_above
         for member in members(optimizer)
@@ -69,16 +69,16 @@ def drop_above_of(optimizer: Any) -> int | None:
 
 
 def devices_of(optimizer: Any) -> list[str]:
-    """The servers that hold variables of an optimizer, or shards of them."""
+    """Return the servers that have variables of an optimizer, or shards of them."""
     return list(dict.fromkeys(p._value.device for p in all_shards(optimizer._trainable_variables)))
 
 
 def slot_lists(optimizer: Any) -> Iterator[tuple[str, list[Any]]]:
-    """What an optimizer holds per variable: attribute, and a Keras variable or None for each."""
+    """Yield the slots of an optimizer: attribute, and a Keras variable or None per variable."""
     count = len(optimizer._trainable_variables)
     for name, value in list(optimizer.__dict__.items()):
         if name in ("_variables", "_trainable_variables"):
-            continue  # the lists of all of them; what counts is the attribute of each
+            continue  # lists of all variables, no slots
         if (
             isinstance(value, list)
             and len(value) == count
@@ -88,6 +88,6 @@ def slot_lists(optimizer: Any) -> Iterator[tuple[str, list[Any]]]:
 
 
 def is_decayed(optimizer: Any, variable: Any) -> bool:
-    """Whether weight decay acts on a variable, by the name that it has on one machine."""
+    """Return whether weight decay acts on a variable, by its name on one machine."""
     native = SimpleNamespace(_unique_id=variable._value._unique_id, name=f"{variable.name}:0")
     return bool(optimizer._use_weight_decay(native))

@@ -1,4 +1,4 @@
-"""What all optimizers have in common that wrap another one for the sake of stale gradients."""
+"""The base class of optimizers that wrap another one to handle stale gradients or single rows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tfps.errors import ConfigError
 
 
 class Wrapper(keras.optimizers.Optimizer):
-    """An optimizer that leaves the update to another one; on one machine it is that one.
+    """An optimizer that leaves the update to an inner one; on one machine it equals that one.
 
     Args:
-        optimizer: any optimizer of Keras, or one of your own.
-        name: of this one.
+        optimizer: any Keras optimizer, or one of your own.
+        name: the name of this optimizer.
 
     Raises:
-        ConfigError: no optimizer.
+        ConfigError: the value is no optimizer.
     """
 
     def __init__(self, optimizer: Any, *, name: str | None = None) -> None:
@@ -33,9 +33,9 @@ class Wrapper(keras.optimizers.Optimizer):
         self.inner_optimizer = optimizer
 
     def build(self, variables: list[Any]) -> None:
-        """Create the inner optimizer's slots, and its own."""
+        """Create the slots of the inner optimizer and of the wrapper."""
         if not self.inner_optimizer.built:
-            self.inner_optimizer.build(variables)  # which tracks what it adds, to save it
+            self.inner_optimizer.build(variables)  # tracks its own slots, to save them
         self._build_own(variables)
 
     @tracking.no_automatic_dependency_tracking
@@ -44,12 +44,12 @@ class Wrapper(keras.optimizers.Optimizer):
         self._add_slots(variables)
 
     def _add_slots(self, variables: list[Any]) -> None:
-        """Create what it has of its own for each variable."""
+        """Create the wrapper's own slots for each variable."""
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
-        """Push gradients from a worker's step; elsewhere, where none is stale, apply them."""
+        """Push gradients from a worker's step; elsewhere, where none are stale, apply them."""
         step = current_step()
-        if step is not None:  # which builds it outside of what is traced
+        if step is not None:  # it builds the optimizer outside of the trace
             step.apply(self, list(grads), trainable_variables)
             return
         if not self.built and trainable_variables is not None:
@@ -58,12 +58,12 @@ class Wrapper(keras.optimizers.Optimizer):
 
     @property
     def variables(self) -> list[Any]:
-        """Its own and those of the inner optimizer."""
+        """The variables of the wrapper and of the inner optimizer."""
         return [*self._variables, *self.inner_optimizer.variables]
 
     @property
     def learning_rate(self) -> Any:
-        """The inner optimizer's, not discounted."""
+        """The learning rate of the inner optimizer, without discount."""
         return self.inner_optimizer.learning_rate
 
     @learning_rate.setter
@@ -72,7 +72,7 @@ class Wrapper(keras.optimizers.Optimizer):
 
     @property
     def iterations(self) -> Any:
-        """Updates that the inner optimizer has made."""
+        """The number of updates of the inner optimizer."""
         return self.inner_optimizer.iterations
 
     def scale_loss(self, loss: Any) -> Any:
@@ -87,7 +87,7 @@ class Wrapper(keras.optimizers.Optimizer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
-        """Make it, and the inner optimizer, from what `get_config` answered."""
+        """Create the wrapper and the inner optimizer from the result of `get_config`."""
         made = {
             key: serialization_lib.deserialize_keras_object(value, custom_objects=custom_objects)
             for key, value in config.items()
