@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from tfps.errors import ConfigError
+from tfps.errors import ConfigError, refuse
 from tfps.units import counted
 
 FIRST_BACK_OFF_S = 0.25  # what killed a task by chance does not come twice
@@ -98,8 +98,7 @@ class FaultTolerance:
             )
             if not isinstance(value, (int, float)) or math.isnan(value) or value <= 0
         ]
-        if problems:
-            raise ConfigError(problems, source="tfps.FaultTolerance")
+        refuse(problems, source="tfps.FaultTolerance")
 
     def back_off_s(self, number: int) -> float:
         """How long a task rests before it is started again for the n-th time.

@@ -11,7 +11,7 @@ from tfps.cluster import ClusterSpec
 from tfps.compression import directions
 from tfps.consistency import modes
 from tfps.consistency.mode import Mode
-from tfps.errors import ConfigError, TfpsError, UnsupportedError
+from tfps.errors import ConfigError, TfpsError, UnsupportedError, refuse
 from tfps.partitioners import Partitioner
 from tfps.placement import policy
 from tfps.recovery.fault_tolerance import FaultTolerance, check_fault_tolerance
@@ -36,8 +36,8 @@ def refuse_renamed(function: Function) -> Function:
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        if problems := [f"{old}: write {RENAMED[old]}" for old in RENAMED if old in kwargs]:
-            raise ConfigError(problems, source="ParameterServerStrategy")
+        problems = [f"{old}: write {RENAMED[old]}" for old in RENAMED if old in kwargs]
+        refuse(problems, source="ParameterServerStrategy")
         return function(*args, **kwargs)
 
     return cast("Function", checked)

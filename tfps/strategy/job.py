@@ -6,7 +6,7 @@ import re
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from tfps.errors import ConfigError
+from tfps.errors import ConfigError, refuse
 
 _JOB = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 
@@ -43,8 +43,7 @@ class Job:
             problems.append(f"name: {problem}")
         if not isinstance(fresh, bool):
             problems.append(f"fresh: received {fresh!r}, expected True or False")
-        if problems:
-            raise ConfigError(problems, source="tfps.Job")
+        refuse(problems, source="tfps.Job")
 
 
 def check_job(job: Any) -> Job:
