@@ -30,13 +30,13 @@ Call = partial[Any]  # the user's function and the arguments of a trace
 
 
 class PackedStrategy(TracedStrategy, Protocol):
-    """A strategy, as the trace of a scheduled function knows it."""
+    """The part of a strategy that the trace of a scheduled function uses."""
 
     updates: ServerUpdates
 
 
 def trace_packed(call: Call, *, strategy: PackedStrategy) -> tuple[Any, bool]:
-    """Trace a user's function with packed pulls and pushes in the place of single reads.
+    """Trace a user's function with packed pulls and pushes instead of single reads.
 
     Returns:
         The function's result, and whether it reaches variables on servers only through TensorFlow,
@@ -73,7 +73,7 @@ def trace_packed(call: Call, *, strategy: PackedStrategy) -> tuple[Any, bool]:
 
 
 def _scheduled(program: Program, runtime: Runtime) -> Program:
-    """A function that trains keeps to the mode, others just read."""
+    """Return the program with its schedule; only a function that trains follows the mode."""
     mode = runtime.mode
     if program.calls and adaptive_batches_of(mode) > 1:
         raise UnsupportedError(

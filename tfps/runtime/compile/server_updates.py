@@ -20,9 +20,9 @@ class ServerUpdates:
     """Makes the server-side update of each optimizer when it is first used, and keeps it.
 
     Args:
-        runtime: the job.
-        strategy: that optimizers run under.
-        drain: waits until nothing runs, before variables move.
+        runtime: the runtime of the job.
+        strategy: the strategy of the optimizers.
+        drain: waits until no closure runs, before variables move.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class ServerUpdates:
         self._known: dict[int, tuple[Any, ServerUpdate]] = {}
 
     def known(self) -> list[ServerUpdate]:
-        """All that were made."""
+        """Return all updates that were made."""
         return [update for _, update in self._known.values()]
 
     def of(self, optimizer: Any) -> ServerUpdate:
@@ -50,11 +50,11 @@ class ServerUpdates:
                 )
             self._known[id(optimizer)] = found = (optimizer, update)
             if update.asks_what_is_known:
-                runtime.layouts += 1  # what pulls its variables has to take note from now on
+                runtime.layouts += 1  # later pulls of its variables have to be noted
         return found[1]
 
     def of_program(self, program: Program) -> list[ServerUpdate]:
-        """Return the updates that a program uses; what it trains together moves into slabs."""
+        """Return the updates of a program; move variables that it trains together into slabs."""
         runtime, calls = self._runtime, program.optimizer_calls
         with outside_the_step():
             if layouts := layouts_for(calls, servers=runtime.topology.servers):

@@ -106,7 +106,7 @@ class Runtime(Storage):
         # The number of a worker's life; grows each time that it works again after it was lost.
         self.life_of: Callable[[int], int] = lambda _: 1
         self.on_manager: Callable[[Any], None] = lambda _: None  # a `CheckpointManager` was made
-        # What scheduled functions read and do not change, on workers and on servers.
+        # Values that scheduled functions read and do not change, on workers and on servers.
         self.local_values = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
         self.handed_out = SharedByName()
         self.data_plane = connections.routes(
@@ -172,7 +172,7 @@ class Runtime(Storage):
         return self.servers[0]
 
     def choose_device(self, variable: VariableSpec, *, variables_placed: int) -> str:
-        """The server of a variable, by the placement policy; refuses one that is not there."""
+        """Choose a variable's server by the placement policy; raises if there is no such server."""
         index = self.placement.choose(
             variable, bytes_per_server=self.bytes_per_server, variables_placed=variables_placed
         )

@@ -61,7 +61,7 @@ class Server:
         self._expectations = itertools.count(1)  # numbers of expectations that workers will join
         self._lines: weakref.WeakSet[ControlLine] = weakref.WeakSet()  # the open ones
         self.ledger = ServerLedger(contents, workers=max_workers)
-        self.coded_groups = CodedGroups()  # whose bytes the ledger counts separately
+        self.coded_groups = CodedGroups()  # groups whose bytes the ledger counts separately
         self.gate: Gate = OpenGate()
         if mode.bound_steps is not None:
             self.gate = BoundedGate(self.ledger, bound_steps=mode.bound_steps)
@@ -72,7 +72,7 @@ class Server:
         gates: list[Membership] = [self.gate] if self.rounds is None else [self.gate, self.rounds]
         self.membership: Membership = Memberships(gates)
         self.control: ControlLine = self.open_line()
-        self.term = 0  # of this process as the chief
+        self.term = 0  # the term of this process as the chief
         self._take_over = self._decides(chief_requests.take_over, "term")
         self._open = self._decides(chief_requests.open_tickets, "count", "term", "move")
         self._limit = self._decides(chief_requests.move_limit, "limit", "term", "move")

@@ -19,8 +19,8 @@ from tfps.transport.service import Service
 class VariableRecord(NamedTuple):
     """The properties with which a variable is created."""
 
-    shape: tf.TensorShape  # of its value
-    dtype: tf.DType  # of it
+    shape: tf.TensorShape  # the shape of its value
+    dtype: tf.DType  # the type of its value
     # An array, or a callable that returns it on the server; None: zeros, until the value from a
     # checkpoint is restored.
     initial_value: Any = None

@@ -124,7 +124,7 @@ class Storage:
     def create_bookkeeping(
         self, initial_value: Any, *, device: str, name: str, **options: Any
     ) -> ServerVariable:
-        """Return a variable of the transport: in no plan, and in no checkpoint."""
+        """Create a variable of the transport: in no plan, and in no checkpoint."""
         return self.create_variable(
             initial_value, device=device, planned=False, trainable=False, name=name, **options
         )

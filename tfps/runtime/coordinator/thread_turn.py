@@ -62,8 +62,7 @@ class ThreadTurn:
 
         Args:
             until: the lock comes back when no other thread has it and this returns True; called by
-                the
-                thread that gives it up.
+                the thread that gives it up.
             after_s: lend only after this time, since a shorter wait is not worth the change.
         """
         if not self._is_mine():

@@ -23,8 +23,7 @@ def begun(tensors: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
 
     Args:
         tensors: not the arguments of a server's function: if one of those is read early,
-            TensorFlow's
-            graph optimizers mix up the outputs of later branches.
+            TensorFlow's graph optimizers mix up the outputs of later branches.
     """
     begin = timestamp_after(tensors)
     with tf.control_dependencies([begin]):

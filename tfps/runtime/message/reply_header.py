@@ -44,11 +44,11 @@ class PlanHeader:
 class ReplyHeader:
     """The header of a reply."""
 
-    version: Any  # of the parameters in the reply
+    version: Any  # the version of the parameters in the reply
     status: Any = int(Status.OK)
-    staleness: Any = 0  # of the request's gradients, in updates
+    staleness: Any = 0  # the staleness of the request's gradients, in updates
     grant: TicketGrant = NO_GRANT  # the tickets in the reply
-    clock: Any = 0  # of a worker that joins
+    clock: Any = 0  # the clock of a worker that joins
     other_writes: Any = 0  # see `Reply`
 
     def tensor(self) -> tf.Tensor:

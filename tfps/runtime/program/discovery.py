@@ -34,13 +34,13 @@ from tfps.runtime.program.synchronized import tell_of_synchronized
 
 
 class TracedStrategy(Protocol):
-    """A strategy, as the trace of a step knows it."""
+    """The part of a strategy that the trace of a step uses."""
 
     runtime: Runtime
     devices: Devices
 
     def scope(self) -> AbstractContextManager[Any]:
-        """Where variables are made."""
+        """Return the context in which variables are created."""
 
 
 class Discovery:
@@ -230,7 +230,7 @@ class Discovery:
 
 
 def discover(program: Program, strategy: TracedStrategy) -> Program:
-    """Trace the step once into a graph that is thrown away; answers the program with what it does.
+    """Trace the step once into a temporary graph, and return the program with what was found.
 
     Raises:
         UnsupportedError: more optimizer calls in a step than a ticket can number, or a call of a

@@ -27,7 +27,7 @@ class MovingPace:
     worker's step moves the variable as far as it would in one process.
     """
 
-    kept: float | None  # of the old value, by a whole step; None: known after the step
+    kept: float | None  # the kept part of the old value, by a whole step; None: known after it
     adds: bool  # whether steps always keep all of it: batches only add to it
     is_once: bool  # whether each step assigns it exactly once
 

@@ -167,12 +167,12 @@ class Program:
         return sum(int(np.prod(spec.shape)) for spec in self.numeric_outputs)
 
     def logs(self, model: Any, reported: np.ndarray[Any, Any], *, chief: str) -> dict[str, Any]:
-        """Return what Keras shows of the whole run; values that no metric has are of its last step.
+        """Return the logs of the whole run for Keras; values without a metric are the last step's.
 
         Args:
-            model: has the totals of metrics.
-            reported: the numbers that the last step has returned.
-            chief: its device.
+            model: the model, with the totals of metrics.
+            reported: the numbers that the last step has reported.
+            chief: the chief's device.
         """
         outputs, results = self.outputs, self.results
         if not isinstance(outputs, dict) or results is None:

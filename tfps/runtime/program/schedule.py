@@ -15,8 +15,8 @@ class LocalTraining:
     """The settings of a program whose workers run the optimizers."""
 
     period_steps: int  # from one exchange to the next
-    elasticity: float | None  # of `LocalSteps`
-    calls: tuple[OptimizerCall, ...]  # of optimizers, in the order of the step
+    elasticity: float | None  # see `LocalSteps`
+    calls: tuple[OptimizerCall, ...]  # the calls of optimizers, in the order of the step
     slots: tuple[Any, ...]  # the optimizers' variables on the worker, as Keras variables
     counts: tuple[Any, ...]  # the slots that count updates
     rates: tuple[Any, ...]  # learning rates that are variables; the servers' values count

@@ -60,8 +60,7 @@ def let_rows_travel(program: Program) -> Program:
 
     Raises:
         UnsupportedError: a row-wise optimizer's table cannot travel as rows; or a table of more
-            than
-            64 MiB would travel as a whole.
+            than 64 MiB would travel as a whole.
     """
     by_rows = [
         (table, call.optimizer)

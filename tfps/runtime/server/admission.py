@@ -136,7 +136,7 @@ class Arrival:
     quota: Any = None  # the number of tickets that the worker gets at once; None: one
     # Whether its parameters came from the current round; True without rounds.
     in_time: Any = True
-    position: Any = None  # of the server in its rounds; None without rounds
+    position: Any = None  # the server's position in its rounds; None without rounds
     contribution: Any = None  # the push as the round gate knows it
 
 

@@ -21,8 +21,8 @@ class CodingDurations:
     """Measures the decoding of a push and the encoding of its reply; does nothing without codecs.
 
     Args:
-        wire: of the push.
-        ledger: of the server.
+        wire: the message format of the push.
+        ledger: the ledger of the server.
     """
 
     def __init__(self, wire: CallWire, ledger: ServerLedger) -> None:

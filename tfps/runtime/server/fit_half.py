@@ -157,7 +157,7 @@ class FitHalf(ServerHalf):
         return ReplyHeader(version, status, grant=grant, clock=clock, other_writes=number)
 
     def _pull_still(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
-        """What no step changes, for a worker that has heard of another write."""
+        """Return values that no step changes, for a worker that has heard of another write."""
         ledger = self.server.ledger.count_exchange(self.still_layout.size_bytes)
         alive = self.plan.is_alive(header, ledger, header[Request.WORKER])
         version, status = ledger.read(ledger.layout.VERSION), self.plan.status(header, alive=alive)

@@ -176,7 +176,7 @@ class FunctionHalf(ServerHalf):
         return reply
 
     def _pull_still(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
-        """What the function does not change, for a worker that has other values."""
+        """Return values that the function does not change, to a worker with outdated copies."""
         ledger = self.server.ledger.count_exchange(self.still_layout.size_bytes)
         version = ledger.read(ledger.layout.VERSION)
         return ReplyHeader(version, other_writes=self.number_of_still())

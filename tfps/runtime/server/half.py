@@ -48,7 +48,8 @@ class ServerHalf(PlanFunctions):
     """The functions of a program on one server; they exist as long as this object.
 
     Args:
-        updates: of optimizers that ask for the values sent to a worker; None: the program's own.
+        updates: updates by optimizers that ask for the values sent to a worker; None: those of the
+            program.
         uses_replies: whether workers continue with the values in the reply to a push.
     """
 

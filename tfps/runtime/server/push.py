@@ -37,7 +37,7 @@ from tfps.transport.message import COORDINATOR, Reply, Request
 class PushRequest:
     """A push, decoded."""
 
-    header: Sequence[tf.Tensor]  # of the request
+    header: Sequence[tf.Tensor]  # the header of the request
     tensors: Mapping[str, Any]  # its tensors, by name
     size: Any  # in bytes
     applied_key: tf.Tensor | None  # see `Arrival`
@@ -62,7 +62,7 @@ class Push:
     terms: Terms  # the rule by which pushes count, and the limit of staleness
     application: Application  # applies an admitted push
     gate: PushGate  # decides when to reply
-    updates: Sequence[ServerUpdate]  # of optimizers that may ask for the values sent to workers
+    updates: Sequence[ServerUpdate]  # of optimizers that ask for values sent to workers
     sent: SentValues  # the values that workers hold
     reports: Reports | None = None  # counts the step before; None: not with this push
     # The number of tickets that a worker gets next; None: one, or none with this push.

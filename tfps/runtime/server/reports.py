@@ -56,8 +56,7 @@ class Reports:
 
         Args:
             reset: the number of the reset, or `NO_RESET`. A request may be repeated, and arrive
-                after
-                steps were counted; a number resets only once.
+                after steps were counted; a number resets only once.
             initial: the totals to reset to, float64; unused without a reset.
         """
         with self._server.ledger.locked():

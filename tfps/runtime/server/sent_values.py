@@ -22,7 +22,7 @@ from tfps.runtime.message.wire import CallWire
 from tfps.transport.message import Reply, Request
 from tfps.units import format_bytes
 
-_INCARNATION, _VERSION = range(2)  # of a worker, and of the values that it holds
+_INCARNATION, _VERSION = range(2)  # of a worker, and of its values
 _NOBODY = -1
 
 

@@ -157,8 +157,7 @@ class LookUps:
         Args:
             look_ups: the look-ups.
             ahead_after: the only tensors to wait for, beside the ids; None: wait for all that
-                stands
-                before in the graph.
+                stands before in the graph.
         """
         with tf.device(None):  # not the current device: it may be a GPU
             return self._found_anywhere(look_ups, ahead_after=ahead_after)
@@ -255,7 +254,7 @@ class LookUps:
 
 
 def _whole_bytes(parts: Sequence[ShardRows], formats: Sequence[RowFormat]) -> tf.Tensor:
-    """The bytes of the rows of some shards, as they travel."""
+    """Return the bytes of the rows of some shards, as they travel."""
     counts = tf.stack([tf.size(part.places, tf.int64) for part in parts])
     return tf.reduce_sum(counts * [each.size_bytes for each in formats])
 
@@ -267,13 +266,13 @@ def _refuse_too_many(
     tables: Sequence[str],
     longest_bytes: int,
 ) -> tf.Operation:
-    """Raise an error if one server is asked for more bytes of rows than a message may have.
+    """Raise an error if a look-up asks one server for more bytes of rows than a message may have.
 
     Args:
         parts: the rows, by shard, all of one server.
-        formats: how rows of these shards travel.
-        tables: their names.
-        longest_bytes: of a message.
+        formats: the formats in which rows of these shards travel.
+        tables: the names of the tables.
+        longest_bytes: the limit of a message.
     """
     server, asked = parts[0].server, _whole_bytes(parts, formats)
     return tf.raw_ops.Assert(

@@ -48,7 +48,7 @@ class Step:
         self.residuals = Residuals(servers)
         self.coding: PushCoding | None = None  # of the latest encoded push
         self.rounds = RoundAgreement(self._ask_for_round, offers=servers[0].offers)
-        self.shares: Sequence[tf.Tensor] = ()  # of the devices in the results of the step
+        self.shares: Sequence[tf.Tensor] = ()  # the devices' shares in the results of the step
         self._call_number = 0  # the index of the next optimizer call
 
     @property

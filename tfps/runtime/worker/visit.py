@@ -21,30 +21,30 @@ class BatchClaim(NamedTuple):
     """A worker's request for a batch, made with a ticket."""
 
     ticket: tf.Tensor  # or `NO_TICKET`
-    position: tf.Tensor  # of the ticket in its ticket run
-    incarnation: tf.Tensor  # of the worker
+    position: tf.Tensor  # the position of the ticket in its ticket run
+    incarnation: tf.Tensor  # the incarnation of the worker
     goes_back: bool  # whether the ticket goes back if there is no batch; not within a period
 
 
 class BatchSource(ABC):
-    """The base of what a worker's batches come from."""
+    """The base class of sources of a worker's batches."""
 
     batch_spec: Any
     is_per_worker = False  # each worker has batches that no other one can draw
 
     @property
     def shards(self) -> ShardBook | None:
-        """The book of the pass at hand, if its batches are leased to workers."""
+        """The book of the current pass, if its batches are leased to workers."""
         return None
 
     @property
     def failure(self) -> Exception | None:
-        """The error that the data raised on the chief."""
+        """The error that the data raised on the chief, or None."""
         return None
 
     @property
     def input_graphs(self) -> Sequence[Any]:
-        """The graphs of its functions, to say which line made an operation that fails."""
+        """The graphs of its functions, to find the line that made a failing operation."""
         return ()
 
     @property
@@ -54,7 +54,7 @@ class BatchSource(ABC):
 
     @abstractmethod
     def key(self) -> Hashable:
-        """Return what is equal for inputs that closures are traced once for."""
+        """Return a key that is equal for inputs that share a traced closure."""
 
     @abstractmethod
     def new_pass(self) -> Any:
@@ -62,16 +62,16 @@ class BatchSource(ABC):
 
     @abstractmethod
     def arguments(self, data_pass: Any, offset_steps: int) -> Any:
-        """Return what the closures of a ticket run receive.
+        """Return the arguments of the closures of a ticket run.
 
         Args:
-            data_pass: from `new_pass`.
-            offset_steps: where in the pass the run begins.
+            data_pass: the result of `new_pass`.
+            offset_steps: the first step of the run in the pass.
         """
 
     @abstractmethod
     def argument_specs(self, arguments: Any) -> Any:
-        """Return what the closure is traced with, from this source's arguments of a ticket run."""
+        """Return specs to trace the closure with, from this source's arguments of a ticket run."""
 
     def bind(self, arguments: Any, worker: int) -> Any:
         """Return one worker's arguments."""
@@ -79,10 +79,10 @@ class BatchSource(ABC):
 
     @abstractmethod
     def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
-        """Trace on the worker: (whether there is one, the batch of a ticket)."""
+        """Trace on the worker: (whether there is a batch, the batch of a ticket)."""
 
-    def on_drained(self) -> None:  # noqa: B027 - most keep nothing for a ticket
-        """Take note, while no closure runs, that every ticket that was handed out is closed."""
+    def on_drained(self) -> None:  # noqa: B027 - most sources keep nothing for a ticket
+        """Note, while no closure runs, that every issued ticket is closed."""
 
 
 class Visit:
