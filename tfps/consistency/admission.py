@@ -1,4 +1,4 @@
-"""Whether a push counts: once for each ticket, from a living worker, in time. Pure."""
+"""The admission of a push: once for each ticket, from a living worker, in time. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 from tfps.consistency.ledger import Ledger, Status
 from tfps.consistency.logic import Logic
 
-NONE = 0  # of a push's gradients are dropped
+NONE = 0  # the number of dropped gradients
 
 
 @dataclass(frozen=True)
 class Admission:
-    """What a server does with a push."""
+    """The decision about a push."""
 
-    known: Any  # it came for the first time, so it need not come again
-    fresh: Any  # apply it
+    known: Any  # it has come for the first time and need not come again
+    fresh: Any  # whether to apply it
     status: Any
 
 
@@ -29,15 +29,15 @@ def admit(
     counts_update: bool,
     staleness_bin: Any | None,
 ) -> Admission:
-    """Decide on a push, and count it; a condition that is True holds for every push.
+    """Decide about a push, and count it; a condition that is True holds for every push.
 
     Args:
-        ledger: of the server.
+        ledger: the ledger of the server.
         alive: whether the sender takes part.
-        is_new: whether it has not been applied before.
+        is_new: whether the push has not been applied before.
         in_time: whether its gradients are not too old.
-        counts_update: a fresh one is an update of the server's variables, by itself.
-        staleness_bin: where its staleness is counted; None: it carries no gradients.
+        counts_update: whether a fresh push is an update of the server's variables by itself.
+        staleness_bin: the bin in which its staleness is counted; None: it has no gradients.
     """
     layout, logic = ledger.layout, ledger.logic
     known = every(logic, alive, is_new)
@@ -60,7 +60,7 @@ def admit(
 
 
 def every(logic: Logic, *conditions: Any) -> Any:
-    """Whether all of some conditions hold; those that always do cost nothing."""
+    """Return whether all conditions hold; True ones need no operation."""
     result: Any = True
     for condition in conditions:
         if condition is not True:
@@ -69,5 +69,5 @@ def every(logic: Logic, *conditions: Any) -> Any:
 
 
 def either(logic: Logic, condition: Any, yes: Any, no: Any) -> Any:
-    """One of two values; the first where the condition always holds."""
+    """Return one of two values; the first, without an operation, if the condition is True."""
     return yes if condition is True else logic.choose(condition, yes, no)

@@ -1,6 +1,6 @@
-"""What the chief asks of a ledger: tickets, their limit, whom to expect, to be obeyed. Pure.
+"""Requests of the chief to a ledger: tickets and their limit, expected workers, takeovers. Pure.
 
-It repeats a request that is not answered in time, so each may arrive twice, and late.
+The chief repeats a request without a reply, so each may arrive twice, and late.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from typing import Any
 
 from tfps.consistency.ledger import NO_TICKET, Ledger
 
-REPLACED = -2  # answers a chief that is not the newest
+REPLACED = -2  # the reply to a chief that is not the newest
 
 
 def open_tickets(ledger: Ledger, *, count: Any, term: Any, move: Any) -> Any:
-    """Start a round of ``count`` tickets; answers the first, or `REPLACED`.
+    """Start a ticket run of ``count`` tickets. Returns the first one, or `REPLACED`.
 
-    What an earlier round left is void. A request that is repeated finds the round of the first one,
-    which may also arrive when workers hold tickets of it: it must not take those away.
+    Tickets of an earlier run are void. A repeated request finds the run of the first one. It may
+    arrive when workers already hold tickets of that run, and must not take those away.
 
     Args:
-        ledger: of the ticket server.
-        count: how many.
-        term: of the chief that asks.
-        move: its number of the limit, larger each time.
+        ledger: the ledger of the ticket server.
+        count: the number of tickets.
+        term: the term of the chief.
+        move: the chief's number of this change of the limit; it grows.
     """
     layout, logic = ledger.layout, ledger.logic
     obeyed = ledger.read(layout.TERM) == term
@@ -39,15 +39,15 @@ def open_tickets(ledger: Ledger, *, count: Any, term: Any, move: Any) -> Any:
 
 
 def move_limit(ledger: Ledger, *, limit: Any, term: Any, move: Any) -> Any:
-    """Hand out tickets below a number only, or none if it is negative.
+    """Issue only tickets below a number, or none if it is negative.
 
-    Answers the ticket that would come next, or `REPLACED`.
+    Returns the ticket that would come next, or `REPLACED`.
 
     Args:
-        ledger: of the ticket server.
+        ledger: the ledger of the ticket server.
         limit: the number.
-        term: of the chief that asks.
-        move: its number of the limit, larger each time; see `open_tickets`.
+        term: the term of the chief.
+        move: the chief's number of this change of the limit; it grows. See `open_tickets`.
     """
     layout, logic = ledger.layout, ledger.logic
     obeyed = ledger.read(layout.TERM) == term
@@ -59,10 +59,11 @@ def move_limit(ledger: Ledger, *, limit: Any, term: Any, move: Any) -> Any:
 
 
 def count_up_to(ledger: Ledger, *, version: Any) -> Any:
-    """Count as many updates as another server has, or more; answers whether that changes anything.
+    """Raise the count of updates to another server's. Returns whether it has changed.
 
-    A worker may die when one server has its gradient and another has not. That one takes it in a
-    round of its own later, when another worker repeats the ticket, and so counts a round more.
+    A worker may die when one server has its gradient and another has not. The latter takes it
+    later, in a round of its own, when another worker repeats the ticket, and so counts one round
+    more.
     """
     layout = ledger.layout
     known = ledger.read(layout.VERSION)
@@ -73,14 +74,14 @@ def count_up_to(ledger: Ledger, *, version: Any) -> Any:
 
 
 def expect(ledger: Ledger, *, number: Any) -> Any:
-    """Expect workers in rounds; answers whether the request does that, which a late one does not.
+    """Expect workers in rounds. Returns whether the request does so; a late one does not.
 
-    It would let a round wait for a worker that has joined meanwhile and waits for the next one, or
-    for one that has ended.
+    A late one could let a round wait for a worker that has joined meanwhile and waits for the next
+    round, or for one that has ended.
 
     Args:
-        ledger: of any server.
-        number: of the request, larger each time.
+        ledger: the ledger of a server.
+        number: the number of the request; it grows.
     """
     layout = ledger.layout
     is_new = number > ledger.read(layout.EXPECTATION)
@@ -89,10 +90,10 @@ def expect(ledger: Ledger, *, number: Any) -> Any:
 
 
 def take_over(ledger: Ledger, *, term: Any) -> Any:
-    """Obey a chief from now on, unless a newer one is known; answers the term, or `REPLACED`."""
+    """Obey a chief, unless a newer one is known. Returns its term, or `REPLACED`."""
     layout = ledger.layout
     newer = term > ledger.read(layout.TERM)
     ledger.write_if(newer, layout.TERM, term)
     for count in (layout.MOVE, layout.EXPECTATION):
-        ledger.write_if(newer, count, 0)  # it counts its own
+        ledger.write_if(newer, count, 0)  # each chief counts its own
     return ledger.logic.choose(newer, term, REPLACED)

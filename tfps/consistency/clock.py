@@ -1,13 +1,13 @@
-"""How far each worker is, and who may start a step. Pure: vectors of NumPy or TensorFlow.
+"""Clocks of workers, which decide who may start a step. Pure: vectors of NumPy or TensorFlow.
 
 A worker's *clock* is the number of its completed steps. A worker may start a step while its clock
-is at most a bound ahead of the slowest of those that take part; the slowest may always start, so
-somebody can. Who may not waits until a clock moves, or somebody leaves.
+is at most a bound ahead of the slowest worker that takes part. The slowest may always start, so at
+least one worker can. The others wait until a clock moves, or a worker leaves.
 
-With several servers each decides by itself, on the same clocks: a worker that joins is told by each
-where its slowest is, goes on from the furthest of them, and says so with its pushes. Else servers
-that it joins at different moments could have it wait on one for a worker that waits for it on
-another one.
+With several servers each decides by itself, on the same clocks: each tells a worker that joins the
+clock of its slowest worker. The new worker continues from the largest of these, and reports it with
+its pushes. Otherwise two workers that join servers at different moments could wait for each other
+on two servers.
 
 Source: Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel Parameter
 Server", NeurIPS 2013.
@@ -20,18 +20,18 @@ from typing import Any
 
 from tfps.consistency.vectors import Vectors
 
-# Larger than any clock; stands for those who do not take part.
+# Larger than any clock; for workers that do not take part.
 NEVER = 1 << 60
 
 
 @dataclass(frozen=True)
 class Clocks:
-    """What a server knows of its workers, one item for each worker.
+    """The state of a server's workers, one item for each worker.
 
     Args:
         clocks: completed steps.
-        active: 1 for those that take part.
-        waiting: 1 for those that wait at the gate.
+        active: 1 for workers that take part.
+        waiting: 1 for workers that wait at the gate.
     """
 
     clocks: Any
@@ -39,7 +39,7 @@ class Clocks:
     waiting: Any
 
     def entered(self, is_new: Any, *, vectors: Vectors) -> Clocks:
-        """A worker takes part from now on; it starts beside the slowest.
+        """Return the state after a worker has joined; it starts with the clock of the slowest.
 
         Args:
             is_new: 1 for the worker.
@@ -55,10 +55,10 @@ class Clocks:
         )
 
     def ticked(self, mask: Any, clock: Any, *, vectors: Vectors) -> Clocks:
-        """A worker has completed a step.
+        """Return the state after a worker has completed a step.
 
         Args:
-            mask: 1 at the worker that has moved.
+            mask: 1 at that worker.
             clock: its own count of steps, with this one.
             vectors: operations.
         """
@@ -66,20 +66,20 @@ class Clocks:
         return Clocks(moved, self.active, self.waiting)
 
     def gaps(self, *, vectors: Vectors) -> Any:
-        """By how much each worker that takes part is ahead of the slowest; 0 for the others."""
+        """Return each active worker's lead over the slowest one; 0 for the others."""
         slowest = vectors.smallest(vectors.where(self.active == 1, self.clocks, NEVER))
         return vectors.where(self.active == 1, self.clocks - slowest, 0)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What follows at the gate from a request.
+    """The result of a request at the gate.
 
     Args:
-        after: the clocks, with who waits now.
-        released: 1 for those that waited and need not any more.
-        blocked: 1 for those that asked to start and may not.
-        gap: the largest with which somebody may start now.
+        after: the new state.
+        released: 1 for workers that waited and may continue.
+        blocked: 1 for workers that asked to start and may not.
+        gap: the largest lead with which a worker may start now.
     """
 
     after: Clocks
@@ -89,12 +89,12 @@ class Decision:
 
 
 def decide(state: Clocks, *, asking: Any, bound_steps: int, vectors: Vectors) -> Decision:
-    """Who may start a step.
+    """Decide which workers may start a step.
 
     Args:
-        state: the clocks as they are now.
-        asking: 1 for those that would start.
-        bound_steps: how far ahead of the slowest a worker may start.
+        state: the current state.
+        asking: 1 for workers that want to start.
+        bound_steps: the largest lead over the slowest worker with which one may start.
         vectors: operations.
     """
     gaps = state.gaps(vectors=vectors)

@@ -1,4 +1,4 @@
-"""Who may start a step on a server: the thin shell around `clock`."""
+"""The gate of a server, at which workers wait to start a step: a thin shell around `clock`."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tfps.consistency.waiters import TensorVectors, Waiters
 
 
 class Membership(Protocol):
-    """What follows when workers come and go; under the server's mutex."""
+    """Reacts to workers that come and go; under the server's mutex."""
 
     def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
-        """Trace what a worker's entry changes."""
+        """Trace the changes after a worker has joined."""
 
     def leave(self, worker: tf.Tensor, leaves: tf.Tensor) -> None:
-        """Trace what follows when somebody has left, of itself or not."""
+        """Trace the changes after a worker has left or was evicted."""
 
 
 class Memberships:
-    """What follows in several places.
+    """Passes on workers that come and go.
 
     Args:
-        places: where.
+        places: the objects that react to them.
     """
 
     def __init__(self, places: Sequence[Membership]) -> None:
@@ -42,41 +42,41 @@ class Memberships:
 
 
 class Gate(Membership, Protocol):
-    """When a server that applies gradients at once answers a worker's push."""
+    """Decides when a server that applies gradients at once replies to a worker's push."""
 
     def end_step(
         self, worker: tf.Tensor, *, counts: tf.Tensor, clock: tf.Tensor
     ) -> tf.Tensor | None:
-        """Trace the end of a worker's step; answers whether it has to wait, None: never.
+        """Trace the end of a worker's step. Returns whether it has to wait, None: never.
 
         Args:
-            worker: its index.
-            counts: whether the step does; one that was refused does not.
-            clock: steps that the worker has completed with it, the same on all servers.
+            worker: the worker's index.
+            counts: whether the step counts; a refused one does not.
+            clock: the worker's completed steps, with this one, the same on all servers.
         """
 
     def wait(
         self, worker: tf.Tensor, read: Callable[[], Sequence[tf.Tensor]]
     ) -> Sequence[tf.Tensor]:
-        """Trace waiting until the worker may go on; answers what is read then.
+        """Trace waiting until the worker may continue. Returns the values of ``read`` then.
 
         Args:
-            worker: its index.
+            worker: the worker's index.
             read: called under the mutex.
         """
 
 
 class OpenGate:
-    """Nobody waits."""
+    """A gate at which no worker waits."""
 
     def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
-        """Nothing follows."""
+        """Do nothing."""
 
     def leave(self, worker: tf.Tensor, leaves: tf.Tensor) -> None:
-        """Nothing follows."""
+        """Do nothing."""
 
     def end_step(self, worker: tf.Tensor, *, counts: tf.Tensor, clock: tf.Tensor) -> None:
-        """Nobody has to wait."""
+        """Return None: no worker has to wait."""
 
     def wait(
         self, worker: tf.Tensor, read: Callable[[], Sequence[tf.Tensor]]
@@ -85,11 +85,11 @@ class OpenGate:
 
 
 class BoundedGate:
-    """A worker waits while it is more than a bound of steps ahead of the slowest.
+    """Lets a worker wait while it is more than a bound of steps ahead of the slowest.
 
     Args:
         ledger: the server's ledger.
-        bound_steps: how far ahead a worker may start.
+        bound_steps: the largest lead with which a worker may start.
     """
 
     def __init__(self, ledger: ServerLedger, *, bound_steps: int) -> None:
@@ -133,7 +133,7 @@ class BoundedGate:
         return Clocks(*self._ledger.by_worker(layout.clock, layout.active, layout.waiting))
 
     def _decide(self, state: Clocks, *, asking: tf.Tensor) -> Decision:
-        """Write what follows and wake those that may go on."""
+        """Decide, write the new state, and wake the workers that may continue."""
         layout = self._ledger.layout
         decision = decide(
             state, asking=asking, bound_steps=self._bound_steps, vectors=self._vectors

@@ -1,4 +1,4 @@
-"""Durations in fixed logarithmic bins: a server counts them in one integer vector. Pure."""
+"""Histograms of durations in fixed logarithmic bins: one integer vector on a server. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ DURATION_BINS = 128
 
 
 def bin_of(microseconds: int) -> int:
-    """The bin of a duration."""
+    """Return the bin of a duration."""
     if microseconds <= 1:
         return 0
     return min(DURATION_BINS - 1, int(BINS_PER_DOUBLING * math.log2(microseconds)))
 
 
 def bin_bounds() -> list[int]:
-    """The smallest duration of each bin from the second on, in microseconds.
+    """Return the smallest duration of each bin from the second on, in microseconds.
 
-    A bin is the number of bounds that a duration reaches. Bins of which two begin within the same
+    A bin is the number of bounds that a duration reaches. Two bins that begin within the same
     microsecond share a bound, and the lower one stays empty.
 
     >>> bounds = bin_bounds()
@@ -38,7 +38,7 @@ def bin_bounds() -> list[int]:
 
 
 def quantile_seconds(counts: Sequence[int], fraction: float) -> float | None:
-    """The duration below which a fraction of the counted ones lie, or None if none was counted.
+    """Return the quantile of the counted durations, or None if there are none.
 
     >>> counts = [0] * DURATION_BINS
     >>> counts[bin_of(1000)] = 9

@@ -1,4 +1,4 @@
-"""Which ticket a worker gets next, or which several. Pure, like `ledger`, whose cells it writes."""
+"""The choice of the tickets that a worker gets next. Pure, like `ledger`, whose cells it writes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tfps.consistency.ledger import NO_TICKET, Ledger
 
 @dataclass(frozen=True)
 class TicketGrant:
-    """The tickets that a reply brings.
+    """The tickets in a reply.
 
     Args:
         ticket: the next one.
-        batches: how many tickets it stands for.
+        batches: the number of tickets that it stands for.
         ahead: the one after it, for a pipelined worker.
     """
 
@@ -28,13 +28,13 @@ NO_GRANT = TicketGrant()
 
 @dataclass(frozen=True)
 class _Drawn:
-    """A ticket off the pile; of several that came back together, the first."""
+    """The next ticket to issue; of several that came back together, the first."""
 
     ticket: Any
     is_new: Any
     came_back: Any
-    position: Any  # among those that came back
-    last: Any  # of those: it takes the place of the one drawn
+    position: Any  # among the returned tickets
+    last: Any  # the last returned ticket's position; that ticket moves to ``position``
 
 
 def _draw(ledger: Ledger, alive: Any) -> _Drawn:
@@ -62,20 +62,20 @@ def issue(
     quota: Any = None,
     pipelined: bool = False,
 ) -> TicketGrant:
-    """Hand the next ticket to a worker: one that came back, else a new one, else none.
+    """Issue the next ticket to a worker: one that came back, else a new one, else none.
 
-    Of those that came back the smallest goes first. Where the data end before the tickets do, a
-    worker that finds no batch leaves; none with a batch may lie behind its ticket then.
+    Of the returned tickets the smallest goes first. If the data end before the tickets do, a worker
+    without a batch leaves; at that moment no ticket after its own may have a batch.
 
     Args:
-        ledger: of the ticket server.
+        ledger: the ledger of the ticket server.
         alive: whether the worker may have one.
-        worker: its index.
-        pushed: the ticket that it pushed with this request and that stays with it; of
-            several the first.
-        quota: how many consecutive tickets it may have at once; None: one.
-        pipelined: the worker computes a step while the one before is on its way, so it may have
-            another ticket already; the new one comes after that.
+        worker: the worker's index.
+        pushed: the ticket that it pushed with this request and that stays with it; of several the
+            first.
+        quota: the number of consecutive tickets that it may have at once; None: one.
+        pipelined: whether the worker computes a step while its last push is on its way, so that it
+            may have another ticket already; the new one comes after that.
     """
     if quota is None:
         return _issue_one(ledger, alive=alive, worker=worker, pushed=pushed, pipelined=pipelined)
@@ -103,9 +103,10 @@ def _issue_one(
 def _issue_several(
     ledger: Ledger, *, alive: Any, worker: Any, pushed: Any, quota: Any
 ) -> TicketGrant:
-    """Those that came back stay together, whatever the quota.
+    """Issue a quota of new tickets, or tickets that came back together.
 
-    Another worker repeats the same ones, so that servers know them.
+    Those stay together whatever the quota is: another worker repeats the same ones, so that servers
+    know them.
     """
     layout, logic = ledger.layout, ledger.logic
     drawn = _draw(ledger, alive)
@@ -126,7 +127,7 @@ def _issue_several(
 
 
 def withdraw(ledger: Ledger, *, ticket: Any) -> Any:
-    """Take a ticket for good off those that came back; answers whether it was one of them."""
+    """Remove a ticket from the returned ones. Returns whether it was one of them."""
     layout, logic = ledger.layout, ledger.logic
     count = ledger.read(layout.RETURNED)
     position = logic.position_of_smallest(

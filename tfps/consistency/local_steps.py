@@ -1,4 +1,4 @@
-"""Local steps: workers train by themselves for a while, and send what has become of it."""
+"""Local steps: workers train alone for a period, and then send the differences."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tfps.errors import refuse
 class LocalSteps(Mode):
     """Each worker takes some optimizer steps of its own, then sends the difference to the servers.
 
-    One exchange for so many steps: for slow networks, and models whose step is short against the
-    exchange. The more steps, the further workers drift apart before they meet.
+    One exchange serves several steps: for slow networks, and models whose step is short compared to
+    the exchange. The more steps, the further workers drift apart in between.
 
     - By default a worker sends its difference when it has one, and servers add it, divided by the
       number of workers (Geo-SGD). With one worker the numbers are those of one process.
@@ -25,9 +25,9 @@ class LocalSteps(Mode):
     - ``elasticity``: worker and servers pull each other closer by this fraction of the distance
       between them, and each keeps the rest (elastic averaging).
 
-    Momenta and other slots live on the worker. They start as new when its process joins, and no
-    checkpoint has them. ``optimizer.iterations`` grows by the steps behind each difference that is
-    added; a learning rate schedule goes by that number, a bias correction by the worker's own.
+    Momenta and other slots stay on the worker. They start anew when its process joins, and
+    checkpoints do not have them. ``optimizer.iterations`` grows by the steps of each difference
+    that is added; a learning rate schedule uses that number, a bias correction the worker's own.
     Steps, epochs and the progress bar count every worker's steps. A worker holds the parameters
     twice, and the slots.
 
@@ -38,16 +38,16 @@ class LocalSteps(Mode):
     and LeCun, "Deep Learning with Elastic Averaging SGD", NeurIPS 2015; Geo-SGD as in Paddle.
 
     Args:
-        period_steps: how many steps a worker takes between two exchanges.
-        synchronous: all workers meet at the end of a period.
-        elasticity: how far worker and servers move towards each other, from 0 to 1, both excluded
-            (alpha in the paper, which takes about 0.9 divided by the number of workers); None: the
-            worker takes over the servers' parameters.
-        warm_up_steps: how many steps of `fit` each worker takes by itself before all else; see
+        period_steps: the number of a worker's steps between two exchanges.
+        synchronous: whether all workers meet at the end of a period.
+        elasticity: the fraction of the distance by which worker and servers move towards each
+            other, from 0 to 1, both excluded (alpha in the paper, which takes about 0.9 divided by
+            the number of workers); None: the worker takes over the servers' parameters.
+        warm_up_steps: the number of steps of `fit` that each worker first takes alone; see
             `tfps.consistency.warm_up`.
 
     Raises:
-        ConfigError: no such numbers, or an elasticity of synchronous periods.
+        ConfigError: a number out of range, or an elasticity of synchronous periods.
 
     Example:
 
@@ -82,7 +82,7 @@ class LocalSteps(Mode):
 
     @property
     def backup_workers(self) -> int | None:
-        """A round waits for all; None: there are none."""
+        """The number of workers for which a round does not wait; None: without rounds."""
         return 0 if self.synchronous else None
 
 
@@ -91,7 +91,7 @@ def _is_fraction(value: Any) -> bool:
 
 
 def period_steps_of(mode: Any) -> int:
-    """How many steps of a worker one exchange is for.
+    """Return the number of a worker's steps per exchange.
 
     Example:
 

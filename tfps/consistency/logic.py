@@ -1,4 +1,4 @@
-"""The operations in which decisions on integers and on tensors differ."""
+"""Operations of decisions that differ between integers and tensors."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ class Logic(Protocol):
     """The operations that differ between Python values and tensors."""
 
     def both(self, left: Any, right: Any) -> Any:
-        """Logical and."""
+        """Return the logical and."""
 
     def choose(self, condition: Any, yes: Any, no: Any) -> Any:
-        """``yes`` where the condition holds, else ``no``."""
+        """Return ``yes`` if the condition holds, else ``no``."""
 
     def smaller(self, left: Any, right: Any) -> Any:
-        """The minimum."""
+        """Return the minimum."""
 
     def position_of_smallest(
         self, read: Callable[[Any], Any], *, begin: int, capacity: int, count: Any
     ) -> Any:
-        """Which of the first ``count`` cells from ``begin`` is smallest; 0 if there are none."""
+        """Return the index of the smallest of ``count`` cells from ``begin``; 0 if none."""
 
 
 class PlainLogic:

@@ -1,4 +1,4 @@
-"""What a consistency mode is to the parts that act on it."""
+"""The properties of a consistency mode that other packages use."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mode:
-    """A mode that asks for nothing: gradients are applied one by one, and no worker waits.
+    """The base of modes: gradients are applied one by one, and no worker waits.
 
-    Each mode overrides what it does differently, by a setting of the same name or by a property.
-    A worker that may have to wait sends nothing ahead, so only the mode without a wait overrides
+    Each mode overrides what it does differently, by a setting of the same name or by a property. A
+    worker that may have to wait sends nothing ahead, so only a mode without waiting overrides
     `pipeline_steps`.
 
     Example:
@@ -21,20 +21,20 @@ class Mode:
 
     @property
     def pipeline_steps(self) -> int:
-        """How many pushes a worker has on their way while it computes."""
+        """The number of pushes that are on their way while a worker computes."""
         return 0
 
     @property
     def bound_steps(self) -> int | None:
-        """How far ahead of the slowest a worker may start a step; None: as far as it can."""
+        """The largest lead over the slowest with which a worker may start a step; None: any."""
         return None
 
     @property
     def backup_workers(self) -> int | None:
-        """How many workers a round does not wait for; None: gradients are applied one by one."""
+        """The number of workers that a round does not wait for; None: no rounds."""
         return None
 
     @property
     def warm_up_steps(self) -> int:
-        """How many steps of `fit` each worker takes by itself before anything else."""
+        """The number of steps of `fit` that each worker first takes alone."""
         return 0

@@ -17,21 +17,21 @@ from tfps.errors import ConfigError, refuse
 class Asynchronous(Mode):
     """Every gradient is applied when it arrives; no worker waits for another.
 
-    The default, and the fastest where workers differ in speed. A gradient may be computed from
-    parameters that others have updated meanwhile; its staleness is counted exactly.
+    The default, and the fastest if workers differ in speed. A gradient may be computed from
+    parameters that other workers have updated meanwhile; its staleness is counted exactly.
 
     Source: Dean et al., "Large Scale Distributed Deep Networks" (Downpour SGD), NeurIPS 2012.
 
     Args:
-        pipeline_steps: 1 lets a worker compute its next gradient while its last push is on its
-            way. The exchange costs no time then, if a core is free for it; every gradient is one
-            update of its own worker older, which counts as staleness. Only for models whose step
-            calls its optimizer once; others are not pipelined, and say so.
-        warm_up_steps: how many steps of `fit` each worker takes by itself before all else; see
+        pipeline_steps: 1 lets a worker compute its next gradient while its last push is on its way.
+            Then the exchange takes no time, if a core is free for it; every gradient is one update
+            of its own worker older, which counts as staleness. Only for models whose step calls its
+            optimizer once; others are not pipelined, with a warning.
+        warm_up_steps: the number of steps of `fit` that each worker first takes alone; see
             `tfps.consistency.warm_up`.
 
     Raises:
-        ConfigError: another number of steps.
+        ConfigError: a number of steps out of range.
 
     Example:
 
@@ -52,27 +52,27 @@ class Asynchronous(Mode):
         refuse(problems)
 
 
-@dataclass(frozen=True, slots=True)  # a slot hides the property of the base; no default could
+@dataclass(frozen=True, slots=True)  # a slot hides the base's property; a default value cannot
 class BoundedStaleness(Mode):
-    """A worker may be so many steps ahead of the slowest, and then waits for it.
+    """A worker may be a number of steps ahead of the slowest one, and then waits for it.
 
-    Between waiting for everybody at each step and for nobody: workers that are slow for a moment
-    hold nobody up, and no gradient comes from parameters much older than the others'. A worker that
-    is slow all the time sets the pace in the end. Those that leave, die or hang are not waited for;
-    who comes back begins beside the slowest. What is said of steps holds on every server by itself.
-    In a custom loop each optimizer call of a scheduled function is a step.
+    Between `Synchronous` and `Asynchronous`: a worker that is slow for a moment delays no other,
+    and no gradient comes from parameters much older than the others'. A worker that is always slow
+    sets the pace in the end. Workers that leave, die or hang are not waited for; one that comes
+    back begins with the clock of the slowest. Each server applies these rules by itself. In a
+    custom loop each optimizer call of a scheduled function is a step.
 
     Source: Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel Parameter
     Server", NeurIPS 2013.
 
     Args:
-        bound_steps: how many steps a worker may have completed more than the slowest one and still
+        bound_steps: the number of steps by which a worker may be ahead of the slowest one and still
             start another; 0 is a barrier at every step.
-        warm_up_steps: how many steps of `fit` each worker takes by itself before all else; see
+        warm_up_steps: the number of steps of `fit` that each worker first takes alone; see
             `tfps.consistency.warm_up`.
 
     Raises:
-        ConfigError: no whole numbers from 0.
+        ConfigError: a number that is not a whole number from 0.
 
     Example:
 
@@ -80,7 +80,7 @@ class BoundedStaleness(Mode):
     BoundedStaleness(bound_steps=4, warm_up_steps=0)
     """
 
-    bound_steps: int = field()  # without it, the property of the base is taken for a default
+    bound_steps: int = field()  # otherwise dataclass takes the base's property for a default
     warm_up_steps: int = 0
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ class BoundedStaleness(Mode):
 
 
 def applies_each_gradient(mode: Any) -> bool:
-    """Whether servers apply the gradient of each worker and step by itself, as it comes.
+    """Return whether servers apply the gradient of each worker and step by itself, as it comes.
 
     Example:
 
@@ -107,12 +107,12 @@ def applies_each_gradient(mode: Any) -> bool:
 def whole_rounds(
     steps: int | None, mode: Mode, *, alive: Callable[[], Sequence[bool]]
 ) -> int | None:
-    """Return the least number of steps, from `steps` on, after which a mode exchanges.
+    """Return the least number of steps, at least ``steps``, after which a mode exchanges.
 
     Args:
-        steps: of all workers; None, which is returned as it is, for no limit.
-        mode: in one of rounds, the exchange is one of all workers that take part.
-        alive: tells for each worker whether it does.
+        steps: the steps of all workers; None, for no limit, is returned unchanged.
+        mode: the mode; in rounds, all workers that take part exchange together.
+        alive: returns for each worker whether it takes part.
 
     Example:
 
@@ -128,7 +128,7 @@ def whole_rounds(
 
 
 def lets_workers_wait(mode: Mode) -> bool:
-    """Whether a worker may have to wait for others.
+    """Return whether a worker may have to wait for others.
 
     Example:
 
@@ -138,7 +138,7 @@ def lets_workers_wait(mode: Mode) -> bool:
     return mode.bound_steps is not None or mode.backup_workers is not None
 
 
-# Enough for a step that takes a few times as long as the others, and few against an epoch.
+# Enough for a step that takes a few times as long as the others, and little compared to an epoch.
 DEFAULT_BOUND_STEPS = 4
 ALIASES: dict[str, Mode] = {
     "asynchronous": Asynchronous(),
@@ -148,10 +148,10 @@ ALIASES: dict[str, Mode] = {
 
 
 def resolve(consistency: Any) -> Mode:
-    """A mode from itself, its alias or None (asynchronous).
+    """Return a mode from itself, its alias or None (asynchronous).
 
     Raises:
-        ConfigError: anything else.
+        ConfigError: for any other value.
     """
     if consistency is None:
         return Asynchronous()

@@ -1,10 +1,10 @@
-"""What an optimizer cannot do under a mode, in sentences for job files and strategies. Pure."""
+"""Limits of optimizers under a mode, as sentences for job files and strategies. Pure."""
 
 from __future__ import annotations
 
 
 def together_problem(kind: str) -> str:
-    """Say why an optimizer needs a mode in which gradients are applied one by one.
+    """Return why an optimizer needs a mode in which gradients are applied one by one.
 
     Args:
         kind: the optimizer's class.
@@ -23,7 +23,7 @@ def together_problem(kind: str) -> str:
 
 
 def average_problem() -> str:
-    """Say why workers that run the optimizer cannot average weights."""
+    """Return why workers that run the optimizer cannot average weights."""
     return (
         "use_ema=True under tfps.LocalSteps would average the weights of one worker, on that "
         "worker, as it would in a warm-up; expected use_ema=False, or another consistency, "

@@ -1,11 +1,11 @@
-"""The ledger of a server that was started anew, from those that know more than a checkpoint. Pure.
+"""The ledger of a restarted server, from sources that know more than a checkpoint. Pure.
 
-Updates are known by the servers that lived: what a returned server lacks is the state of its rows,
-not the knowledge of what was applied. So no ticket is applied twice, and none is left out.
+The servers that lived know all updates: a returned server lacks the state of its rows, but not the
+knowledge of applied pushes. So no ticket is applied twice, and none is left out.
 
-What server 0 alone knows, which tickets are out and what they counted, was read by the chief some
-moments before. Tickets that were not closed by then are handed out again, which the servers answer
-with `DUPLICATE` where they have been applied: such a step changes nothing, and is counted once.
+Only server 0 knows which tickets are out and what they counted; the chief has read this some
+moments before. Tickets that were not closed by then are issued again. Servers that have applied one
+reply `DUPLICATE`: such a step changes nothing, and is counted once.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def returned_ledger(
     """Return the cells of a server that comes back; no worker takes part.
 
     Args:
-        layout: of the ledger.
-        living: of a server that was not lost, now; None: there is none.
-        seen: of the lost server as the chief saw it last, if it hands out tickets.
-        incarnations: of each worker, the newest; an older one is refused.
-        limit: of tickets, as it was set last; below 0: none is handed out.
+        layout: the layout of the ledger.
+        living: the current cells of a server that was not lost; None: there is none.
+        seen: the lost server's cells when the chief last read them, if it issues tickets.
+        incarnations: the newest incarnation of each worker; older ones are refused.
+        limit: the latest limit of tickets; below 0: none is issued.
     """
     cells = layout.blank() if seen is None else without_workers(layout, seen)
     if seen is not None:
@@ -53,13 +53,13 @@ def returned_ledger(
 
 
 def applied_by_the_lost(layout: LedgerLayout, seen: Sequence[int] | None) -> Window:
-    """Where no server lived: the window, with the tickets that are open and were applied.
+    """Return the window if no server lived: open tickets that were applied.
 
-    What scheduled functions had pushed is lost with the rows, and comes again.
+    Pushes of scheduled functions are lost with the rows, and come again.
 
     Args:
-        layout: of the ledger.
-        seen: of the lost server as the chief saw it last, if it hands out tickets.
+        layout: the layout of the ledger.
+        seen: the lost server's cells when the chief last read them, if it issues tickets.
     """
     window = blank_window()
     workers = range(layout.workers)
@@ -70,7 +70,7 @@ def applied_by_the_lost(layout: LedgerLayout, seen: Sequence[int] | None) -> Win
 
 
 def without_workers(layout: LedgerLayout, seen: Sequence[int]) -> list[int]:
-    """Return the ledger after all workers were let out: their tickets are back."""
+    """Return the ledger after all workers were removed: their tickets are back."""
     cells = [int(cell) for cell in seen]
     for worker in range(layout.workers):
         ledger = Ledger(layout=layout, read=cells.__getitem__, logic=PlainLogic())

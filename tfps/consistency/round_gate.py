@@ -1,4 +1,4 @@
-"""A server's rounds as it keeps them in its ledger: the thin shell around `rounds`."""
+"""A server's rounds, kept in its ledger: a thin shell around `rounds`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Apply = Callable[[tf.Tensor], tf.Tensor]
 
 @dataclass(frozen=True)
 class Contribution:
-    """What a worker's push is to a server's rounds.
+    """A worker's push, as a contribution to a server's rounds.
 
     Args:
-        worker: its index.
-        incarnation: of it.
-        alive: whether it is the one that the server knows.
-        position: that its gradient was computed at.
-        next_position: that follows in its round.
-        call_id: that it is for; see `rounds`.
+        worker: the worker's index.
+        incarnation: the worker's incarnation.
+        alive: whether it is the incarnation that the server knows.
+        position: the position of the parameters of its gradient.
+        next_position: the position after that in its round.
+        call_id: the number of the optimizer call; see `rounds`.
     """
 
     worker: tf.Tensor
@@ -40,12 +40,12 @@ class Contribution:
 class RoundGate:
     """Rounds on one server. All but `wait` run under the server's mutex.
 
-    A round may be completed by somebody's death, when no push comes that would apply it. So those
-    that have contributed are woken then, and whoever looks again first applies it.
+    A worker's death may complete a round when no push comes that would apply it. So the workers
+    that have contributed are woken then, and the first of them applies it.
 
     Args:
         ledger: the server's ledger.
-        required: how many contributions complete a round, if so many workers are there.
+        required: the number of contributions that complete a round, if enough workers take part.
     """
 
     def __init__(self, ledger: ServerLedger, *, required: int) -> None:
@@ -53,25 +53,25 @@ class RoundGate:
         self._waiters, self._vectors = Waiters(ledger), TensorVectors()
 
     def expect(self, workers: tf.Tensor) -> None:
-        """Workers will come: no round is completed without them."""
+        """Expect workers that will join: no round is completed without them."""
         self._on_membership(self._state().expecting(workers, vectors=self._vectors))
 
     def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
-        """A worker has joined; if it was not expected, it takes part once it has begun."""
+        """Note that a worker has joined; if it was not expected, it takes part after `begin`."""
         is_new = self._one_hot(worker, accepted)
         self._on_membership(
             self._state().entered(is_new, vectors=self._vectors), all_look_again=True
         )
 
     def leave(self, worker: tf.Tensor, leaves: tf.Tensor) -> None:
-        """A worker takes no part any more."""
+        """Note that a worker does not take part any more."""
         gone = self._one_hot(worker, leaves)
         self._on_membership(self._state().left(gone, vectors=self._vectors), all_look_again=True)
 
     def begin(self, worker: tf.Tensor, alive: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """A worker takes part from a round on; answers whether it has to wait for that.
+        """Let a worker take part from a round on. Returns whether it has to wait for that.
 
-        Also for all that are expected: each has its first ticket before anybody gets a second.
+        It waits for expected workers, too: each gets its first ticket before any gets a second.
         """
         mask = self._one_hot(worker, alive)
         waits = self._has_to_wait(
@@ -80,25 +80,25 @@ class RoundGate:
         return tf.logical_and(alive, tf.logical_or(waits, self._misses_somebody()))
 
     def await_round(self, worker: tf.Tensor, alive: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """A worker needs the parameters of a round or a later one; whether it has to wait."""
+        """Let a worker wait for a round or a later one. Returns whether it has to wait."""
         mask = self._one_hot(worker, alive)
         return self._has_to_wait(
             self._state().waiting_for(mask, number, vectors=self._vectors), mask
         )
 
     def accepts(self, made: Contribution) -> tuple[tf.Tensor, Rounds]:
-        """Whether a contribution is in time, and the rounds as they are."""
+        """Return whether a contribution is in time, and the current rounds."""
         state, mask = self._state(), self._one_hot(made.worker, made.alive)
         return state.accepts(mask, made.position, vectors=self._vectors) == 1, state
 
     def push(
         self, made: Contribution, found: tuple[tf.Tensor, Rounds], *, apply: Apply
     ) -> tf.Tensor:
-        """Count a contribution; answers whether its worker has to wait.
+        """Count a contribution. Returns whether its worker has to wait.
 
         Args:
             made: the contribution.
-            found: what `accepts` has answered.
+            found: the result of `accepts`.
             apply: traces the update from the sums of all contributions, if its argument holds.
         """
         accepted, state = found
@@ -116,12 +116,12 @@ class RoundGate:
         return self._waits(turn.after, mask)
 
     def wait(self, made: Contribution, apply: Apply, *, for_all: bool = False) -> tf.Operation:
-        """Trace waiting until the worker may go on; not under the mutex.
+        """Trace waiting until the worker may continue; not under the mutex.
 
         Args:
-            made: what it has contributed.
+            made: the worker's contribution.
             apply: traces the update from the sums of all contributions, if its argument holds.
-            for_all: it waits for those that are expected as well.
+            for_all: whether it waits for expected workers as well.
         """
         mask = self._ledger.one_hot(made.worker)
 
@@ -144,20 +144,20 @@ class RoundGate:
         return end.op
 
     def position(self) -> tf.Tensor:
-        """Of the server."""
+        """Return the server's position."""
         return self._ledger.read(self._ledger.layout.POSITION)
 
     def _one_hot(self, worker: tf.Tensor, condition: tf.Tensor) -> tf.Tensor:
         return self._ledger.one_hot(worker) * tf.cast(condition, tf.int64)
 
     def _misses_somebody(self) -> tf.Tensor:
-        """Whether somebody who is expected has not joined yet."""
+        """Return whether an expected worker has not joined yet."""
         layout = self._ledger.layout
         begins, active = self._ledger.by_worker(layout.begins, layout.active)
         return tf.reduce_any(tf.logical_and(begins < NEVER, active == 0))
 
     def _is_known(self, made: Contribution) -> tf.Tensor:
-        """Not one that has died meanwhile, and whose worker another one has taken."""
+        """Return whether the incarnation still takes part: it may have died and been replaced."""
         ledger = self._ledger.open()
         return ledger.read(ledger.layout.incarnation(made.worker)) == made.incarnation
 
@@ -188,13 +188,13 @@ class RoundGate:
         )
 
     def _store_after(self, turn: RoundDecision, apply: Apply) -> None:
-        """Apply what is complete, write what follows, and wake those that may go on."""
+        """Apply what is complete, write the new state, and wake the workers that may continue."""
         with tf.control_dependencies([apply(turn.completes == 1)]):
             self._store(turn.after)
             self._waiters.wake(turn.released + turn.able)
 
     def _on_membership(self, state: Rounds, *, all_look_again: bool = False) -> RoundDecision:
-        """Somebody has come or gone; those whose contributions may be complete now look again."""
+        """Decide after a change of members; workers that may complete the round look again."""
         turn = rounds.decide(
             state, required=self._required, next_position=0, may_apply=0, vectors=self._vectors
         )

@@ -1,10 +1,10 @@
-"""A moment between two rounds that all servers can go back to. Pure.
+"""A moment between two rounds to which all servers can go back. Pure.
 
-No worker takes part at that moment, and a checkpoint has the variables as they were. What else
-belongs to it is small: the ledgers, and which of the tickets that had come back a server had
-applied. Tickets from there on are handed out again under the same numbers, so data and seeds, which
-go by them, are the same. Who pushed one before the servers went back has an older incarnation, and
-a position in the rounds that does not come back.
+No worker takes part at that moment, and a checkpoint has the variables' values. The rest is small:
+the ledgers, and which of the returned tickets a server had applied. Later tickets are issued again
+under the same numbers, so data and seeds, which depend on them, are the same. A worker that pushed
+one before the servers went back has an older incarnation, and a position in the rounds that does
+not come back.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from dataclasses import dataclass, field
 from tfps.consistency.ledger import MAX_CALLS, NEVER, NOTHING, LedgerLayout
 from tfps.consistency.returned_ledger import without_workers
 
-# How many of the points that have their checkpoint stay: the newest, and one if that is damaged.
+# The number of points that stay with their checkpoint: the newest, and one if that is damaged.
 KEPT_POINTS = 2
 
 
 @dataclass(frozen=True)
 class RoundPoint:
-    """Where all servers were, between two rounds.
+    """The state of all servers between two rounds.
 
     Args:
-        checkpoint: the number of the one that has the variables.
+        checkpoint: the number of the checkpoint with the variables.
         ledgers: the cells of each server.
-        applied: for each server the keys of the tickets that had come back, if it had applied them.
-        writes: how often this process had written variables by itself, by their names.
+        applied: for each server the keys of the returned tickets that it had applied.
+        writes: the number of this process's own writes of each variable, by name.
     """
 
     checkpoint: int
@@ -36,18 +36,18 @@ class RoundPoint:
     writes: Mapping[str, int] = field(default_factory=dict)
 
     def versions(self, layout: LedgerLayout) -> tuple[int, ...]:
-        """Updates of each server."""
+        """Return the number of updates of each server."""
         return tuple(cells[layout.VERSION] for cells in self.ledgers)
 
     def is_state(
         self, layout: LedgerLayout, ledgers: Mapping[int, Sequence[int]], writes: Mapping[str, int]
     ) -> bool:
-        """Whether nothing has changed a variable since.
+        """Return whether no variable has changed since.
 
         Args:
-            layout: of the ledgers.
-            ledgers: the cells of some servers now, by their index.
-            writes: as they are counted now.
+            layout: the layout of the ledgers.
+            ledgers: the current cells of some servers, by their index.
+            writes: the current numbers of writes.
         """
         cells = (layout.VERSION, layout.FENCE)  # a restored checkpoint moves the fence
         same = all(
@@ -58,16 +58,16 @@ class RoundPoint:
         return same and not self.written_since(writes)
 
     def written_since(self, writes: Mapping[str, int]) -> list[str]:
-        """The variables that this process has written since."""
+        """Return the variables that this process has written since."""
         return sorted(name for name, count in writes.items() if count != self.writes.get(name, 0))
 
 
 def returned_tickets(layout: LedgerLayout, tickets: Sequence[int]) -> list[int]:
-    """The tickets that wait to be handed out again.
+    """Return the tickets that wait to be issued again.
 
     Args:
-        layout: of the ledger.
-        tickets: the cells of the server that hands them out.
+        layout: the layout of the ledger.
+        tickets: the cells of the ticket server.
     """
     return [int(tickets[layout.returned(k)]) for k in range(int(tickets[layout.RETURNED]))]
 
@@ -80,14 +80,14 @@ def ledger_at(
     position: int,
     fence: int,
 ) -> list[int]:
-    """Return the cells of a server that goes back; it hands out no ticket until it is told to.
+    """Return the cells of a server that goes back; it issues no ticket until the chief says so.
 
     Args:
-        layout: of the ledger.
+        layout: the layout of the ledger.
         then: the cells at the point.
-        incarnations: of each worker, the newest; it is refused, and so are older ones.
-        position: in the rounds, which all servers go on from.
-        fence: as it is now.
+        incarnations: the newest incarnation of each worker; it and older ones are refused.
+        position: the position in the rounds from which all servers continue.
+        fence: the current fence.
     """
     cells = without_workers(layout, then)
     cells[layout.LIMIT] = cells[layout.NEXT]
@@ -101,19 +101,19 @@ def ledger_at(
 
 
 def next_position(layout: LedgerLayout, ledgers: Collection[Sequence[int]]) -> int:
-    """Return a position that no server has been at, where a round begins.
+    """Return a new position for all servers, where a round begins.
 
-    What was contributed to a round that was not completed does not count towards another one.
+    Contributions to a round that was not completed do not count towards another one.
     """
     newest = max(int(cells[layout.POSITION]) for cells in ledgers)
     return (newest // MAX_CALLS + 1) * MAX_CALLS
 
 
 def oldest_kept(checkpoints: Sequence[int], *, committed: Collection[int]) -> int:
-    """Return the position of the oldest point that must stay.
+    """Return the index of the oldest point that must stay.
 
     Args:
-        checkpoints: of the points, the oldest first.
+        checkpoints: the numbers of the points' checkpoints, the oldest first.
         committed: the numbers of the checkpoints that are complete.
 
     Example:

@@ -1,18 +1,18 @@
 """Rounds: a server applies one mean of many workers' gradients. Pure: NumPy or TensorFlow vectors.
 
 A worker's step contributes once to each optimizer call of one round. The server goes on to the next
-call, or round, when as many of those that take part have contributed as are required; fewer are
-when fewer are left. Its *position* says how far it is: ``round * MAX_CALLS + call_number``.
+call, or round, when the required number of workers has contributed, or all that are left. Its
+*position* is ``round * MAX_CALLS + call_number``.
 
 A worker takes part from a round on that it has agreed with all servers, so a round has the same
-members everywhere. Nobody need say how many rounds there are: who has no ticket left leaves, and
+members everywhere. The number of rounds need not be known: a worker without a ticket leaves, and
 the others' round is complete without it.
 
-What a worker contributes to is an *optimizer call*: an optimizer with the variables that it is
-given gradients of, which has a number. `fit` has one. Where scheduled functions contribute to
-several in one round, no request can apply all of them. Such a round is *closed* when it is
-complete: nothing is added any more, and for each call one of its contributors applies the mean. The
-next round begins after that.
+A contribution belongs to an *optimizer call*: an optimizer with the variables whose gradients it
+gets, which has a number. `fit` has one. If scheduled functions contribute to several calls in one
+round, no request can apply all of them. Such a round is *closed* when it is complete: it takes no
+more contributions, and for each call one of its contributors applies the mean. Then the next round
+begins.
 
 Source: Chen et al., "Revisiting Distributed Synchronous SGD", ICLR 2016 workshop, for backup
 workers.
@@ -29,14 +29,14 @@ from tfps.consistency.vectors import Vectors
 
 @dataclass(frozen=True)
 class Rounds:
-    """Where a server is in its rounds; vectors have one item for each worker.
+    """The state of a server's rounds; vectors have one item for each worker.
 
     Args:
-        position: of the server, a scalar.
-        begins: the first round that the worker takes part in.
-        contributed: the optimizer call that its gradient has been counted for at this position; 0
-            if it has not; below 0 if the round is closed and the call has still to be applied.
-        wanted: the position that it waits for.
+        position: the server's position, a scalar.
+        begins: the first round in which the worker takes part.
+        contributed: the optimizer call to which the worker has contributed at this position; 0 if
+            it has not; below 0 if the round is closed and the call must still be applied.
+        wanted: the position for which the worker waits.
     """
 
     position: Any
@@ -46,7 +46,7 @@ class Rounds:
 
     @property
     def number(self) -> Any:
-        """Of the round at hand."""
+        """The number of the current round."""
         return self.position // MAX_CALLS
 
     @property
@@ -55,34 +55,35 @@ class Rounds:
         return (self.position + MAX_CALLS - 1) // MAX_CALLS
 
     def is_closed(self, *, vectors: Vectors) -> Any:
-        """1 while optimizer calls of the round at hand are applied one after the other."""
+        """Return 1 while optimizer calls of the current round are applied one after the other."""
         return vectors.where(vectors.smallest(self.contributed) < 0, 1, 0)
 
     def members(self, *, vectors: Vectors) -> Any:
-        """1 for those that take part in the round at hand."""
+        """Return 1 for workers that take part in the current round."""
         return vectors.where(self.begins <= self.number, 1, 0)
 
     def expecting(self, mask: Any, *, vectors: Vectors) -> Rounds:
-        """Workers will come: they take part at once, so that nobody runs a round without them.
+        """Expect workers: they take part at once, so that no round runs without them.
 
         Args:
-            mask: 1 for those.
+            mask: 1 for those workers.
             vectors: operations.
         """
         return replace(self, begins=vectors.where(mask == 1, self.number, self.begins))
 
     def entered(self, mask: Any, *, vectors: Vectors) -> Rounds:
-        """Workers have joined, and have contributed nothing yet."""
+        """Return the state after workers have joined, without contributions."""
         return self._without(mask, begins=self.begins, vectors=vectors)
 
     def beginning(self, mask: Any, number: Any, *, vectors: Vectors) -> Rounds:
-        """Workers take part from a round on, and wait for it; not if it has begun already.
+        """Let workers take part from a round on, and wait for it; not if it has begun already.
 
-        They take part from the next one on then, and will agree with the other servers on that.
+        In that case they take part from the next one on, and will agree with the other servers on
+        it.
 
         Args:
-            mask: 1 for those.
-            number: of the round, a scalar.
+            mask: 1 for those workers.
+            number: the number of the round, a scalar.
             vectors: operations.
         """
         later = vectors.where(number > self.upcoming, number, self.upcoming)
@@ -90,14 +91,14 @@ class Rounds:
         return replace(waiting, begins=vectors.where(mask == 1, later, self.begins))
 
     def waiting_for(self, mask: Any, number: Any, *, vectors: Vectors) -> Rounds:
-        """Workers wait for the begin of a round; not if it has begun already."""
+        """Let workers wait for the begin of a round; not if it has begun already."""
         goal = vectors.where(number >= self.upcoming, number * MAX_CALLS, NOTHING)
         return replace(self, wanted=vectors.where(mask == 1, goal, self.wanted))
 
     def left(self, mask: Any, *, vectors: Vectors) -> Rounds:
-        """Workers take no part any more. What they have contributed stays in its round.
+        """Remove workers. Their contributions stay in their round.
 
-        Except that of an optimizer call of a closed round that nobody else can apply.
+        Except those to an optimizer call of a closed round that no other worker can apply.
         """
         begins = vectors.where(mask == 1, NEVER, self.begins)
         return self._without(mask, begins=begins, vectors=vectors)
@@ -112,11 +113,11 @@ class Rounds:
         return replace(without, position=position)
 
     def accepts(self, mask: Any, position: Any, *, vectors: Vectors) -> Any:
-        """Whether a contribution that was computed at a position is in time.
+        """Return whether a contribution is in time.
 
         Args:
             mask: 1 for the worker.
-            position: that its parameters came from, with the call that it is for.
+            position: the position of its parameters, with the call.
             vectors: operations.
         """
         is_free = vectors.where(self.contributed == 0, 1, 0)
@@ -125,12 +126,12 @@ class Rounds:
         return in_time * takes_part * (1 - self.is_closed(vectors=vectors))
 
     def can_apply(self, mask: Any, position: Any, *, call_id: int = 1, vectors: Vectors) -> Any:
-        """Whether a worker that waits can apply a call: it has contributed to it, nobody has.
+        """Return whether a waiting worker can apply a call to which it has contributed.
 
         Args:
             mask: 1 for the worker.
-            position: that its parameters came from.
-            call_id: that its function can apply.
+            position: the position of its parameters.
+            call_id: the call that its function can apply.
             vectors: operations.
         """
         is_closed = self.is_closed(vectors=vectors)
@@ -148,14 +149,14 @@ class Rounds:
         call_id: int = 1,
         vectors: Vectors,
     ) -> Rounds:
-        """A worker has pushed, and goes on when the position that it needs is reached.
+        """Return the state after a worker's push; it waits for the position that it needs.
 
         Args:
             mask: 1 for the worker.
-            accepted: 1 if it counts; if it came too late, the worker goes on at once.
-            alive: 1 if the worker is the one that the server knows.
-            next_position: that follows the call that it was for, in its round.
-            call_id: that it was for.
+            accepted: 1 if the push counts; after a late one the worker continues at once.
+            alive: 1 if the server knows this incarnation of the worker.
+            next_position: the position after the push's call in its round.
+            call_id: the number of the push's call.
             vectors: operations.
         """
         wanted = vectors.where(accepted == 1, next_position, NOTHING)
@@ -168,13 +169,13 @@ class Rounds:
 
 @dataclass(frozen=True)
 class RoundDecision:
-    """What follows from a change.
+    """The result of a change.
 
     Args:
-        after: the rounds, when it has been done.
+        after: the new state.
         completes: 1 if the sum of the optimizer call's contributions is to be applied, a scalar.
-        released: 1 for those that waited and can go on.
-        able: 1 for those that wait and could complete the round, which nobody has done.
+        released: 1 for workers that waited and may continue.
+        able: 1 for waiting workers that could complete the round, which is still to be done.
     """
 
     after: Rounds
@@ -192,20 +193,20 @@ def decide(
     call_id: int = 1,
     vectors: Vectors,
 ) -> RoundDecision:
-    """Whether the position is complete, and who can go on.
+    """Decide whether the position is complete, and which workers may continue.
 
     Args:
-        state: as it is now.
-        required: how many contributions are, if so many workers take part.
-        next_position: that follows the one at hand.
-        may_apply: 1 if whoever asks can apply what has been contributed to the optimizer call.
-        call_id: that whoever asks can apply.
+        state: the current state.
+        required: the number of contributions that complete it, if enough workers take part.
+        next_position: the position after this one.
+        may_apply: 1 if the current request can apply the contributions to the optimizer call.
+        call_id: the call that the current request can apply.
         vectors: operations.
     """
     members = state.members(vectors=vectors)
     is_closed = state.is_closed(vectors=vectors)
     has_contributed = vectors.where(state.contributed > 0, 1, 0)
-    # Who waits for a later round, where servers were apart, contributes nothing to this one.
+    # A worker that waits for a later round, if servers differ, contributes nothing to this one.
     is_free = vectors.where(state.wanted < 0, 1, has_contributed)
     there = vectors.sum(members * is_free)
     needed = vectors.where(there < required, there, required)
@@ -213,7 +214,7 @@ def decide(
     counted = vectors.sum(members * has_contributed)
     is_full = vectors.where(counted >= quorum, 1, is_closed)
     completes = may_apply * is_full
-    # What others have to apply; a request without an optimizer call of its own leaves all as it is.
+    # The calls of other requests; a request without an optimizer call of its own changes none.
     own = vectors.where(is_closed == 1, -call_id, call_id)
     others = vectors.where(state.contributed == own, 0, state.contributed)
     is_last = vectors.where(vectors.largest(others * others) == 0, 1, 0)
@@ -223,7 +224,7 @@ def decide(
     position = vectors.where(
         completes == 1, vectors.where(is_last == 1, next_position, closing), state.position
     )
-    # Where nobody contributes, a round that somebody waits for begins at once.
+    # If no worker contributes, a round for which some worker waits begins at once.
     waits = vectors.where(state.wanted >= 0, 1, 0)
     goal = vectors.smallest(vectors.where(waits == 1, state.wanted, NEVER * MAX_CALLS))
     leaps = vectors.where(there == 0, 1, 0) * vectors.largest(waits) * (1 - is_closed)

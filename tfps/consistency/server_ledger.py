@@ -1,4 +1,4 @@
-"""A server's ledger as named resources: the thin shell around `ledger`'s decisions."""
+"""A server's ledger as named resources: a thin shell around `ledger`'s decisions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfps.consistency.applied_window import blank_window
 from tfps.consistency.histogram import bin_bounds
 from tfps.consistency.ledger import Ledger, LedgerLayout
 
-# What servers call them.
+# Their names on servers.
 MUTEX, LEDGER, APPLIED = "mutex", "ledger", "applied_pushes"
 
 
@@ -46,26 +46,26 @@ class GraphLogic:
 
 
 def _vector(values: Sequence[Any], dtype: tf.DType = tf.int64) -> tf.Tensor:
-    """Numbers and scalar tensors as one vector: a constant, if all of them are numbers."""
+    """Return numbers and scalar tensors as one vector: a constant if all are numbers."""
     if any(map(tf.is_tensor, values)):
         return tf.stack([number(value, dtype) for value in values])
     return tf.constant(values, dtype)
 
 
 def writes(ledger: Ledger) -> tuple[tf.Tensor, tf.Tensor]:
-    """Cells, each once, and their new values."""
+    """Return cells, each once, and their new values."""
     cells, values = zip(*ledger.writes, strict=True)
     return _vector(cells), _vector(values)
 
 
 def additions(ledger: Ledger) -> tuple[tf.Tensor, tf.Tensor]:
-    """Cells, some of them several times, and what to add to them."""
+    """Return cells, some of them several times, and the amounts to add."""
     conditions, cells, amounts = zip(*ledger.additions, strict=True)
     return _vector(cells), tf.cast(_vector(conditions, tf.bool), tf.int64) * _vector(amounts)
 
 
 def _bins(bounds: tf.Tensor, durations: tf.Tensor) -> tf.Tensor:
-    """The bin of each duration: how many bounds it reaches; XLA knows no `UpperBound`."""
+    """Return the bin of each duration: the number of reached bounds. XLA has no `UpperBound`."""
     return tf.reduce_sum(tf.cast(tf.expand_dims(durations, 1) >= bounds, tf.int64), 1)
 
 
@@ -73,8 +73,8 @@ class GraphLedger(Ledger):
     """`ledger.Ledger` on the cells of a server.
 
     Args:
-        layout: of the ledger.
-        cells: their values.
+        layout: the layout of the ledger.
+        cells: the values of the cells.
     """
 
     def __init__(self, layout: LedgerLayout, cells: tf.Tensor) -> None:
@@ -84,7 +84,7 @@ class GraphLedger(Ledger):
         )
 
     def applied(self) -> tf.Tensor:
-        """All cells after the changes."""
+        """Return all cells after the changes."""
         cells = self._cells
         if self.writes:
             written, values = writes(self)
@@ -97,16 +97,16 @@ class GraphLedger(Ledger):
 
 @contextlib.contextmanager
 def under_mutex(mutex: tf.Tensor) -> Iterator[None]:
-    """While tracing a server function: everything inside runs under a mutex of the server.
+    """Run all operations traced in this context under a mutex of the server.
 
-    Nothing inside may block: a worker that is killed leaves its request running, and a blocked one
-    would keep the mutex for good.
+    They must not block: a worker that is killed leaves its request running, and a blocked one would
+    keep the mutex forever.
     """
     lock = tf.raw_ops.MutexLock(mutex=mutex)
     with stateful_operations() as inside:
         yield
-    # Only what touches state waits for the lock; arithmetic may run before, and constants with an
-    # edge each would cost the server time.
+    # Only operations with state wait for the lock. Arithmetic may run before it, and an edge for
+    # each constant would cost the server time.
     for operation in inside:
         private.run_after(operation, lock.op)
     with tf.control_dependencies(inside):
@@ -114,7 +114,7 @@ def under_mutex(mutex: tf.Tensor) -> Iterator[None]:
 
 
 class LedgerValues(NamedTuple):
-    """A ledger, and its window of applied pushes."""
+    """A ledger and its window of applied pushes."""
 
     cells: Cells
     applied: Cells
@@ -124,8 +124,8 @@ class ServerLedger:
     """One server's ledger, its window of applied pushes and its mutex.
 
     Args:
-        contents: of the server.
-        workers: how many workers can take part.
+        contents: the contents of the server.
+        workers: the most workers that can take part.
     """
 
     def __init__(self, contents: ResourceHolder, *, workers: int) -> None:
@@ -148,24 +148,24 @@ class ServerLedger:
         )
 
     def values(self) -> LedgerValues:
-        """What it holds now; called while nobody changes it."""
+        """Return the current values; called while the server is at rest."""
         return LedgerValues(self._cells.numpy(), self._applied.numpy())
 
     def assign_values(self, cells: Cells, applied: Cells) -> None:
-        """Write all of it, where nobody uses the server."""
+        """Write all values; called while the server is not used."""
         self._cells.assign(cells)
         self._applied.assign(applied)
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
-        """While tracing a server function: everything inside runs under the server's mutex."""
+        """Run all operations traced in this context under the server's mutex."""
         return under_mutex(self._mutex.handle())
 
     def open(self) -> GraphLedger:
-        """The ledger as it is at this point of the trace."""
+        """Return the ledger at this point of the trace."""
         return GraphLedger(self.layout, self._cells.read_value())
 
     def post(self, ledger: Ledger) -> list[tf.Operation]:
-        """Make all changes at once: two operations at most, since each costs the server time."""
+        """Make all changes: with at most two operations, since each costs the server time."""
         operations = []
         if ledger.writes:
             operations.append(self.write(*writes(ledger)))
@@ -174,10 +174,10 @@ class ServerLedger:
         return operations
 
     def count_exchange(self, sent_bytes: int) -> GraphLedger:
-        """Trace that a request without a payload is answered; returns the ledger.
+        """Count a request without a payload, and its reply. Returns the ledger.
 
         Args:
-            sent_bytes: of the reply's payload.
+            sent_bytes: the size of the reply's payload.
         """
         ledger = self.open()
         ledger.count(self.layout.EXCHANGES)
@@ -186,25 +186,25 @@ class ServerLedger:
         return ledger
 
     def assign(self, ledger: GraphLedger) -> None:
-        """Make all changes at once, where XLA compiles them: it knows no operation that scatters.
+        """Make all changes inside an XLA function, which cannot scatter into a variable.
 
-        Nothing else may have changed the ledger since it was opened.
+        The ledger must not have changed since it was opened.
         """
         self._cells.assign(ledger.applied(), read_value=False)
 
     def one_hot(self, worker: tf.Tensor) -> tf.Tensor:
-        """A vector with 1 for a worker."""
+        """Return a vector with 1 for a worker."""
         return tf.one_hot(worker, self.layout.workers, dtype=tf.int64)
 
     def by_worker(self, *fields: Callable[[int], int]) -> list[tf.Tensor]:
-        """The cells of all workers, a vector for each field."""
+        """Return the cells of all workers, a vector for each field."""
         workers = range(self.layout.workers)
         cells = self._gather([[field(worker) for worker in workers] for field in fields])
         vectors: list[tf.Tensor] = tf.unstack(cells)
         return vectors
 
     def read(self, cell: int) -> tf.Tensor:
-        """A cell as it is now."""
+        """Return the current value of a cell."""
         return self._gather(cell)
 
     def _gather(self, cells: Any) -> tf.Tensor:
@@ -213,7 +213,7 @@ class ServerLedger:
         )
 
     def write_by_worker(self, values: Mapping[Callable[[int], int], tf.Tensor]) -> None:
-        """Write the cells of all workers, fields with a vector for each."""
+        """Write the cells of all workers, a vector for each field."""
         workers = np.arange(self.layout.workers)
         cells = np.concatenate([field(0) + workers for field in values])
         self.write(tf.constant(cells, tf.int64), tf.concat(list(values.values()), 0))
@@ -232,17 +232,17 @@ class ServerLedger:
         )
 
     def raise_to(self, cell: int, value: tf.Tensor) -> None:
-        """Write a cell if the value is larger than what it holds."""
+        """Write a cell if the value is larger than the current one."""
         tf.raw_ops.ResourceScatterMax(
             resource=self._cells.handle, indices=tf.constant(cell, tf.int64), updates=value
         )
 
     def cells(self) -> tf.Tensor:
-        """A copy of the whole vector."""
+        """Return a copy of the whole vector."""
         return tf.identity(self._cells.read_value())
 
     def applied_key(self, cell: tf.Tensor) -> tf.Tensor:
-        """The largest key applied in a cell of the window."""
+        """Return the largest key applied in a cell of the window."""
         return tf.raw_ops.ResourceGather(
             resource=self._applied.handle, indices=cell, dtype=tf.int64
         )
@@ -254,21 +254,21 @@ class ServerLedger:
         )
 
     def let_come_again(self, *, cells: tf.Tensor, keys: tf.Tensor) -> None:
-        """Forget that some keys were applied, where they are the largest of their cells.
+        """Forget that some keys were applied, if they are the largest of their cells.
 
         Args:
-            cells: of the window.
-            keys: as many. All that were applied before them stay so.
+            cells: cells of the window.
+            keys: a key for each cell. All smaller keys still count as applied.
         """
         known = self.applied_key(cells)
         self.remember(cell=cells, key=tf.where(known == keys, keys - 1, known))
 
     def count_durations(self, ledger: Ledger, kind: int, microseconds: tf.Tensor) -> None:
-        """Add durations to their histograms, each unless it is -1 (not measured).
+        """Add durations to their histograms, except those that are -1 (not measured).
 
         Args:
             ledger: collects the changes; called after all others.
-            kind: of the first duration; the others are of the kinds after it.
+            kind: the kind of the first duration; the others have the kinds after it.
             microseconds: int64 vector of known length.
         """
         bins = _bins(tf.constant([bin_bounds()], tf.int64), microseconds)

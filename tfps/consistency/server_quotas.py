@@ -1,4 +1,4 @@
-"""The workers' paces as a server keeps them in its ledger: the thin shell around `quota`."""
+"""The workers' paces, kept in a server's ledger: a thin shell around `quota`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tfps.consistency.waiters import TensorVectors
 
 
 class Quotas:
-    """How many batches each worker takes in a round. Called under the ticket server's mutex.
+    """The number of batches of each worker in a round. Used under the ticket server's mutex.
 
     Args:
         ledger: the server's ledger.
-        adaptive_batches: how many a round has for each worker.
+        adaptive_batches: the number of batches in a round for each worker.
     """
 
     def __init__(self, ledger: ServerLedger, *, adaptive_batches: int) -> None:
@@ -23,20 +23,20 @@ class Quotas:
         self._vectors = TensorVectors()
 
     def known(self, worker: tf.Tensor) -> tf.Tensor:
-        """The quota of a worker that has measured nothing new, such as one that joins."""
+        """Return the quota of a worker without a new measurement, such as one that joins."""
         paces, begins = self._by_worker()
         return self._quota(self._ledger.one_hot(worker), paces, begins)
 
     def measured(
         self, ledger: Ledger, worker: tf.Tensor, *, alive: tf.Tensor, microseconds: tf.Tensor
     ) -> tf.Tensor:
-        """The quota of a worker that says how long its last batches have taken.
+        """Return the quota of a worker that reports the time for its last batches.
 
         Args:
             ledger: collects the change.
-            worker: its index.
+            worker: the worker's index.
             alive: whether it takes part.
-            microseconds: for each batch; below 1: not measured.
+            microseconds: the time for each batch; below 1: not measured.
         """
         layout, mask = self._ledger.layout, self._ledger.one_hot(worker)
         paces, begins = self._by_worker()

@@ -1,4 +1,4 @@
-"""Which batch of which shard belongs to a ticket. Pure."""
+"""The book of a pass: the batch and the shard of each ticket. Pure."""
 
 from __future__ import annotations
 
@@ -7,60 +7,60 @@ from array import array
 from collections.abc import Callable
 from typing import NamedTuple
 
-# What is written for a ticket that has no place.
+# Values for tickets without a place.
 UNASKED = -1
 CLOSED = -2
-# A place in one integer: so many batches a shard has at most.
+# The most batches of a shard, so that a place fits into one integer.
 MOST_BATCHES = 1 << 40
 
 
 class Place(NamedTuple):
-    """A batch: its shard, and how many lie before it there."""
+    """The place of a batch: its shard, and its index there."""
 
     shard: int
     batch: int
 
 
 class ShardBook:
-    """Leases shards to workers and writes down which batch each ticket stands for.
+    """Leases shards to workers and records the batch of each ticket.
 
-    A ticket goes by its position in the round. The first worker that asks for it settles its place,
-    and whoever repeats the ticket gets the same one: what a lost worker has not done is done by
-    others, and nothing twice. A worker keeps the shard that it walks through; it begins with the
-    one of its own index, so that tasks see the same files in each epoch. The shard of a lost worker
-    goes on where its places end. How long a shard is shows when somebody finds nothing at a place:
-    that ticket may then get another one.
+    A ticket's key is its position in the ticket run. The first request settles its place, and a
+    worker that repeats the ticket gets the same one: other workers do what a lost one has not done,
+    and nothing twice. A worker keeps its shard to the end; it begins with the one of its own index,
+    so that tasks see the same files in each epoch. The shard of a lost worker continues where its
+    places end. The length of a shard is known when a worker finds no batch at a place: that ticket
+    may then get another place.
 
     Args:
-        shards: how many there are.
-        is_at_work: whether a worker is alive; others lose their leases.
+        shards: the number of shards.
+        is_at_work: returns whether a worker is alive; others lose their leases.
     """
 
     def __init__(self, shards: int, *, is_at_work: Callable[[int], bool]) -> None:
         self._is_at_work = is_at_work
         self._next = [0] * shards
         self._lengths: list[int | None] = [None] * shards
-        self._leases: dict[int, int] = {}  # of workers
+        self._leases: dict[int, int] = {}  # worker -> shard
         self._begun: set[int] = set()
-        self._offset = 0  # of the round at hand in the pass
+        self._offset = 0  # of the current ticket run in the pass
         self._places = array("q")
         self._lock = threading.Lock()
 
     def begin_round(self, offset: int) -> None:
-        """Let positions count from here on in the pass; no ticket of before comes back."""
+        """Count positions from ``offset`` in the pass; no earlier ticket comes back."""
         with self._lock:
             del self._places[: max(0, offset - self._offset)]
             self._offset = offset
 
     def place(self, position: int, *, worker: int, may_wait: bool = True) -> Place | None:
-        """The place of a ticket, or None if there is no batch that this worker may have.
+        """Return the place of a ticket, or None if there is no batch that this worker may have.
 
         Args:
-            position: of the ticket.
-            worker: its index.
-            may_wait: whether the ticket goes back when there is no batch, and may get one later.
-                Without that it is one of several that are pushed together, and whoever repeats
-                them finds as many batches.
+            position: the position of the ticket.
+            worker: the worker's index.
+            may_wait: whether the ticket goes back if there is no batch, and may get one later. If
+                not, it is one of several that are pushed together, and a worker that repeats them
+                must find the same number of batches.
         """
         with self._lock:
             known = self._read(position)
@@ -76,14 +76,14 @@ class ShardBook:
             return place
 
     def end(self, place: Place) -> None:
-        """Nothing lies at a place, nor behind it."""
+        """Note that a shard has no batch at a place, nor after it."""
         with self._lock:
             known = self._lengths[place.shard]
             length = place.batch if known is None else min(known, place.batch)
             self._lengths[place.shard] = length
 
     def has_place(self, position: int) -> bool:
-        """Whether a batch belongs to a ticket."""
+        """Return whether a batch belongs to a ticket."""
         with self._lock:
             known = self._read(position)
             return known >= 0 and self._has(*divmod(known, MOST_BATCHES))
@@ -95,7 +95,7 @@ class ShardBook:
             return not any(map(self._has_more, range(len(self._next))))
 
     def _shard_for(self, worker: int) -> int | None:
-        """The worker's own, else one that nobody has begun, else one whose worker is lost."""
+        """Return the worker's own shard, else a new one, else one whose worker is lost."""
         own = self._leases.get(worker)
         if own is not None and self._has_more(own):
             return own
@@ -112,7 +112,7 @@ class ShardBook:
         return None
 
     def _has_more(self, shard: int) -> bool:
-        """Whether a shard has batches, as far as is known, that belong to no ticket."""
+        """Return whether a shard may have batches that belong to no ticket."""
         return self._has(shard, self._next[shard])
 
     def _has(self, shard: int, index: int) -> bool:

@@ -1,4 +1,4 @@
-"""Rounds of all workers: one update applies the mean of what they have computed."""
+"""Rounds of all workers: one update applies the mean of their gradients."""
 
 from __future__ import annotations
 
@@ -16,40 +16,39 @@ class Synchronous(Mode):
 
     The numbers are those of one process with a batch as large as all workers' batches together: the
     mean is weighted by the examples of each batch, rows of tables included. Moving averages move
-    once per round, the variances of batch normalisation as by one batch of all its examples; what
-    batches only add to, such as counts, adds up. A round waits for the slowest worker, or,
-    with backup workers, for all but the slowest: what comes later was computed from old parameters
-    and is dropped, its examples count as visited, and it is counted in
-    ``strategy.stats().gradients_dropped``. Workers that die or hang are not waited for; who comes
-    back takes part from the next round on. Every server holds the sum of a round's gradients: as
-    much memory again as its weights.
+    once per round, the variances of batch normalization as by one batch of all its examples; what
+    batches only add to, such as counts, adds up. A round waits for the slowest worker, or, with
+    backup workers, for all but the slowest: a later gradient was computed from old parameters and
+    is dropped, its examples count as visited, and ``strategy.stats().gradients_dropped`` counts it.
+    Workers that die or hang are not waited for; one that comes back takes part from the next round
+    on. Every server holds the sum of a round's gradients: as much memory again as its weights.
 
     With adaptive batches a round has that many batches for each worker, and a worker contributes
-    one gradient, the mean over all of its own. The faster workers take more of them and the slower
-    ones fewer, one at least, so that all end together. The first round has as many for everybody.
-    For workers that differ in speed all the time; against moments in which any of them is slow,
-    take backup workers, or both. Each batch counts as a step, and `optimizer.iterations` counts
-    rounds. The gradient's scale does not depend on the number of batches: scale the learning rate
-    for the larger global batch (`tfps.optimizers.ScaledRate`). A worker holds one gradient more.
+    one gradient, the mean over all of its own. Faster workers take more of them and slower ones
+    fewer, at least one, so that all end together. In the first round all take the same number. Use
+    this for workers that always differ in speed; against moments in which any of them is slow, use
+    backup workers, or both. Each batch counts as a step, and `optimizer.iterations` counts rounds.
+    The gradient's scale does not depend on the number of batches: scale the learning rate for the
+    larger global batch (`tfps.optimizers.ScaledRate`). A worker holds one gradient more.
 
     In a custom loop each optimizer call of a scheduled function is a round, and all gradients of a
-    round weigh the same: of how many examples each is the mean is not known. A worker takes part
-    while it has functions to run. What a function assigns itself is written back at its end. What
-    it computes from is its own matter, so adaptive batches are refused there.
+    round weigh the same, since their numbers of examples are not known. A worker takes part while
+    it has functions to run. What a function assigns itself is written back at its end. A function
+    chooses its own batches, so adaptive batches are refused there.
 
     Source: Chen et al., "Revisiting Distributed Synchronous SGD", ICLR 2016 workshop track; for
     batches that follow measured speed, Chen et al., "Semi-Dynamic Load Balancing: Efficient
     Distributed Learning in Non-Dedicated Environments", SoCC 2020.
 
     Args:
-        backup_workers: how many workers a round does not wait for; fewer than there are.
-        adaptive_batches: how many batches a round has for each worker, shared out by measured
-            speed; 1: everybody takes one.
-        warm_up_steps: how many steps of `fit` each worker takes by itself before all else; see
+        backup_workers: the number of workers that a round does not wait for; fewer than there are.
+        adaptive_batches: the number of batches in a round for each worker, shared out by measured
+            speed; 1: each takes one.
+        warm_up_steps: the number of steps of `fit` that each worker first takes alone; see
             `tfps.consistency.warm_up`.
 
     Raises:
-        ConfigError: no whole numbers from 0, or no batch.
+        ConfigError: a number that is not a whole number from 0, or no batch.
 
     Example:
 
@@ -77,12 +76,12 @@ class Synchronous(Mode):
 
 
 def backup_problem(backup_workers: int | None, *, workers: int, source: str = "") -> str | None:
-    """Say what is wrong with a number of backup workers for a cluster; None: nothing.
+    """Return why a number of backup workers does not suit a cluster, or None if it does.
 
     Args:
-        backup_workers: of a mode; None: it has no rounds.
-        workers: of the cluster.
-        source: who says how many there are, where that is worth a word.
+        backup_workers: the setting of a mode; None: it has no rounds.
+        workers: the number of workers in the cluster.
+        source: the setting that has the number of workers, if the message should name it.
     """
     if not backup_workers or backup_workers < workers:
         return None
@@ -94,7 +93,7 @@ def backup_problem(backup_workers: int | None, *, workers: int, source: str = ""
 
 
 def adaptive_batches_of(mode: Any) -> int:
-    """How many batches a round has for each worker.
+    """Return the number of batches in a round for each worker.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""The operations on int64 vectors in which NumPy and TensorFlow differ."""
+"""Operations on int64 vectors that differ between NumPy and TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ class Vectors(Protocol):
     """The operations on int64 vectors that differ between NumPy and TensorFlow."""
 
     def where(self, condition: Any, yes: Any, no: Any) -> Any:
-        """``yes`` where the condition holds, else ``no``."""
+        """Return ``yes`` where the condition holds, else ``no``."""
 
     def sum(self, values: Any) -> Any:
-        """The sum, a scalar."""
+        """Return the sum, a scalar."""
 
     def smallest(self, values: Any) -> Any:
-        """The minimum, a scalar."""
+        """Return the minimum, a scalar."""
 
     def largest(self, values: Any) -> Any:
-        """The maximum, a scalar."""
+        """Return the maximum, a scalar."""

@@ -1,4 +1,4 @@
-"""Where workers wait on a server: a queue of tokens for each. Costs the server no thread."""
+"""The queues of tokens by which workers wait on a server, without a thread of the server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfps.bridge.variables.named_resource import NamedResource
 from tfps.bridge.variables.server_variable import number
 from tfps.consistency.server_ledger import ServerLedger
 
-TOKEN = 1  # says nothing: who gets one looks at the ledger again
+TOKEN = 1  # has no meaning: a woken worker looks at the ledger again
 
 
 class TensorVectors:
@@ -33,8 +33,8 @@ class TensorVectors:
 class Waiters:
     """The queues of one server's workers.
 
-    Whoever changes what somebody waits for puts a token into the queues of those that need not
-    wait any more; they look again before they go on, so a token too many does no harm.
+    A change that lets workers continue puts a token into each of their queues. They look at the
+    ledger again before they continue, so a token too many does no harm.
 
     Args:
         ledger: the server's ledger.
@@ -42,7 +42,7 @@ class Waiters:
 
     def __init__(self, ledger: ServerLedger) -> None:
         self._ledger = ledger
-        # TensorFlow lets variables lie in containers that it refuses for queues.
+        # TensorFlow refuses some names of containers for queues that it allows for variables.
         container = re.sub(r"[^\w.\-/]|_", "-", ledger.contents.container)
         self._queues = [
             NamedResource(container, f"gate_{worker}", ledger.contents.device, _open_queue)
@@ -53,7 +53,7 @@ class Waiters:
     def wake(self, released: tf.Tensor) -> None:
         """Put a token into the queue of each worker whose item is 1; the others' are 0."""
 
-        # Not a condition for each: two functions more per worker to trace, send and prepare.
+        # Not a condition for each worker: two more functions per worker to trace, send and prepare.
         def wake_some() -> tf.Tensor:
             counts = tf.unstack(released[:, None], num=self._ledger.layout.workers)
             for worker, count in enumerate(counts):

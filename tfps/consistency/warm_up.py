@@ -1,15 +1,14 @@
-"""Warm-up: the first steps of `fit`, which each worker takes by itself.
+"""Warm-up: the first steps of `fit`, which each worker takes alone.
 
-Gradients at the begin of a training are large and point everywhere; those of workers that do not
-wait for each other disturb one another most then. With ``warm_up_steps=w`` of a consistency mode
-every worker takes its first w steps from the initial weights with an optimizer of its own, and
-needs no server for that once it has them. Then all go on from the mean of the weights, weighted by
-examples, with an optimizer that is new: its slots and `iterations` begin there. The steps belong to
-the first epoch like any other. Workers that come later, and jobs that go on from a checkpoint, take
-none.
+At the begin of a training gradients are large and point in all directions; workers that do not wait
+for each other disturb one another most then. With ``warm_up_steps=w`` of a consistency mode every
+worker takes its first w steps from the initial weights with an optimizer of its own, and needs no
+server after it has them. Then all continue from the mean of the weights, weighted by examples, with
+a new optimizer: its slots and `iterations` begin there. The steps belong to the first epoch like
+any other. Workers that come later, and jobs that continue from a checkpoint, take none.
 
-A scheduled function that calls an optimizer is refused. What a function has done is on the servers
-when it has ended; what a worker trained by itself, from one function to the next, would not be.
+A scheduled function that calls an optimizer is refused: its changes must be on the servers when it
+has ended, and a warm-up would keep them on the worker from one function to the next.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from typing import Any
 
 
 def is_count(value: Any) -> bool:
-    """Whether it is a whole number from 0."""
+    """Return whether a value is a whole number from 0."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def warm_up_problems(warm_up_steps: Any) -> list[str]:
-    """Say what is wrong with a number of steps.
+    """Return what is wrong with a number of steps, as a list of problems.
 
     Example:
 
