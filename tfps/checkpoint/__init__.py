@@ -1,4 +1,4 @@
-"""Keep: checkpoints that the servers write side by side, and that fit any number of them."""
+"""Checkpoints that all servers write at the same time, and that fit any number of servers."""
 
 from __future__ import annotations
 

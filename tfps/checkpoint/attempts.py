@@ -1,4 +1,4 @@
-"""When a save that has failed is tried again. Pure."""
+"""The pauses between attempts to repeat a failed save. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ LONGEST_PAUSE_S = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Attempts:
-    """What is known of the saves that have failed one after the other.
+    """The saves that have failed one after the other.
 
     Args:
-        failures: how many.
-        not_before_s: no other is tried until then, on the clock of who counts.
+        failures: the number of failures.
+        not_before_s: the earliest time of the next attempt, on the caller's clock.
 
     Example:
 
@@ -28,15 +28,15 @@ class Attempts:
 
     @property
     def pause_s(self) -> float:
-        """From the latest failure to the next attempt; twice as long with each of them."""
+        """The time from the latest failure to the next attempt; it doubles with each failure."""
         doubled = FIRST_PAUSE_S * 2.0 ** min(self.failures - 1, 30)
         return min(doubled, LONGEST_PAUSE_S) if self.failures else 0.0
 
     def failed(self, *, now_s: float) -> Attempts:
-        """After one more failure."""
+        """Return the state after one more failure."""
         more = Attempts(failures=self.failures + 1)
         return Attempts(failures=more.failures, not_before_s=now_s + more.pause_s)
 
     def may_save(self, *, now_s: float) -> bool:
-        """Whether the pause is over."""
+        """Return whether the pause is over."""
         return not self.failures or now_s >= self.not_before_s

@@ -1,4 +1,4 @@
-"""The blocks that shards are stored in, and the files that blocks go into."""
+"""The blocks in which shards are stored, and the files of these blocks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tfps.checkpoint.contents import StoredShard
 from tfps.checkpoint.layout import RowBlock, blocks_of, together
 from tfps.transport.chunk import chunk_bytes_from_environment
 
-# So much is on its way, or read for the sake of some of its rows, at once.
+# The limit of bytes on their way at once, and of a block that is read for some of its rows.
 MOST_BYTES = 64 * 2**20
 
 
 def files_of(shards: Sequence[StoredShard]) -> list[list[tuple[StoredShard, RowBlock]]]:
-    """The blocks of some shards, file by file."""
+    """Return the blocks of some shards, file by file."""
     limit_bytes = min(MOST_BYTES, chunk_bytes_from_environment())
     blocks = [
         ((shard, block), block.rows * shard.row_bytes)
@@ -34,14 +34,14 @@ def files_of(shards: Sequence[StoredShard]) -> list[list[tuple[StoredShard, RowB
 
 
 def block_of_array(value: np.ndarray[Any, Any], block: RowBlock) -> np.ndarray[Any, Any]:
-    """The rows of a block, from the value of its shard."""
+    """Return the rows of a block, from the value of its shard."""
     return value[block.places.start : block.places.stop] if value.ndim else value
 
 
 def block_of_storage(storage: tf.Tensor, shard: StoredShard, block: RowBlock) -> tf.Tensor:
-    """The rows of a block, from what holds its shard: a variable's value, or a slab's.
+    """Return the rows of a block, from the value of the variable or slab that holds its shard.
 
-    Slices along the first axis share the memory of what they are cut from.
+    A slice along the first axis shares the memory of its source.
     """
     if shard.native.slab is not None:
         begin = shard.native.member.offset_items + block.begin * shard.row_items
@@ -60,12 +60,12 @@ def _shape(shard: StoredShard, rows: int) -> list[int]:
 
 
 def snapshot_name(storage: Any) -> str:
-    """What a server calls the value of a variable, or slab, while it is written."""
+    """Return the name, on a server, of a variable's or slab's value during a save."""
     return f"snapshot_{storage.shared_name}"
 
 
 def snapshot_handle(storage: Any) -> tf.Tensor:
-    """Where a server keeps the value of a variable, or slab, while it is written."""
+    """Return the handle, on a server, of a variable's or slab's value during a save."""
     return private.variable_handle(
         shape=storage.shape,
         dtype=storage.dtype,

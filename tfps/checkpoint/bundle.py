@@ -1,4 +1,4 @@
-"""Files of TensorFlow's checkpoint format, as the chief itself writes and reads them."""
+"""Files of TensorFlow's checkpoint format, written and read by the chief itself."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def write_bundle(
 ) -> None:
     """Write arrays by their keys.
 
-    In a session of its own: eager operations of a chief may have to wait until a worker that came
-    back is taken in.
+    In a session of its own: eager operations of a chief may have to wait until a returned worker is
+    taken in.
 
     Args:
-        prefix: of the files' names.
-        arrays: of any dtype of TensorFlow.
+        prefix: the prefix of the files' names.
+        arrays: arrays of any dtype of TensorFlow.
     """
     graph = tf.Graph()
     with graph.as_default():
@@ -44,10 +44,10 @@ class Bundle:
     """Files that were written under one prefix.
 
     Args:
-        prefix: of their names.
+        prefix: the prefix of their names.
 
     Raises:
-        CheckpointDamaged: there are none, or they are damaged.
+        CheckpointDamaged: the files are missing or damaged.
     """
 
     def __init__(self, prefix: str | os.PathLike[str]) -> None:
@@ -59,7 +59,7 @@ class Bundle:
         """Read one array.
 
         Raises:
-            CheckpointDamaged: its file is.
+            CheckpointDamaged: its file is damaged.
         """
         with self._reading():
             return np.asarray(self._reader.get_tensor(key))
@@ -68,6 +68,6 @@ class Bundle:
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        except (tf.errors.OpError, IndexError) as error:  # the latter where a file ends early
+        except (tf.errors.OpError, IndexError) as error:  # IndexError if a file ends early
             said = reason_of(error) if isinstance(error, tf.errors.OpError) else str(error)
             raise CheckpointDamaged(f"{os.fspath(self._prefix)}: {said}") from error

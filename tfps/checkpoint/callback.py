@@ -1,4 +1,4 @@
-"""The Keras callback that saves while `fit` goes on."""
+"""The Keras callback that saves in the background of `fit`."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ logger = logging.getLogger(__name__)
 class Checkpoint(keras.callbacks.Callback):
     """Saves with a `tfps.CheckpointManager` after epochs, or after steps, in the background.
 
-    Its batch hook only counts, so workers run freely. Where a checkpoint cannot be written, because
-    the disk is full or the folder cannot be used, it warns, training goes on, and later hooks try
+    Its batch hook only counts, so workers run freely. If a checkpoint cannot be written, because
+    the disk is full or the folder cannot be used, it warns, training continues, and later hooks try
     again: 10 s after the first failure at the earliest, then after twice as long each time, up to
-    10 minutes. The end of the training waits for the last one, writes one where the latest attempt
-    has failed, and raises where that cannot be written either. Whatever else ends a save is raised
-    by the next hook.
+    10 minutes. The end of the training waits for the last save, repeats it if the latest attempt
+    has failed, and raises if that fails, too. The next hook raises any other error of a save.
 
     Args:
-        manager: what saves, and into which folder.
+        manager: the manager that saves, with its folder.
         every_epochs: epochs from one checkpoint to the next; 1 unless ``every_steps`` is given.
-        every_steps: how many steps, instead.
+        every_steps: steps from one checkpoint to the next, instead of epochs.
 
     Raises:
         ConfigError: both numbers, or one that is not above 0.
-        CheckpointNotSaved: at the end of the training, that the last one cannot be written.
+        CheckpointNotSaved: at the end of the training, if the last checkpoint cannot be written.
 
     Example:
 
@@ -63,12 +62,12 @@ class Checkpoint(keras.callbacks.Callback):
         self._manager, self._every_steps = manager, every_steps
         self._every_epochs = every_epochs or (None if every_steps else 1)
         self._epoch = self._steps = 0
-        self._batch = -1  # the last one of this epoch that was done
+        self._batch = -1  # the last completed batch of this epoch
         self._attempts = Attempts()
 
     @property
     def steps_to_save(self) -> int | None:
-        """How many more steps until it saves; None: it does not count them."""
+        """The number of steps until the next save; None: it does not count steps."""
         return (
             None
             if self._every_steps is None
@@ -100,7 +99,7 @@ class Checkpoint(keras.callbacks.Callback):
             self._attempts = Attempts()
 
     def _save_if(self, is_due: bool, logs: dict[str, Any] | None) -> None:
-        """Save what is due, or what has failed, unless that was just now."""
+        """Save if a checkpoint is due or the last one has failed, and the pause is over."""
         is_missing = self._attempts.failures and not self._manager.is_saving
         if (is_due or is_missing) and self._attempts.may_save(now_s=time.monotonic()):
             self._look(lambda: self._save(logs))
@@ -109,11 +108,11 @@ class Checkpoint(keras.callbacks.Callback):
         self._manager.save(epoch=self._epoch, step=self._steps, metrics=logs, background=background)
 
     def _look(self, at: Callable[[], None]) -> None:
-        """Do what says how the last save went."""
+        """Call a function that raises the error of the last save, and count the failure."""
         was_saving = self._manager.is_saving
         try:
             at()
-        except CheckpointNotSaved:  # which is in the log
+        except CheckpointNotSaved:  # already in the log
             self._attempts = self._attempts.failed(now_s=time.monotonic())
             logger.warning(
                 "training goes on without that checkpoint. The next attempt is made when training "

@@ -1,9 +1,8 @@
-"""What each file of a checkpoint must look like, and what of it is damaged.
+"""The checksums of a checkpoint's files, and the search for damaged ones.
 
-Sums hang together like a chain. TensorFlow keeps one of every block of values beside it, in the
-index of the file, and compares it with what it reads. The manifest keeps one of every index and the
-size of everything, and one of itself. So a restore checks all that it uses, and the chief reads no
-values for it.
+The checksums form a chain. TensorFlow keeps one of every block of values in the index of the file,
+and compares it when it reads the block. The manifest keeps one of every index, the size of every
+file, and one of itself. So a restore checks all that it uses, and the chief reads no values for it.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROBLEMS_SHOWN = 5
-# Of what TensorFlow writes under a prefix: the values, whose sums are in the other file, the index.
+# TensorFlow's file of values under a prefix; their checksums are in the other file, the index.
 VALUES = ".data-"
 
 
 @dataclass(frozen=True)
 class Checksum:
-    """What a file was when it was committed.
+    """The state of a file when it was committed.
 
     Args:
-        size_bytes: of the file.
-        crc32: of all that is in it; None of values, whose sums are in the index.
+        size_bytes: the size of the file.
+        crc32: the checksum of its content; None for values, whose checksums are in the index.
     """
 
     size_bytes: int
@@ -38,7 +37,7 @@ class Checksum:
 
 
 def text_checksum(text: str) -> int:
-    """The checksum of a text.
+    """Return the checksum of a text.
 
     Example:
 
@@ -49,7 +48,7 @@ def text_checksum(text: str) -> int:
 
 
 def checksum_of(path: Path) -> Checksum:
-    """Look at a file; of values only at their size."""
+    """Return the checksum of a file; for values only their size."""
     if VALUES in path.name:
         return Checksum(os.stat(path).st_size, None)
     content = path.read_bytes()
@@ -57,11 +56,11 @@ def checksum_of(path: Path) -> Checksum:
 
 
 def damage(folder: Path, expected: Mapping[str, Checksum]) -> list[str]:
-    """What of the files of a folder is not as it was.
+    """Return which files of a folder have changed.
 
     Args:
-        folder: of a checkpoint.
-        expected: of each file, by its name.
+        folder: the folder of a checkpoint.
+        expected: the checksum of each file, by its name.
 
     Returns:
         A line for each file that differs: what was expected, and what was found.

@@ -1,7 +1,7 @@
-"""The folder of the checkpoints: a checkpoint is there as a whole or not at all.
+"""The folder of the checkpoints, in which a checkpoint exists as a whole or not at all.
 
-It is written into a temporary folder, which gets its name when everything has reached the disk.
-What was not committed is never looked at, and goes when somebody saves here again.
+It is written into a temporary folder, which gets its final name when everything has reached the
+disk. Uncommitted folders are never read, and the next save deletes them.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _NAME = re.compile(rf"{PREFIX}(\d+)$")
 
 
 class Folder:
-    """Where a job keeps its checkpoints; it need not exist yet.
+    """The folder of a job's checkpoints; it need not exist yet.
 
     One process writes at a time; any number may read meanwhile.
 
     Args:
-        path: on this machine or mounted there.
+        path: a path on this machine or mounted there.
 
     Raises:
         ConfigError: it is no path, a remote one, or that of a file.
@@ -57,22 +57,22 @@ class Folder:
         self._passed_over: set[int] = set()
 
     def numbers(self) -> list[int]:
-        """The numbers of the committed checkpoints, the oldest first."""
+        """Return the numbers of the committed checkpoints, the oldest first."""
         if not self.path.is_dir():
             return []
         found = (_NAME.match(entry.name) for entry in self.path.iterdir())
         return sorted(int(match[1]) for match in found if match is not None)
 
     def of(self, number: int) -> Path:
-        """The folder of a committed checkpoint."""
+        """Return the folder of a committed checkpoint."""
         return self.path / f"{PREFIX}{number:06d}"
 
     def manifest(self, number: int) -> Manifest:
-        """Read what a checkpoint holds.
+        """Read the manifest of a checkpoint.
 
         Raises:
-            CheckpointDamaged: its manifest is not what was written.
-            CheckpointError: there is none of this number, or it is of another format.
+            CheckpointDamaged: its manifest has changed since it was written.
+            CheckpointError: there is no checkpoint of this number, or it is of another format.
         """
         folder = self.of(number)
         if not folder.is_dir():
@@ -96,7 +96,7 @@ class Folder:
         """Compare the files of a checkpoint with their checksums, without reading the values.
 
         Raises:
-            CheckpointDamaged: some differ; each of them, up to a few.
+            CheckpointDamaged: files differ; the message names the first few.
         """
         folder = self.of(manifest.number)
         problems = damage(folder, manifest.checksums)
@@ -104,19 +104,19 @@ class Folder:
             raise CheckpointDamaged(f"{folder}: {', '.join(problems)}")
 
     def pass_over(self, lines: Mapping[int, str]) -> None:
-        """Warn of checkpoints that were found damaged, and count them no more.
+        """Warn of damaged checkpoints, and do not count them any more.
 
         Args:
-            lines: what to say of each, by its number.
+            lines: the warning for each of them, by its number.
         """
         for line in lines.values():
             logger.warning("%s", line)
         self._passed_over |= lines.keys()
 
     def sound(self) -> list[Saved]:
-        """The checkpoints that nobody has found damaged, the oldest first.
+        """Return the checkpoints that are not known to be damaged, the oldest first.
 
-        Nobody knows what the others are, so they are left alone.
+        Damaged ones stay in the folder, since their content is not known.
         """
         sound = []
         for number in self.numbers():
@@ -138,7 +138,7 @@ class Folder:
         return temporary
 
     def commit(self, temporary: Path, manifest: Manifest) -> Path:
-        """Give a temporary folder its name, once all that it holds is on the disk."""
+        """Give a temporary folder its final name, when all its files are on the disk."""
         sums = {entry.name: checksum_of(entry) for entry in sorted(temporary.iterdir())}
         whole = dataclasses.replace(manifest, checksums=sums)
         (temporary / MARKER).write_text(whole.to_json())
@@ -151,14 +151,14 @@ class Folder:
         return final
 
     def delete(self, number: int) -> None:
-        """Delete a checkpoint; whatever happens meanwhile, half of one is never taken for one."""
+        """Delete a checkpoint; if this is interrupted, the rest does not count as a checkpoint."""
         gone = self.path / f"{DELETED}{number:06d}-{secrets.token_hex(4)}"
         os.rename(self.of(number), gone)
         _to_disk(self.path)
         shutil.rmtree(gone)
 
     def clean(self) -> list[str]:
-        """Delete what crashed while it was written or deleted; answers the names."""
+        """Delete the remains of interrupted writes and deletions. Returns their names."""
         if not self.path.is_dir():
             return []
         left = sorted(
@@ -174,7 +174,7 @@ class Folder:
 
 
 def _to_disk(path: Path) -> None:
-    """Also of a folder: only then are the names in it there after a loss of power."""
+    """Flush a file or a folder: only then a loss of power keeps the names in a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""What of a model lies where: the shards of its variables, by their names."""
+"""The places of a model's variables: their shards, by their names."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tfps.checkpoint.manifest import CHIEF, Tensor
 
 @dataclass(frozen=True)
 class StoredShard:
-    """What one server, or the chief, holds of a variable.
+    """A shard of a variable on one server, or on the chief.
 
     Args:
         tensor: the variable's name.
-        index: which shard of it.
+        index: the index of the shard.
         server: the server's index, or `CHIEF`.
         native: TensorFlow's variable.
     """
@@ -51,27 +51,27 @@ class Contents:
     """A model's variables.
 
     Args:
-        tensors: by name.
-        shards: of all of them, in the order of names.
+        tensors: the variables, by name.
+        shards: the shards of all of them, in the order of names.
     """
 
     tensors: dict[str, Tensor]
     shards: tuple[StoredShard, ...]
 
     def on(self, server: int) -> list[StoredShard]:
-        """The shards on a server, or the chief's."""
+        """Return the shards on a server, or the chief's."""
         return [shard for shard in self.shards if shard.server == server]
 
     @property
     def places(self) -> tuple[Any, ...]:
-        """Changes when a variable moves."""
+        """A key that changes when a variable moves."""
         return tuple(
             (shard.tensor, shard.index, shard.server, id(shard.native)) for shard in self.shards
         )
 
 
 def contents_of(named: Mapping[str, Any], *, servers: Sequence[str] = ()) -> Contents:
-    """Look where variables lie.
+    """Find the places of variables.
 
     Args:
         named: Keras variables by their names.

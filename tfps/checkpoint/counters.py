@@ -1,4 +1,4 @@
-"""What of a server's ledger a checkpoint keeps, and what of it new servers take over."""
+"""The counters of a server's ledger that a checkpoint keeps, and that new servers take over."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def counters_of(layout: LedgerLayout, all_cells: Sequence[np.ndarray[Any, Any]])
     """Read the ledgers of all servers while the workers are drained.
 
     Args:
-        layout: of the ledger.
-        all_cells: of each server; the first one hands out tickets.
+        layout: the layout of the ledger.
+        all_cells: the cells of each server; the first one issues tickets.
     """
     tickets = all_cells[0]
     return Counters(
@@ -30,17 +30,17 @@ def counters_of(layout: LedgerLayout, all_cells: Sequence[np.ndarray[Any, Any]])
 
 
 def cells_of(layout: LedgerLayout, counters: Counters, *, servers: int) -> list[dict[int, int]]:
-    """The cells to write on each server, so that its counts go on.
+    """Return the cells to write on each server, so that its counts continue.
 
-    With as many servers as there were, each takes over its own. With another number all take over
-    those of the first, but for the version, which is the smallest: they are equal once drained.
-    Tickets, clocks and what a worker has done belong to processes that are gone: they are in the
-    manifest to be read, and start anew.
+    With the same number of servers each takes over its own counts. With another number all take
+    over those of the first, and as the version the smallest: versions are equal once workers are
+    drained. Tickets, clocks and workers' steps belong to processes that are gone: the manifest
+    shows them, and they start anew.
 
     Args:
-        layout: of the ledger.
-        counters: of the checkpoint.
-        servers: how many there are now.
+        layout: the layout of the ledger.
+        counters: the counters of the checkpoint.
+        servers: the current number of servers.
     """
     same = servers == len(counters.versions)
     cells = []

@@ -1,4 +1,4 @@
-"""Which checkpoint is restored where newer ones are damaged. Pure."""
+"""The choice of the checkpoint to restore if newer ones are damaged. Pure."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ def newest_sound(
     """Restore the newest checkpoint that is not damaged.
 
     Args:
-        numbers: of all that there are, the oldest first; at least one.
-        restore: one of them.
+        numbers: the numbers of all checkpoints, the oldest first; at least one.
+        restore: restores one of them.
         source: the folder of all.
 
     Returns:
-        What ``restore`` answers, and a line for each damaged one, by its number.
+        The result of ``restore``, and a line for each damaged one, by its number.
 
     Raises:
-        CheckpointDamaged: each of them is, with the reasons.
+        CheckpointDamaged: all are damaged, with the reasons.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Errors that a file causes, apart from those of a server that is lost."""
+"""Errors of files, told apart from those of a lost server."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tfps.errors import CheckpointNotSaved
 
 logger = logging.getLogger(__name__)
 
-# What TensorFlow makes of an operating system's error, where it can mean nothing else here.
+# TensorFlow's forms of an operating system's error that have no other meaning here.
 ALWAYS = (
     tf.errors.DataLossError,
-    tf.errors.OutOfRangeError,  # a file that ends early, or may not become so large
+    tf.errors.OutOfRangeError,  # a file ends early, or may not become so large
     tf.errors.PermissionDeniedError,
     tf.errors.ResourceExhaustedError,  # no space
 )
-# What TensorFlow says of resources and functions as well.
+# TensorFlow raises these for resources and functions as well.
 WITH_PATH = (
     tf.errors.FailedPreconditionError,
     tf.errors.InvalidArgumentError,
@@ -33,11 +33,11 @@ WITH_PATH = (
 def file_error(
     error: BaseException, path: str | os.PathLike[str]
 ) -> OSError | tf.errors.OpError | None:
-    """The error of a file that is behind an error, or None where there is no such thing.
+    """Return the error of a file that is behind an error, or None if there is no such one.
 
     Args:
-        error: also that of a line, which says that a server has answered no value.
-        path: of the file, or of the folder that it lies in.
+        error: may be that of a line, which says that a server has not replied.
+        path: the path of the file, or of its folder.
     """
     seen: BaseException | None = error
     while seen is not None:
@@ -50,25 +50,25 @@ def file_error(
 
 
 def reason_of(error: OSError | tf.errors.OpError) -> str:
-    """What to say of it, in one line."""
+    """Return the reason of an error in one line."""
     if isinstance(error, OSError):
         return str(error)
     lines = [line.strip() for line in error.message.splitlines() if line.strip()]
-    # A session says first which line of Python has made the operation, then the reason, and below
-    # one of a full disk what to do when memory is full.
+    # A session first names the line of Python that made the operation, then the reason. After that
+    # of a full disk it adds a hint about full memory.
     said = [line for line in lines if not line.startswith(("[[", "Hint: "))]
     return said[-1] if said else type(error).__name__
 
 
 @contextlib.contextmanager
 def writing_into(folder: Path) -> Iterator[None]:
-    """Say what it means that a file cannot be written; also in the log, if nobody asks.
+    """Raise, and log, that a checkpoint was not saved if a file cannot be written.
 
     Args:
-        folder: of all checkpoints.
+        folder: the folder of all checkpoints.
 
     Raises:
-        CheckpointNotSaved: in the place of what said so.
+        CheckpointNotSaved: instead of the error of the file.
     """
     try:
         yield

@@ -1,7 +1,7 @@
-"""Which rows of stored blocks make up which rows of a wanted shard. Pure: NumPy.
+"""The rows of stored blocks that make up the rows of a wanted shard. Pure: NumPy.
 
-A tensor is stored as its shards were: each in its own order of rows, cut into blocks. Whoever reads
-it asks for the rows of a shard of its own, by the rule of its own.
+A tensor is stored by shards: each in its own order of rows, cut into blocks. A reader asks for the
+rows of a shard by its own rule, which may differ from the stored one.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class RowBlock:
 
     Args:
         tensor: the tensor's name.
-        shard: which shard of it.
-        begin: the first row's place in the shard.
-        rows: how many.
+        shard: the index of the shard.
+        begin: the first row's index in the shard.
+        rows: the number of rows.
     """
 
     tensor: str
@@ -36,7 +36,7 @@ class RowBlock:
 
     @property
     def key(self) -> str:
-        """What the block is called in its file."""
+        """The name of the block in its file."""
         return f"{self.tensor}@{self.shard}+{self.begin}"
 
     @property
@@ -49,9 +49,9 @@ class Move:
     """Rows of a block that become rows of a shard, one by one.
 
     Args:
-        block: the stored one.
+        block: the stored block.
         source: rows of the block.
-        target: rows of the shard, as many.
+        target: rows of the shard, of the same number.
     """
 
     block: RowBlock
@@ -65,7 +65,7 @@ class Move:
 
 
 def blocks_of(*, tensor: str, shard: int, rows: int, rows_per_block: int) -> list[RowBlock]:
-    """The blocks of a shard; one without rows has a block without rows.
+    """Return the blocks of a shard; a shard without rows has one block without rows.
 
     Example:
 
@@ -80,11 +80,11 @@ def blocks_of(*, tensor: str, shard: int, rows: int, rows_per_block: int) -> lis
 
 
 def together(items: Iterable[tuple[Item, int]], *, limit_bytes: int) -> list[list[Item]]:
-    """Items in groups of so many bytes at most; one that is larger is alone.
+    """Group items up to a number of bytes; a larger item is alone in its group.
 
     Args:
         items: each with its size in bytes.
-        limit_bytes: of a group.
+        limit_bytes: the limit of a group.
 
     Example:
 
@@ -105,13 +105,13 @@ def together(items: Iterable[tuple[Item, int]], *, limit_bytes: int) -> list[lis
 def moves(
     blocks: Sequence[RowBlock], *, stored: RowRule, wanted: RowRule, shard: int
 ) -> Iterator[Move]:
-    """What to read for one shard; blocks that have none of its rows are left out.
+    """Yield the moves that fill one shard; blocks without any of its rows have none.
 
     Args:
-        blocks: of the stored tensor, all of them.
-        stored: the rule by which they lie.
-        wanted: the rule of the tensor that is filled; of as many rows.
-        shard: the shard of it.
+        blocks: all blocks of the stored tensor.
+        stored: the rule of the stored tensor.
+        wanted: the rule of the tensor that is filled, with the same number of rows.
+        shard: the index of the filled shard.
     """
     for block in blocks:
         if stored == wanted:
@@ -126,12 +126,12 @@ def moves(
 
 
 def rows_at(rule: RowRule, shard: int, places: range) -> np.ndarray[Any, Any]:
-    """The logical numbers of what a shard holds at some places."""
+    """Return the logical numbers of the rows at some places of a shard."""
     return rule.row_at(shard, np.arange(places.start, places.stop))
 
 
 def _regular(rows: np.ndarray[Any, Any]) -> Rows:
-    """Rows at equal distances as a range, which costs nothing to keep and to send."""
+    """Return rows at equal distances as a range, which takes no memory and no bytes in messages."""
     if len(rows) == 1:
         return range(int(rows[0]), int(rows[0]) + 1)
     steps = np.diff(rows)

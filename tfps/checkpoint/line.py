@@ -1,4 +1,4 @@
-"""The coordinator's line to one server for files: its calls take a server longer than others."""
+"""The coordinator's line to one server for files, whose calls take longer than others."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import tensorflow as tf
 
 from tfps.runtime.coordinator.connections import ControlLine
 
-# A block of 64 MiB takes a slow disk seconds. An attempt that was given up goes on, and does no
-# harm: the same bytes come under the same name.
+# A block of 64 MiB takes a slow disk seconds. An abandoned attempt continues, and does no harm: it
+# writes the same bytes under the same name.
 LONGEST_ATTEMPT_S = 60.0
 PATIENCE_S = 300.0
 
 
 class Line:
-    """Apart from the line that steers training, so that neither waits for the other.
+    """A line apart from the one that controls training, so that neither waits for the other.
 
     Args:
-        server: `tfps.runtime.coordinator.server.Server`; once training has found it lost, every
-            call raises.
+        server: `tfps.runtime.coordinator.server.Server`; if training finds it lost, every call
+            raises.
     """
 
     def __init__(self, server: Any) -> None:
@@ -29,7 +29,7 @@ class Line:
         self._read = self.function(_read, arguments=[tf.TensorSpec([], tf.string)])
 
     def sees(self, path: str | os.PathLike[str], content: bytes) -> bool:
-        """Whether the server finds a file with this content under this path."""
+        """Return whether the server finds a file with this content under this path."""
         try:
             return bool(self._read(os.fsencode(path), patience_s=PATIENCE_S)[0] == content)
         except tf.errors.UnavailableError as error:

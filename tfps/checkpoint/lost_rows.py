@@ -1,4 +1,4 @@
-"""The rows of one server, from a checkpoint of this job: of one that was started anew, or not."""
+"""The restore of one server's rows from a checkpoint of this job."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tfps.errors import CheckpointError
 def restore_lost_rows(
     manager: CheckpointManager, server: Any, *, checkpoint: int | None = None
 ) -> Manifest:
-    """Fill a server, whose variables are there again without their values; reads its rows only.
+    """Fill a server whose variables exist again without their values; reads only its rows.
 
     Args:
         manager: has checkpoints of the model.
         server: `tfps.runtime.coordinator.server.Server`.
-        checkpoint: its number; None: the newest of this job that is sound.
+        checkpoint: its number; None: the newest sound one of this job.
 
     Returns:
         The manifest of the checkpoint.
@@ -52,7 +52,7 @@ def restore_lost_rows(
 
 
 def contents_in(manager: CheckpointManager) -> Contents:
-    """What lies where of the model that a manager has checkpoints of."""
+    """Return the places of the variables of a manager's model."""
     strategy = strategy_of(manager.model)
     return contents_of(named_variables(manager.model), servers=devices_of(strategy))
 
@@ -60,13 +60,13 @@ def contents_in(manager: CheckpointManager) -> Contents:
 def restore_rows(
     manager: CheckpointManager, server: Any, *, manifest: Manifest, contents: Contents
 ) -> None:
-    """Write the rows of a server as a checkpoint has them.
+    """Write the rows of a server from a checkpoint.
 
     Args:
         manager: has the checkpoint.
         server: `tfps.runtime.coordinator.server.Server`.
-        manifest: of the checkpoint.
-        contents: of the model.
+        manifest: the manifest of the checkpoint.
+        contents: the contents of the model.
 
     Raises:
         CheckpointError: the checkpoint does not fit the model.
@@ -89,11 +89,11 @@ def restore_rows(
 
 
 def mirrors_on(device: str, contents: Any) -> list[ServerVariable]:
-    """The variables of other servers that have a copy on this one.
+    """Return the variables of other servers that have a copy on this one.
 
     Args:
-        device: of a server.
-        contents: of all servers.
+        device: the device of a server.
+        contents: the contents of all servers.
     """
     return [
         variable
@@ -105,10 +105,10 @@ def mirrors_on(device: str, contents: Any) -> list[ServerVariable]:
 
 
 def check_held(server: Any, contents: Contents, *, others: Any) -> None:
-    """Refuse to go on with zeros where training had made something else.
+    """Refuse to continue with zeros instead of trained values.
 
     Raises:
-        CheckpointError: the server held what no checkpoint of the model holds.
+        CheckpointError: the server held variables that no checkpoint of the model holds.
     """
     natives = [shard.native for shard in contents.on(server.index)]
     held = {native.shared_name for native in natives}

@@ -43,29 +43,29 @@ from tfps.package_versions import package_versions
 class CheckpointManager:
     """Keeps checkpoints of a model: its weights, its optimizer's state, seeds and counters.
 
-    The parameter servers write side by side, each its own variables, while training goes on; what
-    they wrote fits any number of servers, any partitioner, and a plain Keras model without a
+    The parameter servers write at the same time, each its own variables, while training continues.
+    The files fit any number of servers, any partitioner, and a plain Keras model without a
     strategy. A checkpoint counts when it is complete: a crash at any moment leaves the last one.
 
     To save, the workers finish their steps and wait until the servers have noted the values, which
-    takes them no time; the first update after that copies what it changes, so while a checkpoint is
-    written a server may need its memory twice. Where a server does not see the folder, its values
-    come to the chief in blocks of at most 64 MiB.
+    takes them no time. The first update after that copies what it changes, so while a checkpoint is
+    written a server may need its memory twice. If a server does not see the folder, its values come
+    to the chief in blocks of at most 64 MiB.
 
-    One process saves into a folder at a time; others may read it meanwhile. State of metrics is not
-    kept, nor what workers hold or servers for each of them (slots under `LocalSteps`, memories of
-    `tfps.optimizers`, what codecs leave out): that begins anew.
+    One process saves into a folder at a time; others may read it meanwhile. Metric states are not
+    kept, nor values on workers or per worker (slots under `LocalSteps`, memories of
+    `tfps.optimizers`, the residuals of codecs): these begin anew.
 
     Source: Eisenman et al., "Check-N-Run: a Checkpointing System for Training Deep Learning
     Recommendation Models", NSDI 2022, for the decoupling of the snapshot and the write.
 
     Args:
         model: a Keras model, made under a `tfps.ParameterServerStrategy` or not.
-        directory: of the checkpoints, on this machine or mounted there.
-        keep: which stay, of `tfps.checkpoint`; the newest stays in any case. One that was found
-            damaged stays as well, and counts for none of these.
-        shared: whether the servers see the directory; None finds out. Where it is True and one of
-            them does not, saving and restoring raise a `ConfigError`.
+        directory: the folder of the checkpoints, on this machine or mounted there.
+        keep: the checkpoints to keep, a policy of `tfps.checkpoint`; the newest stays in any case.
+            One that was found damaged stays as well, and does not count.
+        shared: whether the servers see the directory; None finds out. If it is True and a server
+            does not, saving and restoring raise a `ConfigError`.
 
     Raises:
         ConfigError: arguments that cannot work; every mistake, at once.
@@ -91,8 +91,8 @@ class CheckpointManager:
     ) -> None:
         self._folder = _check(model, directory, keep=keep, shared=shared)
         self.model, self.is_shared = model, shared
-        self.outlives_servers = False  # a server that is lost while it saves ends that save only
-        # Called with what is known of a checkpoint while nobody changes what it has.
+        self.outlives_servers = False  # whether a lost server ends only the save
+        # Called with the manifest of a new checkpoint, while its variables are at rest.
         self.taken: Callable[[Manifest], None] = lambda _: None
         self.of_this_job: set[int] = set()  # what was saved or restored here
         self._keep: Retention = KeepLatest() if keep is None else keep
@@ -107,15 +107,15 @@ class CheckpointManager:
 
     @property
     def directory(self) -> Path:
-        """Where the checkpoints are."""
+        """The folder of the checkpoints."""
         return self._folder.path
 
     @property
     def last_seconds(self) -> float | None:
-        """How long the latest successful save took, beside training, until it was committed.
+        """The duration of the latest successful save, beside training, until it was committed.
 
-        ``last_pause_s`` is how long the workers were drained for the latest save; both None before
-        the first.
+        ``last_pause_s`` is the time for which the workers were drained for the latest save. Both
+        are None before the first.
         """
         if self._saving is not None and self._saving.seconds is not None:
             self._last_seconds = self._saving.seconds
@@ -133,14 +133,14 @@ class CheckpointManager:
         return self._folder.manifest(numbers[-1]) if numbers else None
 
     def directory_of(self, number: int) -> Path:
-        """Where a checkpoint is."""
+        """Return the folder of a checkpoint."""
         return self._folder.of(number)
 
     def newest_of_this_job(self) -> Manifest | None:
-        """The newest checkpoint that this object has saved or restored; not one of a job before.
+        """Return the newest checkpoint that this object has saved or restored, not an earlier job.
 
         Raises:
-            CheckpointDamaged: every one is, with the reason of each.
+            CheckpointDamaged: all are damaged, with the reason of each.
         """
         numbers = sorted(self.of_this_job.intersection(self._folder.numbers()))
         if not numbers:
@@ -148,10 +148,10 @@ class CheckpointManager:
         return self.newest_of(numbers)
 
     def newest_of(self, numbers: Sequence[int]) -> Manifest:
-        """The newest of some checkpoints whose files are what was written.
+        """Return the newest undamaged one of some checkpoints.
 
         Raises:
-            CheckpointDamaged: none of them is, with the reason of each.
+            CheckpointDamaged: all are damaged, with the reason of each.
         """
         manifest, passed_over = newest_sound(numbers, self._verified, source=str(self.directory))
         self._folder.pass_over(passed_over)
@@ -175,13 +175,13 @@ class CheckpointManager:
         Waits for the save before, if that is not done yet.
 
         Args:
-            epoch: completed epochs, for whoever goes on from here.
-            step: completed steps, likewise.
+            epoch: the number of completed epochs, from which a restored training continues.
+            step: the number of completed steps, likewise.
             metrics: numbers by name, for `KeepBest` and for the reader of the manifest.
             background: return while it is being written; else wait.
 
         Returns:
-            The folder that there will be when it is written.
+            The folder of the checkpoint when it is written.
 
         Raises:
             CheckpointError: the model is not built.
@@ -200,7 +200,7 @@ class CheckpointManager:
         try:
             all_cells = take_drained(snapshot, strategy)
         except BaseException:
-            snapshot.free(waits=False)  # on those that answer: Ctrl-C ends the wait for others
+            snapshot.free(waits=False)  # on servers that reply: Ctrl-C ends the wait for others
             raise
         self.last_pause_s = time.monotonic() - began_s
         if strategy is not None:
@@ -225,28 +225,28 @@ class CheckpointManager:
         return self._folder.of(self._last_number)
 
     def wait(self) -> None:
-        """Wait until the save under way is committed.
+        """Wait until the current save is committed.
 
         Raises:
             tf.errors.UnavailableError: a parameter server was lost meanwhile.
             CheckpointNotSaved: a file could not be written; once.
-            Exception: whatever else ended it; once.
+            Exception: any other error of the save; once.
         """
         saving = self._saving
         if saving is not None:
             try:
                 saving.wait()
                 self._last_seconds = saving.seconds
-            except tf.errors.UnavailableError:  # it has said so itself
+            except tf.errors.UnavailableError:  # the save has logged it
                 if not self.outlives_servers:
                     raise
             finally:
                 self._saving = None
 
     def close(self) -> None:
-        """Let go of the servers, once the save under way has ended.
+        """Close the lines to the servers, when the current save has ended.
 
-        The strategy does it when it is closed.
+        The strategy calls this when it is closed.
         """
         if self._saving is not None:
             self._saving.join()
@@ -256,22 +256,22 @@ class CheckpointManager:
 
     @property
     def is_saving(self) -> bool:
-        """Whether there is a save whose end nobody has asked for."""
+        """Whether a save is running, or has ended without `wait` or `check`."""
         return self._saving is not None
 
     def check(self) -> None:
-        """Raise what ended the save in the background, if it has failed; does not wait."""
+        """Raise the error of a save in the background, if it has failed; does not wait."""
         if self._saving is not None and self._saving.is_done:
             self.wait()
 
     def restore_latest(self, *, weights_only: bool = False) -> Manifest | None:
-        """`restore` the newest checkpoint; answers None where there is none.
+        """`restore` the newest checkpoint. Returns None if there is none.
 
-        One whose files are damaged is passed over with a warning, and the one before is used.
+        A damaged checkpoint is passed over with a warning, and the one before is used.
 
         Raises:
-            CheckpointDamaged: every one is, with the reason of each.
-            Exception: what `restore` raises else.
+            CheckpointDamaged: all are damaged, with the reason of each.
+            Exception: other errors of `restore`.
         """
         self.wait()
         note_look(self)
@@ -287,24 +287,24 @@ class CheckpointManager:
         return manifest
 
     def restore(self, number: int, *, weights_only: bool = False) -> Manifest:
-        """Restore a checkpoint into the model; `stats()` of its strategy goes on as well.
+        """Restore a checkpoint into the model; `stats()` of its strategy continues as well.
 
-        The optimizer's state is made first where nothing was trained yet, so it can be called right
+        The optimizer's state is made first if nothing was trained yet, so this can be called right
         after `compile`. A model without an optimizer takes the weights alone.
 
         Args:
-            number: of the checkpoint.
+            number: the number of the checkpoint.
             weights_only: leave the optimizer and the counters as they are.
 
         Returns:
-            The manifest, which says the epoch.
+            The manifest, which has the epoch.
 
         Raises:
             CheckpointError: there is no such checkpoint, the model is not built, or the checkpoint
                 does not fit it: with every name and shape that differs, and nothing restored.
-            CheckpointDamaged: its files are not what was written. Sizes, indices and the manifest
-                are compared before anything is restored; values as they are read, so part of the
-                model may have been restored then, and is not to be used.
+            CheckpointDamaged: its files have changed. Sizes, indices and the manifest are compared
+                before anything is restored, but values when they are read. So part of the model may
+                have been restored, and must not be used.
             tf.errors.UnavailableError: a parameter server is lost.
         """
         self.wait()
@@ -328,7 +328,7 @@ class CheckpointManager:
             return manifest
         strategy.run_state.drain_all()
         runtime = strategy.runtime
-        runtime.membership.evict_all()  # who comes back reads everything anew
+        runtime.membership.evict_all()  # a worker that comes back reads all values anew
         with lines_to(runtime.servers) as lines:
             shared = self._not_asked(len(lines)) or self._agreed(
                 who_sees(folder / MARKER, (folder / MARKER).read_bytes(), lines=lines)
@@ -349,14 +349,14 @@ class CheckpointManager:
         return manifest
 
     def _not_asked(self, servers: int) -> list[bool] | None:
-        """No server, where nobody is to find out."""
+        """Return False for all servers if none has to be asked, else None."""
         return [False] * servers if self.is_shared is False else None
 
     def _agreed(self, seen: list[bool]) -> list[bool]:
         return agreed(seen, is_shared=self.is_shared, folder=self._folder.path)
 
     def _ready(self) -> tuple[Contents, Snapshot]:
-        """What was traced, as long as no variable has moved."""
+        """Return the contents and the traced snapshot; traced anew after a variable has moved."""
         strategy = strategy_of(self.model)
         contents = contents_of(named_variables(self.model), servers=devices_of(strategy))
         key = (id(strategy), contents.places)

@@ -1,4 +1,4 @@
-"""What a checkpoint holds and from what it was made: a value that is kept as JSON. Pure."""
+"""The manifest of a checkpoint: its content and its origin, stored as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tfps.errors import CheckpointDamaged, CheckpointError
 from tfps.partitioners.row_rule import RULES, RowRule, rule_name
 
 FORMAT = 2
-WITHOUT_CHECKSUMS = 1  # of before
-CHIEF = -1  # in the place of a server's index
+WITHOUT_CHECKSUMS = 1  # an older format
+CHIEF = -1  # instead of a server's index
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +25,11 @@ class Tensor:
     """A stored variable.
 
     Args:
-        shape: of the whole variable.
-        dtype: its name.
-        path: what Keras called the variable when it was saved.
-        rule: which row lies in which shard.
-        servers: where each shard lay; `CHIEF` is the chief.
+        shape: the shape of the whole variable.
+        dtype: the name of its type.
+        path: Keras's path of the variable when it was saved.
+        rule: maps rows to shards.
+        servers: the server of each shard; `CHIEF` is the chief.
     """
 
     shape: tuple[int, ...]
@@ -41,15 +41,15 @@ class Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Counters:
-    """What the servers had counted.
+    """The counters of the servers.
 
     Args:
         versions: updates of each server.
         staleness: of each server, staleness -> number of gradients.
-        gradients_dropped: of each server.
+        gradients_dropped: dropped gradients of each server.
         examples_seen: training examples.
         worker_steps: completed steps of each worker: their clocks once they are drained.
-        next_ticket: the first that was never handed out.
+        next_ticket: the first ticket that was never issued.
     """
 
     versions: tuple[int, ...]
@@ -62,20 +62,20 @@ class Counters:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """A checkpoint, without the values.
+    """A checkpoint without its values.
 
     Args:
-        number: of the checkpoint.
-        saved_at_s: when the values were taken, in seconds since the epoch of Unix.
-        epoch: completed epochs, or None where nobody said.
-        step: completed steps, likewise.
-        metrics: what was known of the model.
-        consistency: of the strategy, as it prints; None without one.
-        counters: of the servers; None without a strategy.
-        package_versions: of what wrote it; None for one that nobody could tell.
-        tensors: by logical names, which are the same in every process.
+        number: the number of the checkpoint.
+        saved_at_s: the time of the snapshot, in seconds since the Unix epoch.
+        epoch: completed epochs, or None if not given.
+        step: completed steps, or None if not given.
+        metrics: metrics of the model, as given.
+        consistency: the strategy's mode as text; None without a strategy.
+        counters: the counters of the servers; None without a strategy.
+        package_versions: versions of the packages that wrote it; None for an unknown one.
+        tensors: the variables by logical names, which are the same in every process.
         files: the blocks in each file of the folder, by the file's name, which is a prefix.
-        checksums: of each file as the folder has it, by its name; none where they were not kept.
+        checksums: the checksum of each file of the folder, by its name; empty in an older format.
 
     Example:
 
@@ -101,11 +101,11 @@ class Manifest:
 
     @property
     def saved(self) -> Saved:
-        """What a policy of retention sees."""
+        """The part that a retention policy uses."""
         return Saved(number=self.number, saved_at_s=self.saved_at_s, metrics=self.metrics)
 
     def to_json(self) -> str:
-        """Write it."""
+        """Return the manifest as JSON."""
         values = dataclasses.asdict(self) | {"format": FORMAT}
         for name, tensor in self.tensors.items():
             rule = tensor.rule
@@ -121,10 +121,10 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
-        """Read it.
+        """Return a manifest from its JSON.
 
         Raises:
-            CheckpointDamaged: it is not what was written.
+            CheckpointDamaged: the text has changed since it was written.
             CheckpointError: it is of another format.
         """
         try:
@@ -161,12 +161,12 @@ class Manifest:
 
 
 def _text(values: Mapping[str, Any]) -> str:
-    """The same for values and for what was read of them."""
+    """Return the text for a checksum; the same for values before and after a round trip."""
     return json.dumps(values, indent=1)
 
 
 def _check_sum(values: dict[str, Any]) -> None:
-    """Take the sum out of what was read, and compare it.
+    """Remove the checksum from the values that were read, and compare it.
 
     Raises:
         KeyError: there is none.

@@ -1,4 +1,4 @@
-"""What differs between a checkpoint and the model that is to be restored from it. Pure."""
+"""Differences between a checkpoint and the model that is to be restored from it. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ NAMES_SHOWN = 20
 
 
 def check_fit(stored: Mapping[str, Tensor], wanted: Mapping[str, Tensor], *, source: str) -> None:
-    """Refuse a checkpoint that does not fit, with all that differs.
+    """Refuse a checkpoint that does not fit, with all differences.
 
     Args:
         stored: the checkpoint's tensors, by name.
-        wanted: the model's.
-        source: where the checkpoint lies.
+        wanted: the model's tensors, by name.
+        source: the folder of the checkpoint.
 
     Raises:
         CheckpointError: names are missing on either side, or shapes or dtypes differ.
@@ -51,7 +51,7 @@ def _listed(where: str, tensors: Mapping[str, Tensor], names: Iterable[str]) -> 
 
 
 def _shortened(lines: Iterable[str]) -> list[str]:
-    """Sorted, and not the thousands that another model has."""
+    """Return the lines in order, up to a limit, since another model has thousands."""
     ordered = sorted(lines)
     more = len(ordered) - NAMES_SHOWN
     return ordered[:NAMES_SHOWN] + ([f"... and {more} more"] if more > 0 else [])

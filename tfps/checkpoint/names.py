@@ -1,4 +1,4 @@
-"""Names of a model's variables that are the same in every process, whatever else it has made."""
+"""Names of a model's variables that are the same in every process, with any other models."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from keras.src.utils import naming
 
 from tfps.optimizers.wrapped import slot_lists
 
-# Keras numbers the variables of a process that the program gives no name to.
+# Keras numbers a process's variables without a name.
 _UNNAMED = re.compile(r"variable(_\d+)?$")
 
 
 def named_variables(model: Any, *, optimizer: bool = True) -> dict[str, Any]:
-    """Everything that a checkpoint of a model holds, as Keras variables by their names.
+    """Return all variables in a checkpoint of a model, as Keras variables by their names.
 
     Its weights, the state of its seed generators and of its optimizer; not of metrics. A name is
-    the path from the model through the kinds of its layers, numbered where a layer has several of a
-    kind; Keras's own names count all models of a process. A slot is named by its variable.
+    the path from the model through the kinds of its layers, with a number if a layer has several of
+    a kind; Keras's own names count all models of a process. A slot has the name of its variable.
 
     Args:
         model: a built model.
@@ -40,12 +40,12 @@ def named_variables(model: Any, *, optimizer: bool = True) -> dict[str, Any]:
 
 
 def optimizer_of(model: Any) -> Any:
-    """A model's optimizer; None where it was not compiled, or without one."""
+    """Return a model's optimizer; None if it was compiled without one, or not at all."""
     return getattr(model, "optimizer", None)
 
 
 def _with_leftovers(model: Any, found: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """What a layer of the user's own holds beside Keras's lists goes by its position."""
+    """Add variables that a layer keeps outside of Keras's lists, named by their positions."""
     known: set[int] = set()
     for name, variable in found:
         known.add(id(variable))
@@ -93,7 +93,7 @@ def _of_optimizer(optimizer: Any, path: str, known: dict[int, str]) -> Iterator[
 
 
 def _numbered(names: Any) -> list[str]:
-    """Names, of which the second and further ones of a kind get a number."""
+    """Return names, with a number for the second and further ones of a kind."""
     counts: Counter[str] = Counter()
     numbered = []
     for name in names:

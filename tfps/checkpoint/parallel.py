@@ -1,4 +1,4 @@
-"""Do the same with all servers at once."""
+"""Calls to all servers at the same time."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Result = TypeVar("Result")
 
 
 def in_parallel(calls: Sequence[Callable[[], Result]]) -> list[Result]:
-    """What the calls answer, in order; each runs in a thread of its own.
+    """Return the results of the calls, in order; each call runs in a thread of its own.
 
     Raises:
-        BaseException: the first one, in the order of the calls, once all have ended.
+        BaseException: the first error, in the order of the calls, when all have ended.
     """
     results: dict[int, Result] = {}
     errors: dict[int, BaseException] = {}
@@ -24,7 +24,7 @@ def in_parallel(calls: Sequence[Callable[[], Result]]) -> list[Result]:
         except BaseException as error:  # noqa: BLE001 - raised below, on the caller's thread
             errors[position] = error
 
-    # No pool of threads: those cannot be used any more while the interpreter ends.
+    # No pool of threads: it cannot be used any more while the interpreter ends.
     threads = [threading.Thread(target=run, args=[position]) for position in range(len(calls))]
     for thread in threads:
         thread.start()

@@ -1,4 +1,4 @@
-"""Fill a model from a checkpoint, on the servers and on the chief."""
+"""The restore of a model from a checkpoint, on the servers and on the chief."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def fill(
     """Fill all shards while the workers are drained.
 
     Args:
-        contents: the model's; the checkpoint fits it.
-        manifest: of the checkpoint.
-        folder: of the checkpoint.
+        contents: the contents of the model; the checkpoint fits them.
+        manifest: the manifest of the checkpoint.
+        folder: the folder of the checkpoint.
         servers: in their order; none without a strategy.
     """
     rules = {name: tensor.rule for name, tensor in contents.tensors.items()}
@@ -47,7 +47,7 @@ def fill(
 
 
 def _fill_on_chief(folder: Path, parts: Sequence[Filling]) -> None:
-    """A shard of the chief's, which is assigned as a whole."""
+    """Fill a shard on the chief, which is assigned as a whole."""
     native = parts[0].shard.native
     value = np.zeros(native.shape, native.dtype.as_numpy_dtype)
     for filling in parts:
@@ -68,11 +68,11 @@ def _index(rows: Any) -> Any:
 def restoring(
     servers: Sequence[Any], *, lines: Sequence[Line], shared: Sequence[bool]
 ) -> Iterator[list[ServerRestore]]:
-    """What fills the servers, which take nothing from it any more when it has been left.
+    """Yield the objects that fill the servers; later writes of these are refused.
 
     Args:
         servers: `tfps.runtime.coordinator.server.Server`s.
-        lines: to them.
+        lines: the lines to them.
         shared: for each server whether it sees the folder.
     """
     parts = [

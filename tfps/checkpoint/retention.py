@@ -1,4 +1,4 @@
-"""Which checkpoints stay. Pure: looks at numbers, times and metrics, and deletes nothing."""
+"""Policies that choose the checkpoints to keep. Pure: they see numbers, times and metrics."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """What a policy sees of a checkpoint.
+    """The part of a checkpoint that a policy sees.
 
     Args:
-        number: of the checkpoint; later ones have larger numbers.
-        saved_at_s: seconds since the epoch of Unix.
-        metrics: what was known of the model when it was saved.
+        number: the number of the checkpoint; later ones have larger numbers.
+        saved_at_s: seconds since the Unix epoch.
+        metrics: the model's metrics when it was saved.
     """
 
     number: int
@@ -30,10 +30,10 @@ class Saved:
 
 @runtime_checkable
 class Retention(Protocol):
-    """Chooses the checkpoints that stay; the newest stays whatever it says."""
+    """Chooses the checkpoints that stay; the newest stays in any case."""
 
     def kept(self, saved: Sequence[Saved]) -> set[int]:
-        """The numbers of those that stay, of all that there are, the oldest first."""
+        """Return the numbers of those that stay, of all checkpoints, the oldest first."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class KeepLatest:
     """Keeps the newest checkpoints.
 
     Args:
-        count: how many.
+        count: the number of checkpoints.
 
     Example:
 
@@ -61,10 +61,10 @@ class KeepLatest:
 
 @dataclass(frozen=True)
 class KeepEvery:
-    """Keeps the first checkpoint, and then each that is so much younger than the one kept before.
+    """Keeps the first checkpoint, and each that is some hours younger than the last kept one.
 
     Args:
-        hours: between two that stay.
+        hours: the least time between two that stay.
 
     Example:
 
@@ -96,9 +96,9 @@ class KeepBest:
     One without the metric, or with a value that is not a number, is never among the best.
 
     Args:
-        metric: as in the logs of `fit`, such as ``val_loss``.
+        metric: its name in the logs of `fit`, such as ``val_loss``.
         mode: whether the best is the smallest (``"min"``) or the largest (``"max"``) value.
-        count: how many.
+        count: the number of checkpoints.
 
     Example:
 
@@ -132,10 +132,10 @@ class KeepBest:
 
 @dataclass(frozen=True)
 class KeepAny:
-    """Keeps what any of several policies keeps.
+    """Keeps each checkpoint that any of several policies keeps.
 
     Args:
-        policies: at least one.
+        policies: at least one policy.
 
     Example:
 
@@ -156,7 +156,7 @@ class KeepAny:
 
 
 def superfluous(saved: Sequence[Saved], policy: Retention) -> list[int]:
-    """The numbers of the checkpoints that may go, the oldest first.
+    """Return the numbers of the checkpoints that may be deleted, the oldest first.
 
     Example:
 

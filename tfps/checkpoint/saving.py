@@ -1,4 +1,4 @@
-"""A save that is under way in the background."""
+"""A save that runs in the background."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ logger = logging.getLogger(__name__)
 
 
 class Saving:
-    """Writes a snapshot that was taken, commits it, and deletes what need not stay.
+    """Writes a snapshot, commits it, and deletes checkpoints that need not stay.
 
-    A script that ends meanwhile ends when it is done.
+    A script that ends meanwhile waits for it.
 
     Args:
-        snapshot: freed at the end, whatever happens.
-        manifest: without the files.
-        folder: of the checkpoints.
-        keep: which checkpoints stay.
+        snapshot: the snapshot, taken before; freed at the end in any case.
+        manifest: the manifest, without the files.
+        folder: the folder of the checkpoints.
+        keep: the policy of the checkpoints that stay.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Saving:
         self._keep = keep
         self._began_s = time.monotonic()
         self._error: BaseException | None = None
-        self.seconds: float | None = None  # once it is committed
+        self.seconds: float | None = None  # set when it is committed
         self._thread = threading.Thread(target=self._run, name="tfps checkpoint")
         self._thread.start()
 
@@ -51,7 +51,7 @@ class Saving:
         return not self._thread.is_alive()
 
     def join(self) -> None:
-        """Wait for the end, whatever it is."""
+        """Wait for the end, without raising its error."""
         self._thread.join()
 
     def wait(self) -> None:
@@ -60,7 +60,7 @@ class Saving:
         Raises:
             tf.errors.UnavailableError: a parameter server was lost meanwhile.
             CheckpointNotSaved: a file could not be written.
-            Exception: whatever else ended it.
+            Exception: any other error of the save.
         """
         self.join()
         if self._error is not None:
@@ -74,7 +74,7 @@ class Saving:
         except CheckpointNotSaved as error:
             self._error = error
         except BaseException as error:  # noqa: BLE001 - raised by `wait`
-            # Also said at once: a script may end without asking.
+            # Also log it at once: a script may end without a call of `wait`.
             logger.error("checkpoint %d in %s was not saved: %s", number, path, error)
             self._error = error
         else:
@@ -96,7 +96,7 @@ class Saving:
             raise
 
     def _delete_old(self) -> None:
-        """The new one is there, so what stays too long is worth a warning and no more."""
+        """Delete old checkpoints; a failure is only a warning, since the new one is saved."""
         try:
             self._delete_superfluous()
         except OSError as error:
@@ -114,5 +114,5 @@ class Saving:
 
 
 def _forget(temporary: Path) -> None:
-    """At once, rather than when the next one begins to save."""
+    """Delete a temporary folder now, and not at the begin of the next save."""
     shutil.rmtree(temporary, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Fills one server's shards from a checkpoint, with the rows that it needs."""
+"""The restore of one server's shards from a checkpoint, with only the rows that it needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tfps.consistency.chief_requests import REPLACED
 from tfps.errors import CheckpointDamaged
 from tfps.partitioners.row_rule import RowRule
 
-# Of up to 64 MiB each: a server reads them side by side, and needs memory for as many.
+# Files of up to 64 MiB: a server reads them at the same time, and needs memory for all of them.
 FILES_AT_ONCE = 4
 Source = tuple[str, str]  # a file, and the key of a block in it
 
@@ -33,9 +33,9 @@ class Filling:
     """A move into a shard.
 
     Args:
-        shard: what is filled.
-        move: from where.
-        file: in which the block lies.
+        shard: the shard to fill.
+        move: the rows to move.
+        file: the file of the block.
     """
 
     shard: StoredShard
@@ -46,12 +46,12 @@ class Filling:
 def fillings(
     manifest: Manifest, shards: Iterable[StoredShard], rules: Mapping[str, RowRule]
 ) -> Iterator[Filling]:
-    """All moves that fill some shards.
+    """Yield all moves that fill some shards.
 
     Args:
-        manifest: of the checkpoint.
-        shards: what is wanted.
-        rules: by which the wanted tensors lie.
+        manifest: the manifest of the checkpoint.
+        shards: the shards to fill.
+        rules: the rules of the wanted tensors, by name.
     """
     blocks: dict[str, dict[RowBlock, str]] = {}
     for file, stored in manifest.files.items():
@@ -69,24 +69,24 @@ def fillings(
 
 
 class ServerRestore:
-    """Reads on the server where it sees the folder; else the chief reads and sends block by block.
+    """Lets the server read the files if it sees the folder; else the chief reads and sends blocks.
 
     Args:
-        line: to the server.
-        server: `tfps.runtime.coordinator.server.Server`; it is filled for its own chief only.
+        line: the line to the server.
+        server: `tfps.runtime.coordinator.server.Server`; it accepts this only from its own chief.
         is_shared: whether it sees the folder.
     """
 
     def __init__(self, line: Line, server: Any, *, is_shared: bool) -> None:
         self._line, self._server, self._is_shared = line, server, is_shared
         self._ledger = server.ledger
-        # Larger than any before: an attempt that arrives late, when training goes on, must not
+        # Larger than any before: an attempt that arrives late, when training continues, must not
         # write any more.
         self._number = time.time_ns()
         self._fence = line.function(self._trace_fence, arguments=2)
 
     def begin(self) -> None:
-        """What older ones have left does nothing from now on.
+        """Disable the late requests of earlier restores.
 
         Raises:
             ChiefReplaced: another chief has the job; nothing was changed.
@@ -94,7 +94,7 @@ class ServerRestore:
         self._server.obeyed(self._fence(self._number, self._server.term))
 
     def end(self) -> None:
-        """What this one has left does nothing from now on."""
+        """Disable the late requests of this restore."""
         self._server.obeyed(self._fence(self._number + 1, self._server.term))
 
     def write_cells(self, cells: Mapping[int, int]) -> None:
@@ -120,7 +120,7 @@ class ServerRestore:
         return [answer]
 
     def _if_current(self, number: tf.Tensor, write: Callable[[], tf.Tensor]) -> tf.Tensor:
-        """Trace writes under the server's mutex, unless something newer has begun."""
+        """Trace writes under the server's mutex, unless a newer restore or snapshot has begun."""
         ledger = self._ledger
         with ledger.locked():
             cells = ledger.cells()
@@ -132,19 +132,19 @@ class ServerRestore:
         """Fill shards of the server.
 
         Args:
-            folder: of the checkpoint.
-            manifest: of the checkpoint.
-            parts: all that is to be read.
+            folder: the folder of the checkpoint.
+            manifest: the manifest of the checkpoint.
+            parts: all moves.
 
         Raises:
-            CheckpointDamaged: what was read is not what was written.
+            CheckpointDamaged: the files have changed since they were written.
             tf.errors.UnavailableError: the server is lost.
         """
         by_file: dict[str, list[Filling]] = {}
         for filling in parts:
             by_file.setdefault(filling.file, []).append(filling)
         files = list(by_file)
-        # Those that a server reads itself side by side; a message has one.
+        # A server reads several files at once; a message has one.
         step = FILES_AT_ONCE if self._is_shared else 1
         for begin in range(0, len(files), step):
             filled = [part for file in files[begin : begin + step] for part in by_file[file]]
@@ -233,7 +233,7 @@ def _read(
 
 
 def _specs(stored: Mapping[str, Tensor], filled: list[Filling]) -> dict[Source, tf.TensorSpec]:
-    """Shape and dtype of each block."""
+    """Return the shape and dtype of each block."""
     specs = {}
     for filling in filled:
         block = filling.move.block

@@ -1,4 +1,4 @@
-"""One server's part of a snapshot: taken with drained workers, written in training."""
+"""One server's part of a snapshot: taken with drained workers, written during training."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ Call = Callable[..., list[np.ndarray[Any, Any]]]
 def note_in_turn(handles: Sequence[tuple[Any, tf.Tensor]]) -> tf.Operation:
     """Note the values of variables, each after the one before.
 
-    TensorFlow copies a variable whose rows are updated when it is read. Side by side, the copies of
-    many tables take all threads of a server, and then it answers no probe until they are done.
+    TensorFlow copies a variable whose rows are updated when it is read. At the same time, the
+    copies of many tables would take all threads of a server, and it would not reply to probes until
+    the end.
 
     Args:
-        handles: of what is read, and where it is noted.
+        handles: the variables to read, and the handles for their values.
     """
     noted: list[tf.Operation] = []
     for storage, kept in handles:
@@ -39,22 +40,22 @@ def note_in_turn(handles: Sequence[tuple[Any, tf.Tensor]]) -> tf.Operation:
 class ServerSnapshot:
     """Keeps the values of a server's shards there until they are written.
 
-    The server notes its variables' present memory as the snapshot's, which costs no time, except
-    for tables of which rows are updated: TensorFlow copies those. What training changes meanwhile,
-    it then changes in a copy: while a snapshot is kept, a server needs
-    up to as much memory again as its variables and slots take.
+    The server notes its variables' present memory as the snapshot's, which takes no time, except
+    for tables of which rows are updated: TensorFlow copies those. Training then changes a copy:
+    while a snapshot is kept, a server needs up to as much memory again as its variables and slots
+    take.
 
     Args:
         server: `tfps.runtime.coordinator.server.Server`.
-        shards: those on this server.
-        is_shared: the server sees the chief's file system and writes there itself; else its values
-            come here block by block.
+        shards: the shards on this server.
+        is_shared: whether the server sees the chief's file system and writes there itself; else its
+            values come here block by block.
     """
 
     def __init__(self, server: Any, shards: list[StoredShard], *, is_shared: bool) -> None:
         self._server, self._is_shared = server, is_shared
         self._line = Line(server)
-        # Of a slab, only the one vector.
+        # Of a slab, only the whole vector.
         held = [
             shard.native if shard.native.slab is None else shard.native.slab for shard in shards
         ]
@@ -68,7 +69,7 @@ class ServerSnapshot:
         self._files = [(file, self._writer(file)) for file in files_of(shards)]
 
     def take(self, number: int) -> np.ndarray[Any, Any]:
-        """Note all values under the server's mutex; answers its ledger as they were.
+        """Note all values under the server's mutex. Returns its ledger at that moment.
 
         Args:
             number: larger than any before; an attempt that arrives late notes nothing.
@@ -77,7 +78,7 @@ class ServerSnapshot:
         return self._take(number)[0]
 
     def write(self, folder: Path) -> dict[str, tuple[RowBlock, ...]]:
-        """Write what was noted; answers the files by name.
+        """Write the noted values. Returns the files by name.
 
         Raises:
             tf.errors.UnavailableError: the server is lost.
@@ -96,13 +97,13 @@ class ServerSnapshot:
         return written
 
     def free(self, *, waits: bool = True) -> None:
-        """Let the server forget what was noted.
+        """Let the server forget the noted values.
 
         Args:
-            waits: for a server that is lost and may return; else it gets one attempt.
+            waits: whether to wait for a lost server that may return; else there is one attempt.
 
         Raises:
-            tf.errors.UnavailableError: it does not answer.
+            tf.errors.UnavailableError: the server does not reply.
         """
         self._free() if waits else self._free(patience_s=0.0)
         self._server.contents.discard(self._snapshots)

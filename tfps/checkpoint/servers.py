@@ -1,4 +1,4 @@
-"""A strategy as checkpoints see it: its model, its servers, the tasks that share its files."""
+"""A strategy for checkpoints: its model, its servers, and the tasks that share its files."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ from tfps.runtime.coordinator.runtime import Runtime
 
 
 class Runs(Protocol):
-    """The runs of a strategy."""
+    """Drains the runs of a strategy."""
 
     def drain_all(self) -> None:
-        """Wait until nothing runs."""
+        """Wait until no closure runs."""
 
 
 class SavedStrategy(Protocol):
-    """A strategy, as the checkpoints of its models know it."""
+    """The part of a strategy that checkpoints use."""
 
     runtime: Runtime
     updates: ServerUpdates
 
     @property
     def run_state(self) -> Runs:
-        """The runs, which can be drained."""
+        """The runs of the strategy, which can be drained."""
 
     def scope(self) -> AbstractContextManager[Any]:
-        """Where variables are made."""
+        """Return the context in which variables are created."""
 
 
 def strategy_of(model: Any) -> SavedStrategy | None:
-    """The `tfps.ParameterServerStrategy` that a model was made under, or None."""
+    """Return the `tfps.ParameterServerStrategy` under which a model was made, or None."""
     strategy = getattr(model, "_distribute_strategy", None)
     return strategy if getattr(strategy, "_is_tfps_strategy", False) else None
 
 
 def devices_of(strategy: SavedStrategy | None) -> tuple[str, ...]:
-    """The device of each parameter server of a strategy; none without a strategy."""
+    """Return the device of each parameter server of a strategy; none without a strategy."""
     return () if strategy is None else strategy.runtime.topology.servers
 
 
 def build_optimizer(model: Any) -> None:
-    """Make the optimizer's state, where nothing was trained yet, and put it beside its variables.
+    """Make the optimizer's state, if nothing was trained yet, on the servers of its variables.
 
     Raises:
         CheckpointError: the model has no variables yet.
@@ -79,7 +79,7 @@ def build_optimizer(model: Any) -> None:
 
 @contextlib.contextmanager
 def lines_to(servers: Sequence[Any]) -> Iterator[list[Line]]:
-    """Lines to some servers, for as long as it is open."""
+    """Open lines to some servers while the context is open."""
     lines = [Line(server) for server in servers]
     try:
         yield lines
@@ -89,12 +89,12 @@ def lines_to(servers: Sequence[Any]) -> Iterator[list[Line]]:
 
 
 def who_sees(path: Path, content: bytes, *, lines: Sequence[Line]) -> list[bool]:
-    """For each server whether it finds a file of the chief's."""
+    """Return for each server whether it finds a file of the chief's."""
     return in_parallel([partial(line.sees, path, content) for line in lines])
 
 
 def who_shares(folder: Path, *, lines: Sequence[Line]) -> list[bool]:
-    """For each server whether the chief's folder is the same to it, found out with a file."""
+    """Return for each server whether it sees the chief's folder; finds out with a file."""
     if not lines:
         return []
     folder.mkdir(parents=True, exist_ok=True)
@@ -108,12 +108,12 @@ def who_shares(folder: Path, *, lines: Sequence[Line]) -> list[bool]:
 
 
 def agreed(seen: list[bool], *, is_shared: bool | None, folder: Path) -> list[bool]:
-    """Which servers see the chief's files, unless all of them must and some do not.
+    """Return for each server whether it sees the chief's files.
 
     Args:
         seen: by server.
-        is_shared: True where all of them must.
-        folder: of the files.
+        is_shared: True if all of them must.
+        folder: the folder of the files.
 
     Raises:
         ConfigError: a server that must see them does not.

@@ -26,14 +26,14 @@ from tfps.runtime.coordinator.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
-_told: weakref.WeakSet[Any] = weakref.WeakSet()  # the jobs that were told what is missing
+_told: weakref.WeakSet[Any] = weakref.WeakSet()  # the jobs that were warned about missing values
 
 
 class Snapshot:
-    """Can be taken again and again, as long as no variable moves.
+    """A snapshot that can be taken repeatedly, as long as no variable moves.
 
     Args:
-        contents: what to keep.
+        contents: the variables to keep.
         servers: `tfps.runtime.coordinator.server.Server`s; none without a strategy.
         shared: for each server whether it sees the chief's file system.
     """
@@ -49,14 +49,14 @@ class Snapshot:
         self._values: dict[int, np.ndarray[Any, Any]] = {}
 
     def take(self) -> list[np.ndarray[Any, Any]]:
-        """Take it while the workers are drained; answers the ledgers of all servers."""
+        """Take it while the workers are drained. Returns the ledgers of all servers."""
         number = time.time_ns()
-        # A view of a variable's memory; a variable that is read somewhere is changed in a copy.
+        # A view of the variable's memory; an update of a variable with a view changes a copy.
         self._values = {id(shard): np.asarray(shard.native.numpy()) for shard in self._on_chief}
         return in_parallel([partial(part.take, number) for part in self._parts])
 
     def write(self, folder: Path) -> dict[str, tuple[RowBlock, ...]]:
-        """Write what was taken, from all servers at once; answers the files by name."""
+        """Write the values, from all servers at once. Returns the files by name."""
         calls = [partial(part.write, folder) for part in self._parts]
         written = in_parallel([*calls, partial(self._write_own, folder)])
         return {name: blocks for files in written for name, blocks in files.items()}
@@ -72,25 +72,25 @@ class Snapshot:
         return written
 
     def free(self, *, waits: bool = True) -> None:
-        """Let the servers that answer forget it; without waiting, a lost one does not come back."""
+        """Let the servers forget it; without ``waits``, do not wait for a lost one's return."""
         self._values = {}
         in_parallel([partial(_free, part, waits=waits) for part in self._parts])
 
     def close(self) -> None:
         """Close the lines to the servers."""
         for part in self._parts:
-            with contextlib.suppress(tf.errors.OpError):  # one to a lost server is closed already
+            with contextlib.suppress(tf.errors.OpError):  # to a lost server it is closed already
                 part.close()
 
 
 def take_drained(snapshot: Snapshot, strategy: SavedStrategy | None) -> list[np.ndarray[Any, Any]]:
-    """Drain the workers and take a snapshot; answers the ledgers of all servers.
+    """Drain the workers and take a snapshot. Returns the ledgers of all servers.
 
-    Taken again where a server was started anew and filled meanwhile, so it is of one moment.
+    Taken again if a server was restarted and filled meanwhile, so it is of one moment.
 
     Args:
-        snapshot: of a model.
-        strategy: that it was made under, or None.
+        snapshot: the snapshot of a model.
+        strategy: the strategy of the model, or None.
     """
     if strategy is None:
         return snapshot.take()
@@ -105,7 +105,7 @@ def take_drained(snapshot: Snapshot, strategy: SavedStrategy | None) -> list[np.
 
 
 def _say_what_is_missing(runtime: Runtime) -> None:
-    """Once for a job."""
+    """Log, once for a job, which values checkpoints do not have."""
     if runtime.residuals.has_names and runtime not in _told:
         _told.add(runtime)
         logger.warning(
