@@ -1,1 +1,1 @@
-"""How bytes move: layouts and packing, the message, and the carriers that bring it to a server."""
+"""Moves bytes between tasks: layouts, packing, messages, and carriers that send them to servers."""

@@ -1,4 +1,4 @@
-"""Carriers bring requests to servers and replies back; what a server does is not their business."""
+"""Carriers send requests to servers and return the replies, whatever the servers do with them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Message(NamedTuple):
 
     @classmethod
     def of(cls, header: tf.Tensor, payload: tf.Tensor | None = None) -> Message:
-        """One without ids, and without a payload if none is given."""
+        """Return a message without ids, and with an empty payload if none is given."""
         empty = tf.zeros([0], tf.uint8) if payload is None else payload
         return cls(header, tf.zeros([0], tf.int64), empty)
 
@@ -38,12 +38,12 @@ class ServerCall(NamedTuple):
     """A request for one server: its device, the function that it runs, and the message.
 
     Args:
-        device: of the server.
-        function: that it runs.
-        request: its argument; its payload follows the segments, if there are any.
-        reply_bytes: of the reply's payload.
-        row_bytes: of rows that may follow in the reply, at most.
-        segments: what the payload begins with, not joined.
+        device: the device of the server.
+        function: the function that the server runs.
+        request: the message; its payload follows the segments, if there are any.
+        reply_bytes: the size of the reply's payload.
+        row_bytes: the largest size of rows that may follow in the reply.
+        segments: the tensors at the start of the payload, not yet joined.
     """
 
     device: str
@@ -55,12 +55,12 @@ class ServerCall(NamedTuple):
 
     @property
     def tensors(self) -> list[tf.Tensor]:
-        """All that is sent."""
+        """All tensors to send."""
         return [*self.request, *(self.segments.tensors if self.segments else ())]
 
     @property
     def joined(self) -> ServerCall:
-        """The same without segments, for carriers that move a payload of one vector."""
+        """The call with its segments joined into the payload, for carriers that send one vector."""
         if self.segments is None:
             return self
         payload = self.segments.followed_by(self.request.payload)
@@ -73,14 +73,14 @@ class Carrier(Protocol):
     name: str
 
     def exchange(self, calls: Mapping[int, ServerCall]) -> dict[int, Message]:
-        """Bring each call to its server; the calls run side by side."""
+        """Send each call to its server, all at the same time, and return the replies."""
 
 
 class RemoteCallCarrier:
-    """One `RemoteCall` per server.
+    """Sends one `RemoteCall` per server.
 
-    The function carries no resource handle, so the placer leaves the call on the worker and it is
-    one request and one response.
+    The function has no resource handle as argument, so the placer leaves the call on the worker,
+    and it is one request and one response.
     """
 
     name: str
@@ -103,16 +103,16 @@ class RemoteCallCarrier:
 
 
 class GrpcCarrier(RemoteCallCarrier):
-    """TensorFlow's own RPC, to any `tf.distribute.Server`."""
+    """Uses TensorFlow's own RPC, to any `tf.distribute.Server`."""
 
     name = "grpc"
 
 
 class InProcessCarrier(RemoteCallCarrier):
-    """Between the devices of one process, where such a call is no RPC.
+    """Calls functions on other devices of the same process, without RPC.
 
-    A server function that stands in the worker's own graph would be inlined there, and what it
-    holds, such as a lock, released only with the worker's loop.
+    A server function in the worker's own graph would be inlined there, and would release what it
+    holds, such as a lock, only at the end of the worker's loop.
     """
 
     name = "in_process"

@@ -1,4 +1,4 @@
-"""How large a part of a message may be that moves at once. Pure."""
+"""The size of the chunks in which large messages are sent. Pure."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterator
 
 from tfps.errors import ConfigError
 
-# gRPC and protobuf end at 2 GiB, as does a call of Linux; parts of this size lose little to the
-# calls and keep the copies that TensorFlow's RPC makes of each part small.
+# gRPC, protobuf and system calls of Linux are limited to 2 GiB. For parts of this size the overhead
+# of calls is small, and so are the copies that TensorFlow's RPC makes of each part.
 CHUNK_BYTES = 256 * 2**20
 CHUNK_BYTES_VARIABLE = "TFPS_CHUNK_BYTES"
-# Of a payload that cannot be cut, with room for the rest of its message.
+# For a payload that cannot be divided, with room for the rest of its message.
 LONGEST_BYTES = 2**31 - 2**20
 
 
 def chunk_bytes_from_environment() -> int:
-    """Bytes of a chunk: `TFPS_CHUNK_BYTES`, for networks that allow smaller messages, or 256 MiB.
+    """Return the size of a chunk: ``TFPS_CHUNK_BYTES``, for networks with lower limits, or 256 MiB.
 
     Raises:
-        ConfigError: the variable is set to anything but a whole number above 0.
+        ConfigError: the variable is set to something else than a whole number above 0.
     """
     text = os.environ.get(CHUNK_BYTES_VARIABLE, "").strip()
     if not text:
@@ -34,17 +34,17 @@ def chunk_bytes_from_environment() -> int:
 
 
 def longest_bytes_from_environment() -> int:
-    """Most bytes that a payload may have that is not cut: `TFPS_CHUNK_BYTES`, or what RPCs allow.
+    """Return the largest size of an undivided payload: ``TFPS_CHUNK_BYTES`` or the limit of RPCs.
 
     Raises:
-        ConfigError: as of `chunk_bytes_from_environment`.
+        ConfigError: the variable is set to something else than a whole number above 0.
     """
     is_set = os.environ.get(CHUNK_BYTES_VARIABLE, "").strip()
     return chunk_bytes_from_environment() if is_set else LONGEST_BYTES
 
 
 def chunks(size_bytes: int, *, chunk_bytes: int) -> Iterator[tuple[int, int]]:
-    """(begin, size) of each chunk of a message; none of an empty one.
+    """Yield (begin, size) of each chunk of a message; nothing for an empty one.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Brings messages that are too large for a carrier in parts; small ones pass as they are."""
+"""Sends messages that are too large for a carrier in parts, and small ones unchanged."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ NO_BYTES = 0
 
 
 class ChunkedCarrier:
-    """Sends large requests, and fetches large replies, a part at a time.
+    """Sends large requests, and fetches large replies, one part at a time.
 
-    TensorFlow's RPC fails above 2 GiB. A call of which both payloads fit into a chunk goes to the
-    inner carrier as it is; that is decided when the exchange is traced. Of any other the parts of
-    the request are staged on the server first, the function runs there on the whole, and the parts
-    of its reply are fetched. Parts follow each other, so only one is in flight per server; servers
-    are served side by side.
+    TensorFlow's RPC fails above 2 GiB. If both payloads of a call fit into a chunk, the call goes
+    to the inner carrier unchanged; this is decided when the exchange is traced. Otherwise the parts
+    of the request are staged on the server, the function runs there on the whole request, and the
+    parts of its reply are fetched. Only one part per server is in flight at a time; calls to
+    different servers run in parallel.
 
-    A payload whose size is not known when it is traced is never split.
+    A payload whose size is not known during tracing is never split.
 
     Args:
         inner: the carrier of small messages.
-        contents: of each server, by its device.
-        workers: how many can take part.
-        chunk_bytes: most bytes of a payload that go at once; None reads the environment.
+        contents: device of a server -> its record of resources.
+        workers: the number of workers.
+        chunk_bytes: the largest part of a payload to send at once; None reads the environment.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class ChunkedCarrier:
             contents = self._contents[call.device]
             self._stagings[call.device] = Staging(contents, workers=self._workers)
         staging, header = self._stagings[call.device], call.request.header
-        # Seeds of 0 draw from the machine's entropy: two workers never use the same stamp, even
-        # when the user fixed all seeds.
+        # Seeds of 0 draw from the machine's entropy: two workers never use the same stamp, even if
+        # the user has fixed all seeds.
         stamp = tf.raw_ops.RandomUniformInt(
             shape=tf.constant([1], tf.int32),
             minval=tf.constant(1, tf.int64),
@@ -91,13 +91,13 @@ class ChunkedCarrier:
         reply = last = ask(function, call.request.ids, payload=payload, after=last)
         answer = reply.payload
         if keeps_reply:
-            # Filled with something of this very reply: constants would be made before the request
-            # goes, or once for all steps and copied in each.
+            # Filled with a value from this reply, since constants would be created before the
+            # request is sent, or once for all steps and copied in each.
             status = tf.cast(reply.header[Reply.STATUS], tf.uint8)
             answer = tf.fill(_place(call.reply_bytes), status)
             for begin, size in chunks(call.reply_bytes, chunk_bytes=self._chunk_bytes):
                 last = ask(staging.fetch, [begin, size], after=last)
-                # In place, where a concatenation would hold the reply twice.
+                # In place, since a concatenation would need the memory of the reply twice.
                 answer = tf.raw_ops.TensorStridedSliceUpdate(
                     input=answer,
                     begin=_place(begin),

@@ -1,4 +1,4 @@
-"""A parameter server's side of `direct`: it accepts workers and runs the service loop for each."""
+"""The parameter server's side of `direct`: accepts workers and runs a service loop for each."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from tfps.transport.session_options import session_options
 
 logger = logging.getLogger(__name__)
 
-UNKNOWN_HOST = ""  # the coordinator knows how others reach this server
-# What ends a loop without a mistake in its functions.
+UNKNOWN_HOST = ""  # the coordinator knows this server's address
+# Errors that end a loop without a bug in its functions.
 INTERRUPTIONS = (tf.errors.CancelledError, tf.errors.AbortedError, tf.errors.UnavailableError)
-# A worker whose connection such a mistake ended asks for it within moments.
+# A worker whose connection ended by an error of a function asks for the error within this time.
 RECENT_S = 10.0
 NO_REQUEST = (
     np.zeros([REQUEST_FIELDS], np.int64),
@@ -47,7 +47,7 @@ NO_REQUEST = (
 
 
 class _Loop:
-    """A plan's service loop, ready to run for any connection."""
+    """The service loop of a plan, which can run for any connection."""
 
     def __init__(self, service: Service, graph: bytes, *, target: str, device: str) -> None:
         self.service = service
@@ -73,15 +73,15 @@ class _Loop:
             self._leave(1)
 
     def retire(self) -> None:
-        """Free everything as soon as the last connection has ended."""
+        """Close the session as soon as the last connection has ended."""
         self._retired = True
         self._leave(0)
 
     def cancel(self) -> None:
-        """End all that runs, also what waits for somebody who will not come.
+        """End all running functions, also those that wait for a worker that will not come.
 
-        Only where the variables are of no use any more: when somebody who waits for a mutex is
-        cancelled, TensorFlow lets the next one pass, whoever holds it.
+        Call this only if the variables are no longer used: when a function that waits for a mutex
+        is cancelled, TensorFlow lets the next one pass although the mutex is held.
         """
         self._session.close()
 
@@ -94,7 +94,7 @@ class _Loop:
 
 
 class _Served:
-    """A connection, and what it may bring: known once, not for each request."""
+    """A connection and the limits of its requests, computed once instead of for each request."""
 
     def __init__(self, connection: Connection, service: Service) -> None:
         self.connection, self.service = connection, service
@@ -107,31 +107,32 @@ class _Served:
 
 @dataclass
 class _Job:
-    """What one job has on this server."""
+    """The state of one job on this server."""
 
     secret: bytes
     loops: dict[str, _Loop] = field(default_factory=dict)
     failure: str = ""
     received_bytes: int = 0  # over connections that have ended
     sent_bytes: int = 0
-    errors: dict[int, tuple[float, str]] = field(default_factory=dict)  # plan -> (when, what)
+    errors: dict[int, tuple[float, str]] = field(default_factory=dict)  # plan -> (time, text)
 
 
 class DataServer:
     """Accepts the workers of any number of jobs and serves the plans that coordinators install.
 
-    Each connection has a thread that waits in a TensorFlow session of this very process; the
-    loop inside works on the same named resources as every other way to this server.
+    Each connection has a thread that waits in a TensorFlow session of this process. The loop in the
+    session uses the same named resources as requests over other carriers.
 
     Args:
-        target: answers that of this process's own `tf.distribute.Server`, once it has started.
-        device: of this server.
-        host: to listen on.
-        port: to listen on; 0 takes a free one.
-        secret: of every job; None lets each coordinator bring its own.
-        encryption: of connections from other machines.
-        most_connections: each keeps a thread of TensorFlow waiting; one more ends the one that
-            has rested longest, whose worker connects again when it needs to.
+        target: returns the target of this process's `tf.distribute.Server`, once it has started.
+        device: the device of this server.
+        host: the host to listen on.
+        port: the port to listen on; 0 takes a free one.
+        secret: the secret of every job; None lets each coordinator send its own.
+        encryption: the encryption of connections from other machines.
+        most_connections: the largest number of connections, each of which keeps a TensorFlow thread
+            waiting. One more ends the connection that was idle longest; its worker reconnects when
+            it needs to.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class DataServer:
         self._jobs: dict[int, _Job] = {}
         self._lock = threading.Lock()
         self._most_connections = most_connections
-        self._resting: dict[int, None] = {}  # connections without a request, the longest first
+        self._resting: dict[int, None] = {}  # idle connections, the longest idle first
         self._numbers = itertools.count(1)
         self._connections: dict[int, _Served] = {}
         self._roles: dict[str, Callable[[Connection, Hello], None]] = {}
@@ -162,7 +163,7 @@ class DataServer:
         )
 
     def register(self) -> None:
-        """Let the coordinator, and the service loops, call this object."""
+        """Register the functions that the coordinator and the service loops call."""
         functions: dict[str, Callable[..., Any]] = {
             tokens.FINGERPRINT: self._fingerprint,
             tokens.OPEN: self._open,
@@ -178,7 +179,7 @@ class DataServer:
             register_named_function(token, function)
 
     def take_role(self, role: str, serve: Callable[[Connection, Hello], None]) -> None:
-        """Let connections of a role, which say so, be served by somebody else in their threads."""
+        """Let a function serve the connections of a role, each on the connection's thread."""
         self._roles[role] = serve
 
     def _secret_of(self, hello: Hello) -> bytes | None:
@@ -189,9 +190,9 @@ class DataServer:
         return fingerprint(self._secret, job=int(job_id))
 
     def _open(self, job_id: np.ndarray, secret: np.ndarray) -> bytes:
-        """Take part in a job; answers the endpoint as JSON.
+        """Start to serve a job, and return this server's endpoint as JSON.
 
-        Where a chief before has left the job, its connections end, and its loops with them.
+        If an earlier chief has left the job open, its connections and loops end.
         """
         with self._lock:
             before = self._jobs.pop(int(job_id), None)
@@ -214,7 +215,7 @@ class DataServer:
         return np.int64(1)
 
     def _forget(self, job_id: np.ndarray, plan_id: np.ndarray) -> np.int64:
-        """A plan is used no more: its connections end, and its loop with them."""
+        """End the connections and the loop of a plan that is no longer used."""
         with self._lock:
             job = self._jobs.get(int(job_id))
             loop = job.loops.pop(str(plan_id), None) if job else None
@@ -247,13 +248,13 @@ class DataServer:
         return (job.failure if job else "").encode()
 
     def _error(self, job_id: np.ndarray, plan_id: np.ndarray) -> bytes:
-        """What a function of a plan raised lately; several workers ask."""
+        """Return the recent error of a function of a plan; several workers may ask for it."""
         job = self._jobs.get(int(job_id))
         when_s, text = job.errors.get(int(plan_id), (0.0, "")) if job else (0.0, "")
         return text.encode() if time.monotonic() - when_s < RECENT_S else b""
 
     def _traffic(self, job_id: np.ndarray) -> np.ndarray:
-        """What has come over connections of a job, and what was sent, in bytes."""
+        """Return the bytes received and sent over connections of a job."""
         with self._lock:
             job, connections = self._jobs.get(int(job_id)), self._of_plan(int(job_id), None)
             received = sum(connection.received_bytes for connection in connections)
@@ -262,7 +263,7 @@ class DataServer:
         return np.array([received + ended[0], sent + ended[1]], np.int64)
 
     def _serve(self, connection: Connection, hello: Hello) -> None:
-        """Run the loop of the plan that a worker asks for; in the connection's own thread."""
+        """Run the loop of the plan that a worker requests, on the connection's own thread."""
         if hello.role in self._roles:
             self._roles[hello.role](connection, hello)
             return
@@ -280,7 +281,7 @@ class DataServer:
         try:
             loop.run(number)
         except (tf.errors.OpError, RuntimeError) as error:  # RuntimeError: the session is closed
-            if self._jobs.get(hello.job) is job:  # else it has ended, and its loops with it
+            if self._jobs.get(hello.job) is job:  # else the job has ended, and its loops too
                 self._note_failure(job, loop, error)
                 logger.warning("the service loop for %s failed: %s", hello, job.failure)
         finally:
@@ -334,5 +335,5 @@ class DataServer:
 
 
 def _bytes(text: Any) -> bytes:
-    """What TensorFlow hands over for a scalar string."""
+    """Return the bytes of a scalar string, as TensorFlow passes it to Python."""
     return bytes(text.item() if isinstance(text, np.ndarray) else text)

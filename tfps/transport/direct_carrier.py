@@ -1,4 +1,4 @@
-"""The carrier between tfps's own processes: one connection per worker and server, no RPC."""
+"""The carrier between processes of tfps: one connection per worker and server, without RPC."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tfps.transport.tokens import EXCHANGE
 class DirectCarrier:
     """Sends requests over sockets of the worker's process and waits for all replies.
 
-    Segments of a payload go to the socket from where they lie in memory.
+    Segments of a payload are sent from their place in memory, without a copy.
 
-    An RPC of TensorFlow costs half a millisecond before it moves a byte; an exchange here about a
-    third of that, for any number of servers in one operation.
+    The overhead of a TensorFlow RPC is half a millisecond; that of an exchange here is about a
+    third of this, for any number of servers in one operation.
 
     Args:
-        peers: `tfps.transport.links.Peers` as text.
+        peers: `tfps.transport.links.Peers` as JSON.
     """
 
     name = "direct"
@@ -50,7 +50,7 @@ class DirectCarrier:
 
 
 class MixedCarrier:
-    """Each server by its own carrier; the exchanges run side by side as far as they can.
+    """Uses a carrier per server; the exchanges run at the same time if the carriers allow it.
 
     Args:
         carriers: server -> carrier.

@@ -1,4 +1,4 @@
-"""Where each tensor lies in a packed payload. Pure: no TensorFlow."""
+"""The positions of tensors in a packed payload. Pure: no TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfps.placement.slab import padded_items
 
 @dataclass(frozen=True)
 class Segment:
-    """One tensor of a payload: its place, in items of its dtype within the dtype's block."""
+    """The position of one tensor in a payload, in items within the block of its dtype."""
 
     name: str
     dtype: str
@@ -30,7 +30,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Block:
-    """All segments of one dtype, end to end."""
+    """All segments of one dtype, one after the other."""
 
     dtype: str
     offset_bytes: int
@@ -47,7 +47,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Layout:
-    """A payload: blocks of one dtype each, every tensor on a 64-byte line.
+    """The layout of a payload: one block per dtype, and each tensor starts on a 64-byte line.
 
     Example:
 
@@ -63,10 +63,10 @@ class Layout:
 
     @classmethod
     def of(cls, entries: Iterable[tuple[str, str, tuple[int, ...]]]) -> Layout:
-        """Lay out (name, dtype, shape) entries; their order is kept within each dtype.
+        """Return the layout of (name, dtype, shape) entries; keeps their order within each dtype.
 
         Raises:
-            ValueError: a dtype that cannot be packed, or a name that appears twice.
+            ValueError: a dtype cannot be packed, or a name appears twice.
         """
         entries = [(name, dtype, tuple(shape)) for name, dtype, shape in entries]
         names = tuple(name for name, _, _ in entries)

@@ -1,4 +1,4 @@
-"""A worker's side of `direct`: its connections to parameter servers."""
+"""The worker's side of `direct`: its connections to parameter servers."""
 
 from __future__ import annotations
 
@@ -35,47 +35,48 @@ from tfps.transport.direct import (
 from tfps.transport.message import REPLY_FIELDS, Kind, Reply, Request
 from tfps.transport.service import MAX_IDS, RECLAIMED_BYTES
 
-CONNECT_TIMEOUT_S = 10.0  # a server that listens answers within milliseconds
-# How long an exchange of a cancelled closure is waited for, before its worker is let out and when
-# it joins: servers answer within milliseconds, unless it waits for others there, which both end.
+CONNECT_TIMEOUT_S = 10.0  # a server that listens responds within milliseconds
+# The longest wait for exchanges of a cancelled closure, before its worker is removed from the
+# members and when it joins. Servers reply within milliseconds, unless the exchange waits there for
+# other workers; removing and joining both end that wait.
 LEFT_BEHIND_TIMEOUT_S = 1.0
-# Closures of a worker that failed; more than ever run at the same time.
+# The number of failed closures of a worker to remember; more than ever run at the same time.
 REMEMBERED_FAILURES = 64
 
 
 @dataclass(frozen=True)
 class Peers:
-    """How a worker reaches the parameter servers of a job; travels with every exchange.
+    """The endpoints of a job's parameter servers; passed to every exchange.
 
     Args:
         endpoints: server -> endpoint.
-        secret: of the job, in hexadecimal digits; empty where the environment has it.
+        secret: the job's secret in hexadecimal digits; empty to read it from the environment.
     """
 
     endpoints: dict[int, Endpoint]
     secret: str
 
     def to_json(self) -> str:
-        """As text."""
+        """Encode as JSON."""
         endpoints = {str(server): e.to_json() for server, e in self.endpoints.items()}
         return json.dumps({"endpoints": endpoints, "secret": self.secret})
 
     @classmethod
     def from_json(cls, text: str) -> Peers:
-        """From text."""
+        """Decode from JSON."""
         fields = json.loads(text)
         endpoints = {int(s): Endpoint.from_json(e) for s, e in fields["endpoints"].items()}
         return cls(endpoints, fields["secret"])
 
 
 class Links:
-    """Keeps connections between exchanges; an exchange has one per server to itself.
+    """Keeps connections to servers open between exchanges; no two exchanges share one.
 
-    A server's loop knows nothing of who sent the request before, so whichever connection is free
-    serves. One that failed in any way is closed, never used again.
+    A server's loop has no state of the sender, so any idle connection can be used. A connection
+    that has failed is closed and never reused.
 
     Args:
-        encryption: of connections to other machines.
+        encryption: the encryption of connections to other machines.
     """
 
     def __init__(self, *, encryption: Encryption) -> None:
@@ -87,17 +88,17 @@ class Links:
         self._failed: OrderedDict[tuple[int, int, int], None] = OrderedDict()
         self._under_way = Counter[tuple[int, int, int]]()  # exchanges of each sender
         self._has_ended = threading.Condition(self._lock)
-        self._moved: dict[Endpoint, Endpoint] = {}  # of servers that were started anew
+        self._moved: dict[Endpoint, Endpoint] = {}  # of restarted servers
         self._peers = functools.lru_cache(maxsize=8)(
             lambda text: Peers.from_json(text.decode())  # parsed once, not per step
         )
 
     def register(self, *, in_a_task: bool = True) -> None:
-        """Let steps that run in this process, and the coordinator, call this object.
+        """Register the functions that steps in this process and the coordinator call.
 
         Args:
-            in_a_task: whether this is a task of tfps. In the coordinator's process a user may have
-                started plain servers, which would answer in the name of tfps.
+            in_a_task: whether this process is a task of tfps. In the coordinator's process a user
+                may have started plain servers, which must not look like servers of tfps.
         """
         register_named_function(tokens.EXCHANGE, self.exchange)
         register_named_function(tokens.HANG_UP, self._hang_up)
@@ -112,14 +113,14 @@ class Links:
     ) -> list[np.ndarray]:
         """Send a request to each server, then receive all replies.
 
-        A server that cannot be reached answers `Status.LOST` with zeros, and so do all others for
-        the rest of this closure: half of a step must not count as a step.
+        For an unreachable server the reply is `Status.LOST` with zeros, and so are the replies of
+        all servers for the rest of this closure: half of a step must not count as a step.
 
         Args:
-            peers: `Peers` as text.
-            servers: their numbers.
-            sizes: for each, the bytes of the reply's payload and of rows that may follow, at most,
-                and how many arrays the request has.
+            peers: `Peers` as JSON.
+            servers: the numbers of the servers.
+            sizes: for each server the size of the reply's payload, the largest size of rows that
+                may follow it, and the number of arrays of the request.
             messages: header, ids, payload and segments of each request.
         """
         known = self._peers(bytes(peers.item() if isinstance(peers, np.ndarray) else peers))
@@ -134,10 +135,10 @@ class Links:
             self._end(sender)
 
     def _begin(self, sender: tuple[int, int, int], *, joins: bool) -> bool:
-        """An exchange begins, unless its closure has failed.
+        """Note the start of an exchange; return False if its closure has failed.
 
-        TensorFlow ends a cancelled closure before an exchange of it has ended. Where the same
-        worker joined meanwhile, the first server might refuse its push and the second take it.
+        TensorFlow may end a cancelled closure before an exchange of it has ended. If the same
+        worker joined meanwhile, the first server might refuse its push and the second accept it.
         """
 
         def is_alone() -> bool:
@@ -183,10 +184,10 @@ class Links:
         return replies
 
     def _again(self, peers: Peers, server: int, request: Any, least: int, rows: int) -> Any:
-        """Once more on a fresh connection; a scheduled function promises at least once only.
+        """Repeat a request on a new connection; scheduled functions may run more than once.
 
         Raises:
-            ConnectionError: the server is gone; the coordinator makes an `UnavailableError` of it.
+            ConnectionError: the server is lost; the coordinator turns it into `UnavailableError`.
         """
         self._close_idle(int(request[0][Request.JOB]), server)
         reply = self._receive(self._send(peers, server, request), least, rows)
@@ -237,7 +238,7 @@ class Links:
                 connection = idle.pop() if idle else None
             if connection is None or not connection.has_ended():
                 return connection
-            connection.close()  # the server needed its thread for another one
+            connection.close()  # the server has ended it to use its thread for another one
 
     def _connect(self, peers: Peers, key: tuple[int, int, int], worker: int) -> Connection:
         job_id, server, plan_id = key
@@ -276,10 +277,10 @@ class Links:
                     self._failed.popitem(last=False)
 
     def cancel(self, job_id: Any, worker: Any, incarnation: Any) -> np.int64:
-        """Let no exchange of a closure begin, and those that have begun end on all servers.
+        """Refuse new exchanges of a closure, and wait for the running ones.
 
-        `NO_INCARNATION` waits for those of all closures of the worker. Answers whether they have
-        ended; one that does not is not waited for any longer.
+        `NO_INCARNATION` waits for the exchanges of all closures of the worker. Returns whether all
+        have ended within `LEFT_BEHIND_TIMEOUT_S`.
         """
         sender = int(job_id), int(worker), int(incarnation)
         self._note_failure(sender)
@@ -294,7 +295,7 @@ class Links:
         return np.int64(have_ended)
 
     def _hang_up(self, job_id: np.ndarray, server: np.ndarray) -> np.int64:
-        """End every exchange with a server that will not answer."""
+        """End every exchange with a server that will not reply."""
         wanted = (int(job_id), int(server))
         self._close_idle(*wanted)
         with self._lock:
@@ -304,11 +305,11 @@ class Links:
         return np.int64(1)
 
     def moved(self, before: Any, now: Any) -> np.int64:
-        """Look for a server that was started anew where it is now; steps keep what they know.
+        """Set the new endpoint of a restarted server; traced steps still use the first one.
 
         Args:
-            before: the endpoint of its first start, which stands in traces, as JSON.
-            now: its endpoint.
+            before: the endpoint of its first start, which traces contain, as JSON.
+            now: its current endpoint, as JSON.
         """
         texts = (bytes(np.asarray(text).item()).decode() for text in (before, now))
         first, newest = map(Endpoint.from_json, texts)
@@ -316,7 +317,7 @@ class Links:
         return np.int64(1)
 
     def _close_ended(self) -> None:
-        """Give up connections that servers have ended since, with a job or a plan."""
+        """Close idle connections that servers have ended, because a job or a plan ended."""
         with self._lock:
             ended = [(k, c) for k, cs in self._idle.items() for c in cs if c.has_ended()]
             for key, connection in ended:
@@ -325,7 +326,7 @@ class Links:
             connection.close()
 
     def close_job(self, job_id: int) -> None:
-        """End all idle connections of a job."""
+        """Close all idle connections of a job."""
         with self._lock:
             servers = {key[1] for key in self._idle if key[0] == job_id}
         for server in servers:
@@ -339,7 +340,7 @@ class Links:
             connection.close()
 
 
-NO_INCARNATION = 0  # of a scheduled function: it carries no ticket, and is run again as a whole
+NO_INCARNATION = 0  # for scheduled functions, which have no ticket and are repeated as a whole
 
 
 def _sender(fields: Sequence[int]) -> tuple[int, int, int]:

@@ -1,14 +1,14 @@
-"""Functions of a graph whose operations run one after the other, on the thread that calls them.
+"""Runs functions of a graph on the calling thread, one operation after the other.
 
-After each asynchronous operation TensorFlow hands every operation that is ready to its pool of
-threads one by one: of a short function such hand-overs are most of the time.
+By default TensorFlow passes every operation that becomes ready to a thread pool, one by one. For a
+short function this takes most of the time.
 
-While such a function waits, so does its thread, and one more for each condition around the place
-where it does: conditions are run by calls that wait for a branch on another thread. A mutex is
-waited for by one thread, and under it nobody waits. At a gate all workers may wait at the same
-time, for long, inside of several conditions: more threads than a server has. So functions with a
-gate stay with TensorFlow's own executor, where waiting takes none. So do functions that check what
-they compute: the executor of one thread does not say which operation has failed.
+While a function on one thread waits, it blocks its thread and one more for each condition around
+the waiting operation, since a condition waits for its branch on another thread. Waiting for a mutex
+is short, since no function waits while it holds one. But at a gate all workers may wait for long
+inside of several conditions, which takes more threads than a server has. So functions with a gate
+keep TensorFlow's default executor, in which waiting blocks no thread. So do functions with checks,
+because the single-threaded executor does not report which operation has failed.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework.function_pb2 import FunctionDef
 
-# Otherwise TensorFlow spreads them out in the graph around, as operations that come and go; the
-# executor of one thread refuses those.
+# By default TensorFlow lowers these to operations such as Switch and Merge, which the
+# single-threaded executor does not support.
 CONTROL_FLOW = {"If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase"}
 GATES = {"QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2"}
 CHECKS = {"Assert", "CheckNumerics", "CheckNumericsV2"}
 
 
 def suits_one_thread(function: Any) -> bool:
-    """Whether a concrete function never waits for what another request does, and checks nothing."""
+    """Return whether a concrete function has no gates, at which it waits, and no checks."""
     with tf.Graph().as_default() as graph:
         function.add_to_graph(graph)
     library = {each.signature.name: each for each in graph.as_graph_def().library.function}
@@ -36,14 +36,14 @@ def suits_one_thread(function: Any) -> bool:
 
 
 def run_on_one_thread(graph: tf.compat.v1.GraphDef, name: str) -> None:
-    """Let every call of a function do so.
+    """Make every call of a function in a graph run on one thread.
 
     Args:
-        graph: that calls it; changed in place.
-        name: of the function, in the graph's library.
+        graph: the graph that calls the function; changed in place.
+        name: the name of the function in the graph's library.
 
     Raises:
-        ValueError: the graph has no such function, or nothing calls it.
+        ValueError: the graph has no such function, or does not call it.
     """
     library = {each.signature.name: each for each in graph.library.function}
     if name not in library:
@@ -59,7 +59,7 @@ def run_on_one_thread(graph: tf.compat.v1.GraphDef, name: str) -> None:
         raise ValueError(f"received the function {name!r}, expected one that is called")
     for call in calls:
         call.attr["executor_type"].s = b"SINGLE_THREADED_EXECUTOR"
-    # Without a call there is no executor of its own.
+    # An inlined function would not have an executor of its own.
     library[name].attr["_noinline"].b = True
     for function in _reached(library, name):
         for node in function.node_def:
@@ -68,7 +68,7 @@ def run_on_one_thread(graph: tf.compat.v1.GraphDef, name: str) -> None:
 
 
 def _reached(library: Mapping[str, FunctionDef], name: str) -> Iterator[FunctionDef]:
-    """A function, and all that it calls, in whatever way."""
+    """Yield a function and all functions that it calls, directly or not."""
     names, known = [name], {name}
     while names:
         function = library[names.pop()]

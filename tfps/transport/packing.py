@@ -1,4 +1,4 @@
-"""Tensors to one byte vector and back, by a layout."""
+"""Packs tensors into one byte vector by a layout, and unpacks them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tfps.transport.layout import Block, Layout, Segment
 
 
 def pack(layout: Layout, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """The payload of a layout: one concatenation per dtype, then a view as bytes.
+    """Pack tensors into a payload: one concatenation per dtype, then a view as bytes.
 
     Args:
-        layout: where each tensor goes.
-        tensors: by name, of the layout's shapes; cast to the layout's dtypes.
+        layout: the positions of the tensors.
+        tensors: name -> tensor of the layout's shape; cast to the layout's dtype.
 
     Returns:
         A uint8 vector of ``layout.size_bytes``.
@@ -27,11 +27,11 @@ def pack(layout: Layout, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
 
 
 class Segments(NamedTuple):
-    """The tensors of a payload in its order: who sends them one after the other copies nothing.
+    """The tensors of a payload in its order, which can be sent one by one without a copy.
 
     Args:
-        layout: of the payload.
-        tensors: of the layout's shapes and dtypes, each to lie on lines of its own.
+        layout: the layout of the payload.
+        tensors: tensors of the layout's shapes and dtypes; each will be padded to 64-byte lines.
     """
 
     layout: Layout
@@ -39,30 +39,30 @@ class Segments(NamedTuple):
 
     @classmethod
     def of(cls, layout: Layout, tensors: Mapping[str, tf.Tensor]) -> Segments:
-        """In the order of the layout.
+        """Return tensors in the order of a layout.
 
         Args:
-            layout: of the payload.
-            tensors: as `pack` takes them.
+            layout: the layout of the payload.
+            tensors: as in `pack`.
         """
         segments = (segment for block in layout.blocks for segment in block.segments)
         return cls(layout, tuple(_fitted(tensors[segment.name], segment) for segment in segments))
 
     def followed_by(self, data: tf.Tensor) -> tf.Tensor:
-        """The payload as one vector, with bytes behind it, if there are any."""
+        """Return the payload as one vector, followed by the given bytes."""
         names = [segment.name for block in self.layout.blocks for segment in block.segments]
         payload = pack(self.layout, dict(zip(names, self.tensors, strict=True)))
         return payload if data.shape == [0] else tf.concat([payload, data], 0)
 
 
 def unpack(layout: Layout, payload: tf.Tensor) -> dict[str, tf.Tensor]:
-    """The tensors of a payload, as views where TensorFlow can share the buffer."""
+    """Return the tensors of a payload, as views where TensorFlow can share the buffer."""
     tensors: dict[str, tf.Tensor] = {}
     payload = tf.ensure_shape(payload, [layout.size_bytes])
     data = [payload]
     if len(layout.blocks) > 1:
-        # Not slices: in a loop TensorFlow takes the first half of a payload of unknown length for
-        # the whole when the second half is as long, and drops the slice.
+        # Not slices: in a loop, if a payload of unknown length has two halves of equal length,
+        # TensorFlow takes the first half for the whole and drops the slice.
         data = tf.split(payload, [block.size_bytes for block in layout.blocks])
     for block, part in zip(layout.blocks, data, strict=False):
         tensors.update(split_block(_from_bytes(part, block), block))
@@ -70,7 +70,7 @@ def unpack(layout: Layout, payload: tf.Tensor) -> dict[str, tf.Tensor]:
 
 
 def split_block(vector: tf.Tensor, block: Block) -> dict[str, tf.Tensor]:
-    """The tensors of a block, by name, from its items."""
+    """Split the items of a block into its tensors by name."""
     sizes = [segment.padded_items for segment in block.segments]
     parts = tf.split(vector, sizes) if len(sizes) > 1 else [vector]
     return {
@@ -82,7 +82,7 @@ def split_block(vector: tf.Tensor, block: Block) -> dict[str, tf.Tensor]:
 
 
 def joined_block(block: Block, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """The items of a block, from its tensors by name."""
+    """Join tensors by name into the items of a block."""
     stored = tf.uint8 if block.dtype == "bool" else tf.as_dtype(block.dtype)
     parts = []
     for segment in block.segments:

@@ -1,4 +1,4 @@
-"""What a parameter server does for one plan over `direct`: functions, their order, their limits."""
+"""The functions that a parameter server offers for one plan over `direct`, and their limits."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from functools import cached_property
 from tfps.errors import ProtocolError
 from tfps.transport.message import PROTOCOL, REQUEST_FIELDS, Kind, Request
 
-# 128 MB of row numbers in one message; a batch has thousands.
+# The most ids per message: 128 MB of row numbers; a batch has thousands.
 MAX_IDS = 1 << 24
-# Above this, the memory of the message before is worth a call of 20 us to have it back at once.
+# Above this size it pays to spend 20 us to free the memory of the previous message at once.
 RECLAIMED_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One function of a service: what asks for it, and how large its messages are."""
+    """One function of a service: the requests that call it, and the sizes of its messages."""
 
     kind: int
     call_number: int
-    request_bytes: int  # of the payload, exactly
+    request_bytes: int  # the exact size of the payload
     reply_bytes: int
-    row_bytes: int = 0  # of rows, and more, that may follow the payload of a request, at most
+    row_bytes: int = 0  # the largest size of rows and other data after a request's payload
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Service:
     """The functions that a server offers for one plan, without their code.
 
     Args:
-        job_id: goes into every message.
-        plan_id: of the layouts that both sides were traced with.
-        slots: how many workers there can be.
+        job_id: the job, as in every message.
+        plan_id: the plan with whose layouts both sides were traced.
+        workers: the number of workers.
         entries: one per function, in the order of the service loop.
 
     Example:
@@ -50,10 +50,11 @@ class Service:
     entries: tuple[Entry, ...]
 
     def position(self, header: Sequence[int], *, payload_bytes: int) -> int:
-        """Which function a request asks for.
+        """Return the position of the function that a request calls.
 
         Raises:
-            ProtocolError: the request is of another protocol, job, plan, worker or size.
+            ProtocolError: the request is for another protocol, job or plan, calls no function of
+                the service, or has a wrong worker or size.
         """
         if len(header) != REQUEST_FIELDS:
             raise ProtocolError(
@@ -84,7 +85,7 @@ class Service:
 
     @cached_property
     def _addressee(self) -> tuple[tuple[int, int], ...]:
-        """Of every request, as fields of its header."""
+        """The header fields that are equal in all requests, and their values."""
         expected = (
             (Request.PROTOCOL, PROTOCOL),
             (Request.JOB, self.job_id),
@@ -101,7 +102,7 @@ class Service:
         return max(entry.request_bytes + entry.row_bytes for entry in self.entries)
 
     def to_json(self) -> str:
-        """As text, for the way to the server."""
+        """Encode as JSON, to send it to the server."""
         entries = [list(astuple(entry)) for entry in self.entries]
         return json.dumps(
             {"job": self.job_id, "plan": self.plan_id, "slots": self.workers, "entries": entries}
@@ -109,7 +110,7 @@ class Service:
 
     @classmethod
     def from_json(cls, text: str) -> Service:
-        """From text."""
+        """Decode from JSON."""
         fields = json.loads(text)
         entries = tuple(Entry(*entry) for entry in fields["entries"])
         return cls(fields["job"], fields["plan"], fields["slots"], entries)

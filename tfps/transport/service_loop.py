@@ -1,4 +1,4 @@
-"""The loop that a parameter server runs for one connection: receive, decide, reply."""
+"""The loop that a parameter server runs for one connection: receive, call, reply."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ HUNG_UP = -1  # instead of a function's position: the connection has ended
 def service_loop(
     functions: Sequence[Any], *, hot: Sequence[int], connection: tf.Tensor
 ) -> list[tf.Tensor]:
-    """Trace the loop; it ends when the connection does.
+    """Trace the loop, which ends when the connection does.
 
-    Replying and receiving the next request is one operation, so a step crosses into Python once.
-    The functions that nearly all requests ask for have an inner loop of their own: a `Case` would
-    visit the operations of all other functions each time.
+    Replying and receiving the next request is one operation, so a step calls Python once. The
+    functions that nearly all requests call have their own inner loop: a `Case` would visit the
+    operations of all other functions each time.
 
     Args:
-        functions: server functions, from a request to a reply.
-        hot: the positions of those that steps call. Where these are several, each of them has to be
-            one operation of the graph, see `one_thread`.
+        functions: server functions from a request to a reply.
+        hot: the positions of the functions that steps call. If there are several, each must be one
+            operation of the graph, see `one_thread`.
         connection: int64 scalar, the number of the connection in this process.
     """
 
@@ -69,7 +69,7 @@ def service_loop(
 def _one_of(
     functions: Sequence[tuple[int, Any]], position: tf.Tensor, request: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """The reply of the function at a position."""
+    """Return the reply of the function at a position."""
     (first, function), *others = functions
     if not others:
         return list(function(*request))

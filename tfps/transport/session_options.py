@@ -1,21 +1,21 @@
-"""How TensorFlow prepares the graphs that a parameter server runs in sessions."""
+"""Options with which TensorFlow prepares the graphs that a parameter server runs in sessions."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-# Functions are inlined, what is known is computed, control edges that say nothing go. All others,
-# and a second round of these, made a server's start with synchronous training take 8 s of its CPU
-# instead of 4, and no step shorter.
+# Inlines functions, folds constants and removes redundant control edges. With all optimizers, and a
+# second round, a server's start with synchronous training took 8 s of CPU instead of 4, and no step
+# became shorter.
 GRAPH_OPTIMIZERS = ("function", "constfold", "dependency")
 
 
 def session_options(device: str, *, timeout_s: float = 0.0) -> tf.compat.v1.ConfigProto:
-    """Options of a session that runs on one server.
+    """Return the options of a session that runs on one server.
 
     Args:
-        device: the server; no other task is waited for.
-        timeout_s: of each call; 0: none.
+        device: the server; the session waits for no other task.
+        timeout_s: the timeout of each call; 0 for none.
     """
     job = tf.DeviceSpec.from_string(device)
     options = tf.compat.v1.ConfigProto(

@@ -1,4 +1,4 @@
-"""Which carrier a user wants, and by which sockets. Pure."""
+"""Reads the user's choice of carrier and sockets. Pure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 from tfps.errors import ConfigError
 
 TRANSPORTS = ("auto", "direct", "grpc")
-# What "auto" means in this process: one job, or a whole test suite, on another carrier.
+# The carrier for "auto" in this process, to run a job or a test suite on another carrier.
 TRANSPORT_VARIABLE = "TFPS_TRANSPORT"
 UNIX_SOCKETS_VARIABLE = "TFPS_UNIX_SOCKETS"
 
 
 def wanted_transport(transport: Any) -> str:
-    """One of `TRANSPORTS`; of ``"auto"`` what the environment says.
+    """Return one of `TRANSPORTS`; for ``"auto"`` the value of ``TFPS_TRANSPORT``, if it is set.
 
     Args:
-        transport: of a strategy, or of a job file.
+        transport: the argument of a strategy or the setting of a job file.
 
     Raises:
         ConfigError: another value, here or in ``TFPS_TRANSPORT``.
@@ -42,10 +42,10 @@ def wanted_transport(transport: Any) -> str:
 
 
 def offers_unix_sockets() -> bool:
-    """Whether a server's own machine reaches it by a unix socket; ``off``: by TCP, as others do.
+    """Return whether tasks on a server's own machine use a unix socket; with ``off`` they use TCP.
 
-    The system counts what travels by TCP, so what would travel between machines can be measured on
-    one.
+    The system counts bytes over TCP, so ``off`` allows to measure on one machine the traffic that
+    there would be between machines.
 
     Raises:
         ConfigError: another value than ``on`` and ``off`` in ``TFPS_UNIX_SOCKETS``.

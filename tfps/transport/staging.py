@@ -1,4 +1,4 @@
-"""Where a server keeps the parts of a message that is too large to come, or go, at once."""
+"""Stores the parts of messages on a server that are too large to be sent at once."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ Answer = list[tf.Tensor]
 
 
 class Column(enum.IntEnum):
-    """What the server notes about a seat."""
+    """The columns of the table of seats."""
 
-    STAMP = 0  # of the exchange that has it, 0: free
-    INCARNATION = 1  # the highest that ever had it; fences out the dead
+    STAMP = 0  # the exchange that uses the seat; 0: free
+    INCARNATION = 1  # the highest that ever used it; excludes dead closures
     RECEIVED_BYTES = 2
-    TOUCHED = 3  # grows with every touch, 0: free
+    TOUCHED = 3  # grows with every access; 0: free
 
 
 def _on_server(trace: Callable[..., Answer]) -> cached_property[Any]:
-    """Make a method a function on the server, which is traced when somebody asks for it."""
+    """Turn a method into a property that is a server function, traced at its first use."""
     return cached_property(lambda staging: staging._function(functools.partial(trace, staging)))
 
 
 class Staging:
     """Seats for the large messages of a job on one server, as named resources.
 
-    A seat holds one exchange's request while its parts come, then its reply while its parts go, and
-    is empty between exchanges. A worker of `fit` has the seat of its worker: a newer incarnation
-    takes it over, an older one is refused. Scheduled functions and the coordinator do not know who
-    they are and take a free seat, or the one that was touched longest ago: what is not free while
-    that many exchanges are under way belongs to the dead. Every part names its exchange's stamp,
-    so parts of two exchanges never meet.
+    A seat stores the request of one exchange while its parts arrive, then its reply while the parts
+    are fetched, and is empty between exchanges. In `fit` each worker has its own seat: a newer
+    incarnation takes it over, an older one is refused. Scheduled functions and the coordinator have
+    no incarnation; they take a free seat, or the one whose last access is oldest. There are enough
+    seats that such a seat belongs to a dead exchange. Every part contains its exchange's stamp, so
+    parts of two exchanges are never mixed.
 
     Args:
-        contents: of the server.
-        workers: how many can take part.
+        contents: the record of the server's resources.
+        workers: the number of workers.
     """
 
     def __init__(self, contents: ResourceHolder, *, workers: int) -> None:
@@ -57,13 +57,13 @@ class Staging:
         self._workers = workers
         self._seats = 2 * workers + 1  # the coordinator exchanges too
         self._mutex = NamedResource(container, "staging_mutex", device, open_mutex)
-        # The server makes them when a request needs them.
+        # The server creates them when a request needs them.
         names = ["staging", *map(_name, range(self._seats))]
         contents.add([self._mutex, *(NamedResource(container, name, device) for name in names)])
 
     @_on_server
     def open(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Answer:
-        """Take a seat. ids: stamp."""
+        """Take a seat. The ids are the stamp."""
         incarnation = header[Request.INCARNATION]
         with self._locked() as book:
             free = self._workers + tf.argmin(book[self._workers :, Column.TOUCHED])
@@ -75,7 +75,7 @@ class Staging:
 
     @_on_server
     def put(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Answer:
-        """Add the next part of the request. ids: stamp, offset, size of the whole."""
+        """Add the next part of the request. The ids are stamp, offset and total size."""
         stamp, offset, whole_bytes = ids[0], ids[1], ids[2]
         end = offset + tf.size(payload, tf.int64)
 
@@ -102,7 +102,7 @@ class Staging:
 
     @_on_server
     def fetch(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Answer:
-        """Read a part of the reply; zeros without a seat. ids: stamp, offset, size."""
+        """Read a part of the reply; zeros without a seat. The ids are stamp, offset and size."""
         stamp, offset, size = ids[0], ids[1], ids[2]
 
         def read(index: int) -> tf.Tensor:
@@ -115,7 +115,7 @@ class Staging:
 
     @_on_server
     def close(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Answer:
-        """Free the seat. ids: stamp."""
+        """Free the seat. The ids are the stamp."""
         with self._locked() as book:
             seat, found = _find(book, ids[0])
             self._note(book, seat, [0, book[seat, Column.INCARNATION], 0, 0], where=found)
@@ -123,14 +123,14 @@ class Staging:
         return _answer(found, ids)
 
     def call(self, function: Any, *, request_bytes: int, keeps_reply: bool) -> Any:
-        """A server function on a staged request, or with a staged reply. ids: stamp, then its own.
+        """Return a version of a server function for a staged request or reply.
 
-        It is traced once, and forgotten with the function.
+        Its ids are the stamp, then those of the function. It is traced once per function.
 
         Args:
-            function: from a request to a reply.
-            request_bytes: staged before; 0: the request comes with the call.
-            keeps_reply: leave the reply's payload to be fetched.
+            function: a server function from a request to a reply.
+            request_bytes: the size of the staged request; 0 if the call contains the request.
+            keeps_reply: whether to stage the reply's payload, to be fetched later.
         """
 
         def staged(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Answer:
@@ -142,7 +142,7 @@ class Staging:
                     payload = self._in_seat(
                         seat, self._take_request, where=whole, otherwise=lambda: _zeros(0)
                     )
-            # A late part of a dead worker is nobody's concern; of a scheduled function it is lost.
+            # A late part of a dead worker is ignored; for a scheduled function it is an error.
             is_fenced = header[Request.INCARNATION] > 0
             message = "the seat of a large message was taken over; schedule fewer at a time"
             with tf.control_dependencies([tf.debugging.Assert(whole | is_fenced, [message])]):
@@ -177,11 +177,11 @@ class Staging:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[tf.Tensor]:
-        """The notes about all seats; what is done inside is done by one request at a time."""
+        """Yield the table of seats while this request holds the mutex."""
         with under_mutex(self._mutex.handle()):
             handle, blank = self._book_handle(), tf.zeros([self._seats, len(Column)], tf.int64)
-            # Made by the first request: the coordinator cannot make a variable while it traces for
-            # a worker that came back.
+            # Created by the first request, since the coordinator cannot create a variable while it
+            # traces for a worker that has returned.
             is_new = ~tf.raw_ops.VarIsInitializedOp(resource=handle)
             made = _if(is_new, lambda: self._assign(handle, blank))
             with tf.control_dependencies([made]):
@@ -222,12 +222,12 @@ class Staging:
 
     def _read(self, seat: int) -> tf.Tensor:
         handle = self._handle(seat)
-        # Writes to parts make a read copy the whole, until this is said.
+        # After a write to a part every read copies the whole value, unless this is called.
         with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=handle)]):
             return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.uint8)
 
     def _take_request(self, seat: int) -> tf.Tensor:
-        """The request, which the seat lets go: its memory ends with the function that uses it."""
+        """Return the request and clear the seat, so that the memory is freed after its use."""
         value = self._read(seat)
         with tf.control_dependencies([value]):
             cleared = self._clear(seat)

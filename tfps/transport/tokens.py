@@ -1,4 +1,4 @@
-"""Names under which tfps processes register what others may call in them. Pure."""
+"""Names of the functions that tfps processes register for calls from other tasks. Pure."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ CANCEL = "tfps_data_cancel"  # (job, worker, incarnation) -> whether its exchang
 MOVED = "tfps_data_moved"  # (endpoint in traces, endpoint now) -> 1
 LINK_FAILURE = "tfps_data_link_failure"  # (job) -> text of the last lost connection, or ""
 
-# Of those that the coordinator calls, what returns bytes; the others return numbers.
+# The functions for the coordinator that return bytes; the others return numbers.
 RETURNING_BYTES = frozenset({INTRODUCE, FINGERPRINT, OPEN, FAILURE, ERROR, LINK_FAILURE})

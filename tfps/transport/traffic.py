@@ -1,4 +1,4 @@
-"""What of a message a codec has coded, so that bytes before and after coding are counted. Pure."""
+"""Counts the bytes of messages before and after coding by codecs. Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ NO_CODEC, ALL_VARIABLES = "none", "all"
 class CodedPart(NamedTuple):
     """A part of a message whose variables one codec has coded.
 
-    The layouts of an optimizer call name theirs (`runtime.message.wire.CallWire`: ``coded_up`` of
-    its request, ``coded_down`` of its reply), and a server adds them to its ledger with each push.
-    What a message has beside these parts counts as it is. Sizes are those of every such message:
-    with scales, ids and padding, as they lie in the payload.
+    The layouts of an optimizer call list their parts (`runtime.message.wire.CallWire`: ``coded_up``
+    for requests, ``coded_down`` for replies), and a server adds them to its ledger with each push.
+    All other bytes of a message count as uncoded. The sizes are the same in every such message, and
+    include scales, ids and padding.
 
     Args:
         codec: as `strategy.stats()` calls it, for example ``TopK(0.01)``.
@@ -36,7 +36,7 @@ class CodedPart(NamedTuple):
 
 
 class CountedPart(NamedTuple):
-    """What a ledger adds for each message: the number of a group, and bytes of both kinds."""
+    """The amounts that a ledger adds per message: bytes of a group, coded and uncoded."""
 
     group_number: int
     sent_bytes: int
@@ -44,9 +44,9 @@ class CountedPart(NamedTuple):
 
 
 class CodedGroups:
-    """Numbers for what a server counts apart, in the order in which it is heard of.
+    """Assigns numbers to the groups that a server counts separately, in order of appearance.
 
-    When all numbers are taken, what is new counts as the last of them.
+    When all numbers are in use, further groups get the last one.
 
     Example:
 
@@ -61,7 +61,7 @@ class CodedGroups:
         self.names: list[tuple[str, str, str]] = []  # direction, codec, group
 
     def numbered(self, direction: str, parts: Iterable[CodedPart]) -> list[CountedPart]:
-        """Parts of the messages of a direction, ``"up"`` to the server or ``"down"`` from it."""
+        """Number the parts of messages ``"up"`` to the server or ``"down"`` from it."""
         return [
             CountedPart(self._number((direction, part.codec, part.group)), *part[2:])
             for part in parts
@@ -74,7 +74,7 @@ class CodedGroups:
 
 
 def message_bytes(layout: LedgerLayout, cells: np.ndarray[Any, Any]) -> tuple[int, int]:
-    """What a server has received and sent in messages, as its ledger says."""
+    """Return the bytes that a server has received and sent in messages, from its ledger."""
     messages = int(cells[layout.MESSAGES])
     received, sent = int(cells[layout.BYTES_RECEIVED]), int(cells[layout.BYTES_SENT])
     return (

@@ -1,13 +1,13 @@
 """Connections between tfps's own processes: framed messages over one socket per worker and server.
 
-Raw sockets, not ZeroMQ. The server has one blocking loop per worker, each in a thread of its own;
-a ROUTER socket belongs to one thread, so that a thread of ours would sort messages for the loops,
-and ZeroMQ adds a thread for input and output to every process. Waking them costs CPU in every
-exchange, the currency on small machines: an echo of 400 KB took 0.19 ms of CPU over a plain socket
-and 0.07 ms more over ZeroMQ. What it would bring is little for one connection between two known
-tasks: frames, a handshake, and noticing a peer that vanished, which TCP does.
+It uses plain sockets instead of ZeroMQ. The server has one blocking loop per worker, each in its
+own thread. A ZeroMQ ROUTER socket belongs to one thread, so one more thread would have to pass
+messages to the loops, and ZeroMQ adds an input and output thread to every process. Waking these
+threads costs CPU in every exchange, which is scarce on small machines: an echo of 400 KB took 0.19
+ms of CPU over a plain socket and 0.07 ms more over ZeroMQ. Its advantages are small for one
+connection between two known tasks: frames, a handshake, and detection of lost peers, which TCP has.
 
-Nothing here imports TensorFlow.
+No module of this package imports TensorFlow.
 """
 
 from tfps.transport.chunk import CHUNK_BYTES

@@ -1,4 +1,4 @@
-"""Receive buffers on 64-byte lines, used again once nobody holds them."""
+"""Receive buffers that start on 64-byte lines and are reused when no reference is left."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from tfps.placement.slab import ALIGNMENT_BYTES
 
 Bytes = npt.NDArray[np.uint8]
 
-# Header, ids and payload, each held by the reader, by TensorFlow's deferred release of the message
-# before, and free: nine. Dropping one more is safe, its holder frees it.
+# Nine for header, ids and payload: one each used by the reader, one not yet released by TensorFlow
+# from the previous message, and one free. A dropped buffer is freed by its last reference.
 KEPT_BUFFERS = 12
 # Sizes are rounded up to a sixteenth of their power of two, so that ids and rows, whose number
-# changes from batch to batch, find a buffer again; at most an eighth of the memory is spare.
+# changes from batch to batch, can reuse a buffer; at most an eighth of the memory is unused.
 STEPS_PER_OCTAVE_BITS = 4
 
 
 class AlignedBuffers:
-    """A pool of byte arrays whose first byte lies on a line of 64 bytes.
+    """A pool of byte arrays that start at a multiple of 64 bytes.
 
-    TensorFlow takes such an array without a copy and holds a reference as long as a tensor shows
-    it. Every view of an array, whatever its depth, refers to the array that owns the memory: an
-    owner without foreign references is free. One thread at a time.
+    TensorFlow uses such an array without a copy, and keeps a reference as long as a tensor uses
+    it. Every view of an array refers to the array that owns the memory, so an owner without other
+    references is free. Only one thread at a time may use the pool.
 
     Example:
 
@@ -40,11 +40,11 @@ class AlignedBuffers:
     """
 
     def __init__(self) -> None:
-        # With the place of the first line: to ask an array for its address takes a microsecond.
+        # With the offset of the first line, since the address of an array takes 1 us to get.
         self._owners: list[tuple[Bytes, int]] = []
 
     def take(self, size_bytes: int) -> Bytes:
-        """An array of this many bytes, of any content, that nobody else holds."""
+        """Return an unused array of this size with arbitrary content."""
         capacity_bytes = _capacity_bytes(size_bytes)
         for owner, begin in self._owners:
             if owner.nbytes == capacity_bytes and sys.getrefcount(owner) == _FREE_REFERENCES:
@@ -57,7 +57,7 @@ class AlignedBuffers:
         return owner[begin : begin + size_bytes]
 
     def clear(self) -> None:
-        """Keep nothing; what is still held elsewhere goes with its holder."""
+        """Drop all buffers; those in use are freed by their last reference."""
         self._owners.clear()
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ def _capacity_bytes(size_bytes: int) -> int:
 
 
 def _references(owners: Sequence[tuple[Bytes, int]]) -> int:
-    """References to an owner in a loop like `take`'s, which depend on Python's version."""
+    """Return the reference count of a free owner in `take`, which depends on Python's version."""
     for owner, _ in owners:
         return sys.getrefcount(owner)
     raise ValueError("expected an owner")

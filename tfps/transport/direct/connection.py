@@ -1,4 +1,4 @@
-"""One connection between a worker and a server: whole messages, or an error."""
+"""A connection between a worker and a server that transfers whole messages or raises an error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tfps.transport.direct.stream import stream_of
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-# The prefix ends on a line, so that the header after it begins on one.
+# The prefix ends on a 64-byte line, so that the header after it starts on one.
 PREFIX_BEGIN = ALIGNMENT_BYTES - PREFIX.size
 NO_IDS = np.empty(0, np.int64)
 NO_BYTES = np.empty(0, np.uint8)
@@ -34,7 +34,7 @@ class ConnectionLost(ConnectionError):
 
 
 class ReceivedMessage(NamedTuple):
-    """One message; the arrays are written again when nobody holds them or a view of them."""
+    """A received message; its arrays are reused when no reference to them or a view is left."""
 
     header: Int64s
     ids: Int64s
@@ -42,19 +42,20 @@ class ReceivedMessage(NamedTuple):
 
 
 class Connection:
-    """Messages over a connected socket, which it owns.
+    """Sends and receives messages over a connected socket, which it owns.
 
-    There is no time limit on a message: a reply may wait at a gate for long. A vanished host ends
-    it by TCP's keep-alive, and `close` from any thread at once. After any error but a refused
-    argument the stream may stand within a message, so the connection is closed.
+    Messages have no timeout, since a reply may wait for other workers for long. The connection ends
+    when TCP's keep-alive finds the host lost, or when any thread calls `close`. After an error,
+    except for a bad argument, the stream may be in the middle of a message, so the connection is
+    closed.
 
-    Each direction carries one message at a time. One thread may send while another receives, but
-    over TLS it waits until that message has arrived.
+    Each direction transfers one message at a time. One thread may send while another receives; over
+    TLS the sender waits until the message has arrived.
 
     Args:
-        sock: connected, without a timeout.
-        peer: who is at the other end, for messages.
-        chunk_bytes: most bytes that one call of the system moves; None reads the environment.
+        sock: a connected socket without a timeout.
+        peer: a name of the peer for error messages.
+        chunk_bytes: the most bytes per system call; None reads the environment.
 
     Example:
 
@@ -77,7 +78,7 @@ class Connection:
         self._buffers = AlignedBuffers()
         self._sending = threading.RLock()
         self._receiving = threading.RLock() if self._stream.duplex else self._sending
-        # Of whole messages, before encryption.
+        # The sizes of whole messages, before encryption.
         self.sent_bytes = self.received_bytes = 0
         self._link = link_rate_of_this_process()
         self._closed = False
@@ -87,18 +88,18 @@ class Connection:
     def send(
         self, header: Int64s, ids: Int64s, payload: Bytes, *segments: npt.NDArray[Any]
     ) -> None:
-        """Send one message; nothing is copied.
+        """Send one message without copying its arrays.
 
         Args:
-            header: int64 vector.
-            ids: int64 vector, may be empty.
-            payload: uint8 vector, may be empty.
-            segments: arrays of any dtype and shape that the payload begins with, before the bytes
-                of ``payload``; each takes whole lines of 64 bytes, an empty one takes one.
+            header: an int64 vector.
+            ids: an int64 vector, may be empty.
+            payload: a uint8 vector, may be empty.
+            segments: arrays of any dtype and shape to send before ``payload``, as part of the
+                payload; each is padded to whole lines of 64 bytes, an empty one to one line.
 
         Raises:
-            ValueError: an array of another dtype or rank, or with gaps; nothing was sent.
-            ConnectionLost: the connection ended before the system had taken all bytes.
+            ValueError: an array has another dtype or rank, or is not contiguous; nothing was sent.
+            ConnectionLost: the connection ended before the system had accepted all bytes.
         """
         for name, array, dtype in (
             ("header", header, np.int64),
@@ -115,7 +116,7 @@ class Connection:
         size_bytes = len(prefix) + header.nbytes + ids.nbytes + lines_bytes + payload.nbytes
         try:
             with self._sending:
-                self.sent_bytes += size_bytes  # before anybody can have heard of it
+                self.sent_bytes += size_bytes  # before the peer can have received it
                 if self._link is not None:
                     self._link.carry(size_bytes)
                 self._stream.send((prefix, header, ids, *lines, payload), size_bytes)
@@ -129,7 +130,7 @@ class Connection:
         """Wait for one message.
 
         Raises:
-            FrameError: no message, or one above the limits; the connection is closed.
+            FrameError: received no message, or one above the limits; the connection is closed.
             ConnectionLost: the connection ended before the message was complete.
         """
         try:
@@ -162,13 +163,13 @@ class Connection:
         return ReceivedMessage(head[ALIGNMENT_BYTES:].view(np.int64), ids, payload)
 
     def release_buffers(self) -> None:
-        """Give memory back before a rest; by the thread that receives."""
+        """Free the receive buffers before an idle time; called by the receiving thread."""
         self._buffers.clear()
 
     def has_ended(self) -> bool:
-        """Whether the peer has ended the connection while nobody was waiting for a message.
+        """Return whether the peer has ended the connection while it was idle.
 
-        Anything to read on a connection at rest is the end of the stream, or nothing to rely on.
+        Data to read on an idle connection is the end of the stream, or an error of the peer.
         """
         return self._closed or bool(self._poll.poll(0))
 
@@ -177,14 +178,14 @@ class Connection:
         return self._closed
 
     def close(self) -> None:
-        """End the connection, from any thread and any number of times; a blocked call ends now."""
+        """Close the connection and end blocked calls; any thread may call it, also repeatedly."""
         self._closed = True
-        # The peer may have gone before. The base class's method: that of a TLS socket would turn
-        # the thread that reads to the unencrypted stream.
+        # The peer may be gone. Not the method of a TLS socket, after which the reading thread would
+        # read the unencrypted stream.
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-        # Only after the calls in progress have returned: the number of a closed descriptor may be
-        # given to another file while a thread is about to use it.
+        # Only after running calls have returned: the number of a closed descriptor may be given to
+        # another file while a thread is about to use it.
         with self._sending, self._receiving:
             self._socket.close()
 
@@ -195,7 +196,7 @@ class Connection:
 
 
 def _on_lines(segments: Sequence[npt.NDArray[Any]]) -> tuple[list[Any], int]:
-    """Arrays, and what fills up their lines as `placement.slab.padded_items` says; their size."""
+    """Return arrays and their padding, as in `placement.slab.padded_items`, and the total size."""
     parts: list[Any] = []
     size_bytes = 0
     for array in segments:

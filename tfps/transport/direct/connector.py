@@ -1,4 +1,4 @@
-"""The client's way to a listener."""
+"""Connects a client to a listener."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def connect(
     encryption: Encryption,
     timeout_s: float = HANDSHAKE_S,
 ) -> Connection:
-    """Connect and prove who one is: through the unix socket on one machine, else over TCP.
+    """Connect and authenticate: over the unix socket on the same machine, otherwise over TCP.
 
     Args:
-        endpoint: of the listener.
-        hello: who connects.
-        secret: of the job.
-        encryption: of TCP, as on the other side; a unix socket stays plain.
-        timeout_s: for all of it.
+        endpoint: the endpoint of the listener.
+        hello: the description of this client.
+        secret: the secret of the job.
+        encryption: the encryption of TCP, as on the other side; unix sockets are not encrypted.
+        timeout_s: the time limit for connecting and authenticating.
 
     Raises:
-        HandshakeError: it is no server of this job, or refused this task.
-        ConnectionLost: nobody listens or answers.
+        HandshakeError: the peer is no server of this job, or refused this task.
+        ConnectionLost: no process listens or responds at the endpoint.
     """
     deadline_s = time.monotonic() + timeout_s
     sock = _unix(endpoint, timeout_s) if endpoint.is_local else None
@@ -70,9 +70,10 @@ def _unix(endpoint: Endpoint, timeout_s: float) -> socket.socket | None:
 
 
 def _tcp(endpoint: Endpoint, timeout_s: float) -> socket.socket:
-    """Connect to the first address of the host that answers, as `socket.create_connection` does.
+    """Connect to the first address of the host that responds.
 
-    That sets no options before it connects, and the window's scale is fixed by then.
+    Unlike `socket.create_connection` it sets options before it connects, which fixes the scale of
+    TCP's window.
     """
     deadline_s = time.monotonic() + timeout_s
     errors: list[OSError] = []

@@ -18,18 +18,18 @@ AUTHORITY_VARIABLE = "TFPS_TLS_AUTHORITY"
 
 
 class Encryption(Protocol):
-    """Wraps a connected TCP socket at once; the first bytes on it begin the negotiation."""
+    """Wraps a connected TCP socket; the negotiation happens with the first bytes sent over it."""
 
     def accept(self, sock: socket.socket) -> socket.socket:
-        """The server's side."""
+        """Return the wrapped socket of a server."""
 
     def connect(self, sock: socket.socket) -> socket.socket:
-        """The client's side."""
+        """Return the wrapped socket of a client."""
 
 
 @dataclass(frozen=True)
 class Plain:
-    """No encryption: for networks that the job has to itself."""
+    """No encryption; for networks that only the job uses."""
 
     def accept(self, sock: socket.socket) -> socket.socket:
         return sock
@@ -40,20 +40,20 @@ class Plain:
 
 @dataclass(frozen=True)
 class Tls:
-    """TLS 1.3; both sides show a certificate that the job's authority has signed.
+    """TLS 1.3, in which both sides present a certificate signed by the job's authority.
 
-    Host names are not checked, since tasks move between hosts: make an authority for the job alone.
-    Certificates that restrict their use need both `serverAuth` and `clientAuth`. Tasks take theirs
-    from ``TFPS_TLS_CERTIFICATE``, ``TFPS_TLS_KEY`` and ``TFPS_TLS_AUTHORITY``; `tfps.attach` is
-    given one.
+    Use it if the network is shared. Host names are not checked, since tasks move between hosts, so
+    create an authority for the job only. Certificates with restricted use need both `serverAuth`
+    and `clientAuth`. Tasks read ``TFPS_TLS_CERTIFICATE``, ``TFPS_TLS_KEY`` and
+    ``TFPS_TLS_AUTHORITY``; `tfps.attach` takes a `Tls` object.
 
     Args:
-        certificate: PEM file of this task's certificate, with intermediate ones after it.
-        key: PEM file of its private key, without a passphrase.
-        authority: PEM file of the authority that signed every task's certificate.
+        certificate: the PEM file of this task's certificate, followed by intermediate ones.
+        key: the PEM file of its private key, without a passphrase.
+        authority: the PEM file of the authority that signed every task's certificate.
 
     Raises:
-        ConfigError: a file is missing, or they do not fit together.
+        ConfigError: a file is missing, or the files do not match.
     """
 
     certificate: str
@@ -61,7 +61,7 @@ class Tls:
     authority: str
 
     def __post_init__(self) -> None:
-        # Files that cannot be used are an error now, not with the first connection.
+        # Raise an error for unusable files now, not at the first connection.
         _ = self._server, self._client
 
     def accept(self, sock: socket.socket) -> socket.socket:
@@ -84,7 +84,7 @@ class Tls:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_REQUIRED
         try:
-            # An encrypted key must not ask on a terminal that nobody watches.
+            # An encrypted key must not prompt for a passphrase on an unattended terminal.
             context.load_cert_chain(self.certificate, self.key, password=_no_passphrase)
             context.load_verify_locations(self.authority)
         except (OSError, ValueError) as error:
@@ -97,10 +97,10 @@ class Tls:
 
 
 def encryption_from_environment(environment: Mapping[str, str] | None = None) -> Encryption:
-    """TLS if the three variables name its files, else none.
+    """Return TLS if the three variables name its files, otherwise no encryption.
 
     Args:
-        environment: instead of ``os.environ``.
+        environment: used instead of ``os.environ``.
 
     Raises:
         ConfigError: only some of the variables are set, or the files cannot be used.

@@ -1,4 +1,4 @@
-"""Where a listener is reached: a unix socket on its own machine, TCP from everywhere else."""
+"""The address of a listener: a unix socket on its own machine, TCP from other machines."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tfps.errors import ProtocolError
 
 @dataclass(frozen=True)
 class Endpoint:
-    """How to reach a listener; tasks tell it to each other as JSON.
+    """The address of a listener, which tasks send to each other as JSON.
 
     Args:
-        host: name or address, IPv6 without brackets.
-        port: of TCP.
-        unix_name: of an abstract unix socket, without its leading zero byte; may be empty.
-        machine: where the unix socket is, see `this_machine`; empty where that is unknown.
+        host: a name or an address, IPv6 without brackets.
+        port: the TCP port.
+        unix_name: the name of an abstract unix socket, without its leading zero byte; may be empty.
+        machine: the machine of the unix socket, see `this_machine`; empty if it is unknown.
 
     Example:
 
@@ -46,10 +46,10 @@ class Endpoint:
 
     @classmethod
     def from_json(cls, text: str) -> Endpoint:
-        """Decode what `to_json` wrote.
+        """Decode the result of `to_json`.
 
         Raises:
-            ProtocolError: anything else.
+            ProtocolError: the text is something else.
         """
         try:
             values = json.loads(text)
@@ -66,7 +66,7 @@ class Endpoint:
 
 @functools.cache
 def this_machine() -> str:
-    """Names the running kernel and the network namespace: abstract unix sockets live in both."""
+    """Return an id of the running kernel and network namespace, to which unix sockets belong."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         namespace = Path("/proc/self/ns/net").stat().st_ino

@@ -1,4 +1,4 @@
-"""The prefix of a message: what follows it, checked before a byte of it is stored. Pure."""
+"""The prefix of a message, with the sizes of its parts; checked before any is stored. Pure."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class FrameError(ProtocolError):
 
 @dataclass(frozen=True)
 class FrameLimits:
-    """What a receiver takes: nothing above it is ever allocated.
+    """The limits of a receiver, which never allocates more than these.
 
     Args:
-        header_fields: length of the int64 header, exactly.
-        max_ids: most int64 ids.
-        max_payload_bytes: most bytes of payload.
+        header_fields: the exact length of the int64 header.
+        max_ids: the largest number of int64 ids.
+        max_payload_bytes: the largest size of the payload.
     """
 
     header_fields: int
@@ -36,7 +36,7 @@ class FrameLimits:
 
 
 class Frame(NamedTuple):
-    """Sizes of one message.
+    """The sizes of one message.
 
     Example:
 
@@ -50,19 +50,19 @@ class Frame(NamedTuple):
     payload_bytes: int
 
     def pack(self) -> bytes:
-        """The prefix that announces this message."""
+        """Return the prefix of this message."""
         return PREFIX.pack(MAGIC, PROTOCOL, *self)
 
     @classmethod
     def parse(cls, prefix: bytes | bytearray | memoryview, limits: FrameLimits) -> Frame:
-        """Read a prefix.
+        """Decode a prefix.
 
         Args:
             prefix: exactly `PREFIX.size` bytes.
-            limits: of the receiver.
+            limits: the limits of the receiver.
 
         Raises:
-            FrameError: another length, magic, protocol or header, or more than the limits.
+            FrameError: another length, magic, protocol or header, or sizes above the limits.
         """
         if len(prefix) != PREFIX.size:
             raise FrameError(f"received a prefix of {len(prefix)} bytes, expected {PREFIX.size}")

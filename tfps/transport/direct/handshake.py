@@ -1,4 +1,4 @@
-"""Both sides prove that they know the job's secret before anything else is said.
+"""The handshake, in which both sides prove that they know the job's secret.
 
 ```
 server  magic, protocol, nonce
@@ -38,20 +38,20 @@ SecretOf = Callable[[Hello], bytes | None]
 
 
 class HandshakeError(ConnectionLost):
-    """The peer is no task of this job, or does not answer like one: no use to try again."""
+    """The peer is no task of this job, or does not behave like one; a retry cannot help."""
 
 
 def serve(sock: socket.socket, *, secret_of: SecretOf, deadline_s: float) -> Hello:
-    """The server's side.
+    """Run the server's side of the handshake, and return the client's hello.
 
     Args:
-        sock: connected; its timeout is changed.
-        secret_of: the secret of the job that a hello names; None for one that nobody knows.
-        deadline_s: of ``time.monotonic()``.
+        sock: a connected socket; its timeout is changed.
+        secret_of: returns the secret of a hello's job, or None if the job is unknown.
+        deadline_s: the deadline, in the time of ``time.monotonic()``.
 
     Raises:
-        HandshakeError: refused, with the reason.
-        ConnectionLost: the peer was too slow or went away.
+        HandshakeError: the client was refused, with the reason.
+        ConnectionLost: the peer was too slow or closed the connection.
     """
     dialogue = _Dialogue(sock, deadline_s)
     dialogue.greet()
@@ -78,17 +78,17 @@ def serve(sock: socket.socket, *, secret_of: SecretOf, deadline_s: float) -> Hel
 
 
 def introduce(sock: socket.socket, hello: Hello, *, secret: bytes, deadline_s: float) -> None:
-    """The client's side.
+    """Run the client's side of the handshake.
 
     Args:
-        sock: connected; its timeout is changed.
-        hello: who connects.
-        secret: of the job.
-        deadline_s: of ``time.monotonic()``.
+        sock: a connected socket; its timeout is changed.
+        hello: the description of this client.
+        secret: the secret of the job.
+        deadline_s: the deadline, in the time of ``time.monotonic()``.
 
     Raises:
-        HandshakeError: the server refused, or does not know the secret itself.
-        ConnectionLost: the peer was too slow or went away.
+        HandshakeError: the server refused the client, or does not know the secret itself.
+        ConnectionLost: the peer was too slow or closed the connection.
     """
     dialogue = _Dialogue(sock, deadline_s)
     dialogue.expect_greeting()
@@ -106,7 +106,7 @@ def introduce(sock: socket.socket, hello: Hello, *, secret: bytes, deadline_s: f
 
 
 class _Dialogue:
-    """What was said so far: every proof covers all of it, so that none can be used twice."""
+    """The bytes exchanged so far; every proof covers all of them, so that none can be reused."""
 
     def __init__(self, sock: socket.socket, deadline_s: float) -> None:
         self._socket = sock
@@ -117,7 +117,7 @@ class _Dialogue:
         self.send(GREETING.pack(MAGIC, PROTOCOL, secrets.token_bytes(NONCE_BYTES)))
 
     def expect_greeting(self) -> None:
-        # The magic first: who speaks another protocol may have sent less than a greeting.
+        # The magic first: with another protocol a peer may have sent less than a greeting.
         magic = self.receive(len(MAGIC))
         if magic != MAGIC:
             raise HandshakeError(f"{magic!r}, expected the greeting of a task of tfps")
@@ -129,7 +129,7 @@ class _Dialogue:
             )
 
     def refuse(self) -> None:
-        """Tell the peer, so that its operator need not guess; it may have gone already."""
+        """Send a refusal, so that the peer's operator sees the cause, if the peer still exists."""
         with contextlib.suppress(ConnectionLost):
             self.send(REFUSED)
 
@@ -141,7 +141,7 @@ class _Dialogue:
         return hmac.compare_digest(self.receive(MAC_BYTES), expected)
 
     def _proof(self, role: bytes, secret: bytes) -> bytes:
-        # The role keeps a proof from being sent back as the answer to itself.
+        # The role prevents a peer from sending back the proof that it has received.
         self._said += role
         return hmac.digest(secret, self._said, hashlib.sha256)
 

@@ -1,4 +1,4 @@
-"""What a client says about itself when it connects. Pure."""
+"""The description that a client sends of itself when it connects. Pure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ HELLO_BYTES = 2**20
 
 
 class HelloError(ProtocolError):
-    """Bytes that are no hello."""
+    """The bytes are no valid hello."""
 
 
 @dataclass(frozen=True)
 class Hello:
-    """Who connects, and for what.
+    """The identity of a client and the purpose of its connection.
 
     Args:
-        job: hash of the job's name, int64.
-        worker: index of the task within its role.
-        incarnation: grows with every start of the client, int64.
-        role: what the connection is for.
-        plan: text that both sides agreed to understand.
+        job: the hash of the job's name, int64.
+        worker: the index of the task within its role.
+        incarnation: a number that grows with every start of the client, int64.
+        role: the purpose of the connection.
+        plan: a text whose meaning both sides know.
 
     Example:
 
@@ -52,7 +52,7 @@ class Hello:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Hello:
-        """Decode what `to_bytes` wrote.
+        """Decode the result of `to_bytes`.
 
         Raises:
             HelloError: longer than `HELLO_BYTES`, no JSON, or other fields.
@@ -63,7 +63,7 @@ class Hello:
             )
         try:
             values = json.loads(data)
-        except (ValueError, RecursionError) as error:  # brackets in brackets in brackets
+        except (ValueError, RecursionError) as error:  # deeply nested brackets
             raise HelloError(f"received a hello that is no JSON: {error}") from error
         expected = {field.name: (str if field.type == "str" else int) for field in fields(cls)}
         if not isinstance(values, dict) or set(values) != set(expected):

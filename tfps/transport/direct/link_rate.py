@@ -1,4 +1,4 @@
-"""A rate for what a process sends, where a benchmark can have no link of that rate."""
+"""Limits the rate at which a process sends, to simulate a slower link in a benchmark."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ RATE_VARIABLE = "TFPS_DIRECT_MEGABITS_PER_S"
 
 
 class TokenBucket:
-    """When a link of a rate has carried what is sent over it, one message after the other.
+    """Computes when a link of a given rate has transferred messages that follow each other.
 
     Args:
-        bytes_per_s: that it carries.
+        bytes_per_s: the rate of the link.
 
     Example:
 
@@ -29,16 +29,16 @@ class TokenBucket:
         self._bytes_per_s, self._free_s = bytes_per_s, 0.0
 
     def delay_s(self, size_bytes: int, *, now_s: float) -> float:
-        """How long so many more bytes are on their way."""
+        """Return the time until a further message of this size would have arrived."""
         self._free_s = max(self._free_s, now_s) + size_bytes / self._bytes_per_s
         return self._free_s - now_s
 
 
 class LinkRate:
-    """Holds messages of all threads of a process back as long as their link would carry them.
+    """Delays messages of all threads of a process for as long as the link would take.
 
     Args:
-        megabits_per_s: of the link, 10^6 bits.
+        megabits_per_s: the rate of the link, in 10^6 bits per second.
     """
 
     def __init__(self, megabits_per_s: float) -> None:
@@ -46,7 +46,7 @@ class LinkRate:
         self._lock = threading.Lock()
 
     def carry(self, size_bytes: int) -> None:
-        """Return when a message would have arrived."""
+        """Wait until a message would have arrived."""
         with self._lock:
             delay_s = self._bucket.delay_s(size_bytes, now_s=time.monotonic())
         time.sleep(delay_s)
@@ -54,6 +54,6 @@ class LinkRate:
 
 @functools.cache
 def link_rate_of_this_process() -> LinkRate | None:
-    """What the environment says; None: messages go as fast as they can."""
+    """Return the link rate set in the environment; None for no limit."""
     rate = os.environ.get(RATE_VARIABLE)
     return LinkRate(float(rate)) if rate else None

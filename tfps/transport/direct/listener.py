@@ -1,4 +1,4 @@
-"""Accepts connections over TCP and a unix socket, and hands out those of the job's own tasks."""
+"""Accepts connections of the job's own tasks over TCP and a unix socket."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from tfps.transport.setting import offers_unix_sockets
 
 LOG = logging.getLogger(__name__)
 PORT_VARIABLE = "TFPS_DATA_PORT"
-# Peers that have not proved anything yet, each with a thread and a descriptor. One more ends the
-# oldest: a task of the job is done in milliseconds, so that strangers lose first.
+# The most peers in a handshake, each with a thread and a descriptor. One more ends the oldest
+# handshake: a task of the job needs milliseconds, so strangers are dropped first.
 MAX_HANDSHAKES = 64
 BACKLOG = 256
-# Out of descriptors: the peer stays in the backlog, and asking at once again would only burn CPU.
+# Without free descriptors the peer stays in the backlog; retrying at once would only waste CPU.
 ACCEPT_RETRY_S = 0.2
 
 
 class Listener:
-    """Listens from the moment it exists until `close`.
+    """Listens for connections from its creation until `close`.
 
     Args:
-        host: name or address to listen at; empty for all of IPv4 and IPv6.
-        port: of TCP; 0 for any.
-        secret_of: the secret of the job that a hello names; None for one that nobody knows.
-        on_connection: called with every accepted connection, which it owns, and its hello, in a
-            thread of its own, several at once.
-        encryption: of TCP.
-        handshake_s: how long a peer may take to prove that it belongs to the job.
+        host: a name or an address to listen at; empty for all of IPv4 and IPv6.
+        port: the TCP port; 0 for any free one.
+        secret_of: returns the secret of a hello's job, or None if the job is unknown.
+        on_connection: called with every accepted connection, which it then owns, and the hello;
+            each call has its own thread.
+        encryption: the encryption of TCP.
+        handshake_s: the time limit for a peer's handshake.
 
     Raises:
-        ConfigError: the port is taken, or the host is not of this machine.
+        ConfigError: the port is in use, or the host is not an address of this machine.
 
     Example:
 
@@ -98,7 +98,7 @@ class Listener:
         self._acceptor.start()
 
     def endpoint(self, host: str) -> Endpoint:
-        """How others reach this listener.
+        """Return the endpoint of this listener.
 
         Args:
             host: this machine's name or address, as the other tasks know it.
@@ -107,9 +107,9 @@ class Listener:
         return Endpoint(host, self.port, unix_name, this_machine())
 
     def close(self) -> None:
-        """Stop, and wait for all threads; connections that were handed out stay.
+        """Stop listening, and wait for all threads; accepted connections stay open.
 
-        Any number of times, but not from `on_connection`, whose end it waits for.
+        May be called repeatedly, but not from `on_connection`, for whose end it waits.
         """
         self._closing.set()
         self._drop_strangers(MAX_HANDSHAKES)
@@ -134,7 +134,7 @@ class Listener:
     def _accept_one(self, listening: socket.socket) -> None:
         try:
             sock, address = listening.accept()
-        except BlockingIOError:  # it went away
+        except BlockingIOError:  # the peer closed the connection
             return
         except OSError as error:
             self._refuse("somebody", f"cannot accept it: {error}")
@@ -183,7 +183,7 @@ class Listener:
             with self._lock:
                 self._strangers[thread] = sock
             try:
-                # Checked after it can be found: `close` has either seen it or is seen here.
+                # Checked after the socket is in the dict: either `close` finds it, or this does.
                 if self._closing.is_set():
                     raise ConnectionAbortedError("this side is closing")
                 hello = serve(sock, secret_of=self._secret_of, deadline_s=deadline_s)
@@ -196,7 +196,7 @@ class Listener:
             reason = str(error)
             if dropped and not self._closing.is_set():
                 reason = f"too many handshakes, more than {MAX_HANDSHAKES}"
-            # Before the peer can know, so that whoever sees it refused finds the reason.
+            # Log before the peer is informed, so that its operator finds the reason here.
             if isinstance(error, HandshakeError) or not self._closing.is_set():
                 self._refuse(source, reason)
             sock.close()
@@ -221,11 +221,11 @@ class Listener:
             connection.close()
 
     def _drop_strangers(self, count: int) -> None:
-        """End the oldest handshakes; their threads see the end of the stream."""
+        """End the oldest handshakes; their threads read the end of the stream."""
         with self._lock:
             for thread in list(self._strangers)[:count]:
                 sock = self._strangers.pop(thread)
-                with contextlib.suppress(OSError):  # the peer may have gone before
+                with contextlib.suppress(OSError):  # the peer may be gone
                     socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
@@ -247,7 +247,7 @@ def _listen_tcp(host: str, port: int) -> socket.socket:
             f"cannot listen at {where}: {error}. Set {PORT_VARIABLE} to a free port, or to 0 for"
             " any"
         ) from error
-    # A later `listen` only changes the length of the queue, and connections inherit the buffers.
+    # Connections inherit the buffers; the second `listen` only changes the length of the queue.
     enlarge_buffers(sock)
     sock.listen(BACKLOG)
     sock.setblocking(False)

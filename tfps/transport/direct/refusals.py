@@ -1,21 +1,21 @@
-"""Refused peers in the log: a warning per address and reason, however often they come back."""
+"""Logs refused peers: one warning per address and reason, however often they try again."""
 
 from __future__ import annotations
 
 import logging
 from collections import OrderedDict
 
-# A scan from changing addresses must not fill the memory; the oldest may be logged again.
+# A scan from many addresses must not fill the memory; the oldest may be logged again.
 REMEMBERED_ADDRESSES = 1024
-# A reason may quote what was received: garbage that changes must not fill the log.
+# A reason may quote received data: changing garbage must not fill the log.
 REASONS_PER_ADDRESS = 4
 
 
 class RefusalLog:
-    """Logs a refusal as a warning the first time, for debugging after that.
+    """Logs a refusal as a warning the first time, and at debug level after that.
 
     Args:
-        log: of the module that refuses.
+        log: the logger of the module that refuses.
     """
 
     def __init__(self, log: logging.Logger) -> None:
@@ -26,8 +26,8 @@ class RefusalLog:
         """Log one refusal.
 
         Args:
-            address: of the peer, without its port, which changes.
-            reason: why.
+            address: the address of the peer, without its port, which changes.
+            reason: the reason of the refusal.
         """
         reasons = self._reasons.setdefault(address, set())
         new = reason not in reasons and len(reasons) < REASONS_PER_ADDRESS

@@ -1,4 +1,4 @@
-"""The job's secret: who does not know it is no task of the job."""
+"""The job's secret, by which tasks of the job are recognized."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ SECRET_FILE_VARIABLE = "TFPS_JOB_SECRET_FILE"
 
 
 def secret_from_environment(environment: Mapping[str, str] | None = None) -> bytes | None:
-    """The secret that the operator gave, or None: then the coordinator makes one.
+    """Return the secret set in the environment, or None, so that the coordinator makes one.
 
-    White space at either end is dropped: files end with a new line.
+    White space at both ends is removed, since files end with a newline.
 
     Args:
-        environment: instead of ``os.environ``.
+        environment: used instead of ``os.environ``.
 
     Raises:
-        ConfigError: an empty secret, both variables, or a file that cannot be read.
+        ConfigError: the secret is empty, both variables are set, or the file cannot be read.
 
     Example:
 
@@ -52,11 +52,11 @@ def secret_from_environment(environment: Mapping[str, str] | None = None) -> byt
 
 
 def fingerprint(secret: bytes | None, *, job: int) -> bytes:
-    """Tells whether two tasks hold the same secret without telling it; empty for none.
+    """Return a hash with which tasks compare secrets without sending them; empty for no secret.
 
     Args:
-        secret: of a task.
-        job: two jobs with one secret have different fingerprints.
+        secret: the secret of a task.
+        job: the job, so that jobs with the same secret have different fingerprints.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Options of the sockets: large buffers, no delay, and a peer that vanished is noticed."""
+"""Sets options of sockets: large buffers, no delay, and detection of lost peers."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import functools
 import socket
 from pathlib import Path
 
-# A slab of a small model goes into the kernel in one call.
+# Large enough for a slab of a small model in one system call.
 BUFFER_BYTES = 4 * 2**20
-# A host that answers nothing for this long is gone. Also for unacknowledged data, where keep-alive
-# does not act and Linux would try for a quarter of an hour.
+# A host that is silent for this long is lost. Also limits unacknowledged data, where keep-alive
+# does not apply and Linux would retry for a quarter of an hour.
 SILENCE_S = 60
 KEEP_ALIVE_IDLE_S = 15
 KEEP_ALIVE_INTERVAL_S = 5
 
 
 def enlarge_buffers(sock: socket.socket) -> None:
-    """Ask for large buffers; before `listen` and `connect`, which fix the scale of TCP's window."""
+    """Set large buffers; call it before `listen` and `connect`, which fix TCP's window scale."""
     for option, limit in ((socket.SO_SNDBUF, "wmem_max"), (socket.SO_RCVBUF, "rmem_max")):
-        # A fixed size ends TCP's own tuning, which grows beyond a limit that is set too low.
+        # A fixed size ends TCP's own tuning, which can grow beyond a low limit.
         if sock.family == socket.AF_UNIX or _kernel_limit(limit) >= BUFFER_BYTES:
             sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
 
 
 def watch_peer(sock: socket.socket) -> None:
-    """Send small messages at once, and end a TCP connection whose peer is silent."""
+    """Set TCP options to send small messages at once and to end connections with silent peers."""
     if sock.family == socket.AF_UNIX:
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,4 +1,4 @@
-"""Bytes in order over a connected socket, plain or encrypted, as few calls as possible."""
+"""Sends and receives bytes over a connected socket, plain or encrypted, in few system calls."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ import numpy as np
 
 from tfps.transport.chunk import CHUNK_BYTES
 
-# One TLS record; parts below it are joined, so that a small message is one record.
+# The size of a TLS record; smaller parts are joined, so that a small message is one record.
 RECORD_BYTES = 2**14
-# Linux refuses a call with more buffers than this.
+# The most buffers that Linux accepts in one call.
 MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
 
 
 class Stream(Protocol):
-    """Both directions of one connection; every method raises OSError when it is lost."""
+    """The bytes of a connection, in both directions; methods raise OSError if it is lost."""
 
     duplex: bool  # whether one thread may send while another receives
 
     def send(self, parts: Sequence[Any], size_bytes: int) -> None:
-        """Send contiguous buffers end to end, ``size_bytes`` in all."""
+        """Send contiguous buffers one after the other, ``size_bytes`` in total."""
 
     def receive_some(self, view: memoryview) -> int:
-        """Fill the beginning of a view with what has arrived, at least one byte."""
+        """Receive at least one byte into the start of a view, and return the number of bytes."""
 
     def receive_all(self, view: memoryview) -> None:
-        """Fill a view."""
+        """Receive bytes until a view is full."""
 
 
 class SocketStream:
-    """A plain socket: one `sendmsg` for all parts, one `recv_into` per buffer."""
+    """The stream of a plain socket: one `sendmsg` for all parts, one `recv_into` per buffer."""
 
     duplex = True
 
@@ -62,7 +62,7 @@ class SocketStream:
             sent = self._sendmsg(self._next(left))
 
     def _next(self, left: deque[memoryview]) -> list[memoryview]:
-        """What goes with one call."""
+        """Return the buffers to send with one call."""
         views, room = [], self._chunk_bytes
         for view in itertools.islice(left, MOST_BUFFERS):
             views.append(view[:room])
@@ -82,9 +82,9 @@ class SocketStream:
 
 
 class TlsStream:
-    """A TLS socket: it knows neither `sendmsg` nor `MSG_WAITALL` and reads one record per call."""
+    """The stream of a TLS socket, which lacks `sendmsg` and reads one record per call."""
 
-    duplex = False  # OpenSSL's connection is one object, and Python calls it without a lock
+    duplex = False  # Python calls OpenSSL's connection, which is one object, without a lock
 
     def __init__(self, sock: ssl.SSLSocket, *, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._sendall = sock.sendall
@@ -118,14 +118,14 @@ class TlsStream:
 
 
 def stream_of(sock: socket.socket, *, chunk_bytes: int = CHUNK_BYTES) -> Stream:
-    """The stream of a connected socket."""
+    """Return the stream of a connected socket."""
     if isinstance(sock, ssl.SSLSocket):
         return TlsStream(sock, chunk_bytes=chunk_bytes)
     return SocketStream(sock, chunk_bytes=chunk_bytes)
 
 
 def as_bytes(part: Any) -> memoryview:
-    """A buffer's bytes; an empty one cannot be cast, nor one of a dtype that only NumPy knows."""
+    """Return a view of a buffer's bytes, also of an empty one or of a dtype that NumPy defines."""
     data: Any = part.reshape(-1).view(np.uint8) if isinstance(part, np.ndarray) else part
     view = memoryview(data)
     return view.cast("B") if view.nbytes else memoryview(b"")
