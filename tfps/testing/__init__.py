@@ -1,4 +1,4 @@
-"""Tests without a cluster, and of clusters: commands with deadlines, checks for what is left."""
+"""Tools for tests: a cluster in one process, commands with deadlines, and checks for leftovers."""
 
 from tfps.testing.command import Command, run_command
 from tfps.testing.leaks import Leftovers, watch_leftovers

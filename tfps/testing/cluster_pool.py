@@ -1,4 +1,4 @@
-"""Clusters that go from one module of tests to the next, so that fewer have to start."""
+"""Clusters that several test modules share one after the other, so that fewer have to start."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tfps.launch.local_cluster import SERVED
 from tfps.launch.process import TaskProcess
 from tfps.testing.leaks import Leftovers
 
-# With those that are in use: a task takes half a gigabyte, and a module rarely has two sizes.
+# Including those in use: a task takes half a gigabyte, and a module rarely needs two sizes.
 MOST_CLUSTERS = 2
-OWN_VARIABLES = "PYTEST_"  # begin what pytest sets anew for each test
+OWN_VARIABLES = "PYTEST_"  # the prefix of variables that pytest sets for each test
 
 Key: TypeAlias = tuple[int, int, frozenset[tuple[str, str]]]  # workers, servers, and variables
 
 
 @dataclass(frozen=True)
 class PooledCluster:
-    """A cluster, and what it was when it had started.
+    """A cluster and its state right after its start.
 
     Args:
-        key: whoever asks for the same gets this one.
-        cluster: that is lent.
-        processes: of its tasks.
-        brought: what its start has added to this process.
+        key: the size and variables of the cluster; tests that need the same may share it.
+        cluster: the cluster.
+        processes: the processes of its tasks.
+        brought: the processes, ports and threads that its start has added to this process.
     """
 
     key: Key
@@ -40,14 +40,14 @@ class PooledCluster:
 
     @classmethod
     def start(cls, key: Key, start: Callable[[], LocalCluster]) -> PooledCluster:
-        """Start a cluster."""
+        """Start a cluster and record its state."""
         before = Leftovers.now()
         cluster = start()
         brought = Leftovers.now().beyond(before)
         return cls(key, cluster, _processes(cluster), brought)
 
     def is_as_started(self) -> bool:
-        """Whether the next tests find nothing of earlier ones: the same tasks, and no strategy."""
+        """Return whether it has the same tasks as at its start, and no strategy uses it."""
         processes = _processes(self.cluster)
         if self.cluster.keeper.restarts or any(
             processes[task] is not process or process.status() is not None or process.is_suspended()
@@ -56,15 +56,15 @@ class PooledCluster:
             return False
         addresses = [address for _, _, address in self.cluster.spec.tasks(*SERVED)]
         if has_clients(addresses):
-            gc.collect()  # strategies that nobody needs may still refer to themselves
+            gc.collect()  # unused strategies may still be in reference cycles
         return not has_clients(addresses)
 
 
 class ClusterPool:
-    """Lends clusters by their size and variables to tests that leave the tasks as they were.
+    """Lends clusters, by size and variables, to tests that do not change the tasks.
 
-    What comes back is kept for whoever asks for the same, unless a test has changed it. There are
-    few clusters at once: the one that waits for the longest ends for a new one.
+    A returned cluster is kept for the next test that needs the same, unless a test has changed it.
+    The number of clusters is limited: the one that was idle longest ends before a new one starts.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class ClusterPool:
 
     @property
     def brought(self) -> Leftovers:
-        """What is there of its clusters, whoever looks for what is left behind."""
+        """The processes, ports and threads of its clusters, which are no leftovers of a test."""
         found = Leftovers()
         for pooled in [*self._lent, *self._idle]:
             found |= pooled.brought
@@ -87,13 +87,13 @@ class ClusterPool:
         ps: int,
         environment: Mapping[str, str] | None = None,
     ) -> LocalCluster:
-        """Hand out a cluster that nobody uses, or start one.
+        """Return an idle cluster, or start one.
 
         Args:
-            start: starts one with the other arguments.
-            workers: how many workers it has.
-            ps: how many parameter servers it has.
-            environment: further variables of its tasks.
+            start: starts a cluster with the other arguments.
+            workers: the number of workers.
+            ps: the number of parameter servers.
+            environment: further environment variables of its tasks.
         """
         key = workers, ps, _variables(environment)
         pooled = next((pooled for pooled in self._idle if pooled.key == key), None)
@@ -110,11 +110,11 @@ class ClusterPool:
         return pooled.cluster
 
     def take_back(self, clusters: Iterable[LocalCluster], *, keep: bool) -> None:
-        """Keep clusters for others, or end them.
+        """Keep returned clusters for other tests, or end them.
 
         Args:
-            clusters: that were lent.
-            keep: whether all went well; otherwise nobody knows what goes on in them.
+            clusters: clusters that were lent.
+            keep: whether the tests passed; otherwise the state of the clusters is unknown.
         """
         given = {id(cluster) for cluster in clusters}
         for pooled in [pooled for pooled in self._lent if id(pooled.cluster) in given]:
@@ -126,7 +126,7 @@ class ClusterPool:
         self._end_idle(keep=MOST_CLUSTERS - len(self._lent))
 
     def end_idle(self) -> None:
-        """End all that nobody uses."""
+        """End all idle clusters."""
         self._end_idle(keep=0)
 
     def close(self) -> None:
@@ -146,6 +146,6 @@ def _processes(cluster: LocalCluster) -> dict[tuple[str, int], TaskProcess]:
 
 
 def _variables(environment: Mapping[str, str] | None) -> frozenset[tuple[str, str]]:
-    """All that the tasks of a cluster would get now."""
+    """Return the environment variables that the tasks of a cluster would get now."""
     base = {name: of for name, of in os.environ.items() if not name.startswith(OWN_VARIABLES)}
     return frozenset(common_environment(base=base, extra=environment).items())

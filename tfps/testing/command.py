@@ -1,4 +1,4 @@
-"""A command as a child process with a deadline; its output is in every failure."""
+"""Runs a command as a child process with a deadline; every failure contains its output."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ REAP_TIMEOUT_S = 10.0
 
 
 class Command:
-    """A running command whose output can be waited for; leaving the block ends it and its children.
+    """A running command; leaving the ``with`` block ends it and its children.
+
+    Use it to test a command that does not end by itself, or to send it signals.
 
     Args:
         arguments: the program and its arguments.
-        deadline_s: from the start; waiting beyond it fails with the output so far.
-        environment: further variables; None removes one.
+        deadline_s: the deadline from the start; waiting beyond it fails with the output so far.
+        environment: further environment variables; None removes one.
         folder: the working directory.
-        input_text: what it reads from its standard input.
+        input_text: the text of its standard input.
 
     Example:
 
@@ -60,7 +62,7 @@ class Command:
                 variables.pop(name, None)
             else:
                 variables[name] = value
-        # Without an input of its own it must not end for want of one, as a service does not.
+        # Without an input text the standard input stays open, as for a service.
         stdin = source.open("rb") if input_text is not None else subprocess.PIPE
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
@@ -78,7 +80,7 @@ class Command:
 
     @property
     def output(self) -> str:
-        """The standard output so far; all of it after the end too."""
+        """The standard output so far; complete after the end."""
         return self._out.read_text(errors="replace")
 
     @property
@@ -87,10 +89,10 @@ class Command:
         return self._err.read_text(errors="replace")
 
     def wait(self) -> int:
-        """Wait for the end and return the status (negative: a signal).
+        """Wait for the end and return the status; negative for a signal.
 
         Raises:
-            AssertionError: it still runs at the deadline; the message has its output.
+            AssertionError: it still runs at the deadline; the message contains its output.
         """
         while self.process.poll() is None:
             self._check_deadline("its end")
@@ -102,7 +104,7 @@ class Command:
         """Wait until the output or the error output matches a regular expression.
 
         Raises:
-            AssertionError: it did not until the deadline, or the command ended before.
+            AssertionError: there was no match until the deadline or the end of the command.
         """
         while True:
             ended = self.process.poll() is not None
@@ -121,12 +123,12 @@ class Command:
         self.process.send_signal(number)
 
     def children(self) -> list[psutil.Process]:
-        """Return the processes that it has started, and those that they have, which still run."""
+        """Return the processes that it has started, directly or not, and that still run."""
         self._remember_children()
         return [process for process in self._family.values() if _runs(process)]
 
     def describe(self) -> str:
-        """Return the command, its status and its output, for a failure's message."""
+        """Return the command, its status and its output, for an error message."""
         return (
             f"$ {' '.join(self._arguments)}\nstatus: {self.process.poll()}\n"
             f"--- output\n{self.output}\n--- errors\n{self.errors}"
@@ -173,10 +175,10 @@ def run_command(
 
     Args:
         arguments: the program and its arguments.
-        deadline_s: how long it may take.
-        environment: further variables; None removes one.
+        deadline_s: the time limit.
+        environment: further environment variables; None removes one.
         folder: the working directory.
-        input_text: what it reads from its standard input.
+        input_text: the text of its standard input.
 
     Raises:
         AssertionError: it did not end in time, or left a process behind.

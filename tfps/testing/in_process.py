@@ -30,12 +30,12 @@ from tfps.runtime.coordinator.data_plane import DataPlane
 from tfps.runtime.coordinator.server import Server
 from tfps.transport.carrier import InProcessCarrier
 
-# How long a line waits before it repeats a call that TensorFlow has cancelled.
+# The pause before a line repeats a call that TensorFlow has cancelled.
 RETRY_S = 0.01
 
 
 class InProcessConnections:
-    """To devices of this process, each with resources of its own, as servers of TensorFlow have.
+    """The connections to devices of this process, which stand for tasks with own resources.
 
     Args:
         topology: the devices.
@@ -46,22 +46,22 @@ class InProcessConnections:
         self.processes: Mapping[Task, str] = {}
 
     def connect(self, connect_tensorflow: Callable[[], None], *, timeout_s: float) -> None:
-        """Nothing is elsewhere, so TensorFlow connects to nothing."""
+        """Make results fetchable; there is no other process to connect to."""
         fetch_without_a_cluster()
 
     def resolve(self) -> ClusterSpec | None:
-        """The devices of a process are nowhere else."""
+        """Return None: there is no cluster of processes."""
         return None
 
     def misfit(self, task: Task) -> str:
-        """A device is what it was."""
+        """Return an empty text: a device never changes."""
         return ""
 
     def move(self, task: Task, address: str) -> None:
-        """A device stays where it is."""
+        """Do nothing: a device does not move."""
 
     def control(self, task: Task, *, longest_attempt_s: float = ATTEMPT_TIMEOUT_S) -> ControlLine:
-        """A line to a device."""
+        """Return a line to a device."""
         kind, index = task
         topology = self.topology
         return DeviceLine(topology.worker(index) if kind == "worker" else topology.server(index))
@@ -69,12 +69,12 @@ class InProcessConnections:
     def routes(
         self, *, job_id: int, servers: list[Server], lines: list[ControlLine], transport: str
     ) -> DataPlane:
-        """From device to device, whatever the transport: there is no network between them."""
+        """Return the data plane between devices; ignores the transport, as there is no network."""
         return DataPlane(
             job_id=job_id,
             servers=servers,
             lines=lines,
-            transport="grpc",  # nothing is direct
+            transport="grpc",  # no server of `direct` runs
             plain_carrier=InProcessCarrier(),
         )
 
@@ -83,7 +83,7 @@ class DeviceLine:
     """Calls functions of a device from any thread.
 
     Args:
-        device: which one.
+        device: the device.
     """
 
     def __init__(self, device: str) -> None:
@@ -94,9 +94,9 @@ class DeviceLine:
     def function(
         self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int | Sequence[tf.TensorSpec]
     ) -> Callable[..., list[np.ndarray[Any, Any]]]:
-        """A function of the device; calling it with numbers or arrays returns arrays.
+        """Return a function that runs on the device, from numbers or arrays to arrays.
 
-        It is traced when it is called first: here nothing can be lost that a trace would wait for.
+        It is traced at its first call, since a trace cannot wait for a lost task here.
         """
         signature, lock = signature_of(arguments), threading.Lock()
 
@@ -119,9 +119,9 @@ class DeviceLine:
                         return [output.numpy() for output in concrete(*inputs)]
                 except ANSWERS:
                     raise
-                except tf.errors.OpError as error:  # as the line to a process has it
-                    # What one thread calls TensorFlow cancels with the closure of another one,
-                    # before it starts or while it waits for a mutex: nobody meant this call.
+                except tf.errors.OpError as error:  # as on the line to a process
+                    # With the closure of another thread TensorFlow may also cancel this call,
+                    # before it starts or while it waits for a mutex. It was not meant.
                     meant = not isinstance(error, tf.errors.CancelledError)
                     if meant or time.monotonic() > deadline_s:
                         raise tf.errors.UnavailableError(
@@ -132,17 +132,17 @@ class DeviceLine:
         return call
 
     def ask(self, token: str, *values: int | bytes, patience_s: float = CALL_TIMEOUT_S) -> Any:
-        """A device is no process, and has registered nothing."""
+        """Raise `NoSuchFunction`: a device has no registered functions."""
         raise NoSuchFunction(f"{self._device} has no function {token}")
 
     def renew(self) -> None:
-        """A device is never another one."""
+        """Do nothing: a device never restarts."""
 
     def is_reachable(self, *, timeout_s: float) -> bool:
-        """As long as this process runs."""
+        """Return True: the device exists as long as this process."""
         return True
 
     def close(
         self, *, answering: bool = True, error: Callable[[], Exception] = line_closed
     ) -> None:
-        """A line is nothing but a name."""
+        """Do nothing: a line has no resources."""

@@ -1,4 +1,4 @@
-"""What a piece of code left behind: processes, listening ports, threads."""
+"""Finds processes, listening ports and threads that code has left behind."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from dataclasses import dataclass
 
 import psutil
 
-SETTLE_S = 10.0  # what ends by itself may take this long
+SETTLE_S = 10.0  # the time in which leftovers may still end by themselves
 LOOK_EVERY_S = 0.05
 
-# Two live as long as the process by design; pytest-timeout has one for each test that runs.
+# The first two live as long as the process by design; pytest-timeout has one for each test.
 NOT_LEFT_BEHIND = ("tfps-starter", "tfps-parent", "pytest_timeout")
-# So does what local clusters start their tasks from: `tfps.launch.fork_server`.
+# So does the process that starts tasks of local clusters: `tfps.launch.fork_server`.
 KEPT_CHILD = "fork server"
-# And what the standard library starts once for several workers of `multiprocessing`.
+# And helper processes that the standard library starts once for `multiprocessing`.
 KEPT_PROGRAMS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What this process has at one moment.
+    """The child processes, ports and threads of this process at one moment.
 
     Args:
-        processes: its children, with theirs, as ``number command``.
-        ports: the TCP ports on which its children listen.
-        threads: names of its Python threads that keep it from ending, or that tfps started.
+        processes: its descendants, as ``number command``.
+        ports: the TCP ports on which its descendants listen.
+        threads: the names of its Python threads that are not daemons, or that tfps started.
     """
 
     processes: frozenset[str] = frozenset()
@@ -38,7 +38,7 @@ class Leftovers:
 
     @classmethod
     def now(cls) -> Leftovers:
-        """Return what there is now."""
+        """Return the current processes, ports and threads."""
         processes, ports = set(), set()
         for child in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
@@ -60,7 +60,7 @@ class Leftovers:
         return cls(frozenset(processes), frozenset(ports), frozenset(threads))
 
     def beyond(self, before: Leftovers) -> Leftovers:
-        """Return what there is more than before."""
+        """Return those that did not exist before."""
         return Leftovers(
             self.processes - before.processes,
             self.ports - before.ports,
@@ -89,14 +89,14 @@ def _is_kept(child: psutil.Process) -> bool:
 def watch_leftovers(
     *, settle_s: float = SETTLE_S, kept: Callable[[], Leftovers] = Leftovers
 ) -> Iterator[None]:
-    """Fail unless everything that the block started has ended soon after it.
+    """Fail unless everything that the block has started ends soon after the block.
 
     Args:
-        settle_s: how long it may take.
-        kept: answers what may stay for others.
+        settle_s: the time in which it must end.
+        kept: returns processes, ports and threads that may stay.
 
     Raises:
-        AssertionError: something is left; the message names it.
+        AssertionError: something is left; the message lists it.
     """
     before = Leftovers.now()
     yield

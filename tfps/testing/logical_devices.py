@@ -10,19 +10,19 @@ from tfps.bridge.closures.connection import is_initialized
 from tfps.cluster.topology import Topology
 from tfps.errors import ConfigError
 
-# Beside the requests that wait for a server: to compute, and to answer the coordinator.
+# Threads besides those of waiting requests: for computations and requests of the coordinator.
 SPARE_THREADS = 4
 
 
 def reserve(*, workers: int, ps: int) -> None:
-    """Let TensorFlow start with what tasks need; does not start it.
+    """Configure TensorFlow with the devices and threads that tasks need, without starting it.
 
     Args:
-        workers: how many there are.
-        ps: how many servers there are.
+        workers: the number of workers.
+        ps: the number of servers.
 
     Raises:
-        ConfigError: it has started already, with less.
+        ConfigError: TensorFlow has already started, with fewer devices or threads.
     """
     if is_initialized():
         topology_for(workers=workers, ps=ps)
@@ -34,8 +34,8 @@ def topology_for(*, workers: int, ps: int) -> Topology:
     """Return the devices of a chief, workers and servers; starts TensorFlow.
 
     Args:
-        workers: how many there are.
-        ps: how many servers there are.
+        workers: the number of workers.
+        ps: the number of servers.
 
     Raises:
         ConfigError: TensorFlow has started with too few devices or threads.
@@ -63,12 +63,12 @@ def _devices(workers: int, ps: int) -> int:
 
 
 def _threads(workers: int, ps: int) -> int:
-    """Each waiting call may hold one: of a worker to a server, and the server's own."""
+    """Return the number of threads that waiting calls of workers and servers may block."""
     return workers * (1 + ps) + SPARE_THREADS
 
 
 def _configure(*, devices: int, threads: int) -> None:
-    """Ask for so many, unless there will be more."""
+    """Configure at least these numbers of devices and threads."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     known = tf.config.get_logical_device_configuration(cpu) or []
     missing = devices - len(known)
@@ -80,7 +80,7 @@ def _configure(*, devices: int, threads: int) -> None:
 
 
 def _own_devices() -> list[str]:
-    """The full names of this process's CPUs; starts TensorFlow.
+    """Return the full names of this process's CPUs; starts TensorFlow.
 
     In a process that is a task of a cluster, TensorFlow lists those of the other tasks as well.
     """

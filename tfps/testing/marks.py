@@ -1,4 +1,4 @@
-"""What the markers of the pytest plugin may say; `tfps.pytest_plugin` reads them."""
+"""Checks the arguments of the pytest plugin's markers, which `tfps.pytest_plugin` reads."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def options_of(name: str, *arguments: object, **options: object) -> dict[str, Any]:
-    """Return what a marker says, with the defaults of what it leaves out.
+    """Return the arguments of a marker, with defaults for missing ones.
 
     Args:
-        name: of the marker.
-        arguments: those without a name, none of which is right.
-        options: those with one.
+        name: the name of the marker.
+        arguments: positional arguments, all of which are errors.
+        options: keyword arguments.
 
     Raises:
-        ConfigError: with every mistake.
+        ConfigError: lists every wrong argument.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""A cluster within this process: for tests of models and training loops."""
+"""A cluster within this process, for tests of models and training loops."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ _numbers = itertools.count()
 
 
 class OneProcess:
-    """Workers and parameter servers as devices of this process, without any server of TensorFlow.
+    """Workers and parameter servers as devices of this process, without TensorFlow servers.
 
-    It starts within milliseconds and needs no port, so it suits unit tests of models, losses,
-    optimizers and training loops. What runs is the strategy itself: its servers with their
-    ledgers and locks, workers that train side by side in threads, and every mode. `fit`,
-    `evaluate`, `predict`, saving, checkpoints, `tfps.ClusterCoordinator` and eager code work as on
-    a cluster.
+    Use it for unit tests of models, losses, optimizers and training loops: it starts within
+    milliseconds and needs no port. It runs the real strategy: servers with their ledgers and locks,
+    workers that train in parallel threads, and every mode. `fit`, `evaluate`, `predict`, saving,
+    checkpoints, `tfps.ClusterCoordinator` and eager code work as on a cluster.
 
-    What a cluster of processes adds is missing: no task can be lost, nothing travels over a
-    network (``transport`` is checked and then not used), workers share one Python interpreter and
-    one pool of threads, and a dataset made before the strategy stays usable. Take a
-    `tfps.LocalCluster` where that matters.
+    Some properties of a cluster of processes are missing: no task can be lost, nothing is sent over
+    a network (``transport`` is checked but not used), workers share one Python interpreter and one
+    thread pool, and a dataset made before the strategy stays usable. Use a `tfps.LocalCluster` if
+    these matter.
 
-    Each task needs a logical device, and TensorFlow makes those only once, when it starts: at the
-    first operation of the process. Make the largest `OneProcess` before anything else uses
-    TensorFlow, or call `reserve` first, for example in ``conftest.py``. Leaving the ``with`` block
-    closes the strategies that were made on it.
+    Each task needs a logical device, and TensorFlow creates these only when it starts, at the first
+    operation of the process. Create the largest `OneProcess` before other code uses TensorFlow, or
+    call `reserve` first, for example in ``conftest.py``. Leaving the ``with`` block closes the
+    strategies that use it.
 
     Args:
-        workers: how many compute gradients.
-        ps: how many keep the parameters.
+        workers: the number of workers, which compute gradients.
+        ps: the number of parameter servers.
 
     Raises:
         ConfigError: a count is below 1, or TensorFlow has started with too few devices or threads.
@@ -63,7 +62,7 @@ class OneProcess:
         from tfps.testing.logical_devices import topology_for
 
         self._connections = InProcessConnections(topology_for(workers=workers, ps=ps))
-        # Names, at which nobody listens, by which its strategies are found again.
+        # Names without a listening port, by which its strategies are found again.
         name = f"one-process-{next(_numbers)}"
         self.spec = ClusterSpec(
             jobs={
@@ -80,14 +79,14 @@ class OneProcess:
 
     @classmethod
     def reserve(cls, *, workers: int, ps: int) -> None:
-        """Let TensorFlow start with the devices and threads for clusters up to this size.
+        """Configure TensorFlow with the devices and threads for clusters up to this size.
 
         Args:
-            workers: most workers of a later `OneProcess`.
-            ps: most parameter servers of a later `OneProcess`.
+            workers: the largest number of workers of a later `OneProcess`.
+            ps: the largest number of parameter servers of a later `OneProcess`.
 
         Raises:
-            ConfigError: TensorFlow has started already, with fewer devices or threads.
+            ConfigError: TensorFlow has already started, with fewer devices or threads.
             BackendError: Keras runs on another backend than TensorFlow.
         """
         check_counts("OneProcess.reserve", workers=workers, ps=ps)
@@ -98,7 +97,7 @@ class OneProcess:
 
     @property
     def cluster_resolver(self) -> tf.distribute.cluster_resolver.SimpleClusterResolver:
-        """What a strategy takes.
+        """The cluster resolver to pass to a strategy.
 
         Raises:
             ClusterError: the cluster is closed.
