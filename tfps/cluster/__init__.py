@@ -1,4 +1,4 @@
-"""Who takes part: `TF_CONFIG` and cluster resolvers as one validated, printable value."""
+"""The tasks of a cluster: `TF_CONFIG` and cluster resolvers as one validated, printable value."""
 
 from tfps.cluster.announcement import (
     FINISHED_FUNCTION,

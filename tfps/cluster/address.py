@@ -1,4 +1,4 @@
-"""`host:port` addresses: splitting them, and saying what is wrong with one."""
+"""Splits and checks ``host:port`` addresses."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ def split_address(address: str) -> tuple[str, int]:
     """Split a valid address into the host to connect to and the port.
 
     Args:
-        address: ``host:port``; an IPv6 host stands in brackets.
+        address: ``host:port``, with an IPv6 host in brackets.
 
     Raises:
-        ValueError: the address is not valid, with the reason.
+        ValueError: the address is not valid; the message has the reason.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""The chief's last message: it tells every task how the job ended, so that they end too."""
+"""The chief's last message, which tells every task how the job ended, so that the task ends too."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from tfps.cluster.waiting import Task, accepts_connections, connection_problem
 
 logger = logging.getLogger(__name__)
 
-FINISHED_FUNCTION = "tfps_finished"  # under this name a task registers what it does when told
-SUPERVISED = "TFPS_SUPERVISED"  # set where the starter of all tasks also ends them
-ANSWER_TIMEOUT_S = 5.0  # a task on a busy machine answers within milliseconds
+FINISHED_FUNCTION = "tfps_finished"  # the name of the function that a task registers for it
+SUPERVISED = "TFPS_SUPERVISED"  # set if the command that starts all tasks also ends them
+ANSWER_TIMEOUT_S = 5.0  # a task replies within milliseconds, even on a busy machine
 REACH_TIMEOUT_S = 1.0
 
-_registered_by: int | None = None  # the process, because a fork inherits the registration
+_registered_by: int | None = None  # the process id, because a fork inherits the registration
 
 
 def announce_finished(spec: ClusterSpec, status: int) -> list[str]:
-    """Tell all workers and parameter servers that the job ended; they end with it.
+    """Tell all workers and parameter servers that the job has ended, so that they end too.
 
-    A task that tfps serves ends with the job's status if that is 0, or 75 (all shall start
-    again), else with 1. A plain `tf.distribute.Server` does not know the message and goes on. The
+    A task of tfps ends with the job's status if that is 0, or 75 (all tasks shall restart),
+    otherwise with 1. A plain `tf.distribute.Server` does not know the message and continues. The
     message needs no connected strategy; send it after the last use of the servers. A task that
-    serves another living chief is not told: its job goes on.
+    serves another running chief does not get it, since its job continues.
 
     Args:
-        spec: the cluster; tasks that have moved since are told where they are now.
+        spec: the cluster; for tasks that have moved since, the current addresses are used.
         status: the exit status of the chief's script.
 
     Returns:
-        The names of the tasks that took the message.
+        The names of the tasks that accepted the message.
     """
     told = []
-    # One after the other: no thread can be started any more when the interpreter ends.
+    # One after the other, since no thread can be started while the interpreter ends.
     for task_type, index, address in cluster_now(spec).tasks("worker", "ps"):
         name = f"{task_type} {index}"
         problem = connection_problem(address, timeout_s=REACH_TIMEOUT_S)
@@ -57,8 +57,8 @@ def announce_finished(spec: ClusterSpec, status: int) -> list[str]:
 def announce_at_exit(spec: ClusterSpec) -> None:
     """Send the message when this process ends, for chiefs started as plain ``python script.py``.
 
-    Functions registered with `atexit` after this call still find the servers. Nothing is sent
-    where the command that started all tasks also ends them, or by a forked child.
+    Functions registered with `atexit` after this call can still use the servers. Nothing is sent by
+    a forked child, or if the command that started all tasks also ends them.
     """
     global _registered_by
     if _registered_by == os.getpid() or os.environ.get(SUPERVISED):
@@ -74,7 +74,7 @@ def _announce_own_end(spec: ClusterSpec, process: int) -> None:
 
 
 def _tell(task: Task, status: int) -> str | None:
-    """Run the task's function in a session of its own; return what went wrong, or None."""
+    """Call the task's function in a separate session; return the problem, or None."""
     import tensorflow as tf
 
     try:
@@ -96,7 +96,7 @@ def _tell(task: Task, status: int) -> str | None:
 
 
 def _is_another(chief: ChiefName) -> bool:
-    """Whether a chief is there that is not this process."""
+    """Return whether a chief is another process, and still runs."""
     if chief.process == this_chief().process:
         return False
     return not chief.address or accepts_connections(chief.address, timeout_s=REACH_TIMEOUT_S)

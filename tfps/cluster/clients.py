@@ -1,4 +1,4 @@
-"""Who uses the tasks of a cluster from this process, and is told before somebody ends them."""
+"""The clients of a cluster in this process, which are notified before its tasks end."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Client:
-    """What uses tasks.
+    """An object that uses tasks of a cluster, such as a strategy.
 
     Args:
-        addresses: of the tasks, ``host:port``.
-        leave: called with the reason; uses the tasks no more when it returns.
-        disconnect: called once all clients have left; ends the connections to the tasks, where
-            several clients may share them.
-        is_open: answers whether it may use them still.
+        addresses: the addresses of the tasks, ``host:port``.
+        leave: called with the reason; after it returns the client no longer uses the tasks.
+        disconnect: called once all clients have left; ends the connections to the tasks, which
+            several clients may share.
+        is_open: returns whether the client may still use the tasks.
     """
 
     addresses: frozenset[str]
@@ -30,13 +30,13 @@ _lock = threading.Lock()
 
 
 def register_client(client: Client) -> None:
-    """Note a client until the tasks end; a client that has left by itself is told as well."""
+    """Register a client until the tasks end; a client that has left is notified as well."""
     with _lock:
         _clients.append(client)
 
 
 def has_clients(addresses: Iterable[str]) -> bool:
-    """Whether a client has not left that uses one of these tasks, ``host:port``."""
+    """Return whether an open client uses one of these tasks, ``host:port``."""
     wanted = frozenset(addresses)
     with _lock:
         using = [client for client in _clients if client.addresses & wanted]
@@ -44,11 +44,11 @@ def has_clients(addresses: Iterable[str]) -> bool:
 
 
 def close_clients(addresses: Iterable[str], *, reason: str) -> None:
-    """Let all clients leave that use one of these tasks, the newest first.
+    """Make all clients of these tasks leave, the newest first.
 
     Args:
-        addresses: of the tasks that are about to end.
-        reason: why, as in ``its LocalCluster is closed``.
+        addresses: the addresses of the tasks that are about to end.
+        reason: the reason, such as ``its LocalCluster is closed``.
 
     Example:
 

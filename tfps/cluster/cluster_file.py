@@ -1,4 +1,4 @@
-"""A file that says where the tasks are now, for a chief whose `TF_CONFIG` cannot change."""
+"""Reads the tasks' current addresses from a file, for a chief whose `TF_CONFIG` cannot change."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ CLUSTER_FILE = "TFPS_CLUSTER_FILE"
 
 
 def cluster_of_file() -> ClusterSpec | None:
-    """Read the cluster from the file that ``TFPS_CLUSTER_FILE`` names; None where it is not set.
+    """Read the cluster from the file that ``TFPS_CLUSTER_FILE`` names; None if it is not set.
 
     Raises:
-        ConfigError: the file cannot be read, or what stands in it is no cluster.
+        ConfigError: the file cannot be read, or contains no cluster.
     """
     path = os.environ.get(CLUSTER_FILE, "").strip()
     if not path:

@@ -1,4 +1,4 @@
-"""How processes end, and how a script is about to, as far as a function at exit can know."""
+"""Exit statuses of processes, and of this process as seen by functions at exit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 import sys
 from typing import NoReturn
 
-TEMPORARY_STATUS = 75  # EX_TEMPFAIL of <sysexits.h>: worth another try
+TEMPORARY_STATUS = 75  # EX_TEMPFAIL of <sysexits.h>: a retry may succeed
 ASKED_FOR = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _exit = sys.exit
@@ -14,15 +14,15 @@ _last_exit: SystemExit | None = None
 
 
 def watch_exit() -> None:
-    """Remember what `sys.exit` is called with from now on; calling it again does nothing."""
+    """Record the argument of `sys.exit` from now on; calling this again does nothing."""
     sys.exit = _remembering_exit
 
 
 def exit_status() -> int:
     """Return the status with which this process ends, for functions registered with `atexit`.
 
-    An exception that nobody caught counts as 1. Of `SystemExit` only what `sys.exit` raised is
-    known: Python keeps no trace of the others.
+    An uncaught exception counts as 1. Only a `SystemExit` raised by `sys.exit` is known, since
+    Python keeps no record of others.
     """
     if getattr(sys, "last_value", None) is not None:
         return 130 if isinstance(sys.last_value, KeyboardInterrupt) else 1
@@ -45,13 +45,13 @@ def status_of(error: SystemExit) -> int:
 
 
 def is_worth_another_try(status: int) -> bool:
-    """Whether a task that ended so should be started again by whoever watches it alone.
+    """Return whether a supervisor of a single task should restart it after this exit status.
 
-    Crashes are, and a task whose chief stayed away. An end that somebody asked for is not, nor an
-    error: the next try would find the same mistake, and a user's exception is never retried.
+    True for crashes, and for a task whose chief stayed away. False for requested ends and for
+    errors: a retry would meet the same error, and a user's exception is never retried.
 
     Args:
-        status: negative: the signal that ended it; or 128 + its number, as shells say it.
+        status: the exit status; for a signal its negative number, or 128 + its number as in shells.
 
     Example:
 
@@ -63,7 +63,7 @@ def is_worth_another_try(status: int) -> bool:
 
 
 def name_of_status(status: int) -> str:
-    """Name a way to end.
+    """Return the name of an exit status.
 
     Example:
 
@@ -99,10 +99,10 @@ def _remembering_exit(status: str | int | None = None, /) -> NoReturn:
 
 
 def _reached_the_top(error: SystemExit) -> bool:
-    """Whether an exception left the main module, and was not caught by a caller of `sys.exit`.
+    """Return whether an exception left the main module instead of being caught before.
 
-    Before Python 3.12 an exception on its way does not carry its frames: there it is taken to have
-    got through, which is wrong only for a script that catches the `SystemExit` of `sys.exit`.
+    Before Python 3.12 this cannot be found out from the exception. True is then returned, which is
+    wrong only for a script that catches the `SystemExit` of `sys.exit`.
     """
     if sys.version_info >= (3, 12):
         trace = error.__traceback__

@@ -1,4 +1,4 @@
-"""The chief's first question to its tasks, before it changes anything there: whom do they serve?"""
+"""The chief's first question to its tasks, before it changes anything: which chief they serve."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tfps.cluster.served_chief import INTRODUCE_FUNCTION, ChiefName, Introductio
 from tfps.cluster.task_call import UnknownFunction, call_task
 from tfps.cluster.waiting import ATTEMPTS_AT_ONCE, Task
 
-ANSWER_TIMEOUT_S = 5.0  # a task on a busy machine answers within milliseconds
+ANSWER_TIMEOUT_S = 5.0  # a task replies within milliseconds, even on a busy machine
 
 
 def this_chief(address: str = "", *, job: str = "", is_ready: bool = False) -> ChiefName:
-    """Return what this process calls itself.
+    """Return the name of this process as a chief.
 
     Args:
-        address: where others find it.
-        job: its name, if it has one.
+        address: the address of its server.
+        job: the name of its job, if it has one.
         is_ready: whether its server listens.
     """
     return ChiefName(_process(os.getpid()), address, job, is_ready)
@@ -34,15 +34,15 @@ def _process(_pid: int) -> str:
 def ask(
     tasks: Iterable[Task], question: Question, *, timeout_s: float = ANSWER_TIMEOUT_S
 ) -> Mapping[Task, Introduction | None]:
-    """Ask tasks side by side; None for those that do not know the question.
+    """Ask several tasks at once; the result is None for tasks that do not know the question.
 
     Args:
-        tasks: whom to ask.
-        question: the same for all.
-        timeout_s: how long each may take.
+        tasks: the tasks.
+        question: the question, the same for all.
+        timeout_s: the time limit per task.
 
     Raises:
-        tf.errors.OpError: a task did not answer.
+        tf.errors.OpError: a task did not reply.
     """
     asked = list(tasks)
     with ThreadPoolExecutor(max(1, min(ATTEMPTS_AT_ONCE, len(asked)))) as pool:
@@ -53,7 +53,7 @@ def ask(
 def ask_one(
     task: Task, question: Question, *, timeout_s: float = ANSWER_TIMEOUT_S
 ) -> Introduction | None:
-    """Ask one task, on this thread; see `ask`."""
+    """Ask one task on this thread; see `ask`."""
     text = question.to_json().encode()
     try:
         reply = call_task(task, INTRODUCE_FUNCTION, text, returns=b"", timeout_s=timeout_s)

@@ -1,4 +1,4 @@
-"""Whether a task can listen at its address, and who keeps it from that."""
+"""Checks whether a task can listen at its address, and finds the process that uses the port."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tfps.cluster.ports import PortLease
 from tfps.cluster.spec import ClusterSpec
 from tfps.errors import PortInUse
 
-SHOWN_CHARACTERS = 80  # of a command line
+SHOWN_CHARACTERS = 80  # the length to which a command line is cut
 REASONS = {
     errno.EADDRINUSE: "in use",
     errno.EACCES: "not allowed to this user",  # below 1024, as a rule
@@ -23,18 +23,18 @@ REASONS = {
 
 
 def check_listening(spec: ClusterSpec, task_type: str, task_index: int) -> None:
-    """Check that a server of TensorFlow can listen at a task's port of this machine.
+    """Check that a TensorFlow server can listen at a task's port of this machine.
 
-    It listens at all of the machine's addresses, whatever the host in the task's own is.
+    The server listens at all of the machine's addresses, whatever host the task's address has.
 
     Args:
         spec: the cluster.
-        task_type: of this process.
-        task_index: of this process.
+        task_type: the type of this process's task.
+        task_index: the index of this process's task.
 
     Raises:
-        PortInUse: it cannot; the message names the task, the address, who holds the port where that
-            is known, and what to do.
+        PortInUse: it cannot listen; the message names the task, the address, the process that uses
+            the port if it is known, and what to do.
     """
     address = spec.address(task_type, task_index)
     problem = _port_problem(split_address(address)[1])
@@ -43,13 +43,13 @@ def check_listening(spec: ClusterSpec, task_type: str, task_index: int) -> None:
 
 
 def failed_to_listen(spec: ClusterSpec, task_type: str, task_index: int, reason: str) -> PortInUse:
-    """Return what to raise after a server did not start although the port seemed to be free.
+    """Return the error for a server that did not start although the port seemed to be free.
 
     Args:
         spec: the cluster.
-        task_type: of this process.
-        task_index: of this process.
-        reason: what TensorFlow says.
+        task_type: the type of this process's task.
+        task_index: the index of this process's task.
+        reason: the message of TensorFlow's error.
     """
     address = spec.address(task_type, task_index)
     port = split_address(address)[1]
@@ -58,11 +58,11 @@ def failed_to_listen(spec: ClusterSpec, task_type: str, task_index: int, reason:
 
 
 def address_towards(address: str, *, port: int) -> str:
-    """Return this machine's address on the way to another one, with a port of this process.
+    """Return the address under which another machine reaches a port of this process.
 
     Args:
-        address: where somebody accepts connections.
-        port: of this process.
+        address: an address on that machine that accepts connections.
+        port: the port of this process.
     """
     with socket.create_connection(split_address(address)) as connection:
         host = connection.getsockname()[0]
@@ -70,7 +70,7 @@ def address_towards(address: str, *, port: int) -> str:
 
 
 def is_elsewhere(address: str) -> bool:
-    """Whether the host of an address is another machine's; False where that is not known.
+    """Return whether the host of an address is another machine; False if that is unknown.
 
     Example:
 
@@ -95,11 +95,11 @@ def _is_not_ours(family: int, place: tuple[object, ...]) -> bool:
 
 
 def _port_problem(port: int) -> str | None:
-    """Try the port as gRPC does; it is given back at once, and nobody could connect meanwhile."""
+    """Bind the port as gRPC does, without listening, and release it; return the problem or None."""
     shared = os.environ.get(PortLease.REUSE_PORT_VARIABLE, "").lower() in ("1", "true")
     for family, host in _everywhere():
         with contextlib.suppress(OSError), socket.socket(family) as sock:
-            # With it a bind fails where somebody listens, not where connections wear off.
+            # With this option a bind fails if a process listens, not if old connections time out.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if shared and hasattr(socket, "SO_REUSEPORT"):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -109,7 +109,7 @@ def _port_problem(port: int) -> str | None:
                 sock.bind((host, port))
             except OSError as error:
                 if error.errno not in REASONS:
-                    continue  # such as an IPv6 that is switched off
+                    continue  # for example, IPv6 is disabled
                 return f"port {port} of this machine is {REASONS[error.errno]}{_holders(port)}"
             return None
     return None
@@ -122,7 +122,7 @@ def _everywhere() -> Iterator[tuple[int, str]]:
 
 
 def _holders(port: int) -> str:
-    """Who listens at a port, as far as this user may know."""
+    """Return a text that names the processes that listen at a port, if this user may know."""
     try:
         connections = psutil.net_connections("tcp")
     except psutil.AccessDenied:  # not on Linux, where other users' processes have no number

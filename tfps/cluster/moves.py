@@ -1,4 +1,4 @@
-"""Which tasks are somewhere else than when the job began, as far as this process knows."""
+"""Records in this process which tasks have moved to other addresses since the job started."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _now: dict[Jobs, ClusterSpec] = {}
 
 
 def note_move(before: ClusterSpec, now: ClusterSpec) -> None:
-    """Note that a cluster is what another spec says from now on.
+    """Record the new addresses of a cluster.
 
     Example:
 
@@ -30,7 +30,7 @@ def note_move(before: ClusterSpec, now: ClusterSpec) -> None:
 
 
 def cluster_now(spec: ClusterSpec) -> ClusterSpec:
-    """Return a cluster as it is now; itself if nothing has moved."""
+    """Return a cluster with its current addresses; the same object if no task has moved."""
     return _now.get(_key(spec.jobs), spec)
 
 

@@ -1,4 +1,4 @@
-"""Free loopback ports that stay ours between the choice and the moment a task listens on them."""
+"""Free ports of this machine, reserved until a task listens on them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ ATTEMPTS = 20  # another process may take a port between the choice and the rese
 class PortLease:
     """Ports of this machine, reserved by sockets that are bound but do not listen.
 
-    Where the system has ``SO_REUSEPORT`` the reservation stays while a task listens on the port
-    (the task's gRPC server has to ask for it too: `REUSE_PORT_VARIABLE` in its environment), so a
-    killed task finds its port free when it is started again. Elsewhere `release` a port right
+    On systems with ``SO_REUSEPORT`` the reservation stays while a task listens on the port, so that
+    a killed task finds its port free when it restarts. The task's gRPC server must use the option
+    too: set `REUSE_PORT_VARIABLE` in its environment. On other systems `release` a port right
     before its task starts.
 
     Args:
-        reservations: port to the socket that holds it.
+        reservations: port -> the socket that reserves it.
 
     Example:
 
@@ -46,19 +46,19 @@ class PortLease:
         os.environ[self.REUSE_PORT_VARIABLE] = "true"
 
     def take_over(self, other: PortLease) -> None:
-        """Hold what another lease holds as well; that one holds nothing any more."""
+        """Move the ports of another lease to this one."""
         self._reservations |= other._reservations
         self.ports = tuple(self._reservations)
         other._reservations, other.ports = {}, ()
 
     def release(self, port: int) -> None:
-        """Give up one port; releasing it again does nothing."""
+        """Release one port; releasing it again does nothing."""
         reservation = self._reservations.pop(port, None)
         if reservation is not None:
             reservation.close()
 
     def close(self) -> None:
-        """Give up all ports."""
+        """Release all ports."""
         for port in self.ports:
             self.release(port)
 
@@ -73,8 +73,8 @@ def lease_ports(count: int, *, host: str = "127.0.0.1") -> PortLease:
     """Reserve free ports until the lease is closed.
 
     Args:
-        count: how many.
-        host: the local address that they have to be free on.
+        count: the number of ports.
+        host: the local address on which they must be free.
 
     Raises:
         ClusterError: no free port was found.
@@ -102,7 +102,7 @@ def _reserve(host: str, port: int) -> socket.socket | None:
         if hasattr(socket, "SO_REUSEPORT"):
             reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         reservation.bind((host, port))
-    except OSError:  # taken in the meantime: the caller picks another
+    except OSError:  # in use by now: the caller picks another one
         reservation.close()
         return None
     return reservation

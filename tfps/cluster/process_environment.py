@@ -1,14 +1,14 @@
-"""Variables of this process that have to be right before TensorFlow is imported."""
+"""Environment variables of this process that must be set before TensorFlow is imported."""
 
 from __future__ import annotations
 
 import os
 
-# Unset is the only setting of GRPC_FAIL_FAST with which a lost worker is noticed and a late one is
-# waited for; the coordination service reports a lost server 7 s instead of 0.2 s after the fact.
+# Only without GRPC_FAIL_FAST does TensorFlow both notice a lost worker and wait for a late one. The
+# coordination service reports a lost server after 7 s instead of 0.2 s.
 HARMFUL_VARIABLES = ("GRPC_FAIL_FAST", "TF_PSS_ENABLE_COORDINATION_SERVICE")
-# What TensorFlow writes into the environment of a process that imports it and of a chief that
-# connects. It is no wish of the user's: the tasks of a second cluster shall be those of the first.
+# Variables that TensorFlow sets in a process that imports it, and in a chief that connects. They
+# are not the user's choice: the tasks of a second cluster must start like those of the first.
 WRITTEN_BY_TENSORFLOW = {
     "TF2_BEHAVIOR": "1",
     "TF_ENABLE_EAGER_CLIENT_STREAMING_ENQUEUE": "False",
@@ -21,5 +21,5 @@ def prepare_process(task_type: str) -> None:
     for name in HARMFUL_VARIABLES:
         os.environ.pop(name, None)
     if task_type == "ps":
-        # Parameters live in the server's main memory.
+        # Parameters are stored in the server's main memory.
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")

@@ -1,4 +1,4 @@
-"""Which chief a task serves: the first one that asks, until it leaves or is gone. Pure."""
+"""The chief that a task serves: the first one that asks, until it leaves or is lost. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ INTRODUCE_FUNCTION = "tfps_introduce"  # (question) -> answer; of every worker a
 
 @dataclass(frozen=True)
 class ChiefName:
-    """A chief, as a task remembers it.
+    """The identity of a chief.
 
     Args:
-        process: drawn once by each process.
-        address: where others find it; empty where it is not known yet.
-        job: its name; empty for a job without one.
-        is_ready: its own server listens; until then it is starting.
+        process: a random text of each process.
+        address: the address of its server; empty if it is not known yet.
+        job: the name of its job; empty for a job without one.
+        is_ready: whether its server listens.
     """
 
     process: str
@@ -29,7 +29,7 @@ class ChiefName:
     is_ready: bool = False
 
     def __str__(self) -> str:
-        """For messages.
+        """Return the name for messages.
 
         Example:
 
@@ -48,10 +48,10 @@ class Question:
     """A chief's question to a task.
 
     Args:
-        chief: the one that asks.
+        chief: the chief that asks.
         takes: whether the task shall serve this chief from now on.
-        leaves: whether the task shall serve this chief no more.
-        replaces: the process of a chief that is gone and may have the task still.
+        leaves: whether the task shall stop serving this chief.
+        replaces: the process of a lost chief that the task may still serve.
     """
 
     chief: ChiefName
@@ -72,12 +72,12 @@ class Question:
 
 @dataclass(frozen=True)
 class Introduction:
-    """A task's answer to a chief.
+    """A task's reply to a chief.
 
     Args:
-        serves: the chief that it serves, after the question; None: no chief.
-        since_s: for how many seconds, or since its chief was ready.
-        versions: of packages, in the task's process.
+        serves: the chief that it serves after the question; None for no chief.
+        since_s: the seconds for which it has served this chief, in its current state.
+        versions: package -> its version in the task's process.
     """
 
     serves: ChiefName | None = None
@@ -100,7 +100,7 @@ class ServedChief:
     """The chief that this task serves.
 
     Args:
-        versions: of packages, as this process uses them; called when first asked.
+        versions: returns the versions of packages in this process; called for each question.
 
     Example:
 
@@ -122,7 +122,7 @@ class ServedChief:
         self._since_s = 0.0
 
     def answer(self, question: Question) -> Introduction:
-        """Do what a chief asks for, unless another one has this task, and say who does."""
+        """Handle a chief's question, unless the task serves another, and return the served one."""
         versions = self._versions()
         with self._lock:
             known, asking = self._chief, question.chief

@@ -1,4 +1,4 @@
-"""The cluster as one value: which tasks there are, where they listen and which one this is."""
+"""The cluster as one value: its tasks, their addresses, and which task this process is."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ TF_CONFIG = "TF_CONFIG"
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """Every task's address, and which task this process is.
+    """The address of every task, and which task this process is.
 
-    Jobs are kept in the order chief, worker, ps on every task, whatever order they were written
-    in: TensorFlow derives the leader of collectives from it, and all tasks have to agree.
+    Jobs are always in the order chief, worker, ps, in whatever order they were given: TensorFlow
+    derives the leader of collectives from it, and all tasks must agree.
 
     Args:
-        jobs: task type to addresses; ``chief`` (one), ``worker`` and ``ps``.
-        task_type: ``chief``, ``worker``, ``ps`` or ``evaluator``; None where it does not matter.
+        jobs: task type -> addresses; ``chief`` (one), ``worker`` and ``ps``.
+        task_type: ``chief``, ``worker``, ``ps`` or ``evaluator``; None if it does not matter.
         task_index: the position in its job.
 
     Raises:
-        ConfigError: everything that is wrong, at once, each with its key.
+        ConfigError: lists every problem, each with its key.
 
     Example:
 
@@ -73,16 +73,16 @@ class ClusterSpec:
     def from_tf_config(
         cls, text_or_mapping: str | Mapping[str, Any], *, source: str = TF_CONFIG
     ) -> ClusterSpec:
-        """Read the value of `TF_CONFIG`, as JSON text or as the mapping it stands for.
+        """Read the value of `TF_CONFIG`, as JSON or as a mapping.
 
-        Keys beside ``cluster`` and ``task`` (Kubeflow writes ``environment``) are ignored.
+        Keys besides ``cluster`` and ``task`` (Kubeflow writes ``environment``) are ignored.
 
         Args:
             text_or_mapping: the JSON text, or a mapping.
-            source: what error messages call it.
+            source: the name of the value in error messages.
 
         Raises:
-            ConfigError: everything that is wrong, at once, each with its key.
+            ConfigError: lists every problem, each with its key.
         """
         value = _parsed(text_or_mapping, source)
         jobs, task = value.get("cluster"), value.get("task")
@@ -100,10 +100,10 @@ class ClusterSpec:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> ClusterSpec:
-        """Read `TF_CONFIG` from the environment; it has to say which task this is.
+        """Read `TF_CONFIG` from the environment; it must have the key ``task``.
 
         Args:
-            environment: instead of ``os.environ``.
+            environment: used instead of ``os.environ``.
 
         Raises:
             ConfigError: `TF_CONFIG` is not set, or wrong.
@@ -129,21 +129,21 @@ class ClusterSpec:
     def from_resolver(cls, resolver: tf.distribute.cluster_resolver.ClusterResolver) -> ClusterSpec:
         """Read any TensorFlow cluster resolver.
 
-        A resolver that does not say which task it is (it may be None, or an empty text) is the
-        chief's, as TensorFlow takes it, and need not list the chief: all tasks are on its machine.
+        As in TensorFlow, a resolver whose task type is None or empty belongs to the chief. It need
+        not list the chief if all tasks are on the chief's machine.
 
         Args:
             resolver: `TFConfigClusterResolver`, `SimpleClusterResolver`, a Kubernetes or a GCE
                 resolver, or one of your own.
 
         Raises:
-            ConfigError: everything that is wrong with its cluster, at once, each with its key.
+            ConfigError: lists every problem of the cluster, each with its key.
         """
         jobs = dict(resolver.cluster_spec().as_dict())
         task_type = getattr(resolver, "task_type", None)
         task_index = getattr(resolver, "task_id", None)
         if not task_type and "chief" not in jobs:
-            # TensorFlow then listens on a free port, and tells it to the tasks that it connects to.
+            # TensorFlow then listens on a free port, and sends it to the tasks.
             with lease_ports(1) as lease:
                 jobs["chief"] = [f"localhost:{lease.ports[0]}"]
         return cls.from_tf_config(
@@ -158,7 +158,7 @@ class ClusterSpec:
         )
 
     def count(self, task_type: str) -> int:
-        """Return how many tasks of a type the cluster has; 0 for an unknown type."""
+        """Return the number of tasks of a type; 0 for an unknown type."""
         return len(self.jobs.get(task_type, ()))
 
     def tasks(self, *task_types: str) -> Iterator[tuple[str, int, str]]:
@@ -180,10 +180,10 @@ class ClusterSpec:
         return self.jobs[task_type][task_index]
 
     def with_address(self, task_type: str, task_index: int, address: str) -> ClusterSpec:
-        """Return the same cluster with a task somewhere else.
+        """Return the same cluster with another address of a task.
 
         Raises:
-            ConfigError: the cluster has no such task, or the address cannot be one of its own.
+            ConfigError: the cluster has no such task, or the address is invalid or in use.
         """
         self.address(task_type, task_index)
         addresses = list(self.jobs[task_type])
@@ -251,7 +251,7 @@ def _parsed(text_or_mapping: str | Mapping[str, Any], source: str) -> Mapping[st
 
 
 def _hint_of_a_path(text: str, source: str) -> str:
-    """What to write instead of the name of a file; nothing where it is none."""
+    """Return a hint for an error's text if the value is the name of a file, otherwise nothing."""
     path = text.strip()
     if not os.path.isfile(path) and not path.endswith(".json"):
         return ""

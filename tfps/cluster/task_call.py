@@ -1,4 +1,4 @@
-"""Calls a Python function of a task's process, without a connected strategy."""
+"""Calls a Python function in a task's process, without a connected strategy."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ import numpy as np
 
 from tfps.cluster.waiting import Task
 
-# What TensorFlow says of a PyFunc whose token the process does not know.
+# TensorFlow's message for a PyFunc whose token the process does not know.
 NOT_REGISTERED = "Could not find callback with key"
 
 
 class UnknownFunction(LookupError):
-    """A task's process does not know a function: it is a plain `tf.distribute.Server`, or older."""
+    """The function is unknown to the task, a plain `tf.distribute.Server` or an older version."""
 
 
 def call_task(
     task: Task, token: str, value: np.number[Any] | bytes, *, returns: Any, timeout_s: float
 ) -> Any:
-    """Run a task's function in a session of its own, and return what it returns.
+    """Call a task's function in a separate session, and return its result.
 
     Args:
-        task: its type, index and address.
-        token: under which the function is registered.
+        task: the type, index and address of the task.
+        token: the name under which the function is registered.
         value: the argument.
-        returns: a value of the type that it returns.
-        timeout_s: how long the task may take.
+        returns: any value of the type that the function returns.
+        timeout_s: the time limit.
 
     Raises:
-        UnknownFunction: the task does not know it.
-        tf.errors.OpError: the task did not answer.
+        UnknownFunction: the task does not know the function.
+        tf.errors.OpError: the task did not reply.
     """
     import tensorflow as tf
 
@@ -40,7 +40,7 @@ def call_task(
         kinds = [tf.as_dtype(np.asarray(returns).dtype)]
         reply = tf.raw_ops.PyFunc(input=[tf.constant(value)], token=token, Tout=kinds)
     config = tf.compat.v1.ConfigProto(
-        # Without the filter the task would first look for all others, and wait for the lost ones.
+        # Without the filter the task would first connect to all others, and wait for lost ones.
         device_filters=[f"/job:{kind}/task:{index}"],
         operation_timeout_in_ms=int(timeout_s * 1000),
     )

@@ -1,4 +1,4 @@
-"""How many threads a task's TensorFlow runtime needs so that waiting calls never starve it."""
+"""The number of threads that a task's TensorFlow runtime needs so that waiting cannot block it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import os
 
 from tfps.cluster.spec import ClusterSpec
 
-FEWEST_CONNECTIONS = 12  # a small cluster tries many things
-# Of tasks that compute no steps: what is idle costs nothing.
+FEWEST_CONNECTIONS = 12  # in a small cluster many plans may be tried
+# For tasks that compute no steps, where idle threads cost nothing.
 FEWEST_THREADS = 8
-# Beside the waiting calls: to compute, and to answer the coordinator.
+# Threads besides those of waiting calls: for computations and requests of the coordinator.
 SPARE_THREADS = 4
-# Each of a worker's connections to a server keeps a thread of it waiting, and a worker has one per
-# plan that it works on: training, evaluation, a custom loop.
+# Each connection of a worker keeps a thread of the server waiting, and a worker has one connection
+# per plan that it runs: training, evaluation, a custom loop.
 CONNECTIONS_PER_WORKER = 2
 
 
 def inter_op_threads(spec: ClusterSpec, task_type: str) -> int:
-    """Return `inter_op_parallelism_threads` for a task: a waiting call holds one thread.
+    """Return `inter_op_parallelism_threads` for a task, where each waiting call blocks one thread.
 
-    A server answers every worker and a worker asks every server at the same time, so fewer
-    threads than peers end in a deadlock. A worker has no more than it needs: with eight threads on
-    two cores a step of convolutions, of which several then run at the same time, took up to a tenth
-    more of its CPU than with five.
+    A server replies to all workers, and a worker calls all servers, at the same time, so fewer
+    threads than peers cause a deadlock. A worker gets no more than it needs: with eight threads on
+    two cores a step of convolutions, of which several then run at once, took up to a tenth more CPU
+    than with five.
 
     Example:
 
@@ -37,7 +37,7 @@ def inter_op_threads(spec: ClusterSpec, task_type: str) -> int:
 
 
 def data_connections(spec: ClusterSpec) -> int:
-    """Return how many connections of `direct` a parameter server keeps.
+    """Return the largest number of `direct` connections of a parameter server.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Timeouts that a user sets by an environment variable."""
+"""Reads timeouts from environment variables."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tfps.errors import ConfigError
 
 
 def timeout_from_environment(variable: str, *, default_s: float) -> float:
-    """Return a number of seconds above 0; infinite waits for ever.
+    """Return a timeout in seconds above 0, which may be infinite.
 
     Args:
-        variable: its name.
-        default_s: where it is not set, or empty.
+        variable: the name of the variable.
+        default_s: the timeout if the variable is not set, or empty.
 
     Raises:
-        ConfigError: it is set to anything else.
+        ConfigError: the variable has another value.
 
     Example:
 

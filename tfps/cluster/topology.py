@@ -1,4 +1,4 @@
-"""What TensorFlow calls the devices of a job's tasks. Pure."""
+"""TensorFlow's names of the devices of a job's tasks. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tfps.errors import ConfigError
 
 @dataclass(frozen=True)
 class Topology:
-    """The device of each task, by its full name.
+    """The full names of the devices of all tasks.
 
     Args:
         chief: the coordinator's own device.
         workers: the first device of each worker.
         servers: the device of each parameter server.
-        worker_scopes: where what a worker runs is placed, unless it says so itself: on one of its
-            devices, or on any of them.
+        worker_scopes: the device scope of the functions of each worker, for operations without a
+            device of their own: one of its devices, or the whole task.
 
     Raises:
         ConfigError: two tasks have the same device.
@@ -44,11 +44,11 @@ class Topology:
 
     @classmethod
     def of_tasks(cls, *, workers: int, servers: int) -> Topology:
-        """The devices of a cluster whose tasks are servers of TensorFlow.
+        """Return the devices of a cluster whose tasks are TensorFlow servers.
 
         Args:
-            workers: how many there are.
-            servers: how many parameter servers there are.
+            workers: the number of workers.
+            servers: the number of parameter servers.
         """
         return cls(
             chief=_device("chief", 0),
@@ -59,11 +59,11 @@ class Topology:
 
     @classmethod
     def of_devices(cls, devices: Sequence[str], *, workers: int) -> Topology:
-        """Tasks that share a process, each on a logical device of its own.
+        """Return the devices of tasks that share a process, each on its own logical device.
 
         Args:
-            devices: of the chief, the workers and the servers, in this order.
-            workers: how many of them there are.
+            devices: the devices of the chief, the workers and the servers, in this order.
+            workers: the number of workers.
 
         Example:
 
@@ -75,11 +75,11 @@ class Topology:
         return cls(chief, of_workers, tuple(others[workers:]), worker_scopes=of_workers)
 
     def worker(self, index: int) -> str:
-        """The device of a worker."""
+        """Return the device of a worker."""
         return self.workers[index]
 
     def server(self, index: int) -> str:
-        """The device of a parameter server."""
+        """Return the device of a parameter server."""
         return self.servers[index]
 
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a cluster: every mistake with the key it stands under."""
+"""Finds every problem of a cluster's description, each with its key."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tfps.errors import refuse
 JOB_ORDER = ("chief", "worker", "ps")  # the jobs of a cluster, `ps` last, the same on every task
 TASK_TYPES = (*JOB_ORDER, "evaluator")
 
-# TensorFlow's own words stand in these messages where it has some: who searches for them finds
-# this, and what is written for its strategy expects them.
+# These messages contain the text of TensorFlow's own errors, if there are any, so that searches
+# find them, and since code for TensorFlow's strategy expects them.
 _REQUIRED = {
     "chief": "List the coordinator, which runs the training program",
     "worker": "There must be at least one worker, a task that computes gradients",
@@ -21,14 +21,14 @@ _REQUIRED = {
 
 
 def check_counts(source: str, **counts: object) -> None:
-    """Check how many tasks somebody asks for.
+    """Check numbers of tasks that a user has passed.
 
     Args:
-        source: who is asked, for the message.
-        counts: by the names of the arguments.
+        source: the name of the function that received them, for the message.
+        counts: the numbers, by the names of the arguments.
 
     Raises:
-        ConfigError: one of them is no whole number from 1.
+        ConfigError: a number is no whole number from 1.
     """
     problems = [
         f"{name}: {count!r}; expected a whole number from 1"
@@ -39,7 +39,7 @@ def check_counts(source: str, **counts: object) -> None:
 
 
 def problems_of_jobs(jobs: Any) -> list[str]:
-    """Return every mistake in the value of the key ``cluster``."""
+    """Return every problem of the value of the key ``cluster``."""
     if not isinstance(jobs, Mapping) or not jobs:
         return [
             f"cluster: {'missing' if not jobs else repr(jobs)}; expected an object that maps "
@@ -56,7 +56,7 @@ def problems_of_jobs(jobs: Any) -> list[str]:
 
 
 def problems_of_task(task: Any, jobs: Any) -> list[str]:
-    """Return every mistake in the value of the key ``task``."""
+    """Return every problem of the value of the key ``task``."""
     if not isinstance(task, Mapping):
         return [f'task: {task!r}; expected an object such as {{"type": "worker", "index": 0}}']
     problems = []

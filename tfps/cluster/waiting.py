@@ -1,4 +1,4 @@
-"""Waiting until the tasks of a cluster listen, and saying which ones are missing."""
+"""Waits until the tasks of a cluster accept connections, and reports the missing ones."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tfps.errors import ConnectTimeout
 
 CONNECT_TIMEOUT_S = 300.0  # a scheduler may start the tasks of one job minutes apart
 REPORT_EVERY_S = 10.0
-ATTEMPT_TIMEOUT_S = 2.0  # one TCP connect; hosts that drop packets answer nothing at all
-FIRST_PAUSE_S = 0.05  # tasks on this machine listen within seconds, so ask often at first
+ATTEMPT_TIMEOUT_S = 2.0  # for one TCP connect; hosts that drop packets never respond
+FIRST_PAUSE_S = 0.05  # tasks on this machine listen within seconds, so try often at first
 LONGEST_PAUSE_S = 1.0
-ATTEMPTS_AT_ONCE = 32  # tasks behind a firewall that drops packets cost a full attempt each
+ATTEMPTS_AT_ONCE = 32  # a task behind a firewall that drops packets takes a whole attempt
 
 Task = tuple[str, int, str]
 
@@ -32,19 +32,19 @@ def wait_for_tasks(
 ) -> None:
     """Wait until every worker and parameter server accepts connections.
 
-    A name that does not resolve yet is asked for again: schedulers create the names of a job's
+    A name that does not resolve yet is tried again, since schedulers create the names of a job's
     tasks one by one.
 
     Args:
         spec: the cluster.
-        timeout_s: how long to wait altogether.
-        report: called every 10 s with a sentence that names the missing tasks.
-        task_types: which tasks to wait for.
-        index: only this one of each type; None: all.
-        check: called before every round; raises to stop waiting, for example because a task died.
+        timeout_s: the time limit for all tasks.
+        report: called every 10 s with a sentence that lists the missing tasks.
+        task_types: the types of tasks to wait for.
+        index: the index of the only task of each type to wait for; None for all.
+        check: called before every attempt; raises to stop waiting, for example if a task died.
 
     Raises:
-        ConnectTimeout: some tasks still do not answer; the message names each with the reason.
+        ConnectTimeout: some tasks are still missing; the message lists each with the reason.
     """
     started = time.monotonic()
     next_report = started + REPORT_EVERY_S
@@ -68,7 +68,7 @@ def wait_for_tasks(
 
 
 def missing_tasks(tasks: Iterable[Task]) -> dict[Task, str]:
-    """Return the tasks that accept no connection right now, each with the reason."""
+    """Return the tasks that accept no connection now, each with the reason."""
     asked = tuple(tasks)
     if not asked:
         return {}
@@ -78,16 +78,16 @@ def missing_tasks(tasks: Iterable[Task]) -> dict[Task, str]:
 
 
 def accepts_connections(address: str, *, timeout_s: float = ATTEMPT_TIMEOUT_S) -> bool:
-    """Return whether something listens on an address."""
+    """Return whether a process accepts connections at an address."""
     return connection_problem(address, timeout_s=timeout_s) is None
 
 
 def connection_problem(address: str, *, timeout_s: float = ATTEMPT_TIMEOUT_S) -> str | None:
-    """Return why no TCP connection to an address can be made now, or None if one was made."""
+    """Connect to an address over TCP; return the reason of a failure, or None."""
     host, port = split_address(address)
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as connection:
-            # A loopback port that nobody listens on can be connected to itself by chance.
+            # A connection to an unused loopback port may by chance connect to itself.
             if connection.getsockname() == connection.getpeername():
                 return "connection refused"
     except socket.gaierror as error:

@@ -1,4 +1,4 @@
-"""Which devices a worker's steps run on, read from the names of all devices of a cluster."""
+"""Selects the devices for the steps of workers from the names of all devices of a cluster."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LOGICAL_CPUS = "TFPS_LOGICAL_CPUS"
 
 
 def logical_cpus() -> int:
-    """Return how many logical devices a worker makes of its CPU: `TFPS_LOGICAL_CPUS`, else one.
+    """Return the number of logical devices of a worker's CPU: ``TFPS_LOGICAL_CPUS``, or one.
 
     Raises:
-        ConfigError: it is set to anything but a whole number from 1.
+        ConfigError: the variable is set to something else than a whole number from 1.
 
     Example:
 
@@ -31,13 +31,13 @@ def logical_cpus() -> int:
 
 
 def devices_of_workers(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the devices that every worker computes on: its GPUs, else its CPU.
+    """Return the devices on which every worker computes: its GPUs, or its CPU without any.
 
-    A CPU that was cut into several logical devices counts as several: that is how a program for
-    several GPUs is tried without one.
+    A CPU that was divided into logical devices counts as several, so that a program for several
+    GPUs can be tried without one.
 
     Args:
-        names: of all devices, as TensorFlow lists them.
+        names: the names of all devices, as TensorFlow lists them.
 
     Raises:
         ConfigError: workers have different numbers of devices.
