@@ -1,4 +1,4 @@
-"""Evaluation beside the training: a process of its own follows the checkpoints."""
+"""Evaluation during training, in a separate process that follows the checkpoints."""
 
 from tfps.keras_backend import check_backend
 

@@ -1,4 +1,4 @@
-"""Which checkpoint is evaluated next; without TensorFlow and without a clock of its own."""
+"""Selects the next checkpoint to evaluate; without TensorFlow and without a clock."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tfps.evaluation.checkpoint import CheckpointFile
 
-FIRST_PAUSE_S = 1.0  # between two attempts at an unchanged file; doubles from one to the next
-# With the doubling a minute: an NFS client may show a file that is being written as unchanged for
+FIRST_PAUSE_S = 1.0  # between two attempts at an unchanged file; doubles each time
+# Together they take a minute: an NFS client may show a file that is being written as unchanged for
 # that long.
 ATTEMPTS = 7
 
@@ -20,15 +20,16 @@ class _Failure:
 
 
 class Agenda:
-    """Picks the newest checkpoint that has not been evaluated, and never goes back in time.
+    """Selects the newest checkpoint that has not been evaluated, and never an older one.
 
-    Checkpoints that appear while another is evaluated are skipped but for the newest one, as
-    tf_keras does: what is shown is fresh, however slow the evaluation is. One that cannot be read
-    is tried again later, and whenever it has changed; the next newest takes its turn meanwhile.
+    As in tf_keras, of the checkpoints that appear during an evaluation only the newest is used, so
+    that results are recent however slow the evaluation is. An unreadable checkpoint is tried again
+    later, and whenever it has changed; meanwhile the next newest is used.
 
     Args:
-        max_evaluations: ends the work after as many, or after a checkpoint with at least this
-            number in its name (tf_keras's rule: ``ckpt-12`` of epoch 12); None never ends it.
+        max_evaluations: the number of evaluations after which the agenda is complete. As in
+            tf_keras it is also complete after a checkpoint with at least this number in its name
+            (``ckpt-12`` of epoch 12). None for no limit.
 
     Example:
 
@@ -65,8 +66,8 @@ class Agenda:
         """Return the checkpoint to evaluate now, or None.
 
         Args:
-            found: what is in the folder, the newest first.
-            now_s: the time on a clock that never goes back.
+            found: the checkpoints in the folder, the newest first.
+            now_s: the time of a monotonic clock.
         """
         present = set(found)
         self._failures = {c: f for c, f in self._failures.items() if c in present}
@@ -82,19 +83,19 @@ class Agenda:
         return None
 
     def evaluated(self, checkpoint: CheckpointFile) -> None:
-        """Take note that a checkpoint was evaluated; nothing older will be."""
+        """Record that a checkpoint was evaluated; older ones will be skipped."""
         self.evaluations += 1
         self._last = checkpoint
 
     def failed(
         self, checkpoint: CheckpointFile, *, now_s: float, most_attempts: int = ATTEMPTS
     ) -> bool:
-        """Take note that a checkpoint could not be read; return whether it is given up.
+        """Record that a checkpoint could not be read; return whether it is given up.
 
         Args:
-            checkpoint: as it was found.
-            now_s: the time on a clock that never goes back.
-            most_attempts: as long as the checkpoint does not change.
+            checkpoint: the checkpoint as it was found.
+            now_s: the time of a monotonic clock.
+            most_attempts: the number of attempts while the checkpoint does not change.
         """
         attempts = 1
         if checkpoint in self._failures:
@@ -107,5 +108,5 @@ class Agenda:
         return False
 
     def finish(self) -> None:
-        """From now on nobody writes: what cannot be read at once will never be readable."""
+        """Record that no more is written, so that an unreadable checkpoint stays unreadable."""
         self._nothing_more_is_written = True

@@ -11,15 +11,16 @@ import keras
 class SidecarEvaluatorModelExport(keras.callbacks.ModelCheckpoint):
     """Saves the model whenever `tfps.SidecarEvaluator` has found it better than all before.
 
-    Takes the place of `tf_keras.callbacks.SidecarEvaluatorModelExport`: a training that evaluates
-    nothing itself cannot tell which of its checkpoints is the best.
+    Replaces `tf_keras.callbacks.SidecarEvaluatorModelExport`. Use it if the training job itself
+    does not evaluate, and so cannot tell which of its checkpoints is the best.
 
     Args:
-        export_filepath: where to, as `filepath` of `keras.callbacks.ModelCheckpoint`; ``{epoch}``
+        export_filepath: the path, as `filepath` of `keras.callbacks.ModelCheckpoint`; ``{epoch}``
             is the number at the end of the checkpoint's name, ``{iterations}`` its updates.
-        checkpoint_filepath: tf_keras's; not needed, the evaluator says what it evaluates.
-        monitor: which of the evaluation's metrics, without ``val_``.
-        options: further ones of `ModelCheckpoint`; ``save_freq`` may be tf_keras's ``"eval"``.
+        checkpoint_filepath: an argument of tf_keras; not used here.
+        monitor: the name of a metric of the evaluation, without ``val_``.
+        options: further arguments of `ModelCheckpoint`; ``save_freq`` may be ``"eval"``, as in
+            tf_keras.
 
     Example:
 
@@ -51,5 +52,5 @@ class SidecarEvaluatorModelExport(keras.callbacks.ModelCheckpoint):
         number = self._about.get("number")
         epoch = self._evaluations if number is None else int(number)  # Keras makes logs floats
         iterations = int(self.model.optimizer.iterations) if self.model.optimizer else 0
-        # In names of files, Keras counts epochs from 1.
+        # Keras counts epochs from 1 in the names of files.
         self.on_epoch_end(epoch - 1, {**(logs or {}), "iterations": iterations})

@@ -1,4 +1,4 @@
-"""What in a folder is a checkpoint, and which of two is the newer one; without TensorFlow."""
+"""Finds the checkpoints among the files of a folder and their order; without TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"-(\d+)$")
 
 
 class Format(enum.Enum):
-    """How a checkpoint is stored; the value describes the names of its files."""
+    """The format of a checkpoint; the value describes the names of its files."""
 
     TENSORFLOW = "NAME.index with NAME.data-... (tf.train.Checkpoint)"
     WEIGHTS = "NAME.weights.h5 (ModelCheckpoint, save_weights_only=True)"
@@ -24,7 +24,7 @@ _ENDINGS = {".weights.h5": Format.WEIGHTS, ".keras": Format.MODEL}
 
 
 class Unreadable(Exception):
-    """A checkpoint that is incomplete, gone or damaged; it may be right a moment later."""
+    """The checkpoint is incomplete, deleted or damaged; it may be readable a moment later."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class File:
     """A file of a folder.
 
     Args:
-        name: without the folder.
+        name: the name without the folder.
         changed_ns: the time of its last change, in nanoseconds.
         size_bytes: its size.
     """
@@ -44,11 +44,11 @@ class File:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointFile:
-    """One state of one checkpoint: a file that is written again becomes another value.
+    """One state of a checkpoint; an overwritten file gives another value.
 
     Args:
-        name: of the file, or what the names of its files have in common.
-        format: how it is stored.
+        name: the name of the file, or the common prefix of its files.
+        format: its format.
         changed_ns: the time of its last change, in nanoseconds.
         size_bytes: the size of the file that is written last.
     """
@@ -60,15 +60,15 @@ class CheckpointFile:
 
     @property
     def age(self) -> tuple[int, tuple[tuple[int, str], ...], str, int]:
-        """Compares as greater for the newer one; numbers in names decide between equal times.
+        """A key that is larger for newer checkpoints; for equal times, by the numbers in names.
 
-        Two names with the same numbers, such as ``ckpt-1`` and ``ckpt-01``, have an order as well.
+        Names with the same numbers, such as ``ckpt-1`` and ``ckpt-01``, are ordered as well.
         """
         return self.changed_ns, _natural(self.name), self.name, self.size_bytes
 
     @property
     def number(self) -> int | None:
-        """The number at the end of its name, as in ``ckpt-12``; None without one.
+        """The number at the end of its name, as in ``ckpt-12``, or None.
 
         Example:
 
@@ -83,7 +83,7 @@ class CheckpointFile:
 def checkpoints_among(files: Iterable[File]) -> list[CheckpointFile]:
     """Return the complete checkpoints among the files of a folder, the newest first.
 
-    A checkpoint of TensorFlow counts when its index and all of its data files are there.
+    A TensorFlow checkpoint is complete if its index and all of its data files exist.
     """
     files = list(files)
     parts: dict[str, set[int]] = {}
@@ -127,6 +127,6 @@ def _stem(name: str) -> str:
 
 
 def _natural(name: str) -> tuple[tuple[int, str], ...]:
-    """A key under which ``ckpt-9`` comes before ``ckpt-10``."""
+    """Return a key that sorts ``ckpt-9`` before ``ckpt-10``."""
     parts = re.split(r"(\d+)", name)
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)

@@ -1,4 +1,4 @@
-"""A folder of checkpoints, local or remote, as TensorFlow's file systems see it."""
+"""A folder of checkpoints on a local or remote file system that TensorFlow supports."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ NAMES_SHOWN = 3
 
 
 class CheckpointFolder:
-    """What the training job writes its checkpoints to; it need not exist yet.
+    """The folder to which the training job writes its checkpoints; it need not exist yet.
 
     Args:
-        path: a local path, or one of a file system that TensorFlow knows (``gs://...``).
+        path: a path, local or of a file system that TensorFlow supports (``gs://...``).
 
     Raises:
-        ConfigError: it is no path, or the path of a file.
+        ConfigError: the value is no path, or the path of a file.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -36,25 +36,25 @@ class CheckpointFolder:
             )
 
     def path_of(self, checkpoint: CheckpointFile) -> str:
-        """Return what to open a checkpoint by."""
+        """Return the path with which to open a checkpoint."""
         return os.path.join(self.path, checkpoint.name)
 
     def checkpoints(self) -> list[CheckpointFile]:
-        """Return the complete checkpoints that are there now, the newest first."""
+        """Return the complete checkpoints in the folder now, the newest first."""
         return checkpoints_among(self._files())
 
     def holds(self, checkpoint: CheckpointFile) -> bool:
-        """Return whether a checkpoint is there as it was found: neither gone nor written again."""
+        """Return whether a checkpoint is unchanged: neither deleted nor overwritten."""
         return checkpoint in self.checkpoints()
 
     def has_replaced(self, checkpoint: CheckpointFile) -> bool:
-        """Return whether a checkpoint was written again since it was found."""
+        """Return whether a checkpoint was overwritten since it was found."""
         return any(
             other.name == checkpoint.name and other != checkpoint for other in self.checkpoints()
         )
 
     def describe_contents(self) -> str:
-        """Say why no checkpoint was found."""
+        """Return a text that explains why no checkpoint was found."""
         names = [file.name for file in self._files()]
         expected = ", ".join(format_.value for format_ in Format)
         if not tf.io.gfile.isdir(self.path):
@@ -79,7 +79,7 @@ class CheckpointFolder:
     def _file(self, name: str) -> File | None:
         path = os.path.join(self.path, name)
         try:
-            if "://" not in path:  # TensorFlow knows the time to the second only
+            if "://" not in path:  # TensorFlow has a resolution of a second only
                 local = os.stat(path)
                 return File(name=name, changed_ns=local.st_mtime_ns, size_bytes=local.st_size)
             remote = tf.io.gfile.stat(path)

@@ -1,4 +1,4 @@
-"""The user's callbacks over many evaluations: set up once, and told what is evaluated."""
+"""Runs the user's callbacks over many evaluations, with logs about the evaluated checkpoint."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import keras
 
 
 class EvaluationCallbacks(keras.callbacks.CallbackList):
-    """Callbacks that stay the same from one `evaluate` to the next.
+    """A `CallbackList` that is used for many calls of `evaluate`.
 
-    A list given to `evaluate` is set up anew each time: `TensorBoard` would begin a file for every
-    checkpoint and not finish the last one. `on_test_begin` gets what it gets nowhere in Keras, the
-    checkpoint, its number and its iterations; the logs of `on_test_end` are the metrics, as always.
+    Keras sets up a list of callbacks anew for each `evaluate`: `TensorBoard` would start a file for
+    every checkpoint and not finish the last one. Unlike in Keras, the logs of `on_test_begin`
+    contain the checkpoint, its number and its iterations; those of `on_test_end` are the metrics.
 
     Args:
-        callbacks: the user's.
-        model: what is evaluated.
+        callbacks: the user's callbacks.
+        model: the model to evaluate.
     """
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback], model: keras.Model) -> None:
@@ -25,7 +25,7 @@ class EvaluationCallbacks(keras.callbacks.CallbackList):
         self._about: dict[str, Any] = {}
 
     def announce(self, *, checkpoint: str, number: int | None, iterations: int) -> None:
-        """Say what the next evaluation is of."""
+        """Set the checkpoint of the next evaluation."""
         self._about = {"checkpoint": checkpoint, "number": number, "iterations": iterations}
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -35,4 +35,4 @@ class EvaluationCallbacks(keras.callbacks.CallbackList):
         super().on_test_end(logs)
         for callback in self.callbacks:
             if isinstance(callback, keras.callbacks.TensorBoard):
-                callback._val_writer.flush()  # Keras does so at the end of a training only
+                callback._val_writer.flush()  # Keras does this only at the end of training

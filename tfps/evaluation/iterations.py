@@ -1,4 +1,4 @@
-"""The count of applied updates that an optimizer keeps, and what it shows of it."""
+"""Reads and sets the number of updates that an optimizer has applied."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import keras
 def counter_of(optimizer: Any) -> Any:
     """Return the variable behind `optimizer.iterations`.
 
-    With accumulated gradients that property is a quotient of it, and a wrapper has one of its own
-    that it does not use.
+    With accumulated gradients the property is a quotient of the variable, and a wrapper has an
+    unused variable of its own.
     """
     while hasattr(optimizer, "inner_optimizer"):
         optimizer = optimizer.inner_optimizer
@@ -19,7 +19,7 @@ def counter_of(optimizer: Any) -> Any:
 
 
 def set_iterations(model: keras.Model, count: int) -> int:
-    """Set a model's counter as a checkpoint has it; return the iterations that it means."""
+    """Set a model's counter to that of a checkpoint, and return the resulting iterations."""
     if model.optimizer is None:
         return count
     counter_of(model.optimizer).assign(count)

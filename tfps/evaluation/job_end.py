@@ -1,4 +1,4 @@
-"""Looks whether the job that an evaluator belongs to is over."""
+"""Finds out whether the job to which an evaluator belongs has ended."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ LOOK_EVERY_S = 1.0  # a TCP connection to the chief
 
 
 class JobEnd(Protocol):
-    """What ends an evaluator."""
+    """The condition that ends an evaluator."""
 
     def reason(self) -> str | None:
-        """Say why nothing more is written; None while somebody may still write."""
+        """Return why no more checkpoints will be written; None while more may be."""
 
     def see_checkpoint(self) -> None:
-        """Take note of a new checkpoint."""
+        """Record that a new checkpoint was found."""
 
 
 class Unknown:
-    """Nobody says when the training ends: the evaluator goes on."""
+    """The end of the training is unknown, so the evaluator continues."""
 
     def reason(self) -> str | None:
         return None
@@ -41,11 +41,11 @@ class Unknown:
 
 
 class ClusterEnd:
-    """The end of a cluster's job, seen by a task that the cluster does not list.
+    """The end of a cluster's job, as seen by a task that the cluster does not list.
 
     Args:
         spec: the cluster.
-        chief_timeout_s: how long its chief may be away.
+        chief_timeout_s: the longest time for which the chief may be unreachable.
     """
 
     def __init__(self, spec: ClusterSpec, *, chief_timeout_s: float) -> None:
@@ -58,7 +58,7 @@ class ClusterEnd:
     def reason(self) -> str | None:
         if time.monotonic() - self._looked_at_s >= LOOK_EVERY_S:
             chief = accepts_connections(self._spec.address("chief", 0))
-            # Who else is there matters only without the chief; a cluster may have many tasks.
+            # The other tasks, which may be many, matter only without the chief.
             others = not chief and bool(self._reached("worker", "ps"))
             self._looked_at_s = time.monotonic()
             self._watch.observe(now_s=self._looked_at_s, chief=chief, others=others)
@@ -73,10 +73,10 @@ class ClusterEnd:
 
 
 def end_of_this_job() -> JobEnd:
-    """Return the end of the job that `TF_CONFIG` names this process the evaluator of.
+    """Return the end of the job whose evaluator this process is according to `TF_CONFIG`.
 
     Raises:
-        ConfigError: `TF_CONFIG`, or `TFPS_CHIEF_TIMEOUT_S`, is wrong.
+        ConfigError: `TF_CONFIG` or ``TFPS_CHIEF_TIMEOUT_S`` is invalid.
     """
     if not os.environ.get("TF_CONFIG", "").strip():
         return Unknown()

@@ -1,23 +1,23 @@
-"""When a job is over, for a task that nobody can tell; without TensorFlow or sockets."""
+"""Decides when a job has ended, for a task that gets no message; no TensorFlow, no sockets."""
 
 from __future__ import annotations
 
-# Workers and servers end half a second after the chief has told them to; a network that fails for
-# a moment must not look like that.
+# Workers and servers end half a second after the chief's message. A short failure of the network
+# must not look the same.
 CONFIRMED_AFTER_S = 5.0
 
 
 class JobWatch:
-    """Concludes from who can be reached that a job is over.
+    """Concludes from the reachable tasks that a job has ended.
 
-    A chief that ends tells workers and parameter servers, which end as well: once some task was
-    seen and then none can be reached, the job is over. When only the chief stays away, a scheduler
-    may start it again, so its absence counts after the time that workers and servers wait, too.
+    When a chief ends, workers and parameter servers end as well. So the job has ended if some task
+    was reachable before, and none is now. If only the chief is unreachable, a scheduler may restart
+    it, so the job counts as ended after the same time for which workers and servers wait.
 
     Args:
-        now_s: the time on a clock that never goes back.
-        chief_timeout_s: how long the chief may be away.
-        variable: what the user sets that time with.
+        now_s: the time of a monotonic clock.
+        chief_timeout_s: the longest time for which the chief may be unreachable.
+        variable: the environment variable that sets this time, for messages.
 
     Example:
 
@@ -38,12 +38,12 @@ class JobWatch:
         self._all_gone_at_s: float | None = None
 
     def observe(self, *, now_s: float, chief: bool, others: bool) -> None:
-        """Take note of who can be reached.
+        """Record which tasks are reachable.
 
         Args:
-            now_s: the time on a clock that never goes back.
-            chief: whether the chief can be.
-            others: whether any worker or parameter server can be.
+            now_s: the time of a monotonic clock.
+            chief: whether the chief is reachable.
+            others: whether any worker or parameter server is reachable.
         """
         self._was_seen |= chief or others
         self._chief_gone_at_s = _since(self._chief_gone_at_s, now_s, gone=not chief)
@@ -61,7 +61,7 @@ class JobWatch:
             self.end = f"the chief was away for {self._chief_timeout_s:g} s ({self._variable})"
 
     def see_checkpoint(self, *, now_s: float) -> None:
-        """A new checkpoint shows that somebody trains, reachable or not."""
+        """Record a new checkpoint, which shows that the job still trains."""
         if self._chief_gone_at_s is not None:
             self._chief_gone_at_s = now_s
 

@@ -1,4 +1,4 @@
-"""Reads the weights in a file of Keras 3, ``.weights.h5`` or ``.keras``."""
+"""Reads the weights in a Keras 3 file, ``.weights.h5`` or ``.keras``."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _MISMATCH = re.compile(
 
 
 def load_keras_file(path: str, model: keras.Model, *, format: Format) -> int | None:  # noqa: A002
-    """Load a model's weights, without the optimizer's state, and return its counter.
+    """Load a model's weights without the optimizer's state, and return the optimizer's counter.
 
     Args:
         path: the file, local or remote.
-        model: built and compiled as in the training.
+        model: a model that is built and compiled as in the training.
         format: `Format.WEIGHTS` or `Format.MODEL`.
 
     Returns:
-        The optimizer's counter; None if the file does not say.
+        The optimizer's counter; None if the file does not contain it.
 
     Raises:
-        Unreadable: it is gone, or not whole.
-        CheckpointError: it has weights of another model.
+        Unreadable: the file is deleted or incomplete.
+        CheckpointError: the file has weights of another model.
     """
     with tempfile.TemporaryDirectory(prefix="tfps-evaluation-") as folder:
         copy = os.path.join(folder, "copy.weights.h5")
@@ -55,7 +55,7 @@ def load_keras_file(path: str, model: keras.Model, *, format: Format) -> int | N
 
 
 def _copy(path: str, copy: str, *, format: Format) -> None:  # noqa: A002
-    """HDF5 locks a file that it reads: the training could not write it again and would fail."""
+    """Copy the weights, since HDF5 locks a file that it reads, and the training could not write."""
     if format is Format.WEIGHTS:
         tf.io.gfile.copy(path, copy)
         return
@@ -65,7 +65,7 @@ def _copy(path: str, copy: str, *, format: Format) -> None:  # noqa: A002
 
 
 def _counter(file: Any, optimizer: Any) -> int | None:
-    """The file lists an optimizer's variables by position, so this one's tells where to look."""
+    """Return the optimizer's counter, which the file stores by its position among the variables."""
     if optimizer is None:
         return None
     counter = counter_of(optimizer)
@@ -75,7 +75,7 @@ def _counter(file: Any, optimizer: Any) -> int | None:
 
 
 def _explain(error: ValueError) -> str:
-    """Keras's message about shapes holds the values of the weights: only say which and where."""
+    """Return a short version of Keras's message about shapes, without the values of the weights."""
     different = [
         f"{match['path']} has the shape {match['model']}, and {match['file']} in the checkpoint"
         for match in _MISMATCH.finditer(str(error))

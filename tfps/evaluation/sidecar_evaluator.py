@@ -1,4 +1,4 @@
-"""`tfps.SidecarEvaluator`: evaluates a training job's checkpoints in a process of its own."""
+"""`tfps.SidecarEvaluator`: evaluates a training job's checkpoints in a separate process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tfps.evaluation.tensorflow_checkpoint import load_tensorflow_checkpoint
 
 logger = logging.getLogger(__name__)
 
-# What `model.evaluate` takes as `x` and can take again for each checkpoint: no generator.
+# The values of `x` of `model.evaluate` that can be used again for each checkpoint: no generators.
 Data: TypeAlias = (
     tf.data.Dataset
     | keras.utils.PyDataset
@@ -33,39 +33,41 @@ Data: TypeAlias = (
     | Sequence[Any]
     | Mapping[str, Any]
 )
-LOOK_EVERY_S = 1.0  # into the folder; as often as tf.train.checkpoints_iterator
+LOOK_EVERY_S = 1.0  # between looks into the folder, as in tf.train.checkpoints_iterator
 NOTICE_AFTER_S = 30.0  # without a checkpoint
-# What can be read and is of another model stays so; the second look is for a file half written.
+# A checkpoint of another model stays one; the second attempt is for a file that was half written.
 ATTEMPTS_OF_OTHERS = 2
 
 
 class SidecarEvaluator:
-    """Evaluates every newest checkpoint that a training job writes, beside the training.
+    """Evaluates the checkpoints that a training job writes, while the training continues.
 
-    Takes the place of `tf_keras.utils.SidecarEvaluator`, which Keras 3 does not have. Run it in the
-    task ``evaluator`` of `TF_CONFIG`, or in any process that sees the checkpoints. It reads
-    `tf.train.CheckpointFile` and Keras's `ModelCheckpoint` (``.weights.h5``, ``.keras``), sets the
-    optimizer's iterations, and calls `evaluate` on this machine, without a strategy.
+    Replaces `tf_keras.utils.SidecarEvaluator`, which Keras 3 does not have. Run it in the task
+    ``evaluator`` of `TF_CONFIG`, or in any process that can read the checkpoints. It reads
+    checkpoints of `tf.train.Checkpoint` and of Keras's `ModelCheckpoint` (``.weights.h5``,
+    ``.keras``), sets the optimizer's iterations, and calls `evaluate` on this machine, without a
+    strategy.
 
-    As in tf_keras the newest checkpoint comes next, so some are skipped when evaluation is slower
-    than training. None is evaluated twice. It ends after `max_evaluations`; as an evaluator also
-    once the job is over and the last checkpoint evaluated; else with Ctrl-C.
+    As in tf_keras the newest checkpoint is evaluated next, so some are skipped if evaluation is
+    slower than training. None is evaluated twice. It ends after `max_evaluations`; in the task
+    ``evaluator`` also when the job has ended and the last checkpoint is evaluated; otherwise with
+    Ctrl-C.
 
     Source: tf_keras, ``utils/sidecar_evaluator.py``.
 
     Args:
-        model: compiled as in the training; made outside of any strategy's scope.
-        data: as `x` of `model.evaluate`: a `tf.data.Dataset`, a `PyDataset`, arrays.
-        checkpoint_dir: the folder of the checkpoints; the training may make it later.
-        steps: batches of one evaluation; None takes all.
-        max_evaluations: end after as many evaluations, or after a checkpoint whose name ends with
-            ``-N`` where N is at least this; None is no limit.
-        callbacks: `keras.callbacks.Callback`s. `on_test_begin` gets ``checkpoint`` (its path),
-            ``number`` (the one at the end of its name, or None) and ``iterations`` in its logs,
-            `on_test_end` the metrics; `TensorBoard` draws them over the iterations.
+        model: a model that is compiled as in the training, created outside of a strategy's scope.
+        data: the argument `x` of `model.evaluate`: a `tf.data.Dataset`, a `PyDataset`, arrays.
+        checkpoint_dir: the folder of the checkpoints; the training may create it later.
+        steps: the number of batches of an evaluation; None for all.
+        max_evaluations: the number of evaluations after which it ends. It also ends after a
+            checkpoint whose name ends with ``-N`` where N is at least this. None for no limit.
+        callbacks: `keras.callbacks.Callback`s. The logs of `on_test_begin` are ``checkpoint`` (its
+            path), ``number`` (the one at the end of its name, or None) and ``iterations``; those of
+            `on_test_end` are the metrics. `TensorBoard` plots them over the iterations.
 
     Raises:
-        ConfigError: arguments that cannot work; every mistake, at once.
+        ConfigError: lists every invalid argument.
 
     Example:
 
@@ -101,18 +103,18 @@ class SidecarEvaluator:
         self._folder = CheckpointFolder(checkpoint_dir)
 
     def start(self) -> None:
-        """Evaluate checkpoints until there is nothing more to do.
+        """Evaluate checkpoints until an end condition holds.
 
         Raises:
             CheckpointError: a checkpoint is of another model.
-            ConfigError: `TF_CONFIG` is wrong.
+            ConfigError: `TF_CONFIG` is invalid.
         """
         agenda = Agenda(max_evaluations=self.max_evaluations)
         callbacks = EvaluationCallbacks(self.callbacks, self.model)
         end = end_of_this_job()
         notice_at_s = time.monotonic() + NOTICE_AFTER_S
         while not agenda.is_complete:
-            # In this order: what was written before the end is found after it.
+            # In this order, so that checkpoints written just before the end are found.
             reason = end.reason()
             if reason is not None:
                 agenda.finish()
@@ -166,7 +168,7 @@ class SidecarEvaluator:
     def _load(self, checkpoint: CheckpointFile) -> int | None:
         """Load the weights of one state of a checkpoint; return the optimizer's counter."""
         if not self.model.built or not self.model.weights:
-            # Files hold the weights of layers, and these come with a first batch.
+            # Loading needs the weights of all layers, which the first batch creates.
             self.model.evaluate(self.data, steps=1, verbose=0)
         path = self._folder.path_of(checkpoint)
         if checkpoint.format is Format.TENSORFLOW:

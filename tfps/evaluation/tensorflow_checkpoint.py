@@ -25,21 +25,21 @@ class _Value(NamedTuple):
 
 
 def load_tensorflow_checkpoint(path: str, model: keras.Model) -> int | None:
-    """Load a model's weights, without the optimizer's state, and return its counter.
+    """Load a model's weights without the optimizer's state, and return the optimizer's counter.
 
-    `tf.train.Checkpoint.restore` leaves a weight that it does not find as it is, so every weight
-    is looked for before any is changed.
+    `tf.train.Checkpoint.restore` does not change a weight that it does not find, so this function
+    checks that all weights exist before it changes any.
 
     Args:
-        path: what the names of the checkpoint's files have in common.
-        model: built and compiled as in the training; it may be the checkpoint's root or any
-            attribute of it.
+        path: the common prefix of the checkpoint's files.
+        model: a model that is built and compiled as in the training; it may be the checkpoint's
+            root or any attribute of it.
 
     Returns:
-        The optimizer's counter; None if the checkpoint does not say.
+        The optimizer's counter; None if the checkpoint does not contain it.
 
     Raises:
-        Unreadable: it is gone, or not whole.
+        Unreadable: the checkpoint is deleted or incomplete.
         CheckpointError: it has no value, or one of another shape, for some weight.
     """
     try:
@@ -56,12 +56,12 @@ def load_tensorflow_checkpoint(path: str, model: keras.Model) -> int | None:
     except (tf.errors.OpError, IndexError) as error:  # the reader's word for truncated data
         reason = (str(error).splitlines() or [""])[0]
         raise Unreadable(f"{type(error).__name__}: {reason}") from error
-    # Wrappers of optimizers count for themselves, too, and may count nothing.
+    # Wrappers of optimizers have counters too, which may stay at 0.
     return max(counts, default=None)
 
 
 def _values_for(model: keras.Model, path: str, reader: Any) -> list[_Value]:
-    """Find the attribute of the checkpoint that holds the model, and the values in it."""
+    """Find the attribute of the checkpoint that is the model, and return its values."""
     view = tf.train.CheckpointView(path)
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
     graph.ParseFromString(reader.get_tensor(OBJECT_GRAPH))
