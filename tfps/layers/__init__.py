@@ -1,4 +1,4 @@
-"""Layers of Keras for what parameter servers are good at: embedding tables."""
+"""Keras layers for embedding tables on parameter servers."""
 
 from tfps.keras_backend import check_backend
 

@@ -1,4 +1,4 @@
-"""How the rows that an example has looked up become one."""
+"""Combines the rows that an example has looked up into one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-Total = Callable[[Any], Any]  # of a number or a row for each id: their sums, by example
+Total = Callable[[Any], Any]  # sums the numbers or rows of all ids of each example
 
-# What the sum of the weighted rows is divided by; None: nothing, or there is no sum.
+# The divisor of the sum of the weighted rows; None for no division, or no sum.
 COMBINERS: dict[str | None, Callable[[Any, Total], Any] | None] = {
     "sum": None,
     "mean": lambda weights, total: total(weights),
@@ -19,20 +19,20 @@ COMBINERS: dict[str | None, Callable[[Any, Total], Any] | None] = {
 
 
 def weighted(rows: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
-    """Each row by its weight."""
+    """Multiply each row by its weight."""
     return rows if weights is None else rows * weights[..., None]
 
 
 def combined(
     rows: tf.Tensor, weights: tf.Tensor | None, *, combiner: str, total: Total
 ) -> tf.Tensor:
-    """One row for each example; zeros where it has none, or weights that come to zero.
+    """Return one row for each example; zeros if it has no ids, or weights with the sum zero.
 
     Args:
-        rows: one for each id.
-        weights: a number for each id, in the rows' dtype; None: all are 1.
+        rows: a row for each id.
+        weights: a number for each id, in the rows' dtype; None if all are 1.
         combiner: one of `COMBINERS`, not None.
-        total: sums by example.
+        total: returns the sums by example.
 
     Example: one example with two rows.
 

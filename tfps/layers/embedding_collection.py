@@ -1,4 +1,4 @@
-"""Many features over embedding tables, in one layer."""
+"""A layer that looks up many features in embedding tables."""
 
 from __future__ import annotations
 
@@ -18,32 +18,34 @@ from tfps.layers.table import Table
 
 @keras.saving.register_keras_serializable("tfps")
 class EmbeddingCollection(keras.layers.Layer):
-    """Looks features up in tables, and makes one row of those that an example has.
+    """Looks up features in embedding tables, and combines the rows of each example into one.
 
-    It takes the ids of a batch by the names of the features, as a dict: a vector of one id for each
-    example, a matrix, or ragged or sparse ids where examples differ in their number. It answers a
-    dict of the same names: a row for each example, or the rows themselves, ragged where the ids
-    were, for tables with ``combiner=None``. A call may have some of the features only, so that two
-    towers of a model can share the tables of one collection.
+    Use it for models with many categorical features, or with large tables. The input is a dict from
+    the names of the features to the ids of a batch: a vector with one id per example, a matrix, or
+    ragged or sparse ids if examples have different numbers of ids. The output is a dict with the
+    same names: one row per example, or for tables with ``combiner=None`` all rows, ragged like the
+    ids. A call may contain only some of the features, so that two towers of a model can share the
+    tables of one collection.
 
-    Each table is a `keras.layers.Embedding` in ``tables``, by its name, whose variable is called
-    ``COLLECTION/TABLE/embeddings``. On parameter servers only rows of a batch travel, those of all
-    features in one request to each server. In one process, and in an exported model, it is plain
-    TensorFlow. Ids outside of a table, negative ones too, are an error that names the feature.
+    Each table is a `keras.layers.Embedding` in ``tables``, by its name; its variable has the path
+    ``COLLECTION/TABLE/embeddings``. With parameter servers only the rows of a batch are sent, for
+    all features in one request to each server. In one process, and in an exported model, the layer
+    is plain TensorFlow. Ids outside of a table, also negative ones, raise an error that names the
+    feature.
 
     Source: `EmbeddingBagCollection` of TorchRec and `DistributedEmbedding` of Keras Recommenders.
 
     Args:
-        features: what each looks up, by name: a `tfps.layers.Table`, or a ``TableConfig`` or
-            ``FeatureConfig`` of keras_rs. Tables of one name are one.
-        shared: another collection: of its tables those are used that have the same names. Models
-            of Keras that are saved keep that.
-        options: of every layer of Keras, such as its name.
+        features: name of a feature -> its table: a `tfps.layers.Table`, or a ``TableConfig`` or
+            ``FeatureConfig`` of keras_rs. Features whose tables have the same name share a table.
+        shared: another collection whose tables of the same names are used. Saved Keras models keep
+            the sharing.
+        options: arguments of every Keras layer, such as its name.
 
     Raises:
-        ConfigError: no features, something else than tables, or one table described in two ways.
-            When it is called: features that it does not have; ids that are no whole numbers, ragged
-            ones of a rank above 2; weights of another form.
+        ConfigError: there are no features, a value is no table, or a table is described in two
+            ways. In a call: unknown features; ids that are no integers; ragged ids of a rank above
+            2; weights of another form than the ids.
         tf.errors.InvalidArgumentError: ids outside of a table.
 
     Example:
@@ -75,7 +77,7 @@ class EmbeddingCollection(keras.layers.Layer):
         self.shared = shared
         refuse(list(_contradictions(self.features, shared)), source=self.name)
         if shared is not None and not shared.built:
-            shared.build()  # so that its tables are called as its own
+            shared.build()  # now, so that its tables get names of that collection
         known: dict[str, keras.layers.Embedding] = {} if shared is None else dict(shared.tables)
         self.tables: dict[str, keras.layers.Embedding] = {
             table.name: known.get(table.name) or self._layer_of(table)
@@ -94,7 +96,7 @@ class EmbeddingCollection(keras.layers.Layer):
 
     @property
     def optimizers(self) -> dict[str, Any]:
-        """Of the tables that name one and are trained, for `tfps.optimizers.ByTable`."""
+        """Table name -> optimizer, of trained tables with one, for `tfps.optimizers.ByTable`."""
         return {
             table.name: table.optimizer
             for table in self.features.values()
@@ -102,17 +104,17 @@ class EmbeddingCollection(keras.layers.Layer):
         }
 
     def build(self, input_shape: Any = None) -> None:
-        """Create the tables, those of features that are not in the first call as well."""
+        """Create all tables, also those of features that the first call does not contain."""
         for table in self.tables.values():
             if not table.built:
                 table.build()
 
     def call(self, inputs: Mapping[str, Any], weights: Any = None) -> dict[str, Any]:
-        """The rows of a batch.
+        """Return the rows of a batch by feature.
 
         Args:
-            inputs: ids by feature.
-            weights: of the ids, in the same form, by feature; those of some may be missing.
+            inputs: feature -> ids.
+            weights: feature -> weights of the ids, in the same form; features may be missing.
         """
         self._refuse(inputs, weights)
         asked = {
@@ -169,11 +171,11 @@ class EmbeddingCollection(keras.layers.Layer):
         return f"{self.name}: feature {name!r}"
 
     def _purpose(self, name: str) -> str:
-        # TensorFlow shows quotation marks with a backslash.
+        # Without quotation marks, which TensorFlow would show with a backslash.
         return f"{self.name}: feature {name}: ids for the table {self.features[name].name}"
 
     def _refuse(self, inputs: Any, weights: Any) -> None:
-        """Look at what the layer is called with."""
+        """Raise `ConfigError` for invalid inputs of a call."""
         for given, what in ((inputs, "ids"), (weights, "weights")):
             if given is None and what == "weights":
                 continue
@@ -199,7 +201,7 @@ class EmbeddingCollection(keras.layers.Layer):
 def _contradictions(
     features: Mapping[str, Table], shared: EmbeddingCollection | None
 ) -> Iterator[str]:
-    """Where features describe one table in two ways, also those of two collections."""
+    """Yield a message for each table that features, also of two collections, describe unequally."""
     described: dict[str, tuple[str, Table]] = {}
     if shared is not None:
         for feature, table in shared.features.items():

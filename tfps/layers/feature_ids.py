@@ -1,4 +1,4 @@
-"""The ids of one feature in a batch: dense, ragged or sparse, looked up and combined alike."""
+"""The ids of one feature in a batch, dense, ragged or sparse, in a common form."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ INTEGERS = "whole numbers, such as int64: cast them, or map texts with keras.lay
 
 
 class FeatureIds(NamedTuple):
-    """Ids that a feature looks up.
+    """The ids that a feature looks up.
 
     Args:
-        ids: int64; all of them in a row where examples differ in their number, else as they came.
+        ids: int64, dense; a vector of all ids if examples have different numbers of ids.
         weights: a number for each id, or None.
-        lengths: of what came, ragged; None: all examples have the same number of ids.
+        lengths: the ragged input; None if all examples have the same number of ids.
     """
 
     ids: tf.Tensor
@@ -29,16 +29,16 @@ class FeatureIds(NamedTuple):
 
     @classmethod
     def of(cls, ids: Any, weights: Any, *, dtype: str, source: str) -> FeatureIds:
-        """What a layer was called with for a feature, checked as far as it is known by then.
+        """Convert the inputs of a feature, after the checks that are possible while tracing.
 
         Args:
-            ids: as they came.
-            weights: in the same form, or None.
-            dtype: that weights get, which is the rows'.
-            source: layer and feature, for who reads an error.
+            ids: the ids, dense, ragged or sparse.
+            weights: weights in the same form, or None.
+            dtype: the dtype of the rows, to which weights are cast.
+            source: the layer and feature, for error messages.
 
         Raises:
-            ConfigError: ids or weights of another form.
+            ConfigError: the weights have another form than the ids.
         """
         ids = _ragged_or_dense(ids)
         if weights is not None:
@@ -57,11 +57,11 @@ class FeatureIds(NamedTuple):
         return cls(tf.cast(ids.flat_values, tf.int64), weights, ids)
 
     def answer(self, rows: tf.Tensor, combiner: str | None) -> Any:
-        """What the layer answers for the feature.
+        """Return the layer's output for the feature.
 
         Args:
-            rows: one for each of the ids.
-            combiner: of the table.
+            rows: a row for each of the ids.
+            combiner: the combiner of the table.
         """
         if combiner is None:
             rows = weighted(rows, self.weights)
@@ -73,7 +73,7 @@ class FeatureIds(NamedTuple):
         if self.ids.shape.rank > 1:
             total = functools.partial(tf.reduce_sum, axis=1)
             return combined(rows, self.weights, combiner=combiner, total=total)
-        # One id for each example: itself, but for a weight.
+        # With one id per example its row is the sum, except for a weight.
         return combined(rows, self.weights, combiner=combiner, total=lambda values: values)
 
     def _by_example(self, values: tf.Tensor) -> tf.Tensor:
@@ -83,15 +83,15 @@ class FeatureIds(NamedTuple):
 
 
 def refuse_ids(ids: Any, combiner: str | None, *, source: str) -> None:
-    """Look at ids, of a batch or of an Input of Keras.
+    """Check the ids of a batch or of a Keras `Input`.
 
     Args:
-        ids: as they came.
-        combiner: of the table.
-        source: layer and feature.
+        ids: the ids, dense, ragged or sparse.
+        combiner: the combiner of the table.
+        source: the layer and feature, for error messages.
 
     Raises:
-        ConfigError: they are no whole numbers, or have another rank than can be combined.
+        ConfigError: the ids are no integers, or have a rank that cannot be combined.
     """
     dtype, shape = tf.as_dtype(ids.dtype), tuple(ids.shape)
     if not dtype.is_integer:
@@ -112,7 +112,7 @@ def refuse_ids(ids: Any, combiner: str | None, *, source: str) -> None:
 
 
 def symbolic_answer(ids: Any, combiner: str | None, *, width: int, dtype: str) -> Any:
-    """The answer for an Input of Keras, without its values."""
+    """Return the symbolic output for a Keras `Input`."""
     if combiner is not None:
         return keras.KerasTensor((ids.shape[0], width), dtype)
     is_ragged = _form_of(ids) != "dense"
@@ -121,7 +121,7 @@ def symbolic_answer(ids: Any, combiner: str | None, *, width: int, dtype: str) -
 
 
 def _form_of(ids: Any) -> str:
-    """Of a tensor, or of an Input of Keras."""
+    """Return whether a tensor or a Keras `Input` is dense, ragged or sparse."""
     kinds = {"ragged": tf.RaggedTensor, "sparse": tf.SparseTensor}
     is_symbolic = isinstance(ids, keras.KerasTensor)
     for form, kind in kinds.items():
@@ -131,7 +131,7 @@ def _form_of(ids: Any) -> str:
 
 
 def _ragged_or_dense(values: Any) -> Any:
-    """Sparse ones as ragged ones: those that are there, by example."""
+    """Convert a sparse tensor to a ragged one with the existing values of each example."""
     if not isinstance(values, tf.SparseTensor):
         return values
     return tf.RaggedTensor.from_value_rowids(

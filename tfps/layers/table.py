@@ -1,4 +1,4 @@
-"""What a table of embeddings is to be, and how the rows of an example become one."""
+"""The description of an embedding table, including how the rows of an example are combined."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ from tfps.layers.combiner import COMBINERS
 @keras.saving.register_keras_serializable("tfps")
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table of embeddings, which one or several features look up.
+    """An embedding table that one or several features look up.
 
-    Its names are those of `keras_rs.layers.TableConfig`, which stands in its place as well. The
-    same table, combined in another way, is ``dataclasses.replace(table, combiner=None)``.
+    Use it to describe the features of a `tfps.layers.EmbeddingCollection`. The arguments have the
+    names of `keras_rs.layers.TableConfig`, which may be used instead. For the same table with
+    another combiner use ``dataclasses.replace(table, combiner=None)``.
 
     Source: `TableConfig` of Keras Recommenders and of TensorFlow's TPU embeddings.
 
     Args:
-        name: of the table; its layer has it too.
-        vocabulary_size: rows; ids are 0 to one less.
-        embedding_dim: items of a row.
-        combiner: what becomes of the rows of an example: their ``"sum"``, their ``"mean"``, or
-            their sum over the root of their number (``"sqrtn"``); None: they stay apart.
-        initializer: of Keras, or its name; ``keras.initializers.Constant(matrix)`` begins with what
-            was trained before.
-        optimizer: of Keras, or its name, for `tfps.optimizers.ByTable`; None: that of the model.
-        trainable: False: the table stays as it is.
+        name: the name of the table and of its layer.
+        vocabulary_size: the number of rows; valid ids are 0 to ``vocabulary_size - 1``.
+        embedding_dim: the number of items of a row.
+        combiner: how to combine the rows of an example: ``"sum"``, ``"mean"``, or ``"sqrtn"``, the
+            sum divided by the square root of their number; None keeps all rows.
+        initializer: a Keras initializer or its name; use ``keras.initializers.Constant(matrix)``
+            for pretrained values.
+        optimizer: a Keras optimizer or its name, for `tfps.optimizers.ByTable`; None for that of
+            the model.
+        trainable: whether the table is trained.
 
     Raises:
-        ConfigError: each value that cannot be, all at once.
+        ConfigError: lists every invalid value.
 
     Example:
 
@@ -66,14 +68,14 @@ class Table:
 
     @classmethod
     def of(cls, config: Any, *, source: str) -> Table:
-        """A table, or what describes one as keras_rs does: a `TableConfig` or `FeatureConfig`.
+        """Convert a `Table`, or a `TableConfig` or `FeatureConfig` of keras_rs.
 
         Args:
-            config: what the user gave.
-            source: the layer and feature that it was given for.
+            config: the user's value.
+            source: the layer and feature, for error messages.
 
         Raises:
-            ConfigError: it describes no table.
+            ConfigError: the value describes no table.
         """
         described = getattr(config, "table", config)
         if isinstance(described, Table):
@@ -89,7 +91,7 @@ class Table:
         return cls(**{n: getattr(described, n) for n in fields if hasattr(described, n)})
 
     def differences(self, other: Table) -> list[str]:
-        """What two descriptions of one table say differently; how rows are combined is no part."""
+        """Return the differences to another description, except that of the combiner."""
         fields = [f.name for f in dataclasses.fields(self) if f.name != "combiner"]
         pairs = [(name, getattr(self, name), getattr(other, name)) for name in fields]
         return [
@@ -115,5 +117,5 @@ class Table:
 
 
 def _settings(value: Any) -> Any:
-    """What says whether two values are alike, of which Keras's own know nothing."""
+    """Return a value to compare by, since Keras's objects do not compare their settings."""
     return (type(value), value.get_config()) if hasattr(value, "get_config") else value
