@@ -1,4 +1,4 @@
-"""Metrics whose states several workers count: how they become one."""
+"""Merging of metric states that several workers have counted."""
 
 from tfps.keras_backend import check_backend
 

@@ -1,4 +1,4 @@
-"""Which metrics can be added up, and how the states of the others become one."""
+"""Merges the states of metrics that cannot be added up."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ _registered: dict[type, Merge] = {}
 
 
 def register_merge(cls: type[keras.metrics.Metric], fn: Merge) -> None:
-    """Say how two states of a metric become one, where their sum would be wrong.
+    """Register a function that merges two states of a metric whose sum would be wrong.
 
-    Workers count batches into states of their own, which the servers bring together. States to
-    which updates add are added, as those of Keras's own metrics are; a state that becomes the
-    maximum or the minimum of itself and something else is merged likewise. `fit` finds that in the
-    graph of the step, whatever the batches are. Any other class needs a merge: a function given
-    here, or its own method ``merge_state(metrics)``. Subclasses inherit it.
+    Use it for a metric of your own whose update neither adds to its state nor takes a maximum or
+    minimum. Each worker counts batches into its own state, and the servers merge the states. States
+    to which updates add, such as those of Keras's own metrics, are added; if an update takes the
+    maximum or minimum of the state and another value, so does the merge. `fit` finds this out from
+    the graph of the step. Any other class needs a merge: a function registered here, or its own
+    method ``merge_state(metrics)``. Subclasses inherit it.
 
     Args:
         cls: the metric's class.
-        fn: from two states to the merged one. A state is a list of tensors in the order of
-            ``metric.variables``, in their shapes and dtypes. It is traced by TensorFlow, so it uses
-            `keras.ops` or TensorFlow's. One of the states may be that of a metric after a reset.
+        fn: maps two states to the merged one. A state is a list of tensors in the order of
+            ``metric.variables``, with their shapes and dtypes. TensorFlow traces the function, so
+            use operations of `keras.ops` or TensorFlow. One state may be that of a reset metric.
 
     Raises:
-        ConfigError: ``cls`` is no metric class, or ``fn`` cannot be called.
+        ConfigError: ``cls`` is no metric class, or ``fn`` is not callable.
 
     Example:
 
@@ -68,7 +69,7 @@ def register_merge(cls: type[keras.metrics.Metric], fn: Merge) -> None:
 
 @dataclass(frozen=True)
 class MergedState:
-    """Keras variables whose values become one by a function of a class's own."""
+    """A metric and the function that merges the values of its variables."""
 
     metric: Any
     merge: Merge
@@ -78,7 +79,7 @@ class MergedState:
         return tuple(self.metric.variables)
 
     def after_reset(self) -> list[Array]:
-        """The values that a state begins with, whatever the metric has counted."""
+        """Return the values of a state after a reset, without changing the metric."""
         with keras.StatelessScope() as scope:
             self.metric.reset_state()
         values = [scope.get_current_value(v) for v in self.metric.variables]
@@ -89,7 +90,7 @@ class MergedState:
 
 
 def merged_states(metrics: Iterable[Any]) -> list[MergedState]:
-    """Return the metrics, and metrics inside them, that have a merge of their own."""
+    """Return the metrics, and metrics inside them, that have their own merge function."""
     found: list[MergedState] = []
     for metric in metrics:
         merge = _merge_of(metric)
@@ -101,11 +102,11 @@ def merged_states(metrics: Iterable[Any]) -> list[MergedState]:
 
 
 def no_sum(variable: Any, metrics: Iterable[Any]) -> UnsupportedError:
-    """The error for a state that several workers cannot count.
+    """Return the error for a state that several workers cannot count.
 
     Args:
-        variable: of the state.
-        metrics: among which is perhaps the one that it belongs to.
+        variable: a variable of the state.
+        metrics: the metrics in which to look for the owner of the variable.
     """
     owner = _owner(variable, metrics)
     if owner is None:
@@ -133,7 +134,7 @@ def _inside(metric: Any) -> Sequence[Any]:
 
 
 def _owner(variable: Any, metrics: Iterable[Any]) -> Any:
-    """The innermost of metrics that has a variable, or None."""
+    """Return the innermost metric that has a variable, or None."""
     for metric in metrics:
         if any(each is variable for each in metric.variables):
             return _owner(variable, _inside(metric)) or metric
@@ -148,7 +149,7 @@ def _merge_of(metric: Any) -> Merge | None:
 
 
 def _by_own_method(metric: Any) -> Merge:
-    """`merge_state` changes its own object by those that it is given; here both are stand-ins."""
+    """Return a merge function that calls `merge_state` of a metric without changing the metric."""
     other = _stand_in(metric)
 
     def merge(left: list[Any], right: list[Any]) -> list[Any]:
@@ -164,7 +165,7 @@ def _by_own_method(metric: Any) -> Merge:
 
 
 def _stand_in(metric: Any) -> Any:
-    """A metric with variables of its own; its class may not be made from a configuration."""
+    """Return a copy of a metric with its own variables; works without `from_config`."""
 
     def twin_of(value: Any) -> Any:
         if isinstance(value, keras.Variable):

@@ -1,4 +1,4 @@
-"""The change that a step makes to the state of a metric, operation by operation. Pure."""
+"""Derives from its operations how a step changes the state of a metric. Pure."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import NamedTuple
 
 
 class Change(enum.Enum):
-    """How a value follows from the state before a step.
+    """The relation of a value to the state before a step.
 
-    Where several workers count, each into a state of its own, only the first four become one.
+    If several workers count, each into its own state, only states of the first four can be merged.
     """
 
-    KEPT = enum.auto()  # it is the state
-    ADDED = enum.auto()  # the state and what does not depend on it, added
-    RAISED = enum.auto()  # the larger of the two; of booleans whether either holds
-    LOWERED = enum.auto()  # the smaller of the two; of booleans whether both hold
-    REPLACED = enum.auto()  # it does not depend on any state
-    MIXED = enum.auto()  # something else
+    KEPT = enum.auto()  # the state itself
+    ADDED = enum.auto()  # the sum of the state and an independent value
+    RAISED = enum.auto()  # the maximum of both; for booleans the logical or
+    LOWERED = enum.auto()  # the minimum of both; for booleans the logical and
+    REPLACED = enum.auto()  # independent of all states
+    MIXED = enum.auto()  # any other relation
 
 
 class Origin(NamedTuple):
-    """How a tensor follows from states of metrics."""
+    """The relation of a tensor to the states of metrics."""
 
     change: Change
-    state: int | None = None  # which state; None: none, or several
+    state: int | None = None  # the number of the state; None for none or several
 
 
 INDEPENDENT = Origin(Change.REPLACED)
 MIXED = Origin(Change.MIXED)
 
-# Operations on a state, first, and on something else, which may come first where they commute.
+# Operations on a state and another value; in `COMMUTATIVE` in any order.
 COMMUTATIVE = {
     "Add": Change.ADDED,
     "AddV2": Change.ADDED,
@@ -61,7 +61,7 @@ OTHERS = {
 
 
 def after(operation: str, inputs: Sequence[Origin]) -> Origin:
-    """Return how the output of an operation follows from states, by the name of its type.
+    """Return the relation of an operation's output to states, by the name of the operation's type.
 
     >>> old = Origin(Change.KEPT, 0)
     >>> after("AddV2", [old, INDEPENDENT]).change
@@ -84,7 +84,7 @@ def after(operation: str, inputs: Sequence[Origin]) -> Origin:
 
 
 def either(one: Origin, other: Origin) -> Origin:
-    """Return how a value follows that a condition chooses, which depends on no state."""
+    """Return the relation of a value that a condition chooses; it must not depend on a state."""
     if one == other:
         return one
     if one.state == other.state is not None:
