@@ -20,7 +20,7 @@ BATCH, TESTED = 64, 40
 
 
 def examples():
-    """Ids in three forms; a taste of users and items, which nobody sees, decides the label."""
+    """Return ids in three forms, and labels that depend on hidden tastes of users and items."""
     random = np.random.default_rng(0)
     of_users, of_items = random.normal(size=USERS), random.normal(size=ITEMS)
     users, shown = random.integers(0, USERS, EXAMPLES), random.integers(0, ITEMS, EXAMPLES)

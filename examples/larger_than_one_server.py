@@ -26,7 +26,7 @@ def main():
                 keras.layers.Dense(1),
             ]
         )
-        # Only the rows of a batch are updated, on the servers, so nobody passes over the table.
+        # Only the rows of a batch are updated, on the servers, without a pass over the table.
         model.compile(tfps.optimizers.RowUpdates(keras.optimizers.Adagrad(0.05)), "mse")
     random = np.random.default_rng(0)
     baskets = random.integers(0, ROWS, size=(64 * STEPS, 8)).astype("int32")

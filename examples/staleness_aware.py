@@ -23,7 +23,7 @@ OPTIMIZERS = {
 
 
 def train(strategy, images, make_optimizer):
-    """Train one model from the same weights; answer its accuracy and its gradients' staleness."""
+    """Train one model from the same weights; return its accuracy and its gradients' staleness."""
     keras.utils.set_random_seed(0)
     with strategy.scope():
         model = keras.Sequential(

@@ -1,4 +1,4 @@
-"""Who applies an update? Run `tfps run --ps 2 examples/who_applies_the_update.py` and see.
+"""Shows which task applies an update: `tfps run --ps 2 examples/who_applies_the_update.py`.
 
 Prints every operation that changes a variable when a worker pushes its gradients, with the device
 that it runs on, read from the traced functions of a real `fit`. With `synchronous` behind it: there

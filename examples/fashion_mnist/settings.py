@@ -1,4 +1,4 @@
-"""What a job file of this example may say beside what every job file may."""
+"""The settings in a job file of this example, besides those of every job file."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class FashionMnistJob(JobConfig):
 
     @classmethod
     def contradictions(cls, values: Mapping[str, Any]) -> list[str]:
-        """As the base class says."""
+        """Return a message for each pair of settings that contradict each other."""
         data = table(values, "data")
         if data.get("source") != "subset" or "path" not in data:
             return []

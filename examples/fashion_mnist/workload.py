@@ -19,7 +19,7 @@ class FashionMnistWorkload(ImageClassification):
         return self._models.CLASSES
 
     def title(self, config: FashionMnistJob) -> str:
-        """What is trained, for people."""
+        """Return a readable name of the training."""
         return f"{config.model.name.upper()} on {self._models.TITLE}"
 
     def check_data(self, config: FashionMnistJob) -> str:

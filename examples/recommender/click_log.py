@@ -2,7 +2,7 @@
 
 Everything is computed from hashes of (seed, position), on whichever worker needs the example; no
 file is read and nothing is stored. The ids of a feature follow a power law: an id's rank is its
-number, so that row 0 is the most frequent one of a table. Whether somebody clicks is drawn with a
+number, so that row 0 is the most frequent one of a table. Whether a user clicks is drawn with a
 probability that has
 
 - a hidden weight for each id of each feature,

@@ -86,7 +86,7 @@ def _batches(
     begin: int,
     end: int,
 ) -> tf.data.Dataset:
-    """Of each round of batches of a file those from one to another, as the model takes them."""
+    """Return the batches from one position to another in each round of a file's batches."""
     import tensorflow as tf
 
     from recommender.features import model_features

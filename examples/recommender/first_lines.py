@@ -1,4 +1,4 @@
-"""What a file begins with, looked at by the chief before anything starts. Imports no TensorFlow."""
+"""Checks the first lines of files on the chief before the job starts. Imports no TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recommender's job trains, validates and tests with: datasets that workers make."""
+"""The data for training, validation and test of a recommender: datasets that workers make."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Part = Callable[[Any], Any]  # from an InputContext to a dataset of batches
 
 @dataclass(frozen=True)
 class ShardInputs:
-    """Three parts of the data, each in shards that workers go through.
+    """The data for training, validation and test, each in shards that workers read.
 
     Args:
-        source: where the data come from, in words.
-        sizes_in_words: how many examples there are.
-        training: makes the dataset of a shard of the part to train on.
-        validation: of the part to validate with.
-        test: of the part to test with.
-        shards: how many each part comes in.
-        steps: of an epoch; None where it ends with the data.
-        epoch_examples: how many an epoch has; None where nobody knows before.
-        best_auc: computes what no model can exceed on the test part; None where nobody knows.
-        target_auc: what a run has to reach.
+        source: a description of the data's origin.
+        sizes_in_words: a description of the numbers of examples.
+        training: makes the dataset of a shard of the training data.
+        validation: makes the dataset of a shard of the validation data.
+        test: makes the dataset of a shard of the test data.
+        shards: the number of shards of each part.
+        steps: the number of steps of an epoch; None if it ends with the data.
+        epoch_examples: the number of examples of an epoch; None if it is unknown in advance.
+        best_auc: returns the largest possible AUC on the test data; None if it is unknown.
+        target_auc: the AUC that a run has to reach.
     """
 
     source: str
@@ -45,11 +45,11 @@ class ShardInputs:
         return self.sizes_in_words
 
     def steps_per_epoch(self, batch_size: int) -> int | None:
-        """How many batches an epoch has; None where nobody knows before."""
+        """Return the number of batches of an epoch; None if it is unknown in advance."""
         return self.steps
 
     def fit_arguments(self, batch_size: int) -> dict[str, Any]:
-        """What `fit` takes."""
+        """Return the arguments of `fit`."""
         from tfps import Shards
 
         return {
@@ -59,7 +59,7 @@ class ShardInputs:
         }
 
     def test_data(self) -> Shards:
-        """What `evaluate` takes at the end."""
+        """Return the data of the last `evaluate`."""
         from tfps import Shards
 
         return Shards(self.test, number=self.shards)

@@ -1,4 +1,4 @@
-"""What the counts of Keras's AUC say: the ROC curve, and the calibration."""
+"""Derives the ROC curve and the calibration from the counts of Keras's AUC."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ PLACES = 4  # of an AUC: the last one is the chance of the test examples
 
 
 class RecommenderWorkload:
-    """Who clicks on what. A `tfps.job.workload.Workload`."""
+    """A `tfps.job.workload.Workload` that predicts clicks."""
 
     metric = "auc"
 
     def title(self, config: RecommenderJob) -> str:
-        """What is trained, for people."""
+        """Return a readable name of the training."""
         clicks = "clicks" if config.data.path else "planted clicks"
         return f"{config.model.name.upper()} on {clicks}"
 
@@ -74,7 +74,7 @@ class RecommenderWorkload:
         return f"AUC {result['test_auc']:.{PLACES}f}{at_most}"
 
     def last_line(self, result: Mapping[str, Any]) -> str:
-        """The same with the log loss, and whether it is what was to be reached."""
+        """Return the test AUC and log loss, and whether the AUC reaches its target."""
         loss, target = f"log loss {result['test_log_loss']:.4f}", result["target_auc"]
         if target is not None:
             verdict = "reached" if result["test_auc"] >= target else "MISSED"
@@ -90,7 +90,7 @@ class RecommenderWorkload:
 
 
 def _metrics_of(model: Any) -> list[Any]:
-    """Those of `compile`, and those that Keras keeps inside of one."""
+    """Return the model's metrics and those that Keras keeps inside of one of them."""
     found = []
     for metric in model.metrics:
         found += [metric, *(getattr(metric, "metrics", None) or [])]

@@ -1,4 +1,4 @@
-"""What each script of this folder trains: the same data, model, batch, optimizer and report.
+"""The training that the scripts of this folder share: data, model, batch, optimizer and report.
 
 What depends on the flavour of Keras takes `keras` or `tf_keras`, so that a script decides.
 """
@@ -75,7 +75,7 @@ def dense_layers(keras: Any, classes: int) -> list[Any]:
 
 
 def tables(keras: Any, rows: int) -> list[Any]:
-    """A table of so many rows for each column of ids."""
+    """Return a table with this number of rows for each column of ids."""
     return [keras.layers.Embedding(rows, TABLE_WIDTH) for _ in range(TABLES)]
 
 
@@ -90,7 +90,7 @@ def behind_tables(keras: Any, classes: int) -> Any:
 
 @dataclass(frozen=True)
 class Kind:
-    """What a model is trained on, and by which optimizer."""
+    """The examples and the optimizer with which a model is trained."""
 
     examples: Callable[[int], Examples]
     rows: int = 0  # of a table; 0: it has none
@@ -164,11 +164,11 @@ class Job:
 
     @property
     def rows(self) -> int:
-        """Of each table."""
+        """The number of rows of each table."""
         return self.table_rows or self.kind.rows
 
     def first_layers(self, keras: Any) -> list[Any]:
-        """What stands before the layers where steps are to wait; else nothing."""
+        """Return the layers before the model's own: one that makes steps wait, or none."""
         if self.steps_folder is None:
             return []
         from slow_steps import slow_layer
