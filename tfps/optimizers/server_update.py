@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +14,6 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from keras.src.optimizers.multi_optimizer import MultiOptimizer
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.variables.server_variable import ServerVariable
-from tfps.bridge.variables.shards import cut, rule_of, shards_of
 from tfps.consistency.optimizer_limits import together_problem
 from tfps.errors import ConfigError
 from tfps.optimizers.by_shard import refuse_inexact_on_servers, refuse_inexact_on_shards
@@ -34,6 +32,7 @@ from tfps.optimizers.remembering import Remembering
 from tfps.optimizers.row_updates import RowUpdates
 from tfps.optimizers.slabs import SlabStorage
 from tfps.optimizers.staleness_aware import StalenessAware
+from tfps.optimizers.state_placement import StatePlacement
 from tfps.optimizers.update_targets import UpdateTarget, UpdateTargets
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.optimizers.wrapped import devices_of, leaves, members, slot_lists
@@ -97,11 +96,7 @@ class UpdateContext:
 
 
 class ServerUpdate:
-    """Moves an optimizer's state to the servers and traces its update there.
-
-    The slots of a variable are on the variable's server. The optimizer's scalars (iterations,
-    learning rate, Nadam's product, a loss scale) are on one server, with a mirror on every other
-    server that has one of its variables; all of them see the same updates.
+    """Traces an optimizer's update on the servers; `StatePlacement` moves its state there.
 
     An elementwise optimizer updates a slab as one vector: a copy of the optimizer gets one Keras
     variable whose value is the slab, with matching slots, and runs its own `apply` on that.
@@ -127,11 +122,11 @@ class ServerUpdate:
         replies: int = 1,
     ) -> None:
         self.optimizer = optimizer
-        self._storage = storage
         refuse_inexact_on_shards(optimizer)
+        placement = StatePlacement(storage)
         for member in members(optimizer):
             member.__dict__["_distribution_strategy"] = strategy
-            self._place_state(member)
+            placement.place(member)
         self._units = {
             id(leaf): UpdateTargets(optimizer, leaf, storage=storage)
             for leaf in leaves(optimizer)
@@ -304,59 +299,6 @@ class ServerUpdate:
         if leaf.global_clipnorm and len(devices_of(leaf)) > 1:
             attributes["global_clipnorm"] = None  # the worker has clipped: it sees the whole model
         return copy
-
-    def _place_state(self, member: Any) -> None:
-        """Move the state of a built optimizer to the servers of its variables."""
-        variables = member._trainable_variables
-        if not variables:
-            return
-        devices = tuple(devices_of(member))
-        for value in list(member.__dict__.values()):
-            if isinstance(value, keras.Variable) and value.shape == ():
-                self._move(value, devices[0])
-                self._storage.mirror(value._value, devices)
-        for _, slots in slot_lists(member):
-            for slot, variable in zip(slots, variables, strict=True):
-                if slot is not None:
-                    self._move_beside(slot, variable)
-
-    def _move_beside(self, slot: Any, variable: Any) -> None:
-        """Shard a slot like its variable, with each shard on the same server."""
-        devices = [shard._value.device for shard in shards_of(variable)]
-        if len(devices) == 1:
-            self._move(slot, devices[0])
-            return
-        if [shard._value.device for shard in shards_of(slot)] == devices:
-            return
-        rule = rule_of(variable)
-        self._replace(
-            slot,
-            lambda value, **options: self._storage.create_sharded(
-                cut(value, rule), rule=rule, device_of=devices.__getitem__, **options
-            ),
-        )
-
-    def _move(self, variable: Any, device: str) -> None:
-        old = variable._value
-        if not isinstance(old, ServerVariable) or old.device != device:
-            replaced = old if isinstance(old, ServerVariable) else None
-            create = functools.partial(
-                self._storage.create_variable, device=device, replaces=replaced
-            )
-            self._replace(variable, create)
-
-    def _replace(self, variable: Any, create: Callable[..., ServerVariable]) -> None:
-        old = variable._value
-        value = old.numpy()
-        if isinstance(old, ServerVariable):
-            self._storage.free(old)  # first: it may have a mirror on the new one's server
-        variable._value = create(
-            value,
-            dtype=variable._dtype,
-            trainable=False,
-            name=variable.name,
-            path=variable.path,
-        )
 
     def _refuse_without_workers(self) -> None:
         for leaf in leaves(self.optimizer):
