@@ -246,14 +246,13 @@ class ServerUpdate:
             if device == optimizer._iterations._value.device:
                 optimizer._iterations._value.assign_add(1)
             return
-        (leaf,) = leaves(optimizer)
-        gradients = self._units[id(leaf)].understood(gradients)
-        targets = self._units[id(leaf)].on(device, gradients)
-        present = [target for target in targets if target.name in gradients]
         if isinstance(optimizer, LossScaleOptimizer):
-            for wrapper in members(optimizer.inner_optimizer)[:-1]:
-                context = context.within(wrapper)
-        together = may_share_slabs(self.optimizer, leaf)
+            self._apply_finite(optimizer, gradients, context)
+            return
+        gradients = self._units[id(optimizer)].understood(gradients)
+        targets = self._units[id(optimizer)].on(device, gradients)
+        present = [target for target in targets if target.name in gradients]
+        together = may_share_slabs(self.optimizer, optimizer)
         rows = gathered(present, gradients, together=together) if context.by_rows else []
         whole = [target for target in present if not any(target.name in r.names for r in rows)]
         values = [densified(gradients[target.name]) for target in whole]
@@ -262,23 +261,32 @@ class ServerUpdate:
         present = [*whole, *(each.target for each in rows)]
         targets = [*others, *present]
         variables = [target.variable for target in present]
-        restricted = context.with_rate(self._restricted(leaf, targets))
-        may_be = optimizer is leaf and context.may_be_compiled and may_be_compiled(leaf)
+        restricted = context.with_rate(self._restricted(optimizer, targets))
+        may_be = context.may_be_compiled and may_be_compiled(optimizer)
         apply = _apply_of(restricted, present, may_be_compiled=may_be)
-        memories = self._memories.get(id(leaf))
-        applied: Any = SimpleNamespace(apply=apply)
+        memories = self._memories.get(id(optimizer))
         if memories is not None and not memories.are_empty and context.sender is not None:
-            applied = Corrected(
+            apply = Corrected(
                 restricted, apply=apply, memories=memories, targets=present, sender=context.sender
-            )
-        if isinstance(optimizer, LossScaleOptimizer):
-            copy = _shallow_copy(optimizer)
-            for_divided(copy, applied, scale=context.loss_scale)
-            copy._common_apply(values, variables)
-        else:
-            applied.apply(values, variables)
+            ).apply
+        apply(values, variables)
         for each in rows:
             each.write_back()
+
+    def _apply_finite(
+        self, optimizer: Any, gradients: Mapping[str, tf.Tensor], context: UpdateContext
+    ) -> None:
+        """Trace the update in a `LossScaleOptimizer`, which skips gradients that are not finite."""
+
+        def apply(*_: Any, **__: Any) -> None:
+            inner = optimizer.inner_optimizer
+            self._apply(inner, gradients, replace(context, may_be_compiled=False))
+
+        copy = _shallow_copy(optimizer)
+        for_divided(copy, SimpleNamespace(apply=apply), scale=context.loss_scale)
+        copy._common_apply(
+            [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients.values()]
+        )
 
     def _restricted(self, leaf: Any, targets: Sequence[UpdateTarget]) -> Any:
         """Return a shallow copy with only one server's update targets, which shares their slots."""

@@ -76,6 +76,9 @@ VARIANTS: dict[str, Callable[[], Any]] = {
         keras.optimizers.Adam(0.01), initial_scale=4.0, dynamic_growth_steps=5
     ),
     "multi": _multi,
+    "loss_scale_multi": lambda: keras.optimizers.LossScaleOptimizer(
+        _multi(), initial_scale=4.0, dynamic_growth_steps=5
+    ),
     "own_class": lambda: Marked(0.1, momentum=0.9),
 }
 
@@ -86,9 +89,12 @@ def _of_class(name: str) -> Callable[[], Any]:
 
 CASES = VARIANTS | {name: _of_class(name) for name in sorted(set(OPTIMIZERS) - WRAPPERS)}
 # How many vectors the five variables make.
-SLABS = {"decay_exclusions": 2, "multi": 2, "accumulation_clipnorm": 0} | dict.fromkeys(
-    OF_WHOLE_VARIABLES, 0
-)
+SLABS = {
+    "decay_exclusions": 2,
+    "multi": 2,
+    "loss_scale_multi": 2,
+    "accumulation_clipnorm": 0,
+} | dict.fromkeys(OF_WHOLE_VARIABLES, 0)
 # What one kernel can do or leave.
 MASKABLE = sorted(
     {optimizer.__name__ for optimizer in ELEMENTWISE}
@@ -182,7 +188,7 @@ def test_a_masked_update_may_only_assign() -> None:
         server_function(scatter, device=DEVICE, signature=[tf.TensorSpec([], tf.bool)])
 
 
-@pytest.mark.quick("SGD", "Adam", "momentum", "Nadam", "clipnorm", "schedule")
+@pytest.mark.quick("SGD", "Adam", "momentum", "Nadam", "clipnorm", "schedule", "loss_scale_multi")
 @pytest.mark.parametrize("name", CASES)
 def test_same_numbers_as_keras(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_update, "COMPILED_ITEMS", 0)
@@ -212,6 +218,26 @@ def test_same_numbers_as_keras(name: str, monkeypatch: pytest.MonkeyPatch) -> No
         np.testing.assert_allclose(
             variable.numpy(), reference.numpy(), rtol=1e-5, atol=1e-5, err_msg=variable.path
         )
+
+
+def test_a_scale_around_several_optimizers_skips_all_of_them() -> None:
+    """If the gradient of one variable is not finite, no optimizer counts the step, as in Keras."""
+    server = LocalServer()
+    served = [server.variable(value, name=n) for n, value in _values().items()]
+    optimizer = CASES["loss_scale_multi"]()
+    optimizer.build(served)
+    server.lay_out((optimizer, served))
+    push = server.push(optimizer, served)
+    push(_gradients(0))
+    before = {v.path: v.numpy() for v in (*served, *optimizer.variables)}
+    gradients = _gradients(1)
+    gradients[0][0] = np.inf
+    push(gradients)
+    changed = {
+        v.path for v in (*served, *optimizer.variables) if (v.numpy() != before[v.path]).any()
+    }
+    assert changed == {optimizer.step_counter.path, optimizer.dynamic_scale.path}
+    assert float(optimizer.dynamic_scale) == 2.0
 
 
 @pytest.mark.parametrize("name", sorted(OF_WHOLE_VARIABLES))

@@ -77,14 +77,16 @@ def test_an_optimizer_that_is_built_outside_of_the_scope(
     assert lie_on_servers(strategy, model.optimizer.variables)
 
 
-def _multiple(**options: Any) -> keras.Model:
+def _multiple(**options: Any) -> Any:
     hidden, other = keras.optimizers.Adam(0.01, **options), keras.optimizers.SGD(0.1)
-    choice = keras.optimizers.MultiOptimizer(lambda v: hidden if "hidden" in v.path else other)
-    return compiled(choice)
+    return keras.optimizers.MultiOptimizer(lambda v: hidden if "hidden" in v.path else other)
 
 
 MAKERS = {
-    "each with a global norm of its own": lambda: _multiple(global_clipnorm=0.1),
+    "each with a global norm of its own": lambda: compiled(_multiple(global_clipnorm=0.1)),
+    "loss scale around several": lambda: compiled(
+        keras.optimizers.LossScaleOptimizer(_multiple(global_clipnorm=0.1), dynamic_growth_steps=3)
+    ),
     "loss scale": lambda: compiled(
         keras.optimizers.LossScaleOptimizer(
             keras.optimizers.Adam(0.01, clipnorm=0.5), dynamic_growth_steps=3
