@@ -13,29 +13,19 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfps.checkpoint.commit import MARKER, Folder
-from tfps.checkpoint.contents import Contents, contents_of
-from tfps.checkpoint.counters import cells_of, counters_of
+from tfps.checkpoint.commit import Folder
+from tfps.checkpoint.counters import counters_of
 from tfps.checkpoint.fallback import newest_sound
 from tfps.checkpoint.file_error import writing_into
 from tfps.checkpoint.manifest import Manifest
-from tfps.checkpoint.mismatch import check_fit
-from tfps.checkpoint.names import named_variables, optimizer_of
+from tfps.checkpoint.model_snapshot import ModelSnapshot
 from tfps.checkpoint.next_start import note_look
-from tfps.checkpoint.parallel import in_parallel
-from tfps.checkpoint.restore import fill, restoring
+from tfps.checkpoint.restore import restore_model
 from tfps.checkpoint.retention import KeepLatest, Retention
 from tfps.checkpoint.saving import Saving
-from tfps.checkpoint.servers import (
-    agreed,
-    build_optimizer,
-    devices_of,
-    lines_to,
-    strategy_of,
-    who_sees,
-    who_shares,
-)
-from tfps.checkpoint.snapshot import Snapshot, take_drained
+from tfps.checkpoint.servers import build_optimizer, strategy_of
+from tfps.checkpoint.shared_folder import SharedFolder
+from tfps.checkpoint.snapshot import take_drained
 from tfps.errors import ConfigError
 from tfps.package_versions import package_versions
 
@@ -51,6 +41,9 @@ class CheckpointManager:
     takes them no time. The first update after that copies what it changes, so while a checkpoint is
     written a server may need its memory twice. If a server does not see the folder, its values come
     to the chief in blocks of at most 64 MiB.
+
+    A manager made for the folder of `tfps.FaultTolerance(checkpoints=folder)` is found by the
+    strategy, which fills a lost server from its checkpoints.
 
     One process saves into a folder at a time; others may read it meanwhile. Metric states are not
     kept, nor values on workers or per worker (slots under `LocalSteps`, memories of
@@ -97,8 +90,8 @@ class CheckpointManager:
         self.of_this_job: set[int] = set()  # what was saved or restored here
         self._keep: Retention = KeepLatest() if keep is None else keep
         self._saving: Saving | None = None
-        self._snapshot: tuple[Any, Contents, Snapshot] | None = None
-        self._sharing: list[bool] | None = None
+        self._shared = SharedFolder(self._folder, shared)
+        self._snapshot = ModelSnapshot(model, self._shared)
         self._last_number = 0
         self._last_seconds: float | None = None
         self.last_pause_s: float | None = None
@@ -193,8 +186,10 @@ class CheckpointManager:
         with writing_into(self.directory):
             self._last_number = max([self._last_number, *self._folder.numbers()])
             self._folder.clean()
-            contents, snapshot = self._ready()
+            contents, snapshot = self._snapshot.current()
         strategy = strategy_of(self.model)
+        if strategy is not None:
+            strategy.runtime.guests.add(self)
         counters = None
         began_s = time.monotonic()
         try:
@@ -250,9 +245,7 @@ class CheckpointManager:
         """
         if self._saving is not None:
             self._saving.join()
-        if self._snapshot is not None:
-            self._snapshot[2].close()
-            self._snapshot = None
+        self._snapshot.close()
 
     @property
     def is_saving(self) -> bool:
@@ -310,71 +303,8 @@ class CheckpointManager:
         self.wait()
         manifest = self._verified(number)
         self.of_this_job.add(number)
-        build_optimizer(self.model)
-        optimizer = not weights_only and optimizer_of(self.model) is not None
-        strategy = strategy_of(self.model)
-        contents = contents_of(
-            named_variables(self.model, optimizer=optimizer), servers=devices_of(strategy)
-        )
-        stored = {
-            name: tensor
-            for name, tensor in manifest.tensors.items()
-            if optimizer or name.startswith("model/")
-        }
-        folder = self._folder.of(number)
-        check_fit(stored, contents.tensors, source=str(folder))
-        if strategy is None:
-            fill(contents, manifest, folder)
-            return manifest
-        strategy.run_state.drain_all()
-        runtime = strategy.runtime
-        runtime.membership.evict_all()  # a worker that comes back reads all values anew
-        with lines_to(runtime.servers) as lines:
-            shared = self._not_asked(len(lines)) or self._agreed(
-                who_sees(folder / MARKER, (folder / MARKER).read_bytes(), lines=lines)
-            )
-            with restoring(runtime.servers, lines=lines, shared=shared) as parts:
-                fill(contents, manifest, folder, servers=parts)
-                if optimizer and manifest.counters is not None:
-                    layout = runtime.ticket_server.layout
-                    cells = cells_of(layout, manifest.counters, servers=len(parts))
-                    in_parallel(
-                        [partial(p.write_cells, e) for p, e in zip(parts, cells, strict=True)]
-                    )
-        if optimizer:
-            update = strategy.updates.of(self.model.optimizer)
-            update.refresh_mirrors()
-            update.forget_workers()
-            runtime.local_slots.free()
+        restore_model(self.model, manifest, shared=self._shared, weights_only=weights_only)
         return manifest
-
-    def _not_asked(self, servers: int) -> list[bool] | None:
-        """Return False for all servers if none has to be asked, else None."""
-        return [False] * servers if self.is_shared is False else None
-
-    def _agreed(self, seen: list[bool]) -> list[bool]:
-        return agreed(seen, is_shared=self.is_shared, folder=self._folder.path)
-
-    def _ready(self) -> tuple[Contents, Snapshot]:
-        """Return the contents and the traced snapshot; traced anew after a variable has moved."""
-        strategy = strategy_of(self.model)
-        contents = contents_of(named_variables(self.model), servers=devices_of(strategy))
-        key = (id(strategy), contents.places)
-        if self._snapshot is None or self._snapshot[0] != key:
-            servers = [] if strategy is None else strategy.runtime.servers
-            if self._sharing is None or len(self._sharing) != len(servers):
-                self._sharing = self._not_asked(len(servers)) or self._find_out(servers)
-            if self._snapshot is not None:
-                self._snapshot[2].close()
-            if strategy is not None:
-                strategy.runtime.guests.add(self)
-            snapshot = Snapshot(contents, servers=servers, shared=self._sharing)
-            self._snapshot = (key, contents, snapshot)
-        return contents, self._snapshot[2]
-
-    def _find_out(self, servers: list[Any]) -> list[bool]:
-        with lines_to(servers) as lines:
-            return self._agreed(who_shares(self._folder.path, lines=lines))
 
 
 def _check(model: Any, directory: Any, *, keep: Any, shared: Any) -> Folder:

@@ -11,11 +11,16 @@ from typing import Any
 import numpy as np
 
 from tfps.checkpoint.bundle import Bundle
-from tfps.checkpoint.contents import Contents
+from tfps.checkpoint.contents import Contents, contents_of
+from tfps.checkpoint.counters import cells_of
 from tfps.checkpoint.line import Line
 from tfps.checkpoint.manifest import CHIEF, Manifest
+from tfps.checkpoint.mismatch import check_fit
+from tfps.checkpoint.names import named_variables, optimizer_of
 from tfps.checkpoint.parallel import in_parallel
 from tfps.checkpoint.server_restore import Filling, ServerRestore, fillings
+from tfps.checkpoint.servers import build_optimizer, devices_of, lines_to, strategy_of
+from tfps.checkpoint.shared_folder import SharedFolder
 
 
 def fill(
@@ -82,3 +87,47 @@ def restoring(
     in_parallel([part.begin for part in parts])
     yield parts
     in_parallel([part.end for part in parts])
+
+
+def restore_model(
+    model: Any, manifest: Manifest, *, shared: SharedFolder, weights_only: bool
+) -> None:
+    """Restore a checkpoint into a model, while the workers of its strategy are drained.
+
+    Args:
+        model: a Keras model; its optimizer is built if it was not.
+        manifest: the manifest of the checkpoint.
+        shared: the folder of the checkpoint.
+        weights_only: whether the optimizer and the counters stay as they are.
+    """
+    checkpoint = shared.folder.of(manifest.number)
+    build_optimizer(model)
+    optimizer = not weights_only and optimizer_of(model) is not None
+    strategy = strategy_of(model)
+    variables = named_variables(model, optimizer=optimizer)
+    contents = contents_of(variables, servers=devices_of(strategy))
+    stored = {
+        name: tensor
+        for name, tensor in manifest.tensors.items()
+        if optimizer or name.startswith("model/")
+    }
+    check_fit(stored, contents.tensors, source=str(checkpoint))
+    if strategy is None:
+        fill(contents, manifest, checkpoint)
+        return
+    strategy.run_state.drain_all()
+    runtime = strategy.runtime
+    runtime.membership.evict_all()  # a worker that comes back reads everything anew
+    with lines_to(runtime.servers) as lines:
+        seen = shared.seen_by(lines, checkpoint=checkpoint)
+        with restoring(runtime.servers, lines=lines, shared=seen) as parts:
+            fill(contents, manifest, checkpoint, servers=parts)
+            if optimizer and manifest.counters is not None:
+                layout = runtime.ticket_server.layout
+                cells = cells_of(layout, manifest.counters, servers=len(parts))
+                in_parallel([partial(p.write_cells, e) for p, e in zip(parts, cells, strict=True)])
+    if optimizer:
+        update = strategy.updates.of(model.optimizer)
+        update.refresh_mirrors()
+        update.forget_workers()
+        runtime.local_slots.free()

@@ -1,20 +1,18 @@
-"""A strategy for checkpoints: its model, its servers, and the tasks that share its files."""
+"""A strategy as checkpoints see it: its model and its servers."""
 
 from __future__ import annotations
 
 import contextlib
-import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from tfps.checkpoint.commit import WRITING
 from tfps.checkpoint.line import Line
 from tfps.checkpoint.names import optimizer_of
 from tfps.checkpoint.parallel import in_parallel
-from tfps.errors import CheckpointError, ConfigError
+from tfps.errors import CheckpointError
 from tfps.optimizers.wrapped import adopt
 from tfps.runtime.compile.server_updates import ServerUpdates
 from tfps.runtime.coordinator.runtime import Runtime
@@ -91,39 +89,3 @@ def lines_to(servers: Sequence[Any]) -> Iterator[list[Line]]:
 def who_sees(path: Path, content: bytes, *, lines: Sequence[Line]) -> list[bool]:
     """Return for each server whether it finds a file of the chief's."""
     return in_parallel([partial(line.sees, path, content) for line in lines])
-
-
-def who_shares(folder: Path, *, lines: Sequence[Line]) -> list[bool]:
-    """Return for each server whether it sees the chief's folder; finds out with a file."""
-    if not lines:
-        return []
-    folder.mkdir(parents=True, exist_ok=True)
-    token = secrets.token_hex(16)
-    probe = folder / f"{WRITING}probe-{token[:8]}"
-    probe.write_text(token)
-    try:
-        return who_sees(probe, token.encode(), lines=lines)
-    finally:
-        probe.unlink()
-
-
-def agreed(seen: list[bool], *, is_shared: bool | None, folder: Path) -> list[bool]:
-    """Return for each server whether it sees the chief's files.
-
-    Args:
-        seen: by server.
-        is_shared: True if all of them must.
-        folder: the folder of the files.
-
-    Raises:
-        ConfigError: a server that must see them does not.
-    """
-    strangers = [f"ps {index}" for index, sees in enumerate(seen) if not sees]
-    if is_shared and strangers:
-        raise ConfigError(
-            f"shared: received True, but {', '.join(strangers)} cannot find what this process "
-            f"writes into {folder}. Give a folder that is mounted there on all machines, or leave "
-            "`shared` out: their parts then come through this process",
-            source="tfps.CheckpointManager",
-        )
-    return seen

@@ -1,0 +1,64 @@
+"""A folder of checkpoints that parameter servers may see."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfps.checkpoint.commit import MARKER, WRITING, Folder
+from tfps.checkpoint.line import Line
+from tfps.checkpoint.servers import who_sees
+from tfps.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class SharedFolder:
+    """Finds out which parameter servers see the checkpoints in a folder.
+
+    Args:
+        folder: the folder, as this process names it.
+        is_shared: True if all servers must see it, False if none is asked, None to find out.
+    """
+
+    folder: Folder
+    is_shared: bool | None
+
+    def seen_by(self, lines: Sequence[Line], *, checkpoint: Path | None = None) -> list[bool]:
+        """Return for each server whether it sees the folder.
+
+        Args:
+            lines: the lines to the servers.
+            checkpoint: a checkpoint in the folder, for a look that writes nothing; None for a look
+                at a file that is written for it.
+
+        Raises:
+            ConfigError: a server that must see the folder does not.
+        """
+        if self.is_shared is False or not lines:
+            return [False] * len(lines)
+        if checkpoint is None:
+            seen = self._probe(lines)
+        else:
+            marker = checkpoint / MARKER
+            seen = who_sees(marker, marker.read_bytes(), lines=lines)
+        strangers = [f"ps {index}" for index, sees in enumerate(seen) if not sees]
+        if self.is_shared and strangers:
+            raise ConfigError(
+                f"shared: received True, but {', '.join(strangers)} cannot find what this process "
+                f"writes into {self.folder.path}. Give a folder that is mounted there on all "
+                "machines, or leave `shared` out: their parts then come through this process",
+                source="tfps.CheckpointManager",
+            )
+        return seen
+
+    def _probe(self, lines: Sequence[Line]) -> list[bool]:
+        self.folder.path.mkdir(parents=True, exist_ok=True)
+        token = secrets.token_hex(16)
+        probe = self.folder.path / f"{WRITING}probe-{token[:8]}"
+        probe.write_text(token)
+        try:
+            return who_sees(probe, token.encode(), lines=lines)
+        finally:
+            probe.unlink()
