@@ -44,7 +44,7 @@ def test_steps_that_nobody_has_seen_are_taken_once_more(
     lost: list[ServerLoss] = []
 
     def sample_of_a_slow_chief(run: TicketRun) -> None:
-        if run._ended and not lost:
+        if run.dispatch.ended and not lost:
             lost.extend(lose(strategy, servers))
         sample(run)
 

@@ -24,7 +24,7 @@ def test_a_reset_that_arrives_late_takes_nothing_away(cluster: OneProcess) -> No
     data = np.ones([EXAMPLES, 1], "float32")
     model.fit(data, data, batch_size=BATCH, verbose=0)
     run: Any = strategy.run_state.last_run
-    server = run._compiled.servers[0]
+    server = run.compiled.servers[0]
     reset = int(server.reports._latest_reset.numpy())
     _, counted, _ = server.report()
     assert counted.any()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,8 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import servers_error
 from tfps.runtime.program.program import Program
 from tfps.runtime.worker.visit import closure_control
+from tfps.training.run.invitations import Invitations
+from tfps.training.run.run_progress import RunProgress
 
 logger = logging.getLogger(__name__)
 
@@ -34,40 +35,37 @@ class RunClosure:
     """Called on any worker; connects again where a connection to a living server broke.
 
     Args:
-        compiled: the program, compiled for servers and workers.
+        progress: knows the run's program, its first ticket, and how many steps it has.
         runtime: the job.
         coordinator: schedules the closures.
         arguments: of the batch source.
         seeds: int64 [generators, 2], the seed generators' states at the first ticket.
-        control: returns the run's first ticket, and how many steps it has.
-        begins: called with the worker that has taken a closure.
 
     Attributes:
+        invitations: to the rounds that the run begins with; each call takes one.
         visited: workers that ran a closure to its end.
     """
 
     def __init__(
         self,
-        compiled: CompiledProgram,
+        progress: RunProgress,
         *,
         runtime: Runtime,
         coordinator: Any,
         arguments: Any,
         seeds: Array,
-        control: Callable[[], tuple[int, int]],
-        begins: Callable[[int], None],
     ) -> None:
-        self._compiled, self._runtime, self._coordinator = compiled, runtime, coordinator
+        self._progress, self._runtime, self._coordinator = progress, runtime, coordinator
         self._queue = private.closure_queue(coordinator)
         self._failures = private.failure_handler(coordinator)
         self._arguments, self._seeds = arguments, seeds
-        self._control, self._begins = control, begins
+        self.invitations = Invitations(runtime)
         self.visited: set[int] = set()
 
     def __call__(self) -> None:
         """Run in a worker's thread of the coordinator; a lost worker's tickets go back at once."""
         worker = private.worker_index()
-        self._begins(worker)
+        self.invitations.take(worker)
         for attempt in range(1, ATTEMPTS + 1):
             incarnation = self._runtime.next_incarnation(worker)
             if self._queue.is_recalled():
@@ -106,19 +104,19 @@ class RunClosure:
 
     def _run_as(self, worker: int, incarnation: int) -> bool:
         """Run a closure; returns whether every server had the last word."""
-        known_to = self._compiled.known_to
-        first, steps = self._control()
+        compiled, progress = self._progress.compiled, self._progress
+        known_to, first, steps = compiled.known_to, progress.first, progress.steps
         control = closure_control(worker, incarnation, first, steps, knows_it=worker in known_to)
         known_to.discard(worker)  # unless it ends well: it may be another process next time
-        seeds = _seeds_of_visit(self._compiled, self._seeds, workers=self._runtime.workers)
-        arguments = self._compiled.source.bind(self._arguments, worker)
-        result = self._compiled.run(self._coordinator, worker, control, seeds, arguments)
+        seeds = _seeds_of_visit(compiled, self._seeds, workers=self._runtime.workers)
+        arguments = compiled.source.bind(self._arguments, worker)
+        result = compiled.run(self._coordinator, worker, control, seeds, arguments)
         if Status.LOST not in np.asarray(result)[1:]:
             known_to.add(worker)
             return True
         if self._failures.servers.excuses():
             raise tf.errors.UnavailableError(None, None, LOST_SERVER)  # it runs again
-        error = servers_error(self._compiled.servers, self._runtime.data_plane)
+        error = servers_error(compiled.servers, self._runtime.data_plane)
         if error is not None:
             raise error
         return False

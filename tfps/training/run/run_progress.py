@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfps.consistency.ledger import LedgerLayout
 from tfps.consistency.round_point import RoundPoint, oldest_kept, returned_tickets
-from tfps.runtime.program.program import Program
+from tfps.runtime.compile.compiled import CompiledProgram
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.coordinator.server import UNLIMITED_TICKETS
+from tfps.training.input.feeder import BatchKeeper, Feeder
+from tfps.training.report.step_rate import StepRate
+from tfps.training.report.traffic_rate import TrafficRate
 
 
 class RunPoint(NamedTuple):
@@ -35,40 +40,73 @@ class RunProgress:
     """What the chief has read of the ticket server; who brings servers back writes it as well.
 
     Args:
-        layout: of the ledger.
-        program: what is run.
+        compiled: the program, compiled for servers and workers.
+        runtime: the job.
+        tickets: how many steps, or None for as many as the input has.
         cells: of the ticket server, before the first ticket.
         metrics: the totals there.
         first: the first ticket.
-        end: the first ticket behind the run.
 
     Attributes:
+        steps: how many the run has at most.
         completed: steps that count; fewer than `known` after servers went back.
         known: the most steps that somebody has heard of.
         running: whether closures may be at work.
+        samples: how often progress was read.
+        sampled_s: when it was read last, on the monotonic clock.
+        rate: the speed of the run.
+        traffic: what it sends and receives.
     """
 
     def __init__(
         self,
-        layout: LedgerLayout,
+        compiled: CompiledProgram,
         *,
-        program: Program,
+        runtime: Runtime,
+        tickets: int | None,
         cells: np.ndarray[Any, Any],
         metrics: np.ndarray[Any, Any],
         first: int,
-        end: int,
     ) -> None:
-        self._layout, self.cells = layout, cells
-        self.first, self._end, self._limit = first, end, first
-        self._completed_before = int(cells[layout.COMPLETED])
+        self.compiled, self._runtime = compiled, runtime
+        self._layout, self.cells = runtime.ticket_server.layout, cells
+        self.tickets = tickets
+        self.steps = UNLIMITED_TICKETS if tickets is None else tickets
+        self.first, self._end, self._limit = first, first + self._periods(self.steps), first
+        self._completed_before = int(cells[self._layout.COMPLETED])
         self.metrics = metrics
-        self.outputs = np.zeros([program.output_items])
+        self.outputs = np.zeros([compiled.program.output_items])
         self.completed = self.known = 0
         self.running = False
         self._recalled = False  # closures end for a moment, and are sent out once more
         self._points: list[RunPoint] = []
         self._went_back = self._repeated = 0  # how often, and by how many steps the last time
         self._sampling = threading.Lock()  # whoever brings servers back has a thread of its own
+        self.samples, self.sampled_s = 0, time.monotonic()
+        self.rate, self.traffic = StepRate(self.sampled_s), TrafficRate(runtime)
+
+    def _periods(self, steps: int) -> int:
+        """Return how many tickets of the servers a number of steps take."""
+        return -(-steps // self.compiled.program.schedule.period_steps)
+
+    def sample(self) -> None:
+        """Read progress, metric totals and outputs from the ticket server."""
+        server, keeper = self._runtime.ticket_server, self._keeper
+        while True:
+            starts, closed = server.starts, 0 if keeper is None else keeper.closed
+            went_back = self._went_back
+            report = self.compiled.servers[0].report()
+            is_same = (server.starts, server.lost) == (starts, None)
+            if is_same and self.take_report(report, went_back=went_back):
+                break  # else it goes on from what was seen before
+        if keeper is not None:
+            keeper.are_seen(closed)
+        self.samples += 1
+        self.sampled_s = time.monotonic()
+        by_worker = [int(self.cells[server.layout.steps(w)]) for w in range(self._runtime.workers)]
+        self.rate.count(self.completed, now_s=self.sampled_s, by_worker=by_worker)
+        is_last = self.completed >= self.steps or not self.running
+        self.traffic.sample(self.completed, now_s=self.sampled_s, is_last=is_last)
 
     def take_report(self, report: tuple[np.ndarray[Any, Any], ...], *, went_back: int) -> bool:
         """Take what the ticket server has reported, unless the run went back meanwhile.
@@ -149,3 +187,19 @@ class RunProgress:
 
     def hold_from(self, position: int) -> None:
         """Tickets from a position of the run on may be handed out again."""
+        source: object = self.compiled.source
+        if isinstance(source, Feeder):
+            source.hold_from(position)
+
+    @property
+    def _keeper(self) -> BatchKeeper | None:
+        source: object = self.compiled.source
+        return source.keeper if isinstance(source, Feeder) else None
+
+    def write_totals(self) -> None:
+        """Write the totals of the latest sample to a ticket server that was started anew."""
+        if self._keeper is not None:
+            self._keeper.on_server_return()
+        reports = self.compiled.servers[0].reports
+        if reports is not None:
+            reports.write(self.metrics, self.outputs)

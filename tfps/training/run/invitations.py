@@ -1,0 +1,45 @@
+"""Invitations of workers to rounds that are about to begin."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from tfps.runtime.coordinator.runtime import Runtime
+
+
+class Invitations:
+    """Keeps the servers from completing rounds without workers that are about to join.
+
+    Each worker that is sent out takes one invitation. The coordinator does not say which worker
+    takes a closure: where one takes another's, an invitation is left over that no worker would
+    answer; so it is cancelled.
+
+    Args:
+        runtime: tells the servers.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime, self._lock = runtime, threading.Lock()
+        self._open: set[int] = set()
+
+    def renew(self, there: Sequence[bool]) -> None:
+        """Invite workers; for each whether it is alive."""
+        with self._lock:
+            self._open = {worker for worker, alive in enumerate(there) if alive}
+            self._runtime.expect(there)
+
+    def cancel(self, workers: frozenset[int]) -> None:
+        """Workers that hang get no closure."""
+        with self._lock:
+            for worker in self._open & workers:
+                self._open.remove(worker)
+                self._runtime.cancel_expected(worker)
+
+    def take(self, worker: int) -> None:
+        """A worker has begun its closure, and joins now."""
+        with self._lock:
+            if worker in self._open:
+                self._open.remove(worker)
+            elif self._open:
+                self._runtime.cancel_expected(self._open.pop())
