@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
+from collections.abc import Callable
 from typing import Any
 
-import keras
-import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.method_scope import note_write
 from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.modes import whole_rounds
-from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.coordinator.worker_error import explain
-from tfps.runtime.program.discovery import discover
-from tfps.runtime.program.local_training import keep_to
-from tfps.runtime.program.program import Program
-from tfps.runtime.program.tables import let_rows_travel
 from tfps.training.batch_hooks import BatchHooks
 from tfps.training.input.arrays import ResidentArrays
 from tfps.training.input.epoch_iterator import TicketRunRequest
 from tfps.training.input.one_batch import OneBatch
-from tfps.training.run.run_closure import advance_seeds, seed_states
+from tfps.training.run.run_closure import advance_seeds
 from tfps.training.run.ticket_run import TicketRun
-from tfps.training.step_exchanges import can_be_pipelined, refuse_several_exchanges
+from tfps.training.step_compiler import StepCompiler, keras_step
 from tfps.training.trainable_flags import TrainableFlags
 from tfps.training.training_strategy import TrainingStrategy
-
-_numbers = itertools.count()
 
 
 class Follower:
@@ -51,18 +42,15 @@ class Follower:
         self._state = strategy.run_state
         self._flags = TrainableFlags(model, tells=step == "train")
         self.hooks = BatchHooks()
-        self._compiled: dict[Any, CompiledProgram] = {}
+        self.compiler = StepCompiler(model, strategy=strategy, kind=step)
         self._run: TicketRun | None = None
         self._request: TicketRunRequest | None = None
-        self._program: Program | None = None
-        self._metrics_before: list[np.ndarray[Any, Any]] = []
         self._logs: dict[str, Any] = {}
         self._taken_samples = 0  # of the run, that the model's metrics have taken over
         self._outer: tuple[Any, Any] = (None, None)  # the run that this one interrupts
         self._thread = threading.get_ident()  # that the run belongs to
         self._warmed_up_steps = 0  # of this request, before the run
         self._results_known = False  # whether the results of metrics were computed before
-        self._is_new = False  # no step of what was compiled last has ended
 
     def __call__(self, asked: Any) -> Any:
         request = asked
@@ -113,22 +101,6 @@ class Follower:
         else:
             self._bring_home()
         return self._logs
-
-    def try_step(self, batch_spec: Any) -> None:
-        """Trace the step for the error that it raises, and keep nothing of it.
-
-        Args:
-            batch_spec: structure of `tf.TypeSpec` of a batch.
-        """
-        program = Program(
-            name=f"{self._kind}_{next(_numbers)}",
-            step=self._step(),
-            batch_spec=batch_spec,
-            trains=self._kind == "train",
-            devices=self._strategy.devices,
-        )
-        with self._strategy.scope():
-            discover(program, self._strategy)
 
     @property
     def is_mine(self) -> bool:
@@ -183,10 +155,8 @@ class Follower:
         with contextlib.suppress(tf.errors.OpError):  # the first error is the one to report
             if isinstance(error, KeyboardInterrupt):
                 run.give_up()
-            elif private.closure_queue(self._strategy.coordinator).has_failed:
-                self._strategy.coordinator.done()  # cancels what still waits for a lost server
             else:
-                self._strategy.runtime.ticket_server.halt()
+                run.dispatch.halt()
 
     def _start(self, request: TicketRunRequest) -> None:
         self.end_of_epoch()
@@ -203,9 +173,7 @@ class Follower:
             self._warm_up(request)
         tickets = request.tickets
         self._run = self._new_run(
-            self._compile(request),
-            request,
-            tickets=None if tickets is None else tickets - self._warmed_up_steps,
+            request, tickets=None if tickets is None else tickets - self._warmed_up_steps
         )
         # Whoever fills a lost server writes its totals from here on, not those of the one before.
         self._state.run, self._state.follower = self._run, self
@@ -230,8 +198,7 @@ class Follower:
         if request.tickets is not None:
             tickets = min(tickets, request.tickets)
         alone = LocalSteps(steps, synchronous=True)
-        run = self._new_run(self._compile(request, alone=alone), request, tickets=tickets)
-        strategy = self._strategy
+        run = self._new_run(request, tickets=tickets, alone=alone)
         try:
             self._state.run, self._state.follower = run, self
             run.run_to(None)
@@ -244,7 +211,7 @@ class Follower:
         self._state.last_run = run
         self._finish(run)
         self._warmed_up_steps = run.completed
-        strategy.runtime.local_slots.free()  # the optimizer begins as new
+        self._strategy.runtime.local_slots.free()  # the optimizer begins as new
         if self._state.recovery is not None:
             self._state.recovery.after_warm_up(run.completed)
 
@@ -259,131 +226,55 @@ class Follower:
         progress, request = self._state.progress, self._request
         if progress is None or request is None:
             return
-        self._is_new = self._is_new and not completed
+        self.compiler.is_new = self.compiler.is_new and not completed
         if progress.kind == "train" and self._kind == "test":
             total = f"/{request.tickets}" if request.tickets else " steps"
             progress.show(progress.target or 0, f"validation: {completed}{total}")
         else:
             copies = isinstance(request.source, ResidentArrays)
-            begins = "copying the data to every worker" if copies else "starting the workers"
-            note = begins if self._is_new else "" if self._run is None else self._run.repeats
+            note = "" if self._run is None else self._run.repeats
+            if self.compiler.is_new:
+                note = "copying the data to every worker" if copies else "starting the workers"
             progress.show(self._warmed_up_steps + completed, note)
 
-    def _compiling(self) -> contextlib.AbstractContextManager[None]:
-        """Let whoever watches see that a new step is being compiled."""
-        progress = self._state.progress
-        if progress is None or not self._is_new:
-            return contextlib.nullcontext()
-        kind = "training" if self._kind == "train" else "evaluation"
-        return progress.during(f"compiling the {kind} step")
-
     def _new_run(
-        self, compiled: CompiledProgram, request: TicketRunRequest, *, tickets: int | None
+        self, request: TicketRunRequest, *, tickets: int | None, alone: LocalSteps | None = None
     ) -> TicketRun:
-        self._program = compiled.program
+        compiled = self.compiler.compile(
+            request.source, step=self._step(), hooks=self.hooks, alone=alone
+        )
         for update in self._strategy.updates.of_program(compiled.program):
             update.refresh_mirrors()
-        self._metrics_before = [
-            np.asarray(v._value.numpy(), np.float64) for v in compiled.program.metrics
-        ]
         self._taken_samples = 0
         offset = request.offset_steps + self._warmed_up_steps
-        with self._compiling():
+        with self.compiler.compiling():
             return TicketRun(
                 compiled,
                 runtime=self._strategy.runtime,
                 coordinator=self._strategy.coordinator,
                 arguments=request.source.arguments(request.data_pass, offset),
                 tickets=tickets,
-                seeds=seed_states(compiled.program),
-                metrics=compiled.program.totals.begin(self._metrics_before),
             )
 
-    def _compile(
-        self, request: TicketRunRequest, *, alone: LocalSteps | None = None
-    ) -> CompiledProgram:
-        hooks = (self.hooks.is_lock_step, self.hooks.stops_at_nan)
-        key = (request.source.key(), hooks, alone)
-        if key not in self._compiled or not self._compiled[key].is_current:
-            strategy, self._is_new = self._strategy, True
-            program = Program(
-                name=f"{self._kind}_{next(_numbers)}",
-                step=self._step(),
-                batch_spec=request.source.batch_spec,
-                trains=self._kind == "train",
-                keras_metrics=self._model.metrics,
-                in_turn=self._runs_in_turn(request),
-                devices=self._strategy.devices,
-                stops_at_nan=self.hooks.stops_at_nan,
-            )
-            with self._compiling(), strategy.scope():
-                program = discover(program, strategy)
-                refuse_several_exchanges(program, mode=strategy.consistency, model=self._model.name)
-                mode = alone or strategy.consistency
-                codecs = strategy.runtime.compression if alone is None else None
-                program = keep_to(program, mode, compression=codecs, adds_counts=alone is None)
-                if alone is None:
-                    program = program.scheduled(is_pipelined=self._is_pipelined(program))
-                program = let_rows_travel(program)
-                strategy.updates.of_program(program)  # what optimizers have settles before a trace
-            self._compiled.clear()  # a new input: what the old one held on the servers is freed
-            with self._compiling():
-                self._compiled[key] = CompiledProgram(
-                    program,
-                    runtime=strategy.runtime,
-                    source=request.source,
-                    update_of=strategy.updates.of,
-                )
-        compiled = self._compiled[key]
-        compiled.source = request.source
-        return compiled
-
-    def _runs_in_turn(self, request: TicketRunRequest) -> bool:
-        """Whether no two steps of a run, nor parts of one, are computed at the same time."""
-        is_alone = self._strategy.runtime.workers == 1 or isinstance(request.source, OneBatch)
-        return is_alone and len(self._strategy.devices.names) == 1
-
-    def _is_pipelined(self, program: Program) -> bool:
-        """Not in lock-step, where a step begins after the update of the one before."""
-        mode = self._strategy.consistency
-        pipelines = can_be_pipelined(program, mode=mode, model=self._model.name)
-        return pipelines and not self.hooks.is_lock_step
-
-    def _step(self) -> Any:
-        step = self._model.train_step if self._kind == "train" else self._model.test_step
-
-        def run(batch: Any) -> Any:
-            batch = tf.nest.map_structure(
-                lambda item: None if isinstance(item, tf.experimental.Optional) else item, batch
-            )
-            # A metric's result may be its variable, which is another one outside of the step.
-            return tf.nest.map_structure(
-                lambda item: (
-                    tf.convert_to_tensor(item) if isinstance(item, keras.Variable) else item
-                ),
-                step(batch),
-            )
-
-        return run
+    def _step(self) -> Callable[[Any], Any]:
+        return keras_step(self._model, self._kind)
 
     def _bring_home(self) -> None:
         """Metric totals into the model's metrics, and the logs that Keras shows."""
-        program, run = self._program, self._run
+        run = self._run
         # A sample may answer for many calls; what it says is written once.
-        if program is None or run is None or run.samples == self._taken_samples:
+        if run is None or run.samples == self._taken_samples:
             return
         self._taken_samples = run.samples
-        self._take(program, run)
+        self._take(run)
 
     def _finish(self, run: TicketRun) -> None:
-        program = self._program
-        if program is None:
-            return
-        self._take(program, run)
-        advance_seeds(program, steps=run.completed, totals=run.metrics)
+        self._take(run)
+        advance_seeds(run.compiled.program, steps=run.completed, totals=run.metrics)
 
-    def _take(self, program: Program, run: TicketRun) -> None:
-        values = program.totals.values(run.metrics, self._metrics_before)
+    def _take(self, run: TicketRun) -> None:
+        program = run.compiled.program
+        values = program.totals.values(run.metrics, run.metrics_before)
         for variable, value in zip(program.metrics, values, strict=True):
             variable._value.assign(value.astype(variable._dtype))
         if run.completed:

@@ -15,7 +15,6 @@ from keras.src.backend.tensorflow.trainer import concat
 
 from tfps.bridge.functions.server_function import server_function
 from tfps.bridge.step_scope import current_step
-from tfps.runtime.program.program import Program
 from tfps.training.follower import Follower
 from tfps.training.input.epoch_iterator import TicketIterator, TicketRunRequest
 from tfps.training.run.ticket_run import TicketRun
@@ -118,7 +117,7 @@ class Predictor(Follower):
         self.outputs.put(int(position), components)
         return np.array(1, np.int64)
 
-    def _take(self, program: Program, run: TicketRun) -> None:
+    def _take(self, run: TicketRun) -> None:
         """A prediction changes no metric."""
 
 

@@ -38,6 +38,7 @@ from tfps.training.report.input_report import InputReport
 from tfps.training.report.progress import TrainingProgress
 from tfps.training.report.restart_report import RestartReport
 from tfps.training.report.step_rate import SAMPLE_PERIOD_S
+from tfps.training.step_compiler import StepCompiler
 from tfps.training.training_strategy import TrainingStrategy
 from tfps.training.work import WORK
 
@@ -366,8 +367,8 @@ def _build_symbolically(model: Any, strategy: TrainingStrategy, data_batch: Any)
         reason = _reason_not_to_build(error)
     # In one process nothing is built before the step runs, and the error is that of the step. That
     # may have none: only without variables a value that a branch or a loop writes stays inside.
-    follower = Follower(model, strategy=strategy, step="train" if trains() else "test")
-    follower.try_step(tf.nest.map_structure(_spec_of, data_batch))
+    compiler = StepCompiler(model, strategy=strategy, kind="train" if trains() else "test")
+    compiler.try_step(tf.nest.map_structure(_spec_of, data_batch))
     if not _is_built(model):
         raise reason
 

@@ -83,7 +83,7 @@ def test_each_device_computes_its_part(strategy: tfps.ParameterServerStrategy) -
     with strategy.scope():
         model = build()
     model.fit(x, y, batch_size=BATCH, verbose=0)
-    (compiled,) = model.train_function._compiled.values()
+    (compiled,) = model.train_function.compiler.compiled.values()
     (closure,) = compiled._concrete.values()
     products = [op for op in operations_below(closure.graph) if op.type == "MatMul"]
     placed = [op.device.rpartition("/")[2] for op in products]

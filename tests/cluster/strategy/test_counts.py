@@ -183,7 +183,7 @@ def test_worker_and_server_meet_in_calls_only(
     Both would cut the graph in two, which then meet in a send and a receive for each tensor.
     """
     model, _ = fitted
-    (compiled,) = model.train_function._compiled.values()
+    (compiled,) = model.train_function.compiler.compiled.values()
     (closure,) = compiled._concrete.values()
     assert not [t for t in closure.captured_inputs if "/job:ps" in t.device]
     graph = closure.graph.as_graph_def()

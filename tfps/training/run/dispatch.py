@@ -98,6 +98,13 @@ class Dispatch:
         """The workers that are present and have run no closure to its end."""
         return self.present - self._closure.visited
 
+    def halt(self) -> None:
+        """Let no worker take another ticket, and wait for none."""
+        if self.queue.has_failed:
+            self._coordinator.done()  # cancels what still waits for a lost server
+        else:
+            self._runtime.ticket_server.halt()
+
     def give_up(self) -> None:
         """End all closures without waiting for a worker to begin those that are queued."""
         self.failures.servers.interrupt()

@@ -16,7 +16,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.worker.visit import closure_control
 from tfps.training.input.one_batch import OneBatch
 from tfps.training.run.dispatch import Dispatch
-from tfps.training.run.run_closure import RunClosure
+from tfps.training.run.run_closure import RunClosure, seed_states
 from tfps.training.run.run_progress import RunProgress
 
 
@@ -29,8 +29,9 @@ class TicketRun(RunProgress):
         coordinator: schedules the closures, one per worker.
         arguments: of the batch source, for this run.
         tickets: how many steps, or None for as many as the input has.
-        seeds: int64 [generators, 2], the seed generators' states at the first ticket.
-        metrics: float64 [items], the totals of metrics there.
+
+    Attributes:
+        metrics_before: the state of each metric of the program before the first step.
     """
 
     def __init__(
@@ -41,9 +42,12 @@ class TicketRun(RunProgress):
         coordinator: Any,
         arguments: Any,
         tickets: int | None,
-        seeds: np.ndarray[Any, Any],
-        metrics: np.ndarray[Any, Any],
     ) -> None:
+        seeds = seed_states(compiled.program)
+        self.metrics_before = [
+            np.asarray(v._value.numpy(), np.float64) for v in compiled.program.metrics
+        ]
+        metrics = compiled.program.totals.begin(self.metrics_before)
         specs = compiled.source.argument_specs(arguments)
         compiled.trace(closure_control(0, 0, 0, 0), tf.constant(seeds, tf.int64), specs)
         server = runtime.ticket_server

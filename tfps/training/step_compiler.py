@@ -1,0 +1,148 @@
+"""A compiler of the steps of `fit`, `evaluate` and `predict` into programs for the cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfps.consistency.local_steps import LocalSteps
+from tfps.runtime.compile.compiled import CompiledProgram
+from tfps.runtime.program.discovery import discover
+from tfps.runtime.program.local_training import keep_to
+from tfps.runtime.program.program import Program
+from tfps.runtime.program.tables import let_rows_travel
+from tfps.runtime.worker.visit import BatchSource
+from tfps.training.batch_hooks import BatchHooks
+from tfps.training.input.one_batch import OneBatch
+from tfps.training.step_exchanges import can_be_pipelined, refuse_several_exchanges
+from tfps.training.training_strategy import TrainingStrategy
+
+_numbers = itertools.count()
+
+
+class StepCompiler:
+    """Compiles one of a model's steps, and keeps what it has compiled for the newest input.
+
+    Args:
+        model: of this strategy.
+        strategy: ours.
+        kind: ``"train"``, ``"test"`` or ``"predict"``.
+
+    Attributes:
+        compiled: the programs, by what they were compiled for.
+        is_new: whether no step of what was compiled last has ended.
+    """
+
+    def __init__(self, model: Any, *, strategy: TrainingStrategy, kind: str) -> None:
+        self._model, self._strategy, self._kind = model, strategy, kind
+        self.compiled: dict[Any, CompiledProgram] = {}
+        self.is_new = False
+
+    def compile(
+        self,
+        source: BatchSource,
+        *,
+        step: Callable[[Any], Any],
+        hooks: BatchHooks,
+        alone: LocalSteps | None = None,
+    ) -> CompiledProgram:
+        """Return the program of a step, compiled for the servers and the workers.
+
+        Args:
+            source: the source of batches.
+            step: from a batch to logs.
+            hooks: of the loop that follows the run.
+            alone: the mode of a warm-up, which needs no server; None: that of the strategy.
+        """
+        key = (source.key(), (hooks.is_lock_step, hooks.stops_at_nan), alone)
+        if key not in self.compiled or not self.compiled[key].is_current:
+            strategy, self.is_new = self._strategy, True
+            program = Program(
+                name=f"{self._kind}_{next(_numbers)}",
+                step=step,
+                batch_spec=source.batch_spec,
+                trains=self._kind == "train",
+                keras_metrics=self._model.metrics,
+                in_turn=self._runs_in_turn(source),
+                devices=strategy.devices,
+                stops_at_nan=hooks.stops_at_nan,
+            )
+            with self.compiling(), strategy.scope():
+                program = discover(program, strategy)
+                refuse_several_exchanges(program, mode=strategy.consistency, model=self._model.name)
+                mode = alone or strategy.consistency
+                codecs = strategy.runtime.compression if alone is None else None
+                program = keep_to(program, mode, compression=codecs, adds_counts=alone is None)
+                if alone is None:
+                    pipelines = self._pipelines(program, hooks)
+                    program = program.scheduled(is_pipelined=pipelines)
+                program = let_rows_travel(program)
+                strategy.updates.of_program(program)  # what optimizers have settles before a trace
+            self.compiled.clear()  # a new input: what the old one held on the servers is freed
+            with self.compiling():
+                self.compiled[key] = CompiledProgram(
+                    program,
+                    runtime=strategy.runtime,
+                    source=source,
+                    update_of=strategy.updates.of,
+                )
+        compiled = self.compiled[key]
+        compiled.source = source
+        return compiled
+
+    def compiling(self) -> contextlib.AbstractContextManager[None]:
+        """Show in the progress line that a new step is being compiled, while it is open."""
+        progress = self._strategy.run_state.progress
+        if progress is None or not self.is_new:
+            return contextlib.nullcontext()
+        kind = "training" if self._kind == "train" else "evaluation"
+        return progress.during(f"compiling the {kind} step")
+
+    def try_step(self, batch_spec: Any) -> None:
+        """Trace the step of `fit` or `evaluate` for the error that it raises; keep nothing of it.
+
+        Args:
+            batch_spec: structure of `tf.TypeSpec` of a batch.
+        """
+        program = Program(
+            name=f"{self._kind}_{next(_numbers)}",
+            step=keras_step(self._model, self._kind),
+            batch_spec=batch_spec,
+            trains=self._kind == "train",
+            devices=self._strategy.devices,
+        )
+        with self._strategy.scope():
+            discover(program, self._strategy)
+
+    def _runs_in_turn(self, source: BatchSource) -> bool:
+        """Whether no two steps of a run, nor parts of one, are computed at the same time."""
+        is_alone = self._strategy.runtime.workers == 1 or isinstance(source, OneBatch)
+        return is_alone and len(self._strategy.devices.names) == 1
+
+    def _pipelines(self, program: Program, hooks: BatchHooks) -> bool:
+        """Whether steps overlap; in lock-step each begins after the update of the one before."""
+        mode = self._strategy.consistency
+        pipelines = can_be_pipelined(program, mode=mode, model=self._model.name)
+        return pipelines and not hooks.is_lock_step
+
+
+def keras_step(model: Any, kind: str) -> Callable[[Any], Any]:
+    """Return the `train_step` or `test_step` of a model, from a batch of tensors to tensors."""
+    step = model.train_step if kind == "train" else model.test_step
+
+    def run(batch: Any) -> Any:
+        batch = tf.nest.map_structure(
+            lambda item: None if isinstance(item, tf.experimental.Optional) else item, batch
+        )
+        # A metric's result may be its variable, which is another one outside of the step.
+        return tf.nest.map_structure(
+            lambda item: tf.convert_to_tensor(item) if isinstance(item, keras.Variable) else item,
+            step(batch),
+        )
+
+    return run
