@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -187,11 +187,6 @@ def work_apart() -> None:
 def current_graph() -> Any:
     """Return the graph that is being traced."""
     return ops.get_default_graph()
-
-
-def captures_from(devices: Collection[str]) -> bool:
-    """Return whether the current trace has captured a tensor on one of these devices."""
-    return any(tensor.device in devices for tensor, _ in ops.get_default_graph().captures)
 
 
 def keep_with_graph(thing: Any) -> None:
@@ -386,13 +381,3 @@ def register_named_function(name: str, function: Callable[..., Any]) -> None:
     with _registration_lock:
         _registered_functions[name] = function  # PyFunc's registry keeps weak references only
         script_ops._py_funcs._funcs[name] = function
-
-
-def release_arrays() -> None:
-    """Free the NumPy arrays that were the memory of deleted tensors.
-
-    Tensors are deleted on threads without Python's lock, so TensorFlow frees the arrays later: when
-    a PyFunc ends, which is too late if that needs the memory, or when an eager tensor is deleted.
-    """
-    tensor = tf.constant(0)
-    del tensor

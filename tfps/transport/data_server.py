@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.tensorflow_private import register_named_function, release_arrays
+from tfps.bridge.tensorflow_private import register_named_function
 from tfps.errors import ProtocolError
 from tfps.transport import tokens
+from tfps.transport.array_memory import release_arrays
 from tfps.transport.direct import (
     Connection,
     ConnectionLost,

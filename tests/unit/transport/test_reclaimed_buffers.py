@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.bridge.tensorflow_private import register_named_function, release_arrays
+from tfps.bridge.tensorflow_private import register_named_function
+from tfps.transport.array_memory import release_arrays
 from tfps.transport.direct.buffers import AlignedBuffers
 
 SIZE_BYTES = 1 << 20

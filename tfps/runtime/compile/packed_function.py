@@ -49,7 +49,8 @@ def trace_packed(call: Call, *, strategy: PackedStrategy) -> tuple[Any, bool]:
     states = [] if program.noise is None else [program.noise.state]
     if not program.variables and program.metrics == states:
         outputs = call()
-        return outputs, private.captures_from(strategy.runtime.topology.servers)
+        captured = {tensor.device for tensor, _ in private.current_graph().captures}
+        return outputs, not captured.isdisjoint(strategy.runtime.topology.servers)
     program = _scheduled(program, strategy.runtime)
     discovery.refuse_to_densify(program.schedule.tables)
     step_kind = REGIMES[program.schedule.regime].function_step
