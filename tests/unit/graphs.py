@@ -1,4 +1,4 @@
-"""What makes tests quick that trace much and run little."""
+"""Settings that speed up tests that trace much and run little."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tests.quickly import leave_graphs_as_traced
 
-# What modules left to each other's caches is let go of then: a third of what a process grows by
+# The entries that modules left in caches are freed then: a third of what a process grows by
 # would stay, and one that ran half of the tests had 10 GB; each time takes about a second.
 MODULES_UNTIL_ALL_IS_LOOKED_THROUGH = 8
 

@@ -26,7 +26,7 @@ def test_who_is_asked_for_is_told_and_who_asks() -> None:
 def test_a_module_of_a_distribution_of_another_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `tensorflow-cpu` brings `tensorflow`."""
+    """The distribution `tensorflow-cpu`, for example, brings the module `tensorflow`."""
     installed = tmp_path / "deep_sums_cpu-2.5.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text(

@@ -1,4 +1,4 @@
-"""What a benchmark writes of results, and what a chief answers about an epoch."""
+"""The files that a benchmark writes, and the reports of a chief about an epoch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CASE_KEYS = {
 
 @dataclass(frozen=True)
 class Outputs:
-    """What stands on the terminal, and the content of NAME.json."""
+    """The text on the terminal, and the content of NAME.json."""
 
     text: str
     content: dict[str, Any]
@@ -85,7 +85,7 @@ def sample(
     cpu_ms: float = 3.0,
     **group_cpu_ms: float,
 ) -> dict[str, Any]:
-    """What a chief answers about an epoch; CPU is that of a step."""
+    """Returns a chief's report about an epoch; CPU times are those of one step."""
     seconds = steps / steps_per_s
     return {
         "steps": steps,
@@ -97,5 +97,5 @@ def sample(
 
 
 def answer(*samples: dict[str, Any]) -> dict[str, Any]:
-    """What a chief answers of a turn."""
+    """Returns a chief's reply to one turn."""
     return {"samples": [*samples], "details": {"fallback_steps": 0, "carriers": ["direct"]}}

@@ -17,7 +17,7 @@ def lines_changed(before: str, after: str) -> int:
 
     Layout does not count. Python writes both scripts anew from their syntax trees: a line for each
     simple statement and for the head of each compound one, without comments, docstrings and
-    indentation, so that a `with` around some lines is one line. A line in the place of another
+    indentation, so that a `with` around some lines is one line. A line that replaces another
     counts once.
     """
     matcher = difflib.SequenceMatcher(None, _lines(before), _lines(after), autojunk=False)

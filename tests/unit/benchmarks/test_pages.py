@@ -25,7 +25,7 @@ def pages(tmp_path: Path) -> Pages:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """What `python -m benchmarks scaling --quick` writes."""
+    """The file that `python -m benchmarks scaling --quick` writes."""
     benchmark = Scaling().quick()
     path = benchmark.write(AnsweredBench(benchmark, tmp_path).run(), tmp_path)
     path.with_suffix(".png").touch()

@@ -1,4 +1,4 @@
-"""What is computed of samples: spreads, intervals, aims, times to a goal, and choices."""
+"""Statistics of samples: spreads, intervals, aims, times to a goal, and choices."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_what_is_exchanged_changes_its_sign(pairs: list[tuple[float, float]]) ->
 
 
 def trainings(*arrive_s: float | None) -> Case:
-    """Of 10 s each, by seed."""
+    """Returns a case with one training of 10 s for each seed."""
     curves = [
         [(0.0, 0.1), *([] if at_s is None else [(at_s, 0.86)]), (10.0, 0.8)] for at_s in arrive_s
     ]

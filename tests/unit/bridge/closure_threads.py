@@ -1,4 +1,4 @@
-"""A queue of closures with threads in the place of workers, and closures that end as told."""
+"""A queue of closures with threads instead of workers, and closures that end on request."""
 
 from __future__ import annotations
 

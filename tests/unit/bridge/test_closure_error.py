@@ -1,4 +1,4 @@
-"""What the coordinator is told of a closure that failed, and which closures are run again."""
+"""The errors of failed closures that the coordinator gets, and which closures run again."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OF_MEMBERS = [
 
 
 class _Cluster:
-    """As much of TensorFlow's as a closure needs to be executed."""
+    """The part of TensorFlow's cluster that a closure needs to be executed."""
 
     def __init__(self, *, recalled: bool = False) -> None:
         self.membership = _Attendance()
@@ -115,7 +115,7 @@ def test_a_closure_with_an_unread_request_is_run_again(
         cluster.execute(function, monkeypatch)
     assert function.calls == 3
     assert cluster.told == []
-    # Whoever waits for the worker hears that it begins anew.
+    # Threads that wait for the worker hear that it begins anew.
     assert cluster.membership.events == 2 * ["takes", "fails", "ends"] + ["takes", "ends"]
     assert [record.message for record in caplog.records] == [
         "a request of worker 3, or the answer to it, did not arrive whole; it runs its function "
@@ -144,7 +144,7 @@ def test_a_closure_without_an_answer_is_run_again_where_no_server_is_lost(
 def test_what_others_make_run_again_is_not_repeated_at_once(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The failure handler does, of a worker that was let out, and of a server that comes back."""
+    """The failure handler repeats closures of removed workers and of servers that come back."""
     cluster, function = _Cluster(), _Function(error)
     monkeypatch.setattr(NoReturn, "excuses", lambda *_: True)
     with pytest.raises(tf.errors.OpError):

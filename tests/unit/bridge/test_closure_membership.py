@@ -1,4 +1,4 @@
-"""Workers leave when they have nothing to run, and before anybody hears of their failure."""
+"""Workers leave when they have nothing to run, and before their failure is reported."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_members_stay_for_what_comes_soon(
     _idle(cluster)
     assert diary.notes == []
     assert diary.is_idle == [True, False]
-    # Who joins waits for nobody that could still be given something.
+    # A thread in `wait` does not wait for workers that could still be given something.
     assert cluster.queue.wait(timeout=DEADLINE_S)
     closure = cluster.put()
     worker, run = cluster.who_took(closure)

@@ -1,4 +1,4 @@
-"""A queue that takes closures back from workers, with threads in the place of workers."""
+"""A queue that takes closures back from workers, with threads instead of workers."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_barred_worker_does_not_keep_another_from_being_woken(cluster: Cluster
 
 
 def test_a_closure_that_ends_before_it_is_given_back_runs_again(cluster: Cluster) -> None:
-    """It may have been let out on the servers in its middle."""
+    """The servers may have removed the worker in the middle of the closure."""
     closure = cluster.put()
     hung, run = cluster.who_took(closure)
     cluster.queue.bar(hung)

@@ -1,4 +1,4 @@
-"""What TensorFlow asserts of its queue of closures holds for ours, with workers as threads.
+"""The assertions of TensorFlow about its closure queue hold for ours, with threads as workers.
 
 One test for each of `CoordinatedClosureQueueTest`, see tests/cluster/upstream/README.md.
 """
@@ -88,7 +88,7 @@ def test_wait_returns_only_after_the_failure(cluster: Cluster) -> None:
 
 
 def _put_two_and_fail_one() -> tuple[ClosureQueue, Closure]:
-    """The queue, whose first closure failed on this thread, and the other, which nobody took."""
+    """Returns the queue, whose first closure failed on this thread, and the one still in it."""
     queue, failing, queued = ClosureQueue(), Closure(), Closure()
     queue.put(failing)
     queue.put(queued)
@@ -198,12 +198,12 @@ def test_a_tagged_closure_goes_to_its_worker_only() -> None:
     assert not queue.done()
     assert queue.get(tag=2) is anyones
     queue.mark_finished()
-    assert queue.done()  # nobody waits for a tagged one
+    assert queue.done()  # `done` does not wait for a tagged one
     queue.wait()
 
 
 def test_a_tagged_closure_may_be_counted_and_marked() -> None:
-    """As TensorFlow's own test does to let every worker run one."""
+    """TensorFlow's own test does so to let every worker run one."""
     queue = ClosureQueue()
     closure = Closure()
     queue.inflight_closure_count += 1

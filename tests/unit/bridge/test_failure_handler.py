@@ -38,7 +38,7 @@ class Machines:
 
 
 class Health(UnknownHealth):
-    """Notes who gets no more work."""
+    """Notes the workers that get no more work."""
 
     def __init__(self) -> None:
         self.lost: list[int] = []
@@ -86,7 +86,7 @@ def handler(machines: Machines) -> Iterator[FailureHandler]:
 
 
 def test_what_a_worker_ran_that_was_let_out_runs_again(handler: FailureHandler) -> None:
-    """Nobody is lost: neither the worker nor a server is waited for."""
+    """No task is lost: the handler waits neither for the worker nor for a server."""
     ran = list[Any]()
 
     def closure() -> None:

@@ -1,4 +1,4 @@
-"""What a task's machine can still give."""
+"""The free memory of a task's machine."""
 
 from __future__ import annotations
 

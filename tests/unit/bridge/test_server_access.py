@@ -1,4 +1,4 @@
-"""What the chief itself reads and writes is repeated where a server was lost meanwhile."""
+"""Reads and writes of the chief itself are repeated if a server was lost meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TensorFlow says when its server does not start becomes an error that names the port."""
+"""The error of TensorFlow's server that cannot start becomes one that names the port."""
 
 from __future__ import annotations
 

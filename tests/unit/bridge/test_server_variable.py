@@ -1,4 +1,4 @@
-"""What a server function refers to."""
+"""The resources that a server function refers to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is cut up by a rule comes together again, as arrays and as tensors."""
+"""Values that a rule cuts into shards are joined again, as arrays and as tensors."""
 
 from __future__ import annotations
 

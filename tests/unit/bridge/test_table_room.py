@@ -16,7 +16,7 @@ class _Vector:
         self.size = self.memory = 0
 
     def add(self, entries: int) -> bool:
-        """Answers whether it moved."""
+        """Adds entries, and returns whether the vector has moved."""
         before = self.memory
         for _ in range(entries):
             self.size += 1
@@ -40,7 +40,7 @@ def test_calls_never_move_the_vector(functions: list[tuple[int, int]]) -> None:
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=50))
 def test_little_is_filled(functions: list[int]) -> None:
-    """Of the vector that would do, half and one entry at most."""
+    """The filled entries are at most twice as many as those in use, and two more."""
     room = TableRoom()
     for calls in functions:
         room.filled += room.missing(calls)

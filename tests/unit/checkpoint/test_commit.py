@@ -1,4 +1,4 @@
-"""A crash after any operation on files: the checkpoints that were committed are there, whole."""
+"""A crash after any operation on files leaves all committed checkpoints whole."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ CONTENT = "values of {}"
 
 
 class Crash(BaseException):
-    """The process is gone: nobody cleans up behind it."""
+    """The process is gone: no code cleans up behind it."""
 
 
 @contextmanager
 def crash_after(operations: int) -> Iterator[list[str]]:
-    """Count operations on files, and raise before the one that comes after so many."""
+    """Count operations on files, and raise before the one after `operations` of them."""
     done: list[str] = []
 
     def counted(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,7 +50,7 @@ def _save(folder: Folder, number: int) -> None:
 
 
 def _job(folder: Folder) -> None:
-    """What a manager does to save the third of three and delete the first."""
+    """Do what a manager does to save the third of three checkpoints and delete the first."""
     folder.clean()
     _save(folder, 3)
     folder.delete(1)

@@ -1,4 +1,4 @@
-"""What of a server's counts goes on, with as many servers and with another number."""
+"""The counts of a server that continue, with as many servers and with another number."""
 
 from __future__ import annotations
 

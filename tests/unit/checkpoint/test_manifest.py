@@ -119,7 +119,7 @@ def test_it_prints_readably() -> None:
 
 
 def _changed(**changes: Any) -> str:
-    """As somebody else may have written it: with the checksum of what it says."""
+    """Returns a changed manifest whose checksum is right, as another program may write it."""
     values = json.loads(Manifest(number=1, saved_at_s=0.0).to_json()) | changes
     del values["checksum"]
     sum_of_it = text_checksum(json.dumps(values, indent=1))

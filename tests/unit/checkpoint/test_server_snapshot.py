@@ -31,7 +31,7 @@ def test_all_values_are_noted() -> None:
 
 
 def _variables() -> list[tuple[Any, tf.Tensor]]:
-    """Of the current graph, with where their values are noted."""
+    """Returns variables of the current graph, each with the handle that notes its value."""
     return [
         (
             tf.compat.v1.get_variable(f"v{i}", initializer=value, use_resource=True),

@@ -1,4 +1,4 @@
-"""Who announces the end of a job, as far as no server is needed for it."""
+"""The process that announces the end of a job, as far as this needs no server."""
 
 from __future__ import annotations
 

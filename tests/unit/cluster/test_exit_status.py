@@ -1,4 +1,4 @@
-"""What a function that runs at exit finds out about the end of its script."""
+"""A function that runs at exit finds out how its script has ended."""
 
 from __future__ import annotations
 

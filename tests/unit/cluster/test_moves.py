@@ -1,4 +1,4 @@
-"""A cluster as it is now, whichever of its states somebody has kept."""
+"""The current state of a cluster, found from any earlier state of it."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_returns_when_all_listen(listener: socket.socket) -> None:
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as second:
         port = second.getsockname()[1]
         spec = _spec(worker=_address(listener), ps=f"[::1]:{port}")
-        wait_for_tasks(spec, timeout_s=5)  # nobody waits for the chief
+        wait_for_tasks(spec, timeout_s=5)  # it does not wait for the chief
 
 
 def test_waits_for_one_task_alone(listener: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""What codecs promise: bytes, what arrives on average, and that they lose no NaN."""
+"""The promises of codecs: their bytes, what arrives on average, and that no NaN is lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def vectors(draw: Any) -> np.ndarray:
 
 
 def sent(codec: Codec, vector: np.ndarray, *, seed: int = 0) -> np.ndarray:
-    """What arrives of a vector."""
+    """Returns a vector as the receiver decodes it."""
     data = codec.encode(tf.constant(vector), seed=tf.constant([seed, 1], tf.int64))
     assert (data.dtype, data.shape) == (tf.uint8, [codec.size_bytes(len(vector))])
     return codec.decode(data, len(vector)).numpy()

@@ -1,4 +1,4 @@
-"""What may travel as a difference, and where."""
+"""The values that may travel as a difference, and in which modes."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class GateMachine(RuleBasedStateMachine):
         return decision
 
     def _look_again(self, worker: int) -> None:
-        """What a worker does with a token; those that were let out go as well."""
+        """Let a worker that has a token decide again; evicted workers leave the gate as well."""
         assert worker in self.waiting
         self.waiting.discard(worker)
         decision = self._decide(self.state, one(worker, self.workers))

@@ -24,7 +24,7 @@ MOST_SEVERAL = 3  # tickets at once
 
 @dataclass(frozen=True)
 class Wire:
-    """What a worker sends to one server."""
+    """The request that a worker sends to one server."""
 
     kind: Kind
     worker: int
@@ -50,7 +50,7 @@ class Wire:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server answers."""
+    """The reply of a server."""
 
     status: Status
     version: int
@@ -85,7 +85,7 @@ class ServerModel(PlainLedger):
         self.pipelined, self.drop_above, self.several = pipelined, drop_above, several
         self.dropped: list[tuple[int, int]] = []  # (ticket, call)
         self.moves = itertools.count(1)
-        self.refused = 0  # pushes of workers that were let out
+        self.refused = 0  # pushes of evicted workers
         self.cells = self.layout.blank()
         self.applied_keys: dict[int, int] = {}
         self.applications: Counter[tuple[int, int]] = Counter()
@@ -113,7 +113,7 @@ class ServerModel(PlainLedger):
 
     @property
     def quota(self) -> int | None:
-        """Of whoever asks next; a different one each time."""
+        """The quota of the next worker that asks; a different one each time."""
         return 1 + len(self.issued) % MOST_SEVERAL if self.several else None
 
     def _issue(self, ledger: Ledger, *, alive: bool, worker: int, pushed: int) -> tuple[int, int]:

@@ -34,7 +34,7 @@ TERMS = Terms(ByFunction(), is_update=True)
 
 
 class Server(PlainLedger):
-    """What it has applied: in truth, and as its ledger and window say."""
+    """The pushes that a server has applied: in truth, and as its ledger and window say."""
 
     layout = LAYOUT
 
@@ -63,7 +63,7 @@ class Run:
     sent: int = 0  # how many messages have arrived
 
     def goes_on(self, servers: list[Server]) -> bool:
-        """Bring the next message; answers whether the run has ended."""
+        """Bring the next message; return whether the run has ended."""
         position, server = divmod(self.sent, SERVERS)
         servers[server].push(key_of_function(self.number, position))
         self.sent += 1

@@ -68,12 +68,12 @@ class Server(PlainLedger):
 
 @dataclass
 class Run:
-    """Of a function: a pull from each server, then pushes, each to one server after the other."""
+    """A function's run: a pull from each server, then each push to one server after the other."""
 
     number: int
     incarnation: int
     sent: int = 0
-    statuses: list[Status] = field(default_factory=list)  # of the exchange at hand
+    statuses: list[Status] = field(default_factory=list)  # of the current exchange
 
 
 class Job:
@@ -121,7 +121,7 @@ class Job:
         self.let_out(worker)
 
     def let_out(self, worker: int) -> None:
-        """Also in the middle of a function, of which nobody hears until a server refuses it."""
+        """Evict a worker, also in a function, which goes on until a server refuses it."""
         incarnation = self.members.pop(worker, None)
         if incarnation is not None:
             self.untold += [(server, worker, incarnation) for server in range(SERVERS)]

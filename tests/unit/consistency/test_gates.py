@@ -25,7 +25,7 @@ def server_ledger(request: pytest.FixtureRequest) -> Iterator[ServerLedger]:
 
 
 def served(server_ledger: ServerLedger, gate: BoundedGate) -> tuple[Callable[..., int], ...]:
-    """Functions: enter(worker) answers the clock, push(worker, clock) whether it waits."""
+    """Functions: enter(worker) returns the clock, push(worker, clock) whether it waits."""
 
     def enter(worker: tf.Tensor) -> list[tf.Tensor]:
         with server_ledger.locked():

@@ -49,7 +49,7 @@ class Server:
 
 @dataclass
 class Worker:
-    """What one knows: where it goes on from, and which servers have yet to get its message."""
+    """A worker: its message, the servers that have yet to get it, and the clock it starts from."""
 
     message: str = ""
     to: set[int] = field(default_factory=set)

@@ -86,7 +86,7 @@ class TicketMachine(RuleBasedStateMachine):
 
     @property
     def is_idle(self) -> bool:
-        """What the coordinator waits for at the end of a round. Given-up workers may still run."""
+        """The coordinator waits for this at the end of a round. Given-up workers may still run."""
         return not (self.to_start or self.evictions or self.on_duty)
 
     @precondition(lambda self: self.is_idle and not self.halted)
@@ -166,7 +166,7 @@ class TicketMachine(RuleBasedStateMachine):
         seed=st.integers(0, 1 << 32), steps=st.integers(3, 40), losses=st.sampled_from([0, 4, 16])
     )
     def proceed(self, seed: int, steps: int, losses: int) -> None:
-        """Whatever can happen next, in any order; a worker is lost in so many of 100 steps."""
+        """Take random possible steps; in `losses` of 100 steps a worker is lost."""
         random = Random(seed)
         for _ in range(steps):
             if self.on_duty and random.randrange(100) < losses:
@@ -208,7 +208,7 @@ class TicketMachine(RuleBasedStateMachine):
         return actions
 
     def _ends_of_the_dead(self) -> list[Callable[[], object]]:
-        """What a dead worker has sent arrives late or never."""
+        """The messages of a dead worker arrive late or never."""
         of_the_dead = [(worker, server) for worker, server in self.messages if not worker.running]
         late = [partial(worker.deliver, server, self.servers) for worker, server in of_the_dead]
         return [*late, *(partial(worker.in_flight.pop, server) for worker, server in of_the_dead)]
@@ -329,7 +329,7 @@ def _joined(server: ServerModel, slot: int, incarnation: int, data: Input) -> Wo
 
 
 def test_a_pipelined_worker_takes_what_came_back_after_the_end_of_the_data() -> None:
-    """Found by the machine: it held a ticket behind the end, and left a batch to nobody."""
+    """Found by the machine: it held a ticket behind the end, and no worker took the batch."""
     machine = TicketMachine()
     machine.start_job(
         slots=3, servers=3, calls=(True,), is_length_known=True, extra=("pipelined", None)
@@ -360,7 +360,7 @@ def test_tickets_that_came_back_together_are_repeated_together() -> None:
 
 @pytest.mark.parametrize("late", ["open_tickets", "set_limit"])
 def test_a_request_of_the_chief_that_arrives_late_takes_no_ticket_away(late: str) -> None:
-    """It was sent again for want of an answer; the first one comes when workers hold tickets."""
+    """It was sent again without a reply; the first one comes when workers hold tickets."""
     server = ServerModel(index=0, workers=2, calls=(True,))
     assert server.open_tickets(0, move=1) == 0
     server.set_limit(0, move=2)
@@ -402,7 +402,7 @@ def test_a_newer_chief_counts_its_own_requests() -> None:
 
 
 def test_workers_are_expected_once_by_a_request() -> None:
-    """One that was sent again for want of an answer may come when they have ended."""
+    """A request that was sent again without a reply may come when they have ended."""
     server = ServerModel(index=1, workers=2, calls=(True,))
 
     def expects(number: int) -> bool:

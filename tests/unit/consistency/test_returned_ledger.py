@@ -57,7 +57,7 @@ class Job:
 
 @given(before=st.lists(st.integers(0, WORKERS - 1), max_size=30), more=st.integers(0, 3))
 def test_each_ticket_is_closed_once(before: list[int], more: int) -> None:
-    """What was closed after the chief had looked is closed again, of what it saw nothing is."""
+    """Tickets closed after the chief's look are closed again, those that it saw closed are not."""
     job = Job()
     for worker in before:
         job.step(worker)

@@ -211,7 +211,7 @@ def test_every_example_is_applied_once(events: list[tuple[Any, ...]]) -> None:
 
 
 def test_what_was_contributed_before_does_not_count() -> None:
-    """The round at hand is another one than those that were abandoned, on every server."""
+    """The current round is another one than those that were abandoned, on every server."""
     then, now = LAYOUT.blank(), LAYOUT.blank()
     then[LAYOUT.POSITION], now[LAYOUT.POSITION] = 3 * MAX_CALLS, 5 * MAX_CALLS + 1
     then[LAYOUT.contributed(1)], then[LAYOUT.begins(1)] = 1, 2

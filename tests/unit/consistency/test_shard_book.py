@@ -1,4 +1,4 @@
-"""Leased shards: each batch belongs to one ticket, whoever dies, and none is left over."""
+"""Leased shards: each batch belongs to one ticket, also if workers die, and none is left."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class _Job:
         return sorted(set(range(self._workers)) - taken)
 
     def left_out(self) -> int:
-        """As `TicketRun` decides it when all closures have ended."""
+        """Return how many closures must run again, as `TicketRun` decides when all have ended."""
         server, layout = self.server, self.server.layout
         present = self._workers - len(self._lost)
         returned = {server[layout.returned(k)] for k in range(server[LedgerLayout.RETURNED])}

@@ -16,7 +16,7 @@ DROPS = st.one_of(st.none(), st.integers(0, 3))
 
 
 class Server(PlainLedger):
-    """Takes pushes of whoever names a version."""
+    """A server that takes each push that names a version."""
 
     layout = LAYOUT
 

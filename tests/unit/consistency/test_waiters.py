@@ -1,4 +1,4 @@
-"""Tokens reach those that are woken, and nobody else."""
+"""Tokens reach the workers that are woken, and no others."""
 
 from __future__ import annotations
 

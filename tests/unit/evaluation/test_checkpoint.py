@@ -1,4 +1,4 @@
-"""What counts as a checkpoint, and in which order."""
+"""The files that count as checkpoints, and their order."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_a_job_of_which_only_checkpoints_are_seen() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.booleans(), st.booleans()), max_size=20))
 def test_a_job_ends_only_without_its_chief(looks: list[tuple[int, bool, bool]]) -> None:
-    """With a chief that may stay away for ever, only without anybody who was there once."""
+    """With a chief that may stay away for ever, only when all tasks once seen are gone."""
     watches = {timeout_s: _watch(timeout_s) for timeout_s in (1.0, TIMEOUT_S, math.inf)}
     now_s, chief_at_s, anybody_at_s = 0.0, 0.0, math.inf
     for pause_s, chief, others in looks:

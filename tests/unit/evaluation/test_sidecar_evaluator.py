@@ -235,7 +235,7 @@ def _steps(folder: Path) -> list[int]:
 
 
 def test_the_best_model_is_kept(tmp_path: Path) -> None:
-    """Of tf_keras's arguments, all are taken."""
+    """All of tf_keras's arguments are taken."""
     trained = network(optimizer=keras.optimizers.SGD(2.0))
     training = Training(trained, saver(trained, tmp_path, "weights"), last=3)
     best = tfps.SidecarEvaluatorModelExport(

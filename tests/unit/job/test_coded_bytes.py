@@ -1,4 +1,4 @@
-"""What `tfps plan --compare` knows of codecs."""
+"""The bytes that `tfps plan --compare` expects of codecs."""
 
 from __future__ import annotations
 

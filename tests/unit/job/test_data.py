@@ -121,7 +121,7 @@ def test_an_interrupted_preparation_does_not_count(data, tmp_path):
 
 def test_a_refused_connection_is_noticed_at_once(data):
     with pytest.raises(data.prepared.Unavailable, match=r"127\.0\.0\.1 cannot be reached"):
-        data.prepared._probe("http://127.0.0.1:9/file")  # the port of "discard": nobody listens
+        data.prepared._probe("http://127.0.0.1:9/file")  # the port of "discard": no process listens
 
 
 def test_a_server_that_never_answers_is_given_up_within_seconds(data, monkeypatch):

@@ -1,4 +1,4 @@
-"""What `fit` notes of its epochs."""
+"""The notes that `fit` takes of its epochs."""
 
 from __future__ import annotations
 

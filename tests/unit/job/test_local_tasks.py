@@ -1,4 +1,4 @@
-"""What `tfps train` starts its tasks with, and tells of them; no task starts here."""
+"""The arguments of the tasks of `tfps train`, and its messages; no task starts here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`[recovery]` of a job file: what it asks for, what it excludes, and who gets it."""
+"""`[recovery]` of a job file: what it asks for, what it excludes, and that the strategy gets it."""
 
 from __future__ import annotations
 

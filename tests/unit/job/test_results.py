@@ -1,4 +1,4 @@
-"""What a run leaves behind: curves, pictures, numbers, and where they go."""
+"""The results of a run: curves, pictures, numbers, and their folders."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_what_is_below_a_file_is_no_folder(tmp_path: Path) -> None:
 
 
 def test_what_only_the_system_knows_is_found_by_making_it() -> None:
-    """No folder can be made in /proc, whoever asks."""
+    """No user, not even root, can make a folder in /proc."""
     with pytest.raises(
         ConfigError, match="--log-dir: received '/proc/nope': .+; expected a folder"
     ):

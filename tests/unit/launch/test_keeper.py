@@ -1,4 +1,4 @@
-"""What a keeper does about tasks that hang, on tasks and a clock that the test plays."""
+"""The keeper and tasks that hang; the test plays the tasks and the clock."""
 
 from __future__ import annotations
 

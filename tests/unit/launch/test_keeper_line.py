@@ -1,4 +1,4 @@
-"""What a chief and the keeper in its parent know of each other."""
+"""The messages between a chief and the keeper in its parent."""
 
 from __future__ import annotations
 

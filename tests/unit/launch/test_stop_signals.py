@@ -137,7 +137,7 @@ def test_a_message_begins_on_a_line_of_its_own() -> None:
 def test_an_end_by_force_shows_the_cursor() -> None:
     code = IN_A_BAR.replace("sys.argv[1:]", "True")
     code = code.replace("os.set_blocking", "pass; os.set_blocking")
-    # Whoever ends it writes the last words after all else: they show what the terminal got.
+    # The process that forces the end writes last: its words show what the terminal got.
     begin = "os.write(1, f"
     shows = (
         "[os.write(1, os.read(controller, 1000)) for _ in range(2)"

@@ -1,4 +1,4 @@
-"""Tasks that serve have TensorFlow without Keras, which is there for who asks later."""
+"""Tasks that serve have TensorFlow without Keras, which code can still import later."""
 
 from __future__ import annotations
 

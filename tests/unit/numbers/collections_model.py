@@ -49,7 +49,7 @@ WEIGHTS: dict[str, Any] = {
 
 
 class Recommender(keras.Model):
-    """What it looks up, side by side, and a layer on that."""
+    """A model that concatenates the rows it looks up, with a layer on top."""
 
     def __init__(self, features: Any = FEATURES) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The same Keras program under a strategy with one worker and without one: the same numbers."""
+"""Comparison of a Keras program under a strategy with one worker and without a strategy."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Comparison:
         self.strategy = strategy
 
     def pair(self, make: Callable[[], Any] = compiled) -> tuple[Any, Any]:
-        """What ``make`` builds under the strategy, and the same on one machine."""
+        """Return what ``make`` builds under the strategy, and the same on one machine."""
         keras.utils.set_random_seed(1)
         with tf.device(LOCAL):
             local = make()
@@ -126,11 +126,11 @@ class Comparison:
         *,
         tolerance: float = TOLERANCE,
     ) -> Any:
-        """Use models as a program would; answers the one of the cluster.
+        """Use models as a program would; return the one of the cluster.
 
         Args:
             make: builds and compiles a model, or a list of them.
-            use: trains and so on; answers numbers by name.
+            use: trains and so on; returns numbers by name.
             tolerance: of those numbers, of weights and of the optimizer's state.
         """
         distributed, local = self.pair(make)

@@ -42,7 +42,7 @@ def cluster() -> Iterator[Clusters]:
 
 @pytest.fixture(scope="module")
 def strategy_options() -> dict[str, Any]:
-    """What `strategy` is made with; a folder's own fixture of this name says something else."""
+    """The options that `strategy` is made with; a folder may override this fixture."""
     return {"placement": "round_robin"}  # whatever other models there are
 
 

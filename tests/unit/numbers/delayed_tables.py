@@ -24,7 +24,7 @@ def assert_rows_lack_one_update(strategy: tfps.ParameterServerStrategy, optimize
 def assert_a_collection_lacks_one_update(
     strategy: tfps.ParameterServerStrategy, optimizer: Make
 ) -> None:
-    """The same of a collection, with ids of every form, and weights."""
+    """Assert that a collection lacks one update, with ids of every form and with weights."""
     _assert_one_is_lacking(strategy, lambda: recommender(optimizer), dataset())
 
 

@@ -45,7 +45,7 @@ def small_tables(optimizer: Callable[[], Any] = OPTIMIZERS["adam"]) -> keras.Mod
 
 
 def step_of(model: keras.Model, calls: int) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """A step of a loop of one's own, with so many calls of the optimizer."""
+    """A step of a custom loop, with `calls` calls of the optimizer."""
 
     def step(ids: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         loss = tf.constant(0.0)
@@ -60,7 +60,7 @@ def step_of(model: keras.Model, calls: int) -> Callable[[tf.Tensor, tf.Tensor], 
 
 
 def batches() -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """What the steps take, one after the other."""
+    """The batches of the steps, in order."""
     places = [np.arange(k * BATCH, (k + 1) * BATCH) % len(IDS) for k in range(STEPS)]
     with tf.device(LOCAL):
         return [(tf.constant(IDS[rows]), tf.constant(LABELS[rows])) for rows in places]
@@ -69,7 +69,7 @@ def batches() -> list[tuple[tf.Tensor, tf.Tensor]]:
 def trained_alone(
     weights: list[np.ndarray], optimizer: Callable[[], Any], *, calls: int
 ) -> tuple[list[float], list[np.ndarray]]:
-    """What one process makes of it."""
+    """Train in one process; return the losses and the weights."""
     with tf.device(LOCAL):
         model = small_tables(optimizer)
         model.set_weights(weights)

@@ -20,7 +20,7 @@ TOTALS = 1  # where one worker goes on with the state of metrics: the first serv
 
 
 def many_tables(optimizer: Callable[[], Any], *, tables: int = TABLES) -> keras.Model:
-    """Of two widths and many lengths."""
+    """A model of tables of two widths and many lengths."""
     inputs = keras.Input((TABLES,), dtype="int32")
     rows = [
         keras.layers.Embedding(ROWS + k, WIDTH if k % 3 else WIDTH + 1)(inputs[:, k])

@@ -1,4 +1,4 @@
-"""What a divided model has saved in every form, and trainings that go on from it elsewhere."""
+"""Files of a divided model in every form, and trainings that continue from them elsewhere."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DIVISIONS = {**PARTITIONERS, "whole": Whole()}
 
 
 class Saved(NamedTuple):
-    """What one training has left, in every form."""
+    """The state that one training has left, in every form."""
 
     folder: Path
     weights: list[np.ndarray]
@@ -64,7 +64,7 @@ def restored_from(make: Callable[[], keras.Model], saved: Saved) -> dict[str, ke
 
 
 def uninterrupted_from(saved: Saved, *, local: str) -> keras.Model:
-    """What one process goes on to; what was exported answers there as the model did."""
+    """Check that the exported model serves the same in one process; train the saved one on."""
     with tf.device(local):
         exported = tf.saved_model.load(str(saved.folder / "exported"))
         np.testing.assert_allclose(exported.serve(X), saved.served, atol=TOLERANCE)
@@ -105,7 +105,7 @@ class Journey(NamedTuple):
         """Train, at each station from another form of what the last one has saved.
 
         Args:
-            servers: opens a cluster with so many, and a folder for its logs.
+            servers: opens a cluster with that number of servers, and a folder for its logs.
             local: the device of this process.
             folder: for what is saved.
         """

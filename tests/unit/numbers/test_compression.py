@@ -51,7 +51,7 @@ def trained(
 
 @pytest.fixture(scope="module")
 def plain(cluster: Clusters) -> Trained:
-    """What goes as it is."""
+    """The training without compression."""
     return trained(cluster, None, epochs=15)
 
 

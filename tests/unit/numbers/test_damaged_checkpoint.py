@@ -60,7 +60,7 @@ class Saved:
         self.model.set_weights([np.full(w.shape, value, w.dtype) for w in self.model.get_weights()])
 
     def restored_epoch(self) -> int | None:
-        """Restore over other values; answers the epoch of what came, which all values agree on."""
+        """Restore over other values; return the epoch restored, which all values agree on."""
         self.fill(9)
         manifest = self.manager.restore_latest()
         assert manifest is not None
@@ -119,7 +119,7 @@ def test_on_servers(
 def test_it_counts_for_nothing_when_others_go(
     damage: str, finds_out: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Values are compared as they are restored; whoever saves looks at all else by itself."""
+    """A restore compares the values; a save checks all other files by itself."""
     saved = Saved(small_model(), tmp_path)  # keeps three
     (values,) = (tmp_path / NEW).glob("*.data-*")
     DAMAGES[damage](values)
@@ -177,7 +177,7 @@ def test_all_damaged(tmp_path: Path) -> None:
 
 @pytest.mark.rare
 def test_one_without_checksums_is_restored(tmp_path: Path) -> None:
-    """As versions before wrote it; what TensorFlow compares, is compared."""
+    """Earlier versions wrote it so; TensorFlow's own comparisons still apply."""
     saved = Saved(small_model(), tmp_path)
     expected = state_of(saved.model)
     values: dict[str, Any] = json.loads((tmp_path / NEW / MARKER).read_text()) | {"format": 1}

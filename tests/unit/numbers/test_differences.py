@@ -52,7 +52,7 @@ def fitted(strategy: tfps.ParameterServerStrategy, epochs: int = EPOCHS) -> tupl
 
 
 class Ledger:
-    """What the servers keep for workers, and what workers hold, after every reply of a run."""
+    """Copies of the values that servers keep for workers, and workers hold, after every reply."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.servers: list[SentValues] = []

@@ -1,4 +1,4 @@
-"""What is forecast without a cluster is where variables lie when there is one."""
+"""The placement forecast without a cluster is that of the variables on a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no update and no assignment has touched is not sent again, and nobody misses it."""
+"""Variables that no update and no assignment has touched are not sent again; none is stale."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ BOUNDS: dict[Any, float] = {
 
 
 def accuracy(compression: Any, *, seed: int = 1) -> float:
-    """Of the test images, with one worker and two servers."""
+    """Train with one worker and two servers; return the accuracy on the test images."""
     data = example("fashion_mnist").module("data").load(source="subset")
     build = example("fashion_mnist").module("model").mlp
     order = np.random.default_rng(0).permutation(len(data.x_train))[:TRAINED]

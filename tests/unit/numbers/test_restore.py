@@ -1,4 +1,4 @@
-"""What two servers wrote comes back exactly: on one, two, three, and without any."""
+"""A checkpoint of two servers is restored exactly: on one, two, three, and without any."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ Scope = Callable[[], contextlib.AbstractContextManager[Any]]
 def _both(
     strategy: tfps.ParameterServerStrategy, life: Callable[[Scope], keras.Model]
 ) -> tuple[keras.Model, keras.Model]:
-    """The same life of a model on the servers and on one machine."""
+    """Run the same life of a model on the servers and on one machine, and compare."""
     with tf.device(LOCAL):
         local = life(contextlib.nullcontext)
     found = life(strategy.scope)
@@ -190,7 +190,7 @@ def test_freezing_a_layer_divides_the_slabs(strategy: tfps.ParameterServerStrate
 
 @pytest.mark.repeats
 def test_evaluate_before_and_after_the_layout(strategy: tfps.ParameterServerStrategy) -> None:
-    """What was traced when each variable lay by itself is traced again."""
+    """Functions traced when each variable lay by itself are traced again."""
     losses: list[list[float]] = []
 
     def life(scope: Scope) -> keras.Model:
@@ -275,7 +275,7 @@ def test_a_tape_on_the_coordinator(strategy: tfps.ParameterServerStrategy) -> No
 
 @pytest.mark.repeats
 def test_a_step_of_two_optimizers(strategy: tfps.ParameterServerStrategy) -> None:
-    """As in a GAN: each optimizer has its own part, and the middle layer belongs to both."""
+    """Each optimizer has its own part, as in a GAN, and the middle layer belongs to both."""
 
     class Alternating(keras.Model):
         def __init__(self) -> None:

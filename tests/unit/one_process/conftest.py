@@ -47,7 +47,7 @@ def function_jobs(cluster: OneProcess) -> Iterator[Jobs[FunctionJob]]:
 
 @pytest.fixture
 def make_strategy(cluster: OneProcess) -> Iterator[Callable[..., tfps.ParameterServerStrategy]]:
-    """What makes a strategy, which is closed after the test."""
+    """A function that makes a strategy, which is closed after the test."""
     made: list[tfps.ParameterServerStrategy] = []
 
     def make(consistency: Any = None, **options: Any) -> tfps.ParameterServerStrategy:

@@ -60,11 +60,11 @@ class Job:
         raise NotImplementedError
 
     def next_ticket(self) -> int:
-        """What a push says that does not say it itself."""
+        """The ticket of a push that names none."""
         return 0
 
     def weight(self, server: int) -> float:
-        """As it lies on a server."""
+        """The model's weight on a server."""
         return self.model.counts()[server]
 
     def begin_anew(self, worker: int) -> int:
@@ -84,7 +84,7 @@ class Job:
 
 
 class FitJob(Job):
-    """Of `fit`, whose workers join, push by ticket, and leave."""
+    """A job of `fit`, whose workers join, push by ticket, and leave."""
 
     asks = Kind.JOIN
 
@@ -92,7 +92,7 @@ class FitJob(Job):
         fit(self.model, steps=STEPS)
 
     def join(self, worker: int, *, servers: tuple[int, ...] = (0, 1)) -> Answer:
-        """Enter anew on servers; what the first of them says."""
+        """Enter anew on servers; return the reply of the first of them."""
         incarnation = self.begin_anew(worker)
         answers = [
             self.ask(Kind.JOIN, server=server, worker=worker, incarnation=incarnation)
@@ -103,13 +103,13 @@ class FitJob(Job):
 
 
 class FunctionJob(Job):
-    """Of a scheduled function, whose workers take part with their first pull."""
+    """A job of a scheduled function, whose workers take part with their first pull."""
 
     asks = Kind.PUSH
 
     def train(self) -> None:
         schedule(self.strategy, self.model, steps=STEPS)
-        # The function's members have nothing more to run, and are let out before others come.
+        # The function's members have nothing more to run, and are evicted before others come.
         self.strategy.runtime.membership.evict_all()
 
     def next_ticket(self) -> int:

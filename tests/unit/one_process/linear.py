@@ -49,7 +49,7 @@ class Linear(keras.Model):
         return {"loss": loss}
 
     def moved(self) -> np.ndarray:
-        """What servers have subtracted so far, with a learning rate of 1."""
+        """The sum that servers have subtracted so far, with a learning rate of 1."""
         return -np.concatenate([part.numpy().astype(np.float64).ravel() for part in self.parts])
 
 
@@ -65,7 +65,7 @@ def linear(
 
 
 def examples(steps: int, *, seed: int = 0) -> np.ndarray:
-    """Data for so many steps."""
+    """Return the examples of `steps` batches."""
     random = np.random.default_rng(seed)
     return random.normal(size=(steps * BATCH, ITEMS)).astype(np.float32)
 
@@ -76,7 +76,7 @@ def gradients(x: np.ndarray) -> np.ndarray:
 
 
 class Leftovers:
-    """What workers of a strategy keep of gradients.
+    """The residuals of gradients that the workers of a strategy keep.
 
     Args:
         strategy: of one process.

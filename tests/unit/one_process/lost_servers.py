@@ -40,7 +40,7 @@ def recover(
 def saver(
     strategy: tfps.ParameterServerStrategy, model: Any, folder: Path
 ) -> tfps.CheckpointManager:
-    """What saves the model that servers are filled from."""
+    """Return a manager that saves the model, and whose checkpoints fill lost servers."""
     return tfps.CheckpointManager(model, folder)
 
 

@@ -41,7 +41,7 @@ NOT_MEASURED = (
 
 
 class Answer(NamedTuple):
-    """What a server says to a request.
+    """The reply of a server to a request.
 
     Attributes:
         version: of the parameters; where there are rounds, the server's position in them.
@@ -83,7 +83,7 @@ class Requests:
             self._offers.append({(each[0].kind, each[0].call_number): each for each in offers})
 
     def kinds(self, server: int) -> set[Kind]:
-        """What the server can be asked for."""
+        """The kinds of request that the server serves."""
         return {Kind(kind) for kind, _ in self._offers[server]}
 
     def calls(self, server: int) -> list[int]:
@@ -151,7 +151,7 @@ class Requests:
         return self.runtime.next_incarnation(worker)
 
     def open_tickets(self, count: int) -> int:
-        """Let so many be handed out; the first of them."""
+        """Let `count` tickets be handed out; return the first of them."""
         server = self.runtime.ticket_server
         first = server.open_tickets(count)
         server.set_limit(first + count)

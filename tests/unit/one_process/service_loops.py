@@ -65,7 +65,7 @@ class Connection:
             self._replies.put(error)
 
     def turn(self, *reply: np.ndarray[Any, Any]) -> tuple[Any, ...]:
-        """What `DataServer` does, without sockets."""
+        """Pass on a reply and wait for a request, as `DataServer` does with sockets."""
         if reply[0].size:
             self._replies.put([array.copy() for array in reply])
         request = self._requests.get()

@@ -1,4 +1,4 @@
-"""Where no server has lived, counts go on from the checkpoint, and what nobody knows is said."""
+"""If no server has lived, counts continue from the checkpoint, and unknown ones are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who attaches to a job reads what its chief would, and changes nothing."""
+"""A reader attached to a job reads what its chief would, and changes nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _fit(model: keras.Model, **options: Any) -> None:
 
 @pytest.fixture
 def job(make_strategy: Make) -> tuple[tfps.ParameterServerStrategy, keras.Model]:
-    """Of a table whose rows take turns on two servers, and of what lies in slabs."""
+    """A job with a table whose rows alternate between two servers, and variables in slabs."""
     strategy = make_strategy(
         job="night",
         placement="round_robin",

@@ -65,6 +65,6 @@ def test_what_is_cancelled_while_it_waits_for_the_mutex_is_called_again(server: 
         thread.start()
         time.sleep(0.2)  # it waits by then; where it does not, this is the case above
         cancellation.start_cancel()
-    del lock  # which lets go of the mutex
+    del lock  # which releases the mutex
     assert answers.get(timeout=DEADLINE_S) == list(before)
     thread.join(DEADLINE_S)

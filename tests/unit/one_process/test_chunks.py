@@ -1,4 +1,4 @@
-"""What is too large for a carrier travels in chunks, and trains as if it were small."""
+"""Payloads too large for a carrier travel in chunks, and train as if they were small."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_parameters_are_encoded_on_servers_and_decoded_on_workers(
     strategy = _fitted(cluster, compression=both, consistency=mode)
     pushes = sum(strategy.stats().exchanges) - 2 * WORKERS  # but for the joins
     assert _counted(strategy, ENCODE) == 2 * pushes
-    # Nobody hears of a worker's last one.
+    # A worker's last one is not reported.
     told = _counted(strategy, DECODE) - pushes
     assert pushes - 2 * WORKERS <= told < pushes
     strategy.close()

@@ -57,7 +57,7 @@ class Pushes:
         self.clock = self.join(0)
 
     def join(self, worker: int) -> int:
-        """What the clock says to a worker that enters."""
+        """Let a worker enter; return its clock."""
         return self.requests.ask(Kind.JOIN, worker=worker, incarnation=self.worker).clock
 
     def push(self, ticket: int, *, worker: int = 0, **options: Any) -> Answer:
@@ -69,14 +69,14 @@ class Pushes:
         return [v.numpy() for v in (*self.model.weights, *self.model.optimizer.variables)]
 
     def refused(self) -> list[Answer]:
-        """What changes no bit, after a push of the first ticket."""
+        """The replies to pushes that change no bit, after one of the first ticket."""
         answers = [self.push(0), self.push(1, incarnation=self.worker - 1)]
         if not isinstance(self.requests.carrier, ServiceLoops):  # which serve one program each
             answers += [self.push(1, plan=12345), self.push(1, protocol=12345)]
         return answers
 
     def counts(self) -> list[int]:
-        """What the server counts, but the time that anything takes."""
+        """The counts of the server, but for durations."""
         cells, layout = self.runtime.servers[0].cells(), self.runtime.servers[0].layout
         staleness = cells[layout.histograms : layout.duration(0, 0)].tolist()
         return [*(self.requests.counted(name) for name in COUNTED), *staleness]
@@ -127,7 +127,7 @@ def test_all_kinds_of_pushes_do_the_same(
 
 
 def _answers(pushes: Pushes) -> tuple[list[Any], list[np.ndarray]]:
-    """What pushes of two tickets are answered and count, from the first ticket on."""
+    """Push two tickets; return the replies, relative to the first ticket, counts and state."""
     before, first = np.array(pushes.counts()), pushes.first
     closing = {"acked_ticket": first, "closed_steps": 1, "examples": BATCH}
     answers = [pushes.push(0), *pushes.refused(), pushes.push(1, **closing)]

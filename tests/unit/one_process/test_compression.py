@@ -49,13 +49,13 @@ def coded(monkeypatch: pytest.MonkeyPatch) -> list[CodedVector]:
 
 @pytest.fixture
 def left(coded: list[CodedVector]) -> Left:
-    """What workers of a strategy keep, of all that it has coded."""
+    """Return a function that finds the residuals of a strategy's workers."""
     return lambda strategy: Leftovers(strategy, coded)
 
 
 @pytest.fixture
 def alone() -> Iterator[OneProcess]:
-    """Of one worker, so that nothing depends on who takes which step."""
+    """A cluster of one worker, so that nothing depends on the order of workers."""
     with OneProcess(workers=1, ps=2) as cluster:
         yield cluster
 

@@ -1,4 +1,4 @@
-"""What a server answers where parameters travel as differences to what a worker holds."""
+"""Replies of a server when parameters travel as differences to what a worker holds."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Loop:
         assert self.dies_after is None
 
     def counts(self) -> list[float]:
-        """As weights, the optimizer, the ledgers, and the function itself have counted."""
+        """The counts of the weights, the optimizer, the ledgers, and the function itself."""
         return [
             *(float(weight.numpy()) for weight in self.weights),
             int(self.optimizer.iterations.numpy()),
@@ -181,7 +181,7 @@ def test_each_call_counts_once(
     ],
 )
 def test_what_servers_refuse_runs_again(make: Make, mode: Any, servers: list[int]) -> None:
-    """A worker is let out in the middle of a function, which is whole on no server, or on one."""
+    """A worker is evicted in the middle of a function, which is whole on no server, or on one."""
     loop = Loop(make(mode, placement="round_robin"), in_loop=True)
     runtime = loop.strategy.runtime
 
@@ -234,7 +234,7 @@ def test_rows_of_tables_count_once(make: Make) -> None:
 def test_a_server_that_lived_applies_nothing_again(
     make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What the returned one lacks is lost: it takes from the other one what was applied."""
+    """Updates that the returned one lacks are lost: it takes the applied ones from the other."""
     monkeypatch.setattr("tfps.strategy.recovering.ServerPresences", NoProcesses)
     strategy = make(placement="round_robin")
     loop = Loop(strategy, in_loop=False)
@@ -264,7 +264,7 @@ def test_a_server_that_lived_applies_nothing_again(
 def test_a_mistake_of_the_users_is_raised_at_once(
     make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It is neither taken for a lost server that comes back nor for a worker that was let out."""
+    """It is taken neither for a lost server that comes back nor for an evicted worker."""
     monkeypatch.setattr("tfps.strategy.recovering.ServerPresences", NoProcesses)
     strategy = make(tfps.BoundedStaleness(1), placement="round_robin")
     loop = Loop(strategy, in_loop=False)

@@ -15,7 +15,7 @@ from tfps.consistency.mode import Mode
 pytestmark = pytest.mark.rare
 
 WARM_UP, WORKERS = 2, 2
-# Both workers are there, so all steps of the warm-up and some more.
+# Both workers take part, so all steps of the warm-up and some more.
 SAVED, LOST, MORE = 2 * WORKERS * WARM_UP, 3, 2
 
 MODES = [

@@ -47,7 +47,7 @@ def test_fit(make_strategy: Make, mode: Any, count: float) -> None:
 
 @pytest.mark.repeats
 def test_a_round_waits_for_nobody_who_is_not_there(make_strategy: Make) -> None:
-    """Of scheduled functions, which are members for as long as there is something to run."""
+    """The round is one of scheduled functions, members for as long as there is something to run."""
     job = FunctionJob(make_strategy(tfps.Synchronous(), max_workers=ROOM))
     first, second = job.counts
     assert first == second
@@ -89,7 +89,7 @@ def _named(strategy: tfps.ParameterServerStrategy) -> keras.Model:
 def test_the_next_chief_has_other_workers(
     cluster: OneProcess, make_strategy: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many as there is room for; the ledger is that of the job."""
+    """It has as many as there is room for; the ledger is that of the job."""
     monkeypatch.setattr(named_job, "_OPEN", {})
     before = make_strategy(job="night", max_workers=ROOM)
     fit(_named(before), steps=STEPS)

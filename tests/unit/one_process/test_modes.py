@@ -62,7 +62,7 @@ def test_fit_with_adaptive_batches(fit_jobs: Jobs[FitJob]) -> None:
 
 
 def test_fit_with_local_steps(fit_jobs: Jobs[FitJob]) -> None:
-    """What a worker has moved counts by its share of those that take part on a server just then."""
+    """A worker's move counts by its share among those that take part on a server at the time."""
     job = fit_jobs(tfps.LocalSteps(2))
     assert all(MEANS <= count <= STEPS for count in job.counts)
     assert job.examples == EXAMPLES

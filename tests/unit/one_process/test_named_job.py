@@ -105,7 +105,7 @@ def test_training_goes_on_as_if_nothing_had_happened(make: Make, mode: Any) -> N
 
 
 def _updates_of_functions(strategy: tfps.ParameterServerStrategy) -> tuple[float, int]:
-    """What a weight and its optimizer have counted when some functions more have run."""
+    """Run some functions more; return the counts of a weight and of its optimizer."""
     with strategy.scope():
         weight = keras.Variable(0.0, name="weight")
         optimizer = keras.optimizers.SGD(-1.0, name="sgd")
@@ -158,7 +158,7 @@ def test_close_and_fresh_end_the_job(make: Make) -> None:
 
 
 def _variables(strategy: tfps.ParameterServerStrategy) -> set[NamedResource]:
-    """What a strategy has in the memory of its servers."""
+    """The resources of a strategy in the memory of its servers."""
     return {
         resource
         for contents in strategy.runtime.contents
@@ -175,7 +175,7 @@ def _is_there(resource: NamedResource) -> bool:
 @pytest.mark.rare
 @pytest.mark.parametrize("fresh", [True, False], ids=["fresh", "close"])
 def test_nothing_is_left_of_a_job_that_ends(make: Make, fresh: bool) -> None:
-    """Neither copies of an optimizer's counters on other servers, nor what nobody has opened."""
+    """Copies of an optimizer's counters on other servers go as well, and unopened resources."""
     strategy = make()
     _fit(_model_on(strategy))
     held = _variables(strategy)
@@ -191,7 +191,7 @@ def test_nothing_is_left_of_a_job_that_ends(make: Make, fresh: bool) -> None:
 
 @pytest.mark.rare
 def test_a_server_that_was_started_anew_when_no_chief_was_there(make: Make, tmp_path: Path) -> None:
-    """What to do is said, and works."""
+    """The error says what to do, and this works."""
     strategy = make()
     model = _model_on(strategy)
     _fit(model)
@@ -284,7 +284,7 @@ def test_every_wrong_shape_is_named_when_the_model_is_built_late(make: Make) -> 
 
 @pytest.mark.rare
 def test_large_variables_keep_their_values(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those whose initial values are drawn where they lie are not drawn again."""
+    """Variables whose initial values are drawn on their servers are not drawn again."""
     monkeypatch.setattr("tfps.strategy.extended.WHOLE_BYTES", 40)
     keras.utils.set_random_seed(1)
     model = _model_on(make())
@@ -326,7 +326,7 @@ def test_an_older_chief_restores_and_assigns_nothing(
 def test_a_restore_that_is_on_its_way_when_the_next_chief_begins(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The servers themselves refuse it: nobody has asked them in time whom they obey."""
+    """The servers themselves refuse it: the old chief did not check in time whom they obey."""
     model = _model_on(make())
     manager = tfps.CheckpointManager(model, tmp_path)
     _fit(model)

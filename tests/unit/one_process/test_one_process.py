@@ -160,7 +160,7 @@ def test_the_block_closes_its_strategies() -> None:
 
 
 def test_what_nobody_asks_a_server_is_not_traced(cluster: OneProcess) -> None:
-    """What steers it is traced by the first call, and once."""
+    """The first call traces the function that steers the server, later calls do not."""
     traced = []
 
     def trace(number: tf.Tensor) -> list[tf.Tensor]:
@@ -192,7 +192,7 @@ def test_too_few_devices(make: Any) -> None:
 
 @pytest.mark.rare
 def test_data_that_end_within_an_execution_are_no_mistake(make_strategy: Make) -> None:
-    """Nobody knows before how many batches shards hold."""
+    """The number of batches of a shard is not known before."""
     with make_strategy().scope():
         model = _model()
         model.compile("sgd", "mse", steps_per_execution=5)

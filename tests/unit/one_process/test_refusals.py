@@ -1,4 +1,4 @@
-"""What a strategy refuses of a job's model, `tfps check` refuses before, in the same words."""
+"""`tfps check` refuses models that a strategy would refuse, before it, in the same words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What servers answer to the requests of a program of `fit`: in time, again, late, of the evicted.
+"""Replies of servers to requests of `fit`: in time, repeated, late, of evicted workers.
 
 Two weights, one on each server and each with an optimizer call of its own, that grow by the
 gradients.
@@ -25,7 +25,7 @@ from tfps.transport.message import Kind
 
 @pytest.fixture(scope="module")
 def loops() -> dict[FitJob, ServiceLoops]:
-    """Of each job, those that its servers run for connections."""
+    """The loops that the servers of each job run for connections."""
     return {}
 
 
@@ -71,7 +71,7 @@ def test_a_header_is_taken_apart_at_once(job: FitJob, kind: Kind) -> None:
 
 @pytest.mark.quick("calls")
 def test_a_worker_looks_at_the_cells_of_others_alone(fit_job: Callable[..., FitJob]) -> None:
-    """Of a round, and not at a copy of the ledger."""
+    """Entering a round reads the cells of the others, not a copy of the ledger."""
     job = fit_job(tfps.Synchronous(), calls=2)
     assert job.requests.operations(Kind.ENTER_ROUND)["StridedSlice"] == 0
 
@@ -220,7 +220,7 @@ def test_a_bound_holds_up_the_fast_until_the_slow_push_or_leave(
 
 @pytest.mark.quick("calls")
 def test_a_round_waits_for_all_and_applies_the_mean(fit_job: Callable[..., FitJob]) -> None:
-    """Of one optimizer call after the other."""
+    """The rounds are of one optimizer call after the other."""
     job = fit_job(tfps.Synchronous(), calls=2)
     ticket = job.requests.open_tickets(4)
     at = _enter(job)

@@ -1,4 +1,4 @@
-"""What servers answer to the requests of a scheduled function, in every mode."""
+"""Replies of servers to the requests of a scheduled function, in every mode."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_push_that_comes_again_changes_nothing(
 
 @pytest.fixture(scope="module")
 def two_functions(function_jobs: Jobs[FunctionJob]) -> tuple[FunctionJob, FunctionJob]:
-    """Of one strategy; they train weights of their own."""
+    """Two functions of one strategy that train weights of their own."""
     one = function_jobs(tfps.Synchronous(), calls=2)
     return one, FunctionJob(one.strategy)
 
@@ -79,7 +79,7 @@ def two_functions(function_jobs: Jobs[FunctionJob]) -> tuple[FunctionJob, Functi
 def test_what_a_round_went_on_without_counts_when_it_comes_again(
     two_functions: tuple[FunctionJob, FunctionJob],
 ) -> None:
-    """A worker dies in a round in which nobody else calls its optimizer."""
+    """A worker dies in a round in which no other one calls its optimizer."""
     one, other = two_functions
     at, _ = one.begin(0).version, other.begin(1)
     key, before = one.next_ticket(), one.weight(0)

@@ -1,4 +1,4 @@
-"""Under `Synchronous` all servers go back to a checkpoint, and nobody can tell from the numbers."""
+"""Under `Synchronous` all servers go back to a checkpoint, and the numbers do not show it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def batches() -> Iterator[Any]:
 
 
 def fed() -> tf.data.Dataset:
-    """What the chief has to iterate itself."""
+    """A dataset that the chief has to iterate itself."""
     spec = (tf.TensorSpec([BATCH, 4]), tf.TensorSpec([BATCH, 1]))
     return tf.data.Dataset.from_generator(batches, output_signature=spec)
 
 
 def iterated() -> tf.data.Dataset:
-    """What each worker iterates."""
+    """A dataset that each worker iterates."""
     return tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(EXAMPLES, seed=3).batch(BATCH)
 
 

@@ -24,7 +24,7 @@ X = np.ones((STEPS, 2), "float32")
 def model(
     make_strategy: Callable[..., tfps.ParameterServerStrategy], monkeypatch: pytest.MonkeyPatch
 ) -> keras.Model:
-    """One whose progress nobody looks at before the end."""
+    """A model whose progress is not sampled before the end."""
     for period in ("SAMPLE_PERIOD_S", "LONGEST_SAMPLE_PERIOD_S"):
         monkeypatch.setattr(step_rate, period, HOUR_S)
     with make_strategy().scope():

@@ -1,4 +1,4 @@
-"""What servers hold is what their record says, and can be made again from it."""
+"""Servers hold what their record says, and can be made again from it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Named(NamedTuple):
 
 
 class OpenedResources:
-    """The named resources that operations have opened, whoever traced or ran them.
+    """The named resources that operations of any program have opened.
 
     Attributes:
         eagerly: those of operations that ran at once, with the kind of the operation.
@@ -64,7 +64,7 @@ class OpenedResources:
             self.eagerly[Named(outputs[0].device, container, name)] = kind
 
     def held(self, strategy: tfps.ParameterServerStrategy) -> set[Named]:
-        """What the servers of a strategy hold for it: without variables that were freed."""
+        """The resources that a strategy's servers hold for it, without freed variables."""
         context, found = _context(), dict(self.eagerly)
         for function in context.list_function_names():
             nodes = []
@@ -210,7 +210,7 @@ def test_a_server_is_made_again(make_strategy: Make, lost: int) -> None:
 
 
 def _values(contents: ServerContents) -> dict[NamedResource, tf.Tensor]:
-    """What a checkpoint and the servers that live would know."""
+    """The values that a checkpoint and the servers that live would know."""
     with tf.device(contents.device):
         return {
             resource: tf.raw_ops.ReadVariableOp(resource=resource.handle(), dtype=record.dtype)

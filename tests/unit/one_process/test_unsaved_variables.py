@@ -1,4 +1,4 @@
-"""A server that held what no checkpoint holds is not made again: nobody would know the values."""
+"""A server with variables in no checkpoint is not made again: their values are unknown."""
 
 from __future__ import annotations
 

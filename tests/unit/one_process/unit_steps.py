@@ -76,7 +76,7 @@ def fit(model: keras.Model, *, steps: int) -> keras.callbacks.History:
 
 
 def schedule(strategy: tfps.ParameterServerStrategy, model: Counters, *, steps: int) -> None:
-    """Train by so many scheduled functions, and wait for them."""
+    """Train by `steps` scheduled functions, and wait for them."""
     coordinator = strategy.coordinator
     function = step_of(model)
     for _ in range(steps):

@@ -29,5 +29,5 @@ def descend_by_one() -> Measured:
 
 
 def total_staleness(strategy: tfps.ParameterServerStrategy) -> int:
-    """Of all gradients so far, in updates."""
+    """The total staleness of all gradients so far, in updates."""
     return sum(int(k) * n for k, n in strategy.stats().gradient_staleness_updates.items())

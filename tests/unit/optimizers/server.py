@@ -70,7 +70,7 @@ class LocalServer:
             return keras.Variable(np.asarray(value), name=name, **options)
 
     def lay_out(self, *calls: tuple[Any, Sequence[Any]]) -> list[tuple[str, ...]]:
-        """Make the slabs that optimizer calls ask for; answers the names in each new one."""
+        """Make the slabs that optimizer calls ask for; return the names in each new one."""
         layouts = layouts_for(
             [OptimizerCall(by, tuple(variables)) for by, variables in calls], servers=(DEVICE,)
         )
@@ -89,7 +89,7 @@ class LocalServer:
         update: ServerUpdate | None = None,
         masked: bool = False,
     ) -> Any:
-        """A function that sends one gradient per variable and answers the new values.
+        """A function that sends one gradient per variable and returns the new values.
 
         A masked one is one kernel, and does nothing with gradients that do not count.
 

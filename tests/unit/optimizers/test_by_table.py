@@ -45,7 +45,7 @@ EXPECTED = {
 
 
 def test_each_table_has_its_own(tmp_path: Path) -> None:
-    """Those with the same object share it, also after the model was saved."""
+    """Tables with the same optimizer object share it, also after the model was saved."""
     keras.backend.clear_session()
     of_two = keras.optimizers.Adagrad(0.5)
     own = RowUpdates(keras.optimizers.SGD(0.25))

@@ -52,7 +52,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], Callable[[], Callable[..., np.ndarr
 
 
 def _expected(make: Callable[[], Callable[..., np.ndarray]], order: Sequence[int]) -> list[Any]:
-    """What the paper's algorithm makes of the variables."""
+    """Return the variables after the steps of the paper's algorithm."""
     results = []
     for i, weight in enumerate(v.astype("float64") for v in initial_values()):
         step, handed = make(), dict.fromkeys(order, weight)

@@ -36,7 +36,7 @@ def dana() -> DANA:
 
 
 def plain() -> keras.optimizers.SGD:
-    """What it is of one worker."""
+    """The optimizer that DANA equals with one worker."""
     return keras.optimizers.SGD(RATE, momentum=MOMENTUM, nesterov=True)
 
 
@@ -52,7 +52,7 @@ def test_a_known_order_of_pushes(in_slabs: bool) -> None:
 
 
 def test_a_push_of_a_part_of_a_slab() -> None:
-    """The same numbers as where the variables lie apart."""
+    """The numbers are those of variables that lie apart."""
     results = []
     for in_slabs in (False, True):
         server, optimizer, variables = served(dana, in_slabs=in_slabs)

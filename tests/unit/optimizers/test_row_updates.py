@@ -183,7 +183,7 @@ def test_in_and_around_other_wrappers(wrap: Callable[[Any], Any]) -> None:
 
 
 def test_no_operation_reads_or_writes_the_whole_table() -> None:
-    """What runs on the table and its slots is a gather and a scatter each."""
+    """The table and its slots take one gather and one scatter each."""
     served = _Served(RowUpdates(keras.optimizers.Adam(0.1)))
     served.train()
     graph = served.serve.graph.as_graph_def()

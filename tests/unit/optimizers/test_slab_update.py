@@ -242,7 +242,7 @@ def test_a_scale_around_several_optimizers_skips_all_of_them() -> None:
 
 @pytest.mark.parametrize("name", sorted(OF_WHOLE_VARIABLES))
 def test_the_others_are_not_elementwise(name: str) -> None:
-    """As one vector they would give other numbers: the list says no more than it must."""
+    """One vector would give other numbers: the list holds no more than it must."""
     names = ("kernel", "head_kernel")
     apart = [keras.Variable(_values()[n]) for n in names]
     flat = np.concatenate([_values()[n].ravel() for n in names])

@@ -68,14 +68,14 @@ def test_a_slab_is_divided_when_a_part_of_it_is_trained(server: LocalServer) -> 
     adam = _built(keras.optimizers.Adam(), variables)
     server.lay_out((adam, variables))
     assert server.lay_out((adam, variables[:2])) == [("a", "b"), ("c",)]
-    assert server.lay_out((adam, variables)) == []  # and stays so: nobody undoes it
+    assert server.lay_out((adam, variables)) == []  # and stays so: no later call undoes it
     assert _slabs(variables) == [("a", "b"), ("c",)]
     for i, variable in enumerate(variables):
         np.testing.assert_array_equal(variable.numpy(), np.full([3], i))
 
 
 def test_two_calls_of_one_step(server: LocalServer) -> None:
-    """As in a GAN: each optimizer has its own part, and some variables are of both."""
+    """Each optimizer has its own part, as in a GAN, and some variables are of both."""
     variables = _variables(server, "generator", "shared", "discriminator")
     first = _built(keras.optimizers.Adam(), variables[:2])
     second = _built(keras.optimizers.SGD(), variables[1:])

@@ -1,4 +1,4 @@
-"""What a server remembers of each worker, in scheduled functions and eagerly."""
+"""The memory of a server about each worker, in scheduled functions and eagerly."""
 
 from __future__ import annotations
 

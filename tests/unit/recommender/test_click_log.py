@@ -80,7 +80,7 @@ def test_the_best_auc_is_that_of_the_probabilities(module: Any, log: Any) -> Non
     positions = test + tf.range(EXAMPLES, dtype=tf.int64)
     metric = keras.metrics.AUC(num_thresholds=2000)
     metric.update_state(log.examples(positions)[1], log.probabilities(positions))
-    # The labels are one draw; the standard error of an AUC of so many is 0.0026.
+    # The labels are one draw; the standard error of an AUC of EXAMPLES is 0.0026.
     assert abs(float(metric.result()) - best) < 4 * 0.0026
     assert 0.8 < best < 0.86
 

@@ -1,4 +1,4 @@
-"""What Keras's AUC has counted, as a ROC curve and as a calibration; and their picture."""
+"""The counts of Keras's AUC, as a ROC curve and as a calibration; and their picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same clicks in Criteo's files, TFRecord and Parquet: the same examples, and clear errors."""
+"""Clicks in Criteo's files, TFRecord and Parquet give equal examples, and clear errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the guard does about a verdict, with probes and servers that the test plays."""
+"""The guard's reactions to verdicts, with probes and servers that the test plays."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_no_worker_for_too_long_ends_the_waiting_until_one_answers(
     assert queue.done()
     time.sleep(TIMEOUT_S)
     _probe(guard, times=1, worker0=SILENCE, worker1=REFUSAL)
-    guard.wait_for_silent_workers()  # for nobody any more
+    guard.wait_for_silent_workers()  # it waits for no worker any more
     for _ in range(2):
         with pytest.raises(
             tf.errors.UnavailableError,
@@ -177,7 +177,7 @@ def test_who_answers_again_does_not_make_up_for_a_lost_server(
 
 
 class Kept:
-    """Who has started the tasks."""
+    """The process that has started the tasks."""
 
     end_reason = given_up = ""
 
@@ -203,7 +203,7 @@ def kept() -> Iterator[Kept]:
 def test_nobody_waits_for_workers_that_are_not_started_again(
     guard: Guard, queue: ClosureQueue, kept: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kept.end_reason = "no worker is left"  # somebody has started them for the last time
+    kept.end_reason = "no worker is left"  # their keeper has given up
     _probe(guard, worker0=REFUSAL, worker1=REFUSAL)
     with pytest.raises(tf.errors.UnavailableError, match="go on: no worker is left"):
         queue.done()

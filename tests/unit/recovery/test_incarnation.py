@@ -1,4 +1,4 @@
-"""Who answers a probe: the task that was asked, another one, or nobody."""
+"""The sender of a probe's reply: the task that was asked, another one, or none."""
 
 from __future__ import annotations
 

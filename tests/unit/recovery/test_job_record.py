@@ -1,4 +1,4 @@
-"""What the next chief of a job is told, and what it is refused for."""
+"""The record that the next chief of a job gets, and the reasons to refuse it."""
 
 from __future__ import annotations
 

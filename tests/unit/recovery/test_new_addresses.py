@@ -19,7 +19,7 @@ NOBODY = Presence(None, is_gone=True)
 
 
 class Network:
-    """Who answers at which address, and what the resolver says."""
+    """The tasks that reply at each address, and the cluster that the resolver returns."""
 
     def __init__(self) -> None:
         self.resolved: Any = CLUSTER

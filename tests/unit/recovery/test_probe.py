@@ -38,7 +38,7 @@ class Servant(grpc.GenericRpcHandler):
 
 
 class Rounds:
-    """What a prober reports."""
+    """The reports of a prober."""
 
     def __init__(self) -> None:
         self.reports: queue.Queue[Mapping[Task, Observation]] = queue.Queue()

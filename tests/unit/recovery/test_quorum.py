@@ -1,4 +1,4 @@
-"""A job ends for want of workers after so long without them, and never before."""
+"""A job ends after its timeout without enough workers, and never before."""
 
 from __future__ import annotations
 

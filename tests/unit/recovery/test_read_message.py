@@ -1,4 +1,4 @@
-"""What readers and servers say to each other arrives as it was, or is refused."""
+"""Messages between readers and servers arrive unchanged, or are refused."""
 
 from __future__ import annotations
 

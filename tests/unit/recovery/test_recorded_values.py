@@ -1,4 +1,4 @@
-"""What the records of several servers say that a job holds, by the names that users know."""
+"""The values of a job in the records of its servers, by the names that users know."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_steps_are_whole_numbers(steps: object) -> None:
 
 
 def test_an_incarnation_is_found_among_other_fields() -> None:
-    """As a server answers: a device with a name, a kind, memory, a locality and its incarnation."""
+    """A server's reply is a device with a name, a kind, memory, a locality and an incarnation."""
     name = b"/job:ps/replica:0/task:0/device:CPU:0"
     device = bytes([10, len(name)]) + name + bytes([18, 3]) + b"CPU" + bytes([32, 128, 2, 42, 0])
     device += bytes([49]) + (2**63 + 5).to_bytes(8, "little")

@@ -1,4 +1,4 @@
-"""What is done about tasks that die, in random histories and by a clock that the test turns."""
+"""The decisions about tasks that die, in random histories, with the test's own clock."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class History:
             self.end = end
 
     def returns(self, task: Any) -> None:
-        if task in self.given_up and self.end is None:  # somebody else has started it
+        if task in self.given_up and self.end is None:  # another process has started it
             self.given_up.discard(task)
             self.running.add(task)
         if task in self.running:
@@ -146,7 +146,7 @@ def test_each_death_is_answered_and_no_budget_exceeded(
     for task, what, seconds in moments:
         getattr(history, what)(task)
         history.pass_time(seconds)
-    # Whatever is away by now is started, has been given up, or the job has ended: nobody waits.
+    # Each task that is away by now is started or given up, or the job has ended: none waits.
     longest_s = max(fault_tolerance.no_worker_timeout_s, fault_tolerance.hang_timeout_s)
     for seconds in (longest_s, LONGEST_BACK_OFF_S):
         history.pass_time(seconds)

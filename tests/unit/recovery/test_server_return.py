@@ -1,4 +1,4 @@
-"""What the chief asks of a lost server itself: it waits, asks again, and can be told not to."""
+"""Requests of the chief to a lost server: it waits, asks again, and can be told not to."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def servers(machine: Machine) -> Iterator[ServerReturn]:
 
 
 def test_nobody_waits_for_who_waits_for_the_return(servers: ServerReturn, machine: Machine) -> None:
-    """All workers are let out while functions still run, which may wait for one of them."""
+    """All workers are evicted while functions still run, which may wait for one of them."""
     servers.enter()
     machine.presence = GONE
     servers.lose(0, "it is gone")
@@ -179,7 +179,7 @@ def test_nobody_asks_for_a_server_that_is_where_it_was(
 def test_a_server_that_does_not_fit_is_waited_for_still(
     servers: ServerReturn, machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Until one that does is there, at its address or at another one."""
+    """The wait ends when one that fits comes, at its address or at another one."""
     machine.problems[2] = "ps 0 has another secret"
     machine.start_again()
     servers.lose(0, "The server is gone.")
@@ -221,7 +221,7 @@ def test_an_error_of_ones_own_is_raised(servers: ServerReturn) -> None:
 def test_a_server_that_is_there_without_its_variables_is_lost(
     servers: ServerReturn, machine: Machine, kind: Any
 ) -> None:
-    """A worker may reach it by TensorFlow's RPC before anybody knows that it was started anew."""
+    """A worker may reach it by TensorFlow's RPC before the chief knows that it was restarted."""
     error = kind(None, None, "Could not find variable slabs/1.")
     assert not servers.excuses(error)
     machine.start_again()
@@ -299,7 +299,7 @@ def test_a_server_that_goes_on_with_what_it_had_is_not_refused(
 def test_a_mistake_while_it_is_filled_ends_the_wait(
     servers: ServerReturn, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody else would."""
+    """No other thread would end it."""
 
     def fail(*_: Any) -> list[ServerLoss]:
         raise RuntimeError("an odd state")

@@ -39,7 +39,7 @@ def _period_end(*optimizers: Any, weights: tuple[Any, ...] = WEIGHTS) -> PeriodE
 
 
 def test_traces_of_a_period_are_one_unit() -> None:
-    """What stands for the optimizers is made anew with each trace; each of them counts once."""
+    """Each trace makes new stand-ins of the optimizers; each optimizer counts once."""
     call_ids = OptimizerCallIds()
     number = call_ids.number(_period_end(ADAM, SGD), layouts=0)
     assert call_ids.number(_period_end(ADAM, SGD, ADAM), layouts=0) == number

@@ -1,4 +1,4 @@
-"""Who waits for a lost server when a call to it fails, and who must not."""
+"""Threads that wait for a lost server when a call to it fails, and those that must not."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_who_waits_for_a_lost_server(
 
 
 def test_a_server_may_be_back_before_anybody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was lost when it was to be asked, and nobody brings one back when that is looked at."""
+    """It was lost when the call began, and is back before the call asks for its return."""
 
     class Answers:
         def run(self, *_: Any, **__: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Who takes part while scheduled functions that train are run."""
+"""The workers that take part while scheduled functions train."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_an_incarnation_lasts_until_there_is_nothing_to_run(runtime: FakeRuntime
 
 
 def test_who_has_failed_is_not_expected(runtime: FakeRuntime) -> None:
-    """Its thread may wait for the worker's return, and could not let it out."""
+    """Its thread may wait for the worker's return, and could not evict it."""
     membership = _membership(runtime)
     membership.on_start(1, _closure())
     membership.on_error(1)
@@ -133,7 +133,7 @@ def test_nothing_begins_while_workers_return(runtime: FakeRuntime) -> None:
 
     threads = [threading.Thread(target=take_in)]
     threads[0].start()
-    membership.on_start(1, _closure())  # nobody rests before the last one is back
+    membership.on_start(1, _closure())  # no worker rests before the last one is back
     membership.on_end(1)
     runtime.is_back.set()
     ends_at = time.monotonic() + DEADLINE_S
@@ -196,7 +196,7 @@ def test_work_may_be_scheduled_while_a_server_is_lost(
 def test_nobody_waits_for_a_lost_server_with_what_ends_of_functions_need(
     runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever brings it back waits for these functions."""
+    """The thread that brings it back waits for these functions."""
     waits = list[bool]()
     monkeypatch.setattr(runtime, "evict", lambda *_: waits.append(waits_for_lost_servers()))
     monkeypatch.setattr(runtime, "expect", lambda *_: waits.append(waits_for_lost_servers()))

@@ -51,7 +51,7 @@ def test_level(name: str, level: int | None) -> None:
 
 
 def test_a_long_chain() -> None:
-    """As deep as a model, and deeper than Python calls."""
+    """A chain may be as deep as a model, and deeper than Python's recursion limit."""
     chain = {str(k): [str(k - 1)] for k in range(1, 20_000)} | {"0": []}
     assert _levels(chain).of("19999") == 0
 

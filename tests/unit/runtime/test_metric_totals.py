@@ -1,4 +1,4 @@
-"""What a step reports of its metrics."""
+"""The report of a step about its metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What answers in the place of a lost server may not be what was there before."""
+"""The task at a lost server's address may be another one than before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker sends to servers, and what it reads from their replies."""
+"""The requests of a worker to servers, and the reading of their replies."""
 
 from __future__ import annotations
 

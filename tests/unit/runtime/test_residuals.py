@@ -1,4 +1,4 @@
-"""What a worker keeps of gradients, by what servers answer."""
+"""The residuals that a worker keeps of gradients, by the replies of servers."""
 
 from __future__ import annotations
 

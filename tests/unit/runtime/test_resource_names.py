@@ -20,7 +20,7 @@ TAKEN_BY_TENSORFLOW = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
 
 
 def _names_of_a_program(order: Sequence[str]) -> tuple[dict[str, str], set[str]]:
-    """Of each variable by its path, and of all resources that training two layers leaves.
+    """Return each variable's name by its path, and all resources that training two layers leaves.
 
     Args:
         order: in which the layers are built.
@@ -57,7 +57,7 @@ def test_a_program_that_is_built_again_finds_its_names() -> None:
 
 
 def test_the_second_of_a_path_gets_a_number() -> None:
-    """As with two models of one job whose layers are called alike."""
+    """Two models of one job may have layers of the same name."""
     storage = LocalServer().storage
 
     def made(path: str) -> str:
@@ -77,7 +77,7 @@ def test_the_second_of_a_path_gets_a_number() -> None:
 
 
 def test_a_variable_that_moves_keeps_its_name() -> None:
-    """As optimizers' counters do, wherever the policy has put them at first."""
+    """Counters of optimizers move so, from the server where the policy put them at first."""
     storage = LocalServer().storage
     old = storage.create_variable(1.0, device=DEVICE, path="adam/iteration")
     bytes_before = storage.bytes_per_server

@@ -26,7 +26,7 @@ SIGNATURE = [
 
 
 class RoundOfRows:
-    """A contribution is added; the one that closes the round answers the mean and begins anew."""
+    """A round of row sums; the contribution that closes it returns the sums and begins anew."""
 
     def __init__(self) -> None:
         self.variables: list[ServerVariable] = []

@@ -1,4 +1,4 @@
-"""What a server holds is freed, also where the server is lost at that moment."""
+"""The contents of a server are freed, also if the server is lost at that moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitioners of TensorFlow and of ours answer the same question."""
+"""Partitioners of TensorFlow and of tfps choose the rule that divides a variable."""
 
 from __future__ import annotations
 

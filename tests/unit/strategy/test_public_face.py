@@ -1,4 +1,4 @@
-"""What a user sees of the public classes in an editor and in help(): types, and our own words."""
+"""Types and docstrings of the public classes, as an editor and help() show them."""
 
 from __future__ import annotations
 

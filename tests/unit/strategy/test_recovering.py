@@ -1,4 +1,4 @@
-"""What a server is told that comes back, of the runs of `fit` and `evaluate` that there were."""
+"""The totals that a returned server gets of earlier runs of `fit` and `evaluate`."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from tfps.strategy import chief
 
 
 class Gpus:
-    """What TensorFlow keeps about the GPUs of a process, where there is none."""
+    """TensorFlow's settings of the GPUs of a process, on a machine without any."""
 
     def __init__(self, growth: Mapping[str, bool | None], cut: frozenset[str]) -> None:
         self.growth = dict(growth)

@@ -1,4 +1,4 @@
-"""What a step looks up and hands on, read from the shapes of a model without values."""
+"""The rows and activations of a step, read from the shapes of a model without values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `stats().traffic` says of the ledgers' counts."""
+"""The numbers of `stats().traffic`, from the ledgers' counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the markers of the pytest plugin say, and what they may not."""
+"""The arguments of the pytest plugin's markers, and the mistakes in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the batches of arrays before any is made."""
+"""The facts about batches of arrays that are known before any is made."""
 
 from __future__ import annotations
 

@@ -43,10 +43,10 @@ def test_a_batch_is_kept_until_the_third_request_proves_it_closed() -> None:
     keeper = BatchKeeper(itertools.count())
     keeper.get(0, worker=1)
     keeper.get(1, worker=1)
-    assert keeper.get(0, worker=2) == 0  # worker 1 is lost; both of its batches are there
+    assert keeper.get(0, worker=2) == 0  # worker 1 is lost; both of its batches are kept
     assert keeper.get(1, worker=2) == 1
     keeper.get(2, worker=2)
-    assert keeper.get(0, worker=3) is None  # closed, so nobody asks in earnest
+    assert keeper.get(0, worker=3) is None  # closed, so no worker needs it
 
 
 def test_a_batch_that_another_worker_has_taken_over_stays() -> None:
@@ -99,7 +99,7 @@ def test_many_workers_at_once_get_each_batch_once(slots: int) -> None:
 def test_workers_with_tickets_visit_every_batch(
     data: st.DataObject, slots: int, batches: int, losses: int, pauses: int
 ) -> None:
-    """A lost worker's tickets come back, and their batches are there; between, all may rest."""
+    """A lost worker's tickets come back with their batches; in pauses, all workers may rest."""
     several = data.draw(st.booleans())
     server = ServerModel(index=0, workers=slots, calls=(True,), several=several)
     most = MOST_SEVERAL if several else 1

@@ -106,7 +106,7 @@ def test_who_is_a_dataset_function_and_who_wants_a_context() -> None:
 def _deterministic(
     make: Callable[[], tf.data.Dataset],
 ) -> tuple[Callable[[int], list[int]], set[str]]:
-    """What a traced function's dataset yields in a pass, twice; and what could not be settled."""
+    """Return a function that runs a pass twice, and the operations that could not be settled."""
     unsettled: set[str] = set()
 
     def trace(number: tf.Tensor) -> tf.data.Dataset:
@@ -149,7 +149,7 @@ def test_every_worker_sees_the_order_of_a_pass(
 
 
 def test_a_global_seed_gives_one_order_to_all_and_the_same_in_each_run() -> None:
-    """As the calls of one function for several shards: what they make must not differ in order."""
+    """The calls of one function for several shards must give datasets of the same order."""
 
     def orders() -> list[list[int]]:
         tf.random.set_seed(5)

@@ -1,4 +1,4 @@
-"""What is refused because it would never end, and which argument the caller is told."""
+"""Inputs that would never end are refused, and the error names the missing argument."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_caller_is_told_which_argument_is_missing(
 
 @pytest.mark.parametrize("steps", [None, 0])
 def test_no_steps_is_no_limit(steps: int | None) -> None:
-    """As in Keras."""
+    """Keras does the same."""
     with pytest.raises(ConfigError):
         _check("fit", x=ENDLESS, steps_per_epoch=steps)
     _check("fit", x=ENDLESS, steps_per_epoch=-1)

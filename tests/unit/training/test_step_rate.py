@@ -10,7 +10,7 @@ from tfps.training.report.step_rate import LEAST_MEASURED_S, StepRate
 
 
 def test_reports_that_come_together_say_nothing() -> None:
-    """As at the end of an epoch of some milliseconds: 34 steps in 2 ms were never taken."""
+    """At the end of an epoch of some milliseconds, 34 steps in 2 ms are no real rate."""
     rate = StepRate()
     rate.count(30, now_s=10.0, by_worker=[15, 15])
     rate.count(64, now_s=10.002, by_worker=[32, 32])

@@ -22,7 +22,7 @@ class CountedServer:
         self.asked = 0
 
     def cells(self, *, patience_s: float) -> np.ndarray[Any, Any]:
-        assert patience_s == 0.0  # nobody waits for a number
+        assert patience_s == 0.0  # the rate does not wait for a reply
         if not self.answers:
             raise tf.errors.UnavailableError(None, None, "it does not answer")
         self.asked += 1

@@ -1,4 +1,4 @@
-"""What is known of the work that a process's strategies gave to their workers."""
+"""The record of the work that a process's strategies gave to their workers."""
 
 from __future__ import annotations
 

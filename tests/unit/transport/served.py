@@ -107,11 +107,11 @@ class Served:
 
     @property
     def threads(self) -> set[Any]:
-        """Of the connections that are served."""
+        """The threads of the connections that are served."""
         return set(self.server.listener._threads)
 
     def end_job(self) -> None:
-        """What the coordinator asks for in the end."""
+        """Close the job, as the coordinator does in the end."""
         ask(tokens.CLOSE, tf.int64, JOB)
 
 

@@ -1,4 +1,4 @@
-"""What a worker sends over `direct` arrives whole, and a server answers; both in this process."""
+"""Messages over `direct` between a worker and a server of this process arrive whole."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_who_dies_within_a_message_is_not_answered(echo: Served) -> None:
 
 
 class Torn:
-    """A stream that ends after so many bytes."""
+    """A stream that ends after `most_bytes` bytes."""
 
     duplex = True
 

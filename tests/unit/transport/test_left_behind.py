@@ -1,4 +1,4 @@
-"""A worker joins, or is let out, while an exchange of a cancelled closure is under way."""
+"""A worker joins, or is evicted, while an exchange of a cancelled closure is under way."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def _check(entries: list[tuple[str, str, tuple[int, ...]]]) -> None:
 
 
 def _lines(segments: Segments) -> bytes:
-    """What who sends the tensors one after the other puts on the wire."""
+    """The bytes on the wire if the tensors are sent one after the other."""
     arrays = [tensor.numpy() for tensor in segments.tensors]
     return b"".join(a.tobytes().ljust(max(-(-a.nbytes // 64), 1) * 64, b"\0") for a in arrays)
 

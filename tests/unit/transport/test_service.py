@@ -63,14 +63,14 @@ def test_a_header_of_another_length_is_refused() -> None:
 
 
 class Recorded(Connection):
-    """Answers the same to every call, and notes what it may receive."""
+    """A connection that returns one message for every call, and notes the limits."""
 
     def __init__(self, message: ReceivedMessage) -> None:
         self.message, self.peer = message, "a peer"
         self.limits: list[FrameLimits] = []
 
     def send(self, *_: Any) -> None:
-        """Goes nowhere."""
+        """Drop the message."""
 
     def receive(self, limits: FrameLimits) -> ReceivedMessage:
         self.limits.append(limits)

@@ -1,4 +1,4 @@
-"""A server's loops: a push has one thread to itself, and where it waits nobody waits with it."""
+"""A server's loops: a push has its own thread, and no other request waits with it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _noted(worker: tf.Tensor) -> tf.Tensor:
 
 @tf.function(jit_compile=True, autograph=False)
 def _kernel(header: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
-    """As the one that decides on a push and applies it."""
+    """A stand-in for the kernel that decides on a push and applies it."""
     return header[:REPLY_FIELDS] + amount
 
 
@@ -48,7 +48,7 @@ def _gate() -> tf.Tensor:
 
 
 def _push(*, has_gate: bool) -> Any:
-    """As a push of a program: it is counted under the server's mutex, then may wait at the gate."""
+    """Return a push like a program's: counted under the server's mutex, it may wait at the gate."""
 
     def push(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         before = _noted(header[Request.WORKER])
@@ -82,14 +82,14 @@ def _wait() -> tf.Tensor:
 
 
 def _release(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
-    """Whoever waits first goes on."""
+    """Release the request that has waited longest."""
     token = tf.constant(0, tf.int64)
     with tf.control_dependencies([tf.raw_ops.QueueEnqueueV2(handle=_gate(), components=[token])]):
         return [tf.identity(header[:REPLY_FIELDS]), ids, payload]
 
 
 def _look_up(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
-    """As a push that passes, and another answer."""
+    """A look-up: a push that passes, with another reply."""
     reply, ids, payload = _push(has_gate=False)(header, ids, payload)
     return [reply, ids, payload + 1]
 
@@ -178,7 +178,7 @@ def test_each_request_of_a_step_has_its_own_answer_on_one_thread(server: Served)
 
 
 def test_pushes_wait_for_the_mutex_on_their_own_threads(server: Served) -> None:
-    """As many as there may be connections: other requests are answered meanwhile."""
+    """All connections but two may wait so: other requests get replies meanwhile."""
     working = server.connect()
     _send(server, working, LONG)
     assert _begun.wait(60)
@@ -189,7 +189,7 @@ def test_pushes_wait_for_the_mutex_on_their_own_threads(server: Served) -> None:
     for _ in range(10):
         _send(server, other, PASSES, kind=Kind.JOIN)
         other.receive(LIMITS)
-    assert len(_threads) <= 1 + len(waiting)  # nobody has passed the mutex
+    assert len(_threads) <= 1 + len(waiting)  # no push has passed the mutex
     _done.set()
     working.receive(LIMITS)
     for number, connection in enumerate(waiting):
@@ -227,7 +227,7 @@ def test_the_end_of_the_job_ends_who_waits_for_the_mutex(
     for connection in waiting:
         with pytest.raises(ConnectionLost):
             connection.receive(LIMITS)
-    while len(server.threads) > 1:  # of what works, nobody can say that it shall end
+    while len(server.threads) > 1:  # the thread that works cannot be told to end
         time.sleep(0.01)
     _done.set()
     ending.join()
@@ -236,7 +236,7 @@ def test_the_end_of_the_job_ends_who_waits_for_the_mutex(
 
 
 def test_who_waits_at_the_gate_holds_up_nobody(gated: Served) -> None:
-    """As many as there may be connections: others push on, and are released in their turn."""
+    """All connections but one may wait there: others push on, and the gate releases in turn."""
     waiting = [gated.connect() for _ in range(CONNECTIONS - 1)]
     for number, connection in enumerate(waiting):
         _send(gated, connection, WAITS, ticket=number)
@@ -269,7 +269,7 @@ def test_the_loop_of_a_worker_that_dies_at_the_gate_ends_once_it_is_released(
 def test_the_end_of_the_job_ends_who_waits_at_the_gate(
     gated: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No thread is left that would wait for a gate which nobody opens any more."""
+    """No thread is left waiting for a gate that no request opens any more."""
     waiting = [gated.connect() for _ in range(3)]
     for connection in waiting:
         _send(gated, connection, WAITS)

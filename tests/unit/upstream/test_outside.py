@@ -1,4 +1,4 @@
-"""What the strategy's methods do on the chief, where they are no part of a scheduled function."""
+"""The strategy's methods on the chief, outside of scheduled functions."""
 
 from __future__ import annotations
 

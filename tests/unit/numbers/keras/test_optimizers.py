@@ -56,7 +56,7 @@ def test_optimizer_from_outside_the_scope_and_its_learning_rate(
 def test_an_optimizer_that_is_built_outside_of_the_scope(
     made_inside: bool, strategy: tfps.ParameterServerStrategy
 ) -> None:
-    """Of a class that was there before the first strategy, and of one that was not."""
+    """The class of the outer one is older than the first strategy, that of the inner one newer."""
 
     class Own(keras.optimizers.Nadam):
         def build(self, var_list: Any) -> None:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture
 def work(strategy: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch) -> Work:
-    """What the workers of one strategy had to do: nothing so far."""
+    """The work of one strategy's workers: none so far."""
     work = Work()
     work.expect(strategy.runtime)
     monkeypatch.setattr("tfps.training.trainer.WORK", work)

@@ -1,4 +1,4 @@
-"""What programs do with models between two calls of `fit`."""
+"""Programs that change or reuse models between two calls of `fit`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cluster writes is read by one process with the same numbers, and the other way round."""
+"""One process reads what a cluster writes with the same numbers, and the other way round."""
 
 from __future__ import annotations
 

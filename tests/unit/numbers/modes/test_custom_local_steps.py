@@ -42,7 +42,7 @@ class Training:
     """A model, its optimizers, and a function that takes several steps.
 
     Args:
-        make: answers the optimizers; of two the second one takes every third step.
+        make: returns the optimizers; of two the second one takes every third step.
         clips: the function assigns weights itself, after each step.
     """
 
@@ -180,7 +180,7 @@ class Growth:
         return self.weights[0] + 0.0
 
     def run(self, count: int) -> np.ndarray:
-        """Let some worker take steps; answers the weight as it has it then."""
+        """Let some worker take steps; return the weight as it has it then."""
         seen = self.coordinator.schedule(self.step, args=(tf.constant(count),))
         return np.asarray(seen.fetch())
 

@@ -89,7 +89,7 @@ def test_one_worker_is_one_process(alone: tfps.ParameterServerStrategy, case: st
 @pytest.mark.repeats
 @pytest.mark.parametrize("way", ["generator", "function"])
 def test_any_input(alone: tfps.ParameterServerStrategy, way: str) -> None:
-    """Of a length that nobody knows, and no multiple of the period."""
+    """The input has an unknown length, which is no multiple of the period."""
     x, y = examples(9 * BATCH)
     batches = [(x[i : i + BATCH], y[i : i + BATCH]) for i in range(0, len(x), BATCH)]
     with alone.scope():

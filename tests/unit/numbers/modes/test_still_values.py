@@ -1,4 +1,4 @@
-"""What scheduled functions only read travels again when it has changed, whoever has changed it."""
+"""Values that scheduled functions only read travel again after any change to them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class FineTuning:
         return step
 
     def run(self, function: Any, batch: int = 0) -> float:
-        """What one function answers."""
+        """Schedule one function; return its result."""
         answer = self.coordinator.schedule(function, args=(tf.constant(X[batch]),))
         self.coordinator.join()
         return float(answer.fetch())

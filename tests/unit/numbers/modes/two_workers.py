@@ -1,4 +1,4 @@
-"""What two workers do together is the mean of what each would do alone: numbers of one process."""
+"""Checks that two workers together move by the mean of what each would do alone."""
 
 from __future__ import annotations
 

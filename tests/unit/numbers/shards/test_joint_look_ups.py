@@ -236,7 +236,7 @@ def test_a_function_that_takes_its_batches_from_an_iterator(
 def test_gradients_come_for_the_rows_that_were_looked_up(
     hashed: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So nobody finds out twice which rows those are."""
+    """So these rows are found only once."""
     made_unique: list[tf.Tensor] = []
     unique = tf.unique
 

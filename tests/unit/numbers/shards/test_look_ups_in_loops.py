@@ -178,7 +178,7 @@ def test_requests_and_the_numbers_of_one_process(
 
 
 def test_rows_keep_their_place_among_pushes(hashed: tfps.ParameterServerStrategy) -> None:
-    """What is looked up before a loop that trains, or after it, is of that time."""
+    """Rows looked up before a loop that trains, or after it, have the values of that time."""
 
     def make(optimizer: Callable[[], Any]) -> keras.Model:
         return many_tables(optimizer, tables=2)

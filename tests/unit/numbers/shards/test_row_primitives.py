@@ -49,7 +49,7 @@ def table(strategy: tfps.ParameterServerStrategy) -> keras.Variable:
 
 
 def scheduled(strategy: tfps.ParameterServerStrategy, function: Callable[[], Any]) -> Any:
-    """What a function answers that a worker runs."""
+    """Run a function on a worker; return its result."""
     result = strategy.coordinator.schedule(tf.function(function))
     strategy.coordinator.join()
     return tf.nest.map_structure(np.asarray, result.fetch())

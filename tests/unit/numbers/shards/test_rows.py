@@ -1,4 +1,4 @@
-"""Of a large table only the rows of a batch travel, where nothing needs all of it."""
+"""Only the rows of a batch travel of a large table, unless something needs all of it."""
 
 from __future__ import annotations
 

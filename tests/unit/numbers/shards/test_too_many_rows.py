@@ -1,4 +1,4 @@
-"""What no message of a carrier can bring is refused, with the names of the tables and a remedy."""
+"""Steps too large for a carrier's message are refused, with the tables and a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever looks at a divided variable sees one tensor, in its logical order."""
+"""A divided variable looks like one tensor, in its logical order."""
 
 from __future__ import annotations
 

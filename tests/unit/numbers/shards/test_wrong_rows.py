@@ -1,4 +1,4 @@
-"""What `pull_rows` and `push_rows` refuse, and that it is said what, why and what to do instead."""
+"""The errors of `pull_rows` and `push_rows`: what is wrong, why, and what to do instead."""
 
 from __future__ import annotations
 

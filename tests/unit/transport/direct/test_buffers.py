@@ -1,4 +1,4 @@
-"""Buffers: on a line, never given out while somebody can see them, and not more than needed."""
+"""Buffers: on a line, never given out while in use, and not more than needed."""
 
 from __future__ import annotations
 

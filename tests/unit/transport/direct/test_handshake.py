@@ -36,7 +36,7 @@ def _soon() -> float:
 
 
 def _meet(pair: SocketPair, *, server: bytes, client: bytes) -> list[object]:
-    """What each side came to: the hello or None, or its error."""
+    """Run a handshake; return the result of each side: the hello, None, or its error."""
     with ThreadPoolExecutor(2) as pool:
         sides = (
             pool.submit(serve, pair[0], secret_of=lambda _: server, deadline_s=_soon()),
@@ -88,7 +88,7 @@ def test_what_was_heard_cannot_be_said_again() -> None:
 
 
 def test_a_server_without_the_secret_cannot_pretend(pair: SocketPair) -> None:
-    """It accepts whoever comes and sends the client's own proof back."""
+    """It accepts every client and sends the client's own proof back."""
     with ThreadPoolExecutor(1) as pool:
         side = pool.submit(introduce, pair[0], HELLO, secret=b"secret", deadline_s=_soon())
         pair[1].sendall(GOOD_GREETING)
@@ -148,7 +148,7 @@ def test_one_byte_at_a_time_does_not_extend_the_deadline(pair: SocketPair) -> No
         pair[1].sendall(GOOD_GREETING + LENGTH.pack(HELLO_BYTES))
         pair[1].setblocking(False)
         while not side.done():  # the hello would take seconds
-            with contextlib.suppress(BlockingIOError):  # nobody reads any more
+            with contextlib.suppress(BlockingIOError):  # the server has stopped reading
                 pair[1].send(b"x")
         with pytest.raises(ConnectionLost, match="no complete handshake in time"):
             side.result()

@@ -258,7 +258,7 @@ def test_a_host_name_that_does_not_exist() -> None:
 
 
 def test_a_server_that_never_answers() -> None:
-    """As one that is stopped: the system accepts for it."""
+    """Such a server may be stopped: the system accepts connections for it."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = Endpoint("127.0.0.1", silent.getsockname()[1])
         with pytest.raises(ConnectionLost, match="no complete handshake in time"):

@@ -16,7 +16,7 @@ from tfps.transport.direct.stream import MOST_BUFFERS, RECORD_BYTES, SocketStrea
 
 
 class Reluctant(socket.socket):
-    """A socket that takes at most so many bytes per call, as after a signal."""
+    """A socket that takes at most `most_bytes` bytes per call, as after a signal."""
 
     most_bytes = 1
 
@@ -75,7 +75,7 @@ def test_arrays_of_any_shape_and_dtype_are_sent(most_bytes: int) -> None:
 
 
 class Records:
-    """In the place of a TLS socket: what is handed to it at once."""
+    """A stand-in for a TLS socket that notes the data of each call."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
