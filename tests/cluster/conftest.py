@@ -53,13 +53,13 @@ def cluster(tfps_cluster_factory: Callable[..., LocalCluster]) -> Callable[..., 
 
 @pytest.fixture(scope="module")
 def cluster_size() -> dict[str, int]:
-    """Of the cluster under `strategy`; a folder's own fixture of this name says another one."""
+    """The size of the cluster under `strategy`; a folder may override this fixture."""
     return {"workers": 2, "ps": 1}
 
 
 @pytest.fixture(scope="module")
 def strategy_options() -> dict[str, Any]:
-    """What `strategy` is made with, beside its cluster."""
+    """The arguments that `strategy` is made with, beside its cluster."""
     return {}
 
 
@@ -91,7 +91,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def carrier(request: pytest.FixtureRequest) -> Iterator[str]:
-    """What ``transport="auto"`` means in this test; a strategy that is made after it uses it."""
+    """The carrier that ``transport="auto"`` means in this test, for strategies made after it."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "auto":  # as without it, for a cluster that goes to other modules
             patch.delenv(TRANSPORT_VARIABLE, raising=False)

@@ -64,7 +64,7 @@ def mean_output(y_true: Any, y_pred: Any) -> Any:
 
 
 def cross_entropy(y_true: Any, y_pred: Any) -> Any:
-    """Of the class in labels that are pairs (class, number of the example)."""
+    """Return the cross-entropy of labels that are pairs (class, number of the example)."""
     return keras.losses.sparse_categorical_crossentropy(y_true[:, 0], y_pred, from_logits=True)
 
 

@@ -47,7 +47,7 @@ class CountingJob:
             self.model.compile(keras.optimizers.SGD(-1.0), mean_output, metrics=[self.visits])
 
     def fit(self, *callbacks: keras.callbacks.Callback, epochs: int, data: Any = None) -> int:
-        """Train, on arrays if there are no other data; answers how many epochs it took."""
+        """Train, on arrays if there are no other data; return the number of epochs it took."""
         x, labels = numbered(self.examples)
         arrays = {"x": x, "y": labels, "batch_size": self.batch_size}
         history = self.model.fit(
@@ -66,17 +66,17 @@ class CountingJob:
         return shard.shuffle(self.examples).batch(self.batch_size)
 
     def updates(self) -> list[int]:
-        """As every item of the weights, the optimizer and the servers' ledger have counted them."""
+        """The updates that each item of the weights, the optimizer and the ledgers have counted."""
         weights = [int(item) for weight in self.model.get_weights() for item in np.unique(weight)]
         stats = self.strategy.stats()
         iterations = int(self.model.optimizer.iterations)
         return [*weights, iterations, *stats.versions, stats.updates_applied]
 
     def updates_of_servers(self) -> tuple[int, ...]:
-        """Of each server, by its weights: updates, with those that only other servers have made.
+        """The updates of each server, by its weights, with those that only other servers made.
 
-        Where a worker dies that one server alone had the gradient of, the others take it in a round
-        of their own.
+        If a worker dies after one server alone got its gradient, the others take it in a round of
+        their own.
         """
         servers = self.strategy.runtime.servers
         apart = [int(server.cells()[server.layout.APART]) for server in servers]
@@ -89,7 +89,7 @@ class CountingJob:
         return tuple(items.pop() for items in found)
 
     def updates_after(self, before: list[int], *, epochs: int) -> list[int]:
-        """What `updates` must answer so many epochs after it answered this."""
+        """The value that `updates` must have `epochs` epochs after it had the value `before`."""
         return [count + epochs * self.epoch_steps for count in before]
 
 

@@ -70,7 +70,7 @@ class ManyCalls:
         return int(self.optimizer.iterations.numpy())
 
     def wait_for(self, calls: int) -> None:
-        """Until so many are counted."""
+        """Wait until `calls` calls are counted."""
         ends_at = time.monotonic() + DEADLINE_S
         while self.counted("staleness")[0] < calls:
             assert time.monotonic() < ends_at

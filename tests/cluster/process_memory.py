@@ -13,6 +13,6 @@ def peak_gb(process: int | str) -> float:
 
 
 def available_gb() -> float:
-    """What processes can still take."""
+    """The memory that processes can still take."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith("MemAvailable"))) / 1e6

@@ -1,4 +1,4 @@
-"""Clusters of which some processes know nothing of tfps, or are reached through somebody else."""
+"""Clusters with processes that know nothing of tfps, or are reached indirectly."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def cluster_of_processes(
 
 
 def resolver_of(jobs: Jobs) -> tf.distribute.cluster_resolver.ClusterResolver:
-    """What a chief's script passes to its strategy."""
+    """Return the resolver that a chief's script passes to its strategy."""
     return tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(jobs), task_type="chief", task_id=0, rpc_layer="grpc"
     )

@@ -8,7 +8,7 @@ from tests.cluster.counting_job import EpochsOfOneVisit
 
 
 class SuspendWorker(EpochsOfOneVisit):
-    """Stops worker 1 once, after a quarter of an epoch; whoever uses it lets the worker go on."""
+    """Stops worker 1 once, after a quarter of an epoch; the test lets the worker go on."""
 
     suspended = False
 

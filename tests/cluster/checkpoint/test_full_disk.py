@@ -53,7 +53,7 @@ class Disk:
         self._ballast.unlink()
 
     def allow(self, access: str) -> None:
-        """Let everybody write (``rw``), or nobody (``ro``), whoever they are."""
+        """Let all users write (``rw``), or none (``ro``), not even root."""
         subprocess.run(["mount", "-o", f"remount,{access}", str(self.path)], check=True)
 
 

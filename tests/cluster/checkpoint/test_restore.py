@@ -1,4 +1,4 @@
-"""What two servers wrote comes back exactly, however it was written."""
+"""A checkpoint of two servers is restored exactly, however it was written."""
 
 from __future__ import annotations
 

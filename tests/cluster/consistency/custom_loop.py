@@ -60,7 +60,7 @@ class CustomLoop:
         return worker
 
     def schedule(self, count: int, *, first: int = 0, slow: int = 0, wrong: int = -1) -> list[Any]:
-        """Schedule functions; answers what will be the workers that ran them.
+        """Schedule functions; return values that will be the workers that ran them.
 
         Args:
             count: how many.
@@ -82,14 +82,14 @@ class CustomLoop:
         ]
 
     def run(self, count: int, **options: int) -> list[int]:
-        """Schedule functions and wait for them; answers which worker ran each."""
+        """Schedule functions and wait for them; return the worker that ran each."""
         workers = self.schedule(count, **options)
         self.coordinator.join()
         return [int(worker.fetch()) for worker in workers]
 
     @property
     def updates(self) -> int:
-        """As the optimizer has counted them."""
+        """The updates that the optimizer has counted."""
         return int(self.optimizer.iterations.numpy()) - self._updates_before
 
 
@@ -112,7 +112,7 @@ def wait_for(condition: Callable[[], Any]) -> None:
 
 
 def survive_a_death(loop: CustomLoop, tasks: LocalCluster) -> None:
-    """Kill one of two workers that meet in rounds, and start it again: nobody waits for it."""
+    """Kill one of two workers that meet in rounds, and start it again: no round waits for it."""
     workers = loop.schedule(300, slow=-1)
     wait_for(lambda: loop.updates > 10)
     tasks.kill("worker", 1)

@@ -1,4 +1,4 @@
-"""A dataset function whose worker 1 takes its time for each batch, from when worker 0 is there."""
+"""A dataset function whose worker 1 is slow with each batch, and begins after worker 0."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SLOW_S = 0.02
 
 
 def slow_input(steps: int, folder: Path) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
-    """So many batches for each worker.
+    """Return a function that makes `steps` batches for each worker, slowly for worker 1.
 
     On a busy machine worker 0 may come when worker 1 would have ended already. So worker 1 begins
     when worker 0 has drawn its first batch.

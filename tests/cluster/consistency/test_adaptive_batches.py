@@ -61,7 +61,7 @@ def _pause(number: tf.Tensor) -> tf.Tensor:
 
 
 def _sizes(numbers: Any) -> Any:
-    """Of a worker's batches."""
+    """The sizes of a worker's batches."""
     return 4 - 2 * (numbers % 3 // 2)
 
 
@@ -110,7 +110,7 @@ def test_who_is_faster_takes_more_and_each_example_weighs_the_same(
     sizes = np.broadcast_to(_sizes(np.arange(DATA_STEPS)), shares.shape)[visited]
     of_rounds = sizes / shares[visited]
     np.testing.assert_allclose(of_rounds, of_rounds.round(), rtol=1e-4)
-    # A round of so many examples has so many: those that say so make whole rounds of it.
+    # Batches whose shares say that their round had this many examples make whole rounds of it.
     for examples in np.unique(of_rounds.round()):
         there = sizes[of_rounds.round() == examples].sum()
         assert there % examples == 0

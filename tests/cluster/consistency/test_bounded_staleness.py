@@ -46,7 +46,7 @@ def test_each_example_and_update_counts_once(job: CountingJob) -> None:
     assert largest is not None
     assert largest <= 2
     steps = [b - a for a, b in zip(before.worker_steps, after.worker_steps, strict=True)]
-    # Nobody is ahead for long; each epoch ends when the tickets do, and its begin is not common.
+    # No worker is ahead for long; an epoch ends with its tickets, and its begin is not common.
     assert sum(steps) == EPOCHS * job.epoch_steps
     assert min(steps) > 0.3 * sum(steps)
 

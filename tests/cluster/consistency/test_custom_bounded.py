@@ -1,4 +1,4 @@
-"""Scheduled functions that train keep to a bound: the fast wait, and nobody waits for ever."""
+"""Scheduled functions that train keep to a bound: fast workers wait, and none waits for ever."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_fast_workers_wait(strategy: tfps.ParameterServerStrategy, loop: CustomL
     after = strategy.stats()
     assert loop.updates == 60
     assert after.clock_gap_steps[1] == BOUND
-    # Beside who waits for nobody it would have an eighth. Not half: who gets functions first
-    # is alone for some steps, and the other one begins beside it.
+    # Beside a worker that never waits it would have an eighth. Not half: the worker that gets
+    # functions first is alone for some steps, and the other one begins beside it.
     assert workers.count(1) >= 60 // 4
     updates = [now - then for now, then in zip(after.versions, before.versions, strict=True)]
     assert updates == [60, 60]

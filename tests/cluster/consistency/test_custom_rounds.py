@@ -1,4 +1,4 @@
-"""Scheduled functions that train keep to rounds: their numbers, and that nobody waits for ever."""
+"""Scheduled functions that train keep to rounds: their numbers, and no endless waits."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_fit_and_scheduled_functions_by_turns(
     for turn in range(2):
         workers = loop.schedule(6)
         for worker in workers:
-            worker.fetch()  # no `join`: members are let out when `fit` begins
+            worker.fetch()  # no `join`: members are evicted when `fit` begins
         model.fit(x, x, batch_size=2, verbose=0)
         assert loop.updates == 3 * (turn + 1)
         assert int(model.optimizer.iterations) == 10 * (turn + 1)

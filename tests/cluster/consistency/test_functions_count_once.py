@@ -22,8 +22,8 @@ FUNCTIONS = 80
 # A worker may die before its function has sent anything: then nothing comes twice, and another one
 # is killed, or stopped.
 KILLS = 6
-# What all calls come to in a weight, by call: means of a round are ones whoever contributes, and
-# differences are divided by the number of workers.
+# What all calls come to in a weight, by call: the mean of a round is one for any contributors,
+# and differences are divided by the number of workers.
 MODES: dict[str, tuple[Any, float | None]] = {
     "asynchronous": (tfps.Asynchronous(), 1.0),
     "bounded": (tfps.BoundedStaleness(2), 1.0),
@@ -97,7 +97,7 @@ def test_hung(loop: ManyCalls, tasks: LocalCluster, mode: str) -> None:
             tasks.resume("worker", 1)
         wait_for(lambda: all(loop.strategy.alive_workers()))
         wait_for(lambda: not queue.recalled)  # it has come to the end of its function
-        if mode == "asynchronous":  # elsewhere who was let out is refused, and is no exchange
+        if mode == "asynchronous":  # other modes refuse evicted workers, without an exchange
             assert loop.counted("EXCHANGES") > known
         if min(loop.counted("DUPLICATES")) > 0:
             break

@@ -1,4 +1,4 @@
-"""Rounds of all workers give the numbers of one process, and wait for nobody who has gone."""
+"""Rounds of all workers give the numbers of one process, and do not wait for lost workers."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_backup_workers_are_not_waited_for(
     model.fit(slow_input(steps, tmp_path), epochs=1, verbose=0)
     stats = strategy.stats()
     assert stats.worker_steps == (steps, steps, steps)
-    # Worker 1 is late for most rounds while the two others are there, and alone after that.
+    # Worker 1 is late for most rounds while the two others take part, and alone after that.
     assert 0.1 * steps < stats.gradients_dropped <= 2 * steps
     assert stats.versions[0] == stats.versions[1] == stats.updates_applied
     assert steps <= stats.updates_applied < 2.5 * steps

@@ -1,4 +1,4 @@
-"""What a user reads when a script ends with an error."""
+"""The lines that a user reads when a script ends with an error."""
 
 from __future__ import annotations
 

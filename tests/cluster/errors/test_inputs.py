@@ -109,7 +109,7 @@ def test_dataset_function_that_makes_no_dataset(
 def test_data_that_ends_early(
     sound_model: keras.Model, strategy: tfps.ParameterServerStrategy
 ) -> None:
-    """As in Keras: a warning, and the epoch ends with what there was."""
+    """Like Keras, `fit` warns and ends the epoch with the batches that there were."""
     before = strategy.stats().updates_applied
     dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
     with pytest.warns(UserWarning, match="ran out of data"):

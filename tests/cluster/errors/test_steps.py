@@ -278,7 +278,7 @@ def test_shapes_that_do_not_fit(
 def test_shape_that_only_the_batch_knows(
     strategy: tfps.ParameterServerStrategy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """TensorFlow has no traceback for an operation that it fused; its name is there."""
+    """TensorFlow has no traceback for an operation that it fused, but keeps its name."""
 
     def batches() -> Any:
         yield X[:8], Y[:8]

@@ -55,7 +55,7 @@ ARGUMENTS: dict[str, Callable[[], dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def pair(strategy: tfps.ParameterServerStrategy) -> tuple[keras.Model, keras.Model]:
-    """The same model under the strategy and without one."""
+    """One model under the strategy, and the same without a strategy."""
     plain = _classifier()
     with strategy.scope():
         ours = _classifier()

@@ -84,7 +84,7 @@ def test_training_until_a_callback_stops_it(
 
 
 def test_a_function_whose_dataset_cannot_be_made(model: keras.Model) -> None:
-    """What cannot be asked is not known, and the error is that of the input."""
+    """A dataset that cannot be made has an unknown length, and the error is that of the input."""
 
     def unreadable(context: tf.distribute.InputContext) -> tf.data.Dataset:
         return tf.data.Dataset.list_files("no such folder/*").map(lambda _: (X[:8], X[:8, :3]))

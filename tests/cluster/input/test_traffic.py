@@ -1,4 +1,4 @@
-"""What the chief sends does not grow with a dataset that can be serialised."""
+"""The bytes that the chief sends do not grow with a dataset that can be serialised."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Batches(keras.utils.PyDataset):
 
 
 class DatasetCreator:
-    """As tf_keras has it."""
+    """The class of tf_keras, with the attribute that tfps reads."""
 
     def __init__(self, dataset_fn: Callable[..., tf.data.Dataset]) -> None:
         self.dataset_fn = dataset_fn

@@ -49,12 +49,12 @@ class Say(keras.callbacks.Callback):
 
 
 def main(mode: str, what: str, rounds: int) -> None:
-    """Say what is there, train for some epochs, and say what is there then.
+    """Print the counts of the job, train for some rounds, and print the counts again.
 
     Args:
         mode: of `MODES`.
         what: trains: ``fit``, or ``functions``.
-        rounds: epochs, or how often functions are scheduled; of many, each update is said.
+        rounds: epochs, or how often functions are scheduled; with many, each update is printed.
     """
     strategy = tfps.ParameterServerStrategy(
         job="counting", consistency=MODES[mode], placement="round_robin"

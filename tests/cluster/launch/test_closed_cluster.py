@@ -1,4 +1,4 @@
-"""What is made on a cluster ends with it, and says so: no false alarm, no hang, no gRPC error."""
+"""Objects on a cluster end with it, and say so: no false alarm, no hang, no gRPC error."""
 
 from __future__ import annotations
 

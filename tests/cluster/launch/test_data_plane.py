@@ -1,4 +1,4 @@
-"""What `direct` is given by the environment of the tasks: its port, the secret of the job."""
+"""The settings of `direct` in the environment of the tasks: its port, the job's secret."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_while_a_coordinator_is_connected(tasks: LocalCluster) -> None:
     assert announce_finished(tasks.spec, 0) == ["worker 0", "ps 0"]
     assert _statuses(tasks) == [0, 0]
     assert "the job finished" in tasks.logs["worker 0"].read_text()
-    assert announce_finished(tasks.spec, 0) == []  # nobody is there any more
+    assert announce_finished(tasks.spec, 0) == []  # no task is left
 
 
 @pytest.fixture

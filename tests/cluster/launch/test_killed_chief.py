@@ -46,7 +46,7 @@ class Chiefs:
         return Command(command, deadline_s=120, environment=self._environment, folder=ROOT)
 
     def killed(self, *, updates: int = 5, later_s: float = 0.0) -> str:
-        """One that is killed when it has seen some updates; answers what it has said."""
+        """Run a chief that is killed after some updates; return its output."""
         with self._start(100_000) as chief:
             while chief.output.count("update ") < updates:
                 assert chief.process.poll() is None, chief.describe()
@@ -57,7 +57,7 @@ class Chiefs:
             return chief.output
 
     def ended(self) -> str:
-        """One that ends by itself; answers what it has said."""
+        """Run a chief that ends by itself; return its output."""
         with self._start(AGAIN) as chief:
             assert chief.wait() == 0, chief.describe()
             return chief.output

@@ -55,7 +55,7 @@ def counter(local: LocalCluster) -> Counter:
 def test_trains(local: LocalCluster, counter: Counter) -> None:
     before = counter.count(1)
     assert counter.count(20) == before + 20
-    # By this the tasks know that the chief is there.
+    # By this the tasks know that the chief lives.
     assert accepts_connections(local.spec.address("chief", 0))
 
 

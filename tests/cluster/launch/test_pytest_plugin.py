@@ -100,7 +100,7 @@ def test_where_no_module_may_follow_it_ends():
 
 
 def test_a_projects_own_tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the pages as well, which pass."""
+    """The tests of the pages run as well, and pass."""
     of_pages = pages.runnable("pytest")
     assert len(of_pages) > 1
     for number, block in enumerate(of_pages):

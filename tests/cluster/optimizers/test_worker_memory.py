@@ -1,4 +1,4 @@
-"""What a server remembers of each worker, in `fit` on two workers and two servers."""
+"""The memory of a server about each worker, in `fit` on two workers and two servers."""
 
 from __future__ import annotations
 

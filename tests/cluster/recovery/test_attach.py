@@ -1,4 +1,4 @@
-"""Who attaches to a job of a cluster reads it while it trains, and the job goes on undisturbed."""
+"""A reader attached to a job of a cluster reads while it trains, and does not disturb it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who attaches by TLS reads a job over its servers' data ports, with a certificate of the job."""
+"""A reader with a certificate of the job reads it by TLS over its servers' data ports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task that is busy with all its cores, for longer than a loss takes, answers its probes."""
+"""A task whose cores are all busy, for longer than a loss takes, still replies to probes."""
 
 from __future__ import annotations
 

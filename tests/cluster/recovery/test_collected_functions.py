@@ -19,7 +19,7 @@ from tfps.bridge.functions.function_registration import collected_functions
 from tfps.bridge.tensorflow_private import current_context
 from tfps.launch import LocalCluster
 
-# What nobody else can do is done from outside, where the chief stands still.
+# If the chief stands still, no thread of it can end the wait: the test does so from outside.
 RESCUED_AFTER_S = 60.0
 PROBING = "tfps.recovery.probing"
 

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 
 class LoseServer(EpochsOfOneVisit):
-    """Kills a server that nobody starts again, and acts when `fit` waits for it."""
+    """Kills a server that is not started again, and acts when `fit` waits for it."""
 
     def __init__(self, job: CountingJob, act: Callable[[], Any]) -> None:
         super().__init__(job)

@@ -66,7 +66,7 @@ def _lost(strategy: tfps.ParameterServerStrategy, server: int) -> int:
 
 
 def _pushes_taken(server: Any) -> int:
-    """As the ledger of a server has them in the histogram of their staleness."""
+    """The pushes that the staleness histogram of a server's ledger has counted."""
     layout = server.layout
     return int(server.cells()[layout.histograms : layout.duration(0, 0)].sum())
 
@@ -76,7 +76,7 @@ def _pushes_taken(server: Any) -> int:
 def test_fit(mode: str, transport: str, tasks: LocalCluster, tmp_path: Path) -> None:
     """Each example once an epoch, each update once; a server's rows lack what is said.
 
-    Where no server lives, nobody remembers that a ticket was applied which a lost worker had not
+    If no server lives, the record is lost that a ticket was applied which a lost worker had not
     closed: rows have its update once, and the counters may have it twice.
     """
     job = CountingJob(

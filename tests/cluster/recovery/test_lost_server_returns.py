@@ -80,7 +80,7 @@ def test_fit_goes_on(
     assert weights[servers[index]] == steps - stats.updates_lost
     assert 0 <= stats.updates_lost < steps
     assert killer.traces == TracedUnits.traces
-    # Who keeps the tasks tells of the restart when training ends.
+    # The keeper of the tasks tells of the restart when training ends.
     told = job.cluster.keeper.restarts[-1]
     assert told.startswith(f"ps {index} (SIGKILL, back at update ")
     assert told.endswith(f"{stats.updates_lost} updates lost on its rows)")
@@ -291,7 +291,7 @@ def _functions_go_on(cluster: LocalCluster, folder: Path, *, mode: Any = None) -
     _count_once(loop)
     loop.schedule(60)
     loop.wait_for(loop.expected - loop.calls * 48)
-    os.kill(cluster.pid("worker", 1), signal.SIGKILL)  # who keeps the tasks starts it again
+    os.kill(cluster.pid("worker", 1), signal.SIGKILL)  # the keeper starts it again
     loop.coordinator.join()
     _count_once(loop)
     strategy.close()

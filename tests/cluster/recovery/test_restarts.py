@@ -1,4 +1,4 @@
-"""Workers that are started again by their cluster, and jobs that end for want of workers."""
+"""Workers that are started again by their cluster, and jobs that end without workers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def _kill(cluster: LocalCluster, *workers: int) -> None:
-    """End workers as the machine does that runs out of memory: nobody has asked for it."""
+    """Kill workers without the cluster's request, as a machine out of memory does."""
     for worker in workers:
         os.kill(cluster.pid("worker", worker), signal.SIGKILL)
 
@@ -84,7 +84,7 @@ def test_a_job_ends_when_its_last_worker_cannot_return() -> None:
 
 @pytest.fixture(scope="module")
 def machines(cluster: Callable[..., LocalCluster]) -> LocalCluster:
-    """A cluster whose tasks the test ends by itself: nobody starts them again."""
+    """A cluster whose tasks the test ends by itself: they are not started again."""
     return cluster(workers=2, ps=1)
 
 

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 
 class KillTwo(EpochsOfOneVisit):
-    """Kills worker 0 for good, then worker 1, and starts this one again while nobody waits for it.
+    """Kills worker 0 for good, then worker 1, and restarts this one before `fit` waits for it.
 
     It lets training go on until worker 1 has worked once more.
     """
@@ -74,7 +74,7 @@ def test_fit_takes_in_who_returns(local: LocalCluster) -> None:
     tasks = job.strategy.tasks
     assert (tasks["worker 0"], tasks["worker 1"]) == ("lost", "alive")
 
-    # A new model is traced for the workers that are there, and with a validation pass.
+    # A new model is traced for the living workers, and with a validation pass.
     with job.strategy.scope():
         model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse")

@@ -29,7 +29,7 @@ SAVE_EVERY = 100
 
 
 class MoveServers(EpochsOfOneVisit):
-    """Kills servers, each time after so many batches, and starts them again somewhere else."""
+    """Kills servers after certain batches, and starts them again at other addresses."""
 
     def __init__(self, job: CountingJob, *indices: int, after: tuple[int, ...] = (250,)) -> None:
         super().__init__(job)
@@ -105,7 +105,7 @@ def test_training_follows_the_server_that_hands_out_tickets(
 
 
 class Variant(NamedTuple):
-    """What is lost, and of which kind of job."""
+    """The servers that are lost, and the kind of job."""
 
     transport: str = "auto"
     mode: tfps.consistency.mode.Mode | None = None
@@ -197,7 +197,7 @@ def test_scheduled_functions_follow(
 
 
 class MoveInTheFile(MoveServers):
-    """Writes where the servers are into a file, which nobody else says."""
+    """Writes the servers' addresses into a file, which is the only source of them."""
 
     def __init__(self, job: CountingJob, *indices: int, file: Path) -> None:
         super().__init__(job, *indices)

@@ -1,4 +1,4 @@
-"""A parameter server hangs (SIGSTOP): whoever waits for it gets `UnavailableError`, by name."""
+"""A parameter server hangs (SIGSTOP): calls that wait raise `UnavailableError` with its name."""
 
 from __future__ import annotations
 

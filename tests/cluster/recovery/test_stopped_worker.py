@@ -1,4 +1,4 @@
-"""A worker hangs (SIGSTOP) while `fit` runs: nobody waits for it, and its return harms nothing."""
+"""A worker hangs (SIGSTOP) while `fit` runs: `fit` does not wait, and its return does no harm."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ SQUARES = np.arange(64, dtype=np.int64) ** 2  # so that a batch has ids that com
 
 
 def _ids_of(function: Any, step: Any) -> Any:
-    """What a step looks up, also when its function runs again elsewhere."""
+    """The ids that a step looks up, the same when its function runs again elsewhere."""
     return (function * 7919 + step * 104_729 + SQUARES) % ROWS
 
 

@@ -1,4 +1,4 @@
-"""Of a large table only the rows of a batch travel, and the numbers are those of one process."""
+"""Only the rows of a batch travel of a large table; the numbers are those of one process."""
 
 from __future__ import annotations
 

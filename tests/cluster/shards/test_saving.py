@@ -1,4 +1,4 @@
-"""What a divided model has saved, another division goes on with, and one process too."""
+"""A saved divided model trains on under another division, and in one process too."""
 
 from __future__ import annotations
 

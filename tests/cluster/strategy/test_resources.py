@@ -31,7 +31,7 @@ class TaskNames:
         self._address, self._device = address, device
 
     def existing(self, names: Iterable[Name]) -> set[Name]:
-        """Those of the names under which the task has a variable."""
+        """The names of `names` under which the task has a variable."""
         names, device = sorted(names), self._device
         config = tf.compat.v1.ConfigProto(device_filters=[device])
         with tf.Graph().as_default(), tf.device(device):

@@ -21,7 +21,7 @@ MOST_EPOCHS = 500
 def test_what_is_left_out_goes_with_the_worker(
     cluster: Callable[..., LocalCluster], carrier: str
 ) -> None:
-    """Of the two numbers of each gradient one goes, and the other one with the next."""
+    """Each push sends one of the gradient's two numbers, and keeps the other for the next."""
     job = CountingJob(cluster(workers=2, ps=1), compression=TopK(0.01))
     assert job.strategy.stats().carriers == ("grpc" if carrier == "grpc" else "direct",)
     assert job.strategy.stats().residuals_dropped == 0

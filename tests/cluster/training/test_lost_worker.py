@@ -15,7 +15,7 @@ from tests.cluster.counting_job import CountingJob
 from tests.cluster.kill_worker import KillWorker
 from tfps.launch import LocalCluster
 
-# So many take minutes: a worker takes seconds to start, and `fit` ends once it has worked.
+# All of them take minutes: a worker takes seconds to start, and `fit` ends once it has worked.
 MOST_EPOCHS = 500
 
 pytestmark = pytest.mark.timeout(240)

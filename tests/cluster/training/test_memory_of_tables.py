@@ -1,4 +1,4 @@
-"""What the chief takes of memory while it predicts with a large table, and saves it."""
+"""The chief's memory while it predicts with a large table, and saves it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def strategy_options(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @contextmanager
 def _memory_for_a_part_of_it() -> Iterator[None]:
-    """What is done inside takes the chief less than half a table; a copy takes all of one."""
+    """The block takes less than half a table of the chief's memory; a copy takes all of one."""
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before = peak_gb("self")
     yield

@@ -55,7 +55,7 @@ def model(strategy: tfps.ParameterServerStrategy) -> keras.Model:
 
 
 def test_saved_before_and_after_everything_else(model: keras.Model, tmp_path: Path) -> None:
-    """What a model does leaves functions behind; none of them may get into a file."""
+    """The calls of a model leave functions behind; none of them may get into a file."""
     expected: dict[str, np.ndarray] = {}
 
     def save(name: str) -> None:

@@ -75,7 +75,7 @@ def relay_to(backend: str) -> Iterator[Relay]:
 
 
 class _Spoiler:
-    """What the process does."""
+    """The relay's work in its own process."""
 
     def __init__(self, backend: str) -> None:
         host, port = backend.rsplit(":", 1)

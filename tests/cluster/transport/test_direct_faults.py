@@ -1,4 +1,4 @@
-"""What may happen to connections of `direct` during `fit`; nothing is lost or done twice."""
+"""Faults of connections of `direct` during `fit`; nothing is lost or done twice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 class Disturbance(EpochsOfOneVisit):
-    """Disturbs every so many steps."""
+    """Calls `disturb` every `every_steps` steps."""
 
     def __init__(self, job: CountingJob, disturb: Callable[[], None], *, every_steps: int) -> None:
         super().__init__(job)
@@ -42,7 +42,7 @@ class Disturbance(EpochsOfOneVisit):
 
 
 def fit(job: CountingJob, disturb: Callable[[], None], *, every_steps: int, epochs: int = 2) -> int:
-    """Train while something happens every so many steps; answers how often it did."""
+    """Train with a disturbance every `every_steps` steps; return how often it occurred."""
     before = job.updates()
     disturbance = Disturbance(job, disturb, every_steps=every_steps)
     job.fit(disturbance, epochs=epochs)

@@ -1,4 +1,4 @@
-"""What tfps says has travelled is what the system's own counters of TCP say."""
+"""The traffic that tfps reports is that of the system's own counters of TCP."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(180)
 def over_tcp(
     cluster: Callable[..., LocalCluster], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[LocalCluster, tfps.ParameterServerStrategy]]:
-    """Direct connections over TCP, as between machines: nobody counts bytes of unix sockets."""
+    """Direct connections over TCP, as between machines: bytes of unix sockets are not counted."""
     open_job = DataPlane._open
 
     def open_by_tcp(*arguments: Any) -> Endpoint:

@@ -15,7 +15,7 @@ MakeStrategy: TypeAlias = Callable[..., tfps.ParameterServerStrategy]
 
 
 def resolver_of(cluster: LocalCluster) -> tf.distribute.cluster_resolver.SimpleClusterResolver:
-    """Of the workers and parameter servers alone."""
+    """Return a resolver of the workers and parameter servers alone."""
     jobs = {name: list(cluster.spec.jobs[name]) for name in ("worker", "ps")}
     return tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(jobs), rpc_layer="grpc"

@@ -18,7 +18,7 @@ from tfps.launch import LocalCluster
 
 
 class Tasks:
-    """What the suite starts, kills and starts again; it adds the chief to the cluster itself."""
+    """The tasks that the suite kills and starts again; it adds the chief to the cluster itself."""
 
     def __init__(self, num_workers: int, num_ps: int, **_: Any) -> None:
         self._cluster = LocalCluster(workers=num_workers, ps=num_ps)
@@ -63,14 +63,14 @@ class FaultToleranceTest(suite.BaseFaultToleranceTest):
 
 
 class MultiWorkerFaultToleranceTest(FaultToleranceTest, tf.test.TestCase):
-    """As upstream: two workers and two parameter servers."""
+    """The suite with upstream's two workers and two parameter servers."""
 
     def setUp(self) -> None:
         super().setUp(2, 2)
 
 
 class SingleWorkerFaultToleranceTest(FaultToleranceTest, tf.test.TestCase):
-    """As upstream: one worker and one parameter server."""
+    """The suite with upstream's one worker and one parameter server."""
 
     def setUp(self) -> None:
         super().setUp(1, 1)

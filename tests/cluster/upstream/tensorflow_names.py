@@ -1,4 +1,4 @@
-"""What TensorFlow's own tests use and gives no public name: the tests' only `tensorflow.python`."""
+"""Names of TensorFlow's own tests that are not public: the tests' only `tensorflow.python`."""
 
 from tensorflow.python.distribute.coordinator import cluster_coordinator, fault_tolerance_test_base
 from tensorflow.python.distribute.distribute_utils import cache_variable_reads

@@ -1,4 +1,4 @@
-"""What every worker has of its own: its index, values, variables."""
+"""The index, values and variables that each worker has of its own."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_variables_go_round(make_strategy: MakeStrategy) -> None:
 
 @pytest.mark.repeats
 def test_shards_go_round(make_strategy: MakeStrategy) -> None:
-    """What else is asked of them needs no cluster: tests/unit/upstream/test_partitioning.py."""
+    """The other tests of them need no cluster: tests/unit/upstream/test_partitioning.py."""
     fixed = tf.distribute.experimental.partitioners.FixedShardsPartitioner(4)
     with make_strategy(fixed, ps=3).scope():
         variable = tf.Variable(lambda: tf.range(6), shape=(6,), dtype=tf.int32)
