@@ -76,7 +76,7 @@ def _leave_variants_to_test_all(items: list[pytest.Item]) -> None:
 
 
 def _group(path: Path) -> str:
-    """What stays in one process of pytest-xdist where there are several, in its order.
+    """The group of tests that stays in one process of pytest-xdist, in its order.
 
     A folder of tests shares a cluster of one process, or module by module one of several. A file is
     enough where no more is shared: commands are processes of their own, and each file that compares

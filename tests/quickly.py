@@ -1,4 +1,4 @@
-"""What ``--quickly`` leaves out of TensorFlow, in the process of the tests and in long scripts."""
+"""The parts of TensorFlow that ``--quickly`` skips, in the tests' process and in long scripts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def leave_inputs_untuned() -> None:
 
     TensorFlow 2.21 wakes the thread that tunes it before it says that this thread shall end; on a
     busy machine that one sleeps again, until it would have tuned next: as long as the iterator has
-    lived. Whoever connects to the worker then waits for it.
+    lived. A process that connects to the worker then waits for it.
     """
-    # What every iterator asks of its dataset, here and where it is traced for a worker.
+    # Every iterator calls this of its dataset, here and when it is traced for a worker.
     tf.data.Dataset._apply_debug_options = _untuned
 
 

@@ -1,4 +1,4 @@
-"""What TensorFlow and its libraries write by themselves, and no user should see."""
+"""Lines that TensorFlow and its libraries write by themselves, and no user should see."""
 
 from __future__ import annotations
 

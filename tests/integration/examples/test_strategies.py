@@ -37,7 +37,7 @@ def script_of(start: str) -> Path:
 
 
 def command_of(script: Path) -> list[str]:
-    """What the first lines say, with this Python; without a mode that they choose."""
+    """The command in the script's first lines, with this Python and without `--mode`."""
     (line,) = re.findall(rf"^(?:python|tfps) .*{script.name}.*$", script.read_text(), re.M)
     program, *arguments = shlex.split(line)
     if "--mode" in arguments:

@@ -108,7 +108,7 @@ MEASURED = [
 
 
 def masked(text: str) -> list[str]:
-    """Return a text's lines with a word in the place of each number that a run measures.
+    """Return a text's lines with a word instead of each number that a run measures.
 
     >>> masked("938/938 ━━━━━━━━━━ 3s - loss: 0.5819 - 765 steps/s - 2/2 workers")
     ['STEPS - loss: NUMBER - RATE steps/s - 2/2 workers']

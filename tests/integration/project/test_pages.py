@@ -1,4 +1,4 @@
-"""The examples of the README and of docs/ run, and what the pages name is there."""
+"""The examples of the README and of docs/ run, and the names in the pages exist."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_mistake_is_told_as_the_page_says(tmp_path: Path) -> None:
 
 
 def test_every_python_example_is_run() -> None:
-    """Those of kind "pytest" by tests/cluster/launch/test_pytest_plugin.py."""
+    """The kind "pytest" runs in tests/cluster/launch/test_pytest_plugin.py."""
     of_python = [block for block in BLOCKS if block.language in ("python", "diff")]
     assert [block for block in of_python if block.marker != "runnable"] == []
     kinds = {block.value for block in BLOCKS if block.marker == "runnable"}
@@ -281,7 +281,7 @@ def test_files_exist() -> None:
 
 
 def test_names_beside_links_are_in_the_files() -> None:
-    """As in [`push.py`](push.py), `Push.trace`: a link alone would not notice a new name."""
+    """Pages write [`push.py`](push.py), `Push.trace`: a link alone would not notice a new name."""
     beside = re.compile(r"\(([\w./]+\.py)\)[,;]\s+`([\w.]+)`")
     found = [
         ((page.parent / path).resolve(), name)
@@ -323,6 +323,6 @@ def test_names_exist() -> None:
 
 
 def test_no_page_speaks_of_a_time() -> None:
-    """What is missing is a limit; when the page was written is nobody's business."""
+    """A missing feature is a limit; the time when a page was written does not matter."""
     assert re.findall(r"\b(so far|today|not yet|Measure again|good hour)\b", PAGES) == []
     assert "git clone" not in PAGES

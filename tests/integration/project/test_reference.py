@@ -26,7 +26,7 @@ from tfps.config import parse
 from tfps.strategy.reading.stats import Stats
 
 FOLDER = "docs/reference"
-# What a process writes for others or for itself; nobody sets them for tfps.
+# Variables that a process writes for others or for itself; users do not set them for tfps.
 OF_EXAMPLES = {"TFPS_NO_SUCH_VARIABLE"}
 PREFIXES = ("TFPS_", "TF_", "KERAS_", "CUDA_", "GRPC_")
 WRITTEN_BY_TENSORFLOW = {
@@ -43,7 +43,7 @@ def _rows(page: str) -> dict[str, list[str]]:
 
 
 def _syntax_tree(path: Path) -> ast.Module:
-    """What a file says, read while nothing is collected.
+    """Parse a file while garbage collection is off.
 
     Python 3.11 raises "AST constructor recursion depth mismatch" where a finalizer that runs in the
     middle of it (of a cluster before this test) lets another thread parse something as well.
@@ -69,7 +69,7 @@ def test_each_environment_variable_is_in_the_table() -> None:
     listed = set(_rows("environment"))
     assert {"TFPS_TRANSPORT", "TF_CONFIG", "TFPS_TLS_KEY"} <= read
     assert read - OF_EXAMPLES - WRITTEN_BY_TENSORFLOW - listed == set()
-    # These two are TensorFlow's own, and matter to whoever uses tfps.
+    # These two are TensorFlow's own, and matter to users of tfps.
     assert listed - read == {"TF_USE_LEGACY_KERAS", "TF_CPP_MIN_LOG_LEVEL"}
 
 
@@ -181,7 +181,7 @@ def _of_tfps(name: str) -> Any:
 
 @pytest.mark.parametrize("owner", ["TensorFlowTrainer", "CallbackList", "Embedding"])
 def test_what_is_replaced_in_keras_is_listed(owner: str) -> None:
-    """What the patches name, of three classes; the wrapped methods are read from the source."""
+    """The page lists the methods that the patches wrap, and the three classes."""
     source = inspect.getsource(keras_patches)
     page = pages.text_of(f"{FOLDER}/replaced.md")
     wrapped = set(re.findall(r'_wrap\([\w.]+, "(\w+)"', source))

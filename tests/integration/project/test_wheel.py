@@ -1,4 +1,4 @@
-"""What an installation brings, in a folder that holds nothing."""
+"""An installation in an empty folder, and its contents."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def prefix(
     clean_environment: dict[str, str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
-    """What the build stage installs, in a folder instead of /opt/tfps."""
+    """The files that the build stage installs, in a folder instead of /opt/tfps."""
     source = tmp_path_factory.mktemp("source")
     prefix = tmp_path_factory.mktemp("opt") / "tfps"
     for one in (one for one in parsed if one.stage == 0):

@@ -190,7 +190,7 @@ def test_everything_ends_when_the_command_is_killed(script: Path) -> None:
             task.wait(10)
 
 
-# Steps on all workers until a file is there.
+# Steps on all workers until a file exists.
 ON_AND_ON = """
 import os
 while not os.path.exists(os.path.join(os.path.dirname(__file__), "enough")):

@@ -48,7 +48,7 @@ def test_a_signal_ends_the_job_and_all_its_processes(tmp_path, number, status):
 
 
 def _check_that_the_parent_has_no_tensorflow(command):
-    """Of all processes only those that it has started do."""
+    """Check that only the processes that the parent has started load TensorFlow."""
 
     def maps(process):
         return Path(f"/proc/{process}/maps").read_text()

@@ -36,7 +36,7 @@ def original(folder: Path, stem: str) -> bytes:
 
 @pytest.fixture
 def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Serves the four files to whoever asks the real host for them; lists the requests."""
+    """Serves the four files to clients that request them from the real host; lists the requests."""
     folder = example("fashion_mnist").module("data").DEBIAN_FOLDER
     if not folder.is_dir():
         pytest.skip(f"needs the original files of dataset-fashion-mnist in {folder}")
