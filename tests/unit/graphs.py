@@ -18,7 +18,7 @@ _modules = itertools.count(1)
 
 @contextlib.contextmanager
 def graphs_as_traced() -> Iterator[None]:
-    """While this is open no graph is optimized."""
+    """Optimize no graph within the block."""
     leave_graphs_as_traced()
     try:
         yield
@@ -28,7 +28,7 @@ def graphs_as_traced() -> Iterator[None]:
 
 @contextlib.contextmanager
 def graphs_left_alone_by_the_collector() -> Iterator[None]:
-    """A tenth of the time would go into looking through all that imports and traces have left.
+    """Keep the collector from objects of imports and traces: they would cost a tenth of the time.
 
     What outlives a module's tests is looked through at the begin of the next ones, and then only
     every few modules, since half a second or more would go into it each time.

@@ -1,4 +1,4 @@
-"""Versions are found of what is at work here, whatever it was installed as."""
+"""Versions of imported modules are found under any distribution name."""
 
 from __future__ import annotations
 

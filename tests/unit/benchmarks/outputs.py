@@ -51,7 +51,7 @@ def expected_keys(name: str) -> set[str]:
 
 
 def check_report(content: Mapping[str, Any], name: str) -> None:
-    """Check what the reports of all benchmarks share."""
+    """Check the properties that the reports of all benchmarks share."""
     assert content["benchmark"] == name
     assert set(content) == KEYS | FINDINGS.get(name, set())
     assert content["machine"]["cores"] >= 1
@@ -63,7 +63,7 @@ def check_report(content: Mapping[str, Any], name: str) -> None:
 
 
 def outputs(benchmark: Benchmark, results: Results, folder: Path) -> Outputs:
-    """Write all of it: tables fit an ordinary terminal, and the picture is one."""
+    """Write all outputs; check that tables fit an ordinary terminal and the picture is one."""
     output = io.StringIO()
     Console(file=output, width=80).print(benchmark.present(results))
     text = output.getvalue()

@@ -18,7 +18,7 @@ BAR = "3 workers + 2 ps: share of 3 times one worker"
 
 @pytest.fixture
 def pages(tmp_path: Path) -> Pages:
-    """A copy without what has been measured."""
+    """A copy of the pages without measurements."""
     shutil.copytree(FOLDER, tmp_path / "docs", ignore=shutil.ignore_patterns("data"))
     return Pages(tmp_path / "docs")
 

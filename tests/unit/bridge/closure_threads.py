@@ -25,7 +25,7 @@ class Run:
 
 
 class Closure:
-    """Every execution waits until it is ended, and ends as it is told."""
+    """A closure each of whose executions waits until the test ends it, in the way it chooses."""
 
     tag = None
 

@@ -91,7 +91,7 @@ class _Attendance(ClosureMembership):
 
 
 class _Function:
-    """Raises its errors, one at a call, and then returns."""
+    """A function that raises one of its errors at each call, and then returns."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors, self.calls = list(errors), 0
@@ -144,7 +144,7 @@ def test_a_closure_without_an_answer_is_run_again_where_no_server_is_lost(
 def test_what_others_make_run_again_is_not_repeated_at_once(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The failure handler repeats closures of removed workers and of servers that come back."""
+    """The failure handler repeats closures of evicted workers and after the return of servers."""
     cluster, function = _Cluster(), _Function(error)
     monkeypatch.setattr(NoReturn, "excuses", lambda *_: True)
     with pytest.raises(tf.errors.OpError):

@@ -16,7 +16,7 @@ from tfps.bridge.closures.closure_membership import ClosureMembership
 
 
 class Diary(ClosureMembership):
-    """Everybody is a member from the first closure on; notes who comes and goes."""
+    """A membership with all workers from the first closure on; it notes who comes and goes."""
 
     def __init__(self) -> None:
         self.members: set[int] = set()

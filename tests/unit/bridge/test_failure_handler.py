@@ -22,7 +22,7 @@ LOST = tf.errors.UnavailableError(
 
 
 class Machines:
-    """All tasks of a cluster, and what TensorFlow is told of them."""
+    """All tasks of a cluster, and the reports about them to TensorFlow."""
 
     def __init__(self) -> None:
         self.there = {*WORKERS.values(), *SERVERS.values()}
@@ -105,7 +105,7 @@ def test_what_a_worker_ran_that_was_let_out_runs_again(handler: FailureHandler) 
 def test_what_fails_after_the_end_is_no_loss(
     handler: FailureHandler, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No worker is looked for, and nothing is written: the strategy was closed meanwhile."""
+    """The handler looks for no worker, and writes nothing: the strategy was closed meanwhile."""
     failed = list[Exception]()
 
     def closure() -> None:
@@ -143,7 +143,7 @@ def test_a_worker_that_does_not_fit_is_left_out_until_one_does(
 def test_a_server_is_lost_while_a_worker_is_taken_in(
     handler: FailureHandler, machines: Machines, servers: NoReturn
 ) -> None:
-    """It is tried again where the server comes back; else a thread of the coordinator raises it."""
+    """The worker is tried again if the server comes back; else the coordinator's thread raises."""
     handler.servers, machines.error = servers, LOST
     handler.away = frozenset({1})
     assert not handler._connect()
@@ -156,7 +156,7 @@ def test_a_server_is_lost_while_a_worker_is_taken_in(
 def test_a_worker_is_lost_for_good_together_with_a_server(
     handler: FailureHandler, machines: Machines
 ) -> None:
-    """No closure has told of it, since the server was reason enough for each to end."""
+    """No closure has reported the worker, since each ended because of the server."""
     machines.there.remove(WORKERS[1])
     assert handler.reconnect()
     assert machines.connected == [[0]]

@@ -18,7 +18,7 @@ VALUE = np.array([1.0, 2.0, 3.0], "float32")
 
 
 class EverythingTwice:
-    """A server is lost at the end of each access, and comes back with all that it had."""
+    """A server return that loses the server after each access, and brings it back complete."""
 
     def __init__(self) -> None:
         self.accesses = 0

@@ -10,7 +10,7 @@ from tfps.bridge.functions.table_room import TableRoom, capacity
 
 
 class _Vector:
-    """Grows as C++'s does, and notes whether others grew it."""
+    """A vector that grows like that of C++, and returns whether it moved."""
 
     def __init__(self) -> None:
         self.size = self.memory = 0
@@ -27,7 +27,7 @@ class _Vector:
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 100)), max_size=30))
 def test_calls_never_move_the_vector(functions: list[tuple[int, int]]) -> None:
-    """Each function takes as many entries as it was thought to, or fewer."""
+    """Each function takes as many entries as expected, or fewer."""
     room, vector = TableRoom(), _Vector()
     for expected, percent in functions:
         missing = room.missing(expected)

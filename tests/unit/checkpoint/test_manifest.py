@@ -1,4 +1,4 @@
-"""A manifest comes back from JSON as it was, and says in words what is wrong with another."""
+"""A manifest survives JSON unchanged, and a wrong one is refused with the reason."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_round_trip(manifest: Manifest) -> None:
 
 @given(manifest=MANIFESTS, data=st.data())
 def test_no_other_value_is_taken_for_it(manifest: Manifest, data: st.DataObject) -> None:
-    """Whatever character changes, the manifest is refused or says what it said."""
+    """If any character changes, the manifest is refused or has the same content."""
     text = manifest.to_json()
     at = data.draw(st.integers(0, len(text) - 1))
     changed = text[:at] + data.draw(st.characters(codec="utf-8")) + text[at + 1 :]

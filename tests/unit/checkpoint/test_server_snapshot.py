@@ -14,7 +14,7 @@ VALUES = [np.full([2, 3], number, "float32") for number in range(4)]
 
 
 def test_one_value_is_read_at_a_time() -> None:
-    """Else the copies of many tables take all threads of a server, and it answers no probe."""
+    """Otherwise copies of many tables take all threads of a server, and probes get no reply."""
     with tf.Graph().as_default():
         noted = note_in_turn(_variables())
     reads = {op for op in _ancestors(noted) if op.type == "ReadVariableOp"}

@@ -1,4 +1,4 @@
-"""Waiting for tasks: who is missing and why, and when it is said."""
+"""Waiting for tasks: the missing ones are named in time, with the reason."""
 
 from __future__ import annotations
 

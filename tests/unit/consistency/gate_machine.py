@@ -1,4 +1,4 @@
-"""Workers of a server that start, stop and vanish in any order, and what holds for its gate."""
+"""Workers of a server that start, stop and vanish in any order, and the gate's invariants."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ class ServerModel(PlainLedger):
         return leaves
 
     def open_tickets(self, count: int, *, move: int | None = None) -> int:
-        """Open some; with the number of an earlier move it is that request, which comes again."""
+        """Open some; with the number of an earlier move this repeats that request."""
         ledger = self.open()
         move = next(self.moves) if move is None else move
         first: int = chief_requests.open_tickets(ledger, count=count, term=0, move=move)
@@ -281,7 +281,7 @@ class ServerModel(PlainLedger):
         self.post(ledger)
 
     def tickets(self) -> list[int]:
-        """The tickets that are out or came back."""
+        """The tickets that workers hold or gave back."""
         layout, workers = self.layout, range(self.layout.workers)
         cells = [(layout.held(s), layout.held_batches(s)) for s in workers]
         cells += [(layout.unclosed(s), layout.unclosed_batches(s)) for s in workers]
@@ -330,7 +330,7 @@ class Input:
 
 @dataclass
 class WorkerModel:
-    """One run of a worker's closure. It sends nothing new before all servers have answered."""
+    """One run of a worker's closure. It sends nothing new before all servers have replied."""
 
     worker: int
     incarnation: int
@@ -362,7 +362,7 @@ class WorkerModel:
         return self.running and not self.ended and not self.in_flight
 
     def advance(self) -> None:
-        """Act on the answers of all servers."""
+        """Act on the replies of all servers."""
         self.versions.update({server: a.version for server, a in self.answers.items()})
         if self.sent is Kind.LEAVE:
             self.ended = True

@@ -57,7 +57,7 @@ class Server(PlainLedger):
 
 @dataclass
 class Run:
-    """One of a function; its pushes go to one server after the other, and wait for all."""
+    """One run of a function; its pushes go to one server after the other, and wait for all."""
 
     number: int
     sent: int = 0  # how many messages have arrived
@@ -72,7 +72,7 @@ class Run:
 
 @dataclass
 class Job:
-    """Functions, and all runs of theirs that may still send something."""
+    """Functions, and all of their runs that may still send something."""
 
     servers: list[Server] = field(default_factory=lambda: [Server() for _ in range(SERVERS)])
     runs: list[Run] = field(default_factory=list)

@@ -30,7 +30,7 @@ EVENTS = ["send", "send", "send", "let out", "tell", "lose", "answer lost"]
 
 
 class Server(PlainLedger):
-    """Takes pushes of workers that take part."""
+    """A server that accepts pushes of workers that take part."""
 
     layout = LAYOUT
 
@@ -40,7 +40,7 @@ class Server(PlainLedger):
         self.counted: Counter[int] = Counter()
 
     def pull(self, worker: int, incarnation: int) -> Status:
-        """The first request of a run; a newer incarnation enters with it."""
+        """Handle the first request of a run; a newer incarnation enters with it."""
         if incarnation > self.cells[LAYOUT.incarnation(worker)]:
             self.do(decide.remove, worker=worker, leaves=True, closed=False)
             self.do(decide.enter, worker=worker, incarnation=incarnation)
@@ -132,7 +132,7 @@ class Job:
             self.servers[index].do(decide.evict, worker=worker, incarnation=incarnation)
 
     def lose(self, index: int) -> None:
-        """All functions have ended before the server is filled; who is a member stays so."""
+        """Lose a server; all functions end before it is filled, and members stay members."""
         for worker in list(self.runs):
             self._run_again(worker)
         self.servers[index].return_from(self.servers[1 - index], self.latest)

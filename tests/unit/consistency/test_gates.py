@@ -1,4 +1,4 @@
-"""The gates on ledger that are resources, traced into functions as a server runs them."""
+"""The gates on ledgers that are resources, traced into functions as a server runs them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ TRAINING_STEPS = [(True,), (True, True), (True, False)]
 
 @dataclass(eq=False)
 class Eviction:
-    """The coordinator's calls to let a worker out, one server after the other, 0 first."""
+    """The coordinator's calls that evict a worker, one server after the other, 0 first."""
 
     worker: WorkerModel
     next_server: int = 0
@@ -141,7 +141,7 @@ class TicketMachine(RuleBasedStateMachine):
         self._give_up(sorted(self.on_duty)[which % len(self.on_duty)], still_runs=still_runs)
 
     def _give_up(self, slot: int, *, still_runs: bool) -> None:
-        """Its process was killed; or its closure was cancelled and runs on for a while."""
+        """Give a worker up: its process was killed, or its cancelled closure still runs."""
         worker = self.on_duty.pop(slot)
         if not still_runs and len(self.gone) < self.slots - 1:
             self.gone.add(slot)
@@ -182,7 +182,7 @@ class TicketMachine(RuleBasedStateMachine):
 
     @rule(seed=st.integers(0, 1 << 16))
     def drain(self, seed: int = 0) -> None:
-        """Left alone, the job does what there is to do.
+        """Run the job without losses until nothing is left to do.
 
         The first free worker repeats what others left: a lost worker need not come back.
         """

@@ -105,7 +105,7 @@ def test_a_halted_run_stays_halted() -> None:
 
 
 def test_clocks_go_on() -> None:
-    """They are the same on all servers, which a worker's next steps rely on."""
+    """Clocks are the same on all servers, on which a worker's next steps rely."""
     living = LAYOUT.blank()
     living[LAYOUT.clock(1)], living[LAYOUT.waiting(1)] = 12, 1
     cells = returned_ledger(LAYOUT, living=living, seen=None, incarnations={})
@@ -113,7 +113,7 @@ def test_clocks_go_on() -> None:
 
 
 def test_what_was_applied_and_not_closed_is_remembered() -> None:
-    """Where no server lived, only the chief knows of it."""
+    """If no server lived, only the chief knows of it."""
     seen = LAYOUT.blank()
     seen[LAYOUT.unclosed(1)] = TICKET_CELLS + 3
     known = applied_by_the_lost(LAYOUT, seen)

@@ -29,7 +29,7 @@ LAYOUT = LedgerLayout(WORKERS)
 
 @dataclass
 class RepeatedServer(PlainLedger):
-    """A ledger, what a checkpoint has of the server, and which tickets it knows as applied."""
+    """A ledger, the server's part of a checkpoint, and the tickets that it knows as applied."""
 
     layout = LAYOUT
 
@@ -38,7 +38,7 @@ class RepeatedServer(PlainLedger):
     applied: dict[int, int] = field(default_factory=dict)
 
     def join(self, worker: int, incarnation: int) -> bool:
-        """Let a newer incarnation in; what the one before it has left goes back first."""
+        """Let a newer incarnation in; the tickets of the one before go back first."""
         if incarnation <= self.cells[LAYOUT.incarnation(worker)]:
             return False
         self.do(decide.remove, worker=worker, leaves=True, closed=False)
@@ -236,7 +236,7 @@ def test_what_this_process_writes_changes_the_state() -> None:
 
 @given(st.lists(st.booleans(), max_size=8))
 def test_two_complete_checkpoints_stay(complete: list[bool]) -> None:
-    """And all that are newer than these, which may be complete soon."""
+    """All checkpoints newer than these stay as well, which may be complete soon."""
     committed = {k for k, is_there in enumerate(complete) if is_there}
     oldest = oldest_kept(range(len(complete)), committed=committed)
     assert len([k for k in committed if k >= oldest]) == min(2, len(committed))

@@ -113,7 +113,7 @@ def test_a_ticket_beyond_all_shards_does_not_hide_one_that_came_back() -> None:
 def test_every_batch_is_used_once(
     data: st.DataObject, workers: int, lengths: list[int], losses: int, limit: int
 ) -> None:
-    """Workers die at any time and may come back; what they held goes to the others."""
+    """Workers die at any time and may come back; their shards go to the others."""
     kind = data.draw(st.sampled_from(["evaluates", "trains", "several", "pipelined"]))
     job = _Job(data, kind=kind, workers=workers, lengths=lengths)
     job.run(limit=limit, losses=losses)

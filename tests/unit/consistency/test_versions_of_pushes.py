@@ -1,4 +1,4 @@
-"""A push counts whose version the server has reached; any other changes nothing. Pure."""
+"""A push counts if the server has reached its version; any other changes nothing. Pure."""
 
 from __future__ import annotations
 

@@ -290,7 +290,7 @@ def test_it_says_what_it_waits_for(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """And evaluates what comes in the end."""
+    """It also evaluates the checkpoint that comes in the end."""
     folder = tmp_path / "checkpoints"
     if names is not None:
         folder.mkdir()

@@ -13,7 +13,7 @@ from tfps.training.report.step_rate import StepRate
 
 
 class Runs:
-    """Have a rate of 30 steps within a second."""
+    """Runs with a rate of 30 steps within a second."""
 
     def step_rate(self, kind: str, *, since_s: float) -> StepRate:
         assert kind == "train"

@@ -67,7 +67,7 @@ def test_a_mistake_starts_and_writes_nothing(
 
 
 class Strategy:
-    """Stands for the one of the job."""
+    """A stand-in for the strategy of the job."""
 
     def __init__(self, *_: Any, **options: Any) -> None:
         self.options, self.is_closed = options, False

@@ -96,7 +96,7 @@ def test_a_hang_that_comes_again_spends_the_budget(tmp_path: Path) -> None:
 
 
 def test_a_task_that_was_not_forked_yet_holds_nobody_up(tasks: PlayedTasks) -> None:
-    """To ask for the number of its process would be to wait for it."""
+    """A request for the number of its process would wait for it."""
 
     def wait() -> bool:
         raise AssertionError("it has no number yet")

@@ -52,7 +52,7 @@ def _run(
     again: bool = False,
     ready: str = "ready",
 ) -> tuple[int, str, str]:
-    """Its status, output and error output."""
+    """Run a program and send a signal; return its status, output and error output."""
     script = BEGIN.replace("GRACE_S", str(grace_s)) + code
     with Command([sys.executable, "-c", script], deadline_s=30) as command:
         command.wait_for(ready)

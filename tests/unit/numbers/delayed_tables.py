@@ -1,4 +1,4 @@
-"""Tables whose rows lack one update, and the same of one process."""
+"""Tables whose rows lack one update, and the same training in one process."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _assert_one_is_lacking(
 def _delayed_by_one(
     model: keras.Model, begin: list[np.ndarray], batches: Iterable[Any]
 ) -> list[np.ndarray]:
-    """The weights when each gradient is computed from the parameters of one update ago."""
+    """Return the weights if each gradient comes from the parameters of one update ago."""
     model.set_weights(begin)
     model.optimizer.build(model.trainable_variables)
     before = now = [tf.constant(weight) for weight in model.get_weights()]

@@ -152,7 +152,7 @@ def test_what_is_said_of_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture
 def test_files_of_another_checkpoint(
     names: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each is whole in itself; also where all of them are."""
+    """Each file is whole in itself; so are all of them together."""
     saved = Saved(small_model(), tmp_path)
     for name in names:
         for path in (tmp_path / OLD).glob(name):

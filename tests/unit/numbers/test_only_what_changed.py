@@ -141,7 +141,7 @@ def test_a_callback_that_assigns_one_is_seen_by_the_next_step(
 def test_what_was_frozen_can_be_trained_and_frozen_again(
     strategies: Callable[..., tfps.ParameterServerStrategy],
 ) -> None:
-    """It shares a slab then with what goes on being trained."""
+    """It then shares a slab with variables that are still trained."""
 
     def use(model: keras.Model) -> Any:
         history = []

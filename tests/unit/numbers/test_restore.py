@@ -107,7 +107,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 def test_optimizers(
     optimizer: Callable[[], Any], strategy: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:
-    """Restored into a model that was never trained, training goes on with the same numbers."""
+    """A model that was never trained restores it, and trains on with the same numbers."""
     model = small_model_on(strategy, optimizer=optimizer())
     fit(model)
     tfps.CheckpointManager(model, tmp_path).save(background=False)

@@ -113,7 +113,7 @@ class FunctionJob(Job):
         self.strategy.runtime.membership.evict_all()
 
     def next_ticket(self) -> int:
-        """The first push of another function."""
+        """The number of the first push of another function."""
         return key_of_function(self.strategy.runtime.closure_numbers.of(None), 0)
 
     @functools.cached_property
@@ -122,7 +122,7 @@ class FunctionJob(Job):
         return Kind.ENTER_ROUND if Kind.ENTER_ROUND in kinds else Kind.PULL
 
     def begin(self, worker: int, **options: Any) -> Answer:
-        """Pull as a new incarnation, which enters with that where the mode has members."""
+        """Pull as a new incarnation, which enters with the pull if the mode has members."""
         self.begin_anew(worker)
         return self.pull(worker, **options)
 
@@ -164,6 +164,6 @@ class Jobs(Generic[AnyJob]):
 
 
 def waits(future: Future[Any]) -> bool:
-    """Whether a request is not answered yet."""
+    """Return whether a request has no reply yet."""
     done, _ = wait_for([future], timeout=WAITS_S)
     return not done

@@ -1,4 +1,4 @@
-"""A model whose gradients are its data, so that what becomes of them can be added up."""
+"""A model whose gradients are its data, so that a test can add up their parts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Linear(keras.Model):
 def linear(
     strategy: tfps.ParameterServerStrategy, optimizer: Any = None, *, dtype: str = "float32"
 ) -> Linear:
-    """Compiled in the scope of a strategy."""
+    """Return a model that is compiled in the scope of a strategy."""
     with strategy.scope():
         model = Linear(dtype=dtype)
         model.compile(optimizer=optimizer or keras.optimizers.SGD(1.0))
@@ -71,7 +71,7 @@ def examples(steps: int, *, seed: int = 0) -> np.ndarray:
 
 
 def gradients(x: np.ndarray) -> np.ndarray:
-    """The sum of what the steps on some data compute."""
+    """Return the sum of the gradients of steps on some data."""
     return x.astype(np.float64).sum(0) / BATCH
 
 

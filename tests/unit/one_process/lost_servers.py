@@ -18,7 +18,7 @@ from tfps.strategy.recovering import Recovering
 
 
 class NoProcesses(ServerPresences):
-    """No process is asked for a sign of life: there are none."""
+    """Presences of servers without processes: there is none to probe."""
 
     def _look(self) -> dict[int, Presence]:
         return {}
@@ -31,7 +31,7 @@ def recover(
     *,
     every_steps: int | None,
 ) -> None:
-    """Give a strategy of one process what one of a cluster has."""
+    """Give a strategy of one process the recovery that one of a cluster has."""
     monkeypatch.setattr("tfps.strategy.recovering.ServerPresences", NoProcesses)
     fault_tolerance = tfps.FaultTolerance(checkpoints=folder, every_steps=every_steps)
     strategy.run_state.recovery = Recovering(strategy, fault_tolerance)

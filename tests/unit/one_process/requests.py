@@ -91,7 +91,7 @@ class Requests:
         return sorted(call for kind, call in self._offers[server] if kind == Kind.PUSH)
 
     def operations(self, kind: Kind) -> Counter[str]:
-        """How many operations of each type answer such a request, outside of conditions."""
+        """Count the operations, by type, that serve such a request, outside of conditions."""
         _, function = self._offers[0][kind, 0]
         return Counter(operation.type for operation in function.graph.get_operations())
 
@@ -147,7 +147,7 @@ class Requests:
         )
 
     def incarnation(self, worker: int) -> int:
-        """A new one."""
+        """Return a new incarnation."""
         return self.runtime.next_incarnation(worker)
 
     def open_tickets(self, count: int) -> int:

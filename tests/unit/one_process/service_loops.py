@@ -134,7 +134,7 @@ def _imported(graph: bytes) -> Callable[[int], Any]:
 
 
 def _rename_functions(graph: tf.compat.v1.GraphDef) -> None:
-    """They are known in this process already, as they were before the loop was made of them."""
+    """Rename functions that this process already knows from before the loop was made of them."""
     names = {each.signature.name for each in graph.library.function}
     for function in graph.library.function:
         function.signature.name += "_in_a_loop"

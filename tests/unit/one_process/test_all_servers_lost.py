@@ -41,7 +41,7 @@ def manager(
 def test_scheduled_functions_since_the_checkpoint_are_unknown(
     strategy: tfps.ParameterServerStrategy, model: Counters, manager: tfps.CheckpointManager
 ) -> None:
-    """Also after a run of `fit`, which has known all that there was until then."""
+    """They are unknown after a run of `fit` as well, which knows the counts until its end."""
     fit(model, steps=1)
     schedule(strategy, model, steps=SAVED - 1)
     manager.save(background=False)

@@ -1,4 +1,4 @@
-"""A push that is one kernel answers and leaves what one does that runs operation by operation."""
+"""A push that is one kernel replies and stores the same as one that runs by operations."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ Left = Callable[[tfps.ParameterServerStrategy], Leftovers]
 
 @pytest.fixture
 def coded(monkeypatch: pytest.MonkeyPatch) -> list[CodedVector]:
-    """All that codecs have made bytes of, first on the first server."""
+    """The vectors that codecs have encoded, those of the first server first."""
     coded: list[CodedVector] = []
     code = PushCoding.code
 
@@ -241,7 +241,7 @@ def test_a_variable_of_integers_is_refused(make_strategy: Make) -> None:
 
 
 class TooShort(Cast):
-    """Says less than it makes."""
+    """A codec that declares fewer bytes than it makes."""
 
     def size_bytes(self, items: int) -> int:
         return items

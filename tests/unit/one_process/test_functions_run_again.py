@@ -84,7 +84,7 @@ class Loop:
         self.runs.assign_add(tf.cast(self._one(), tf.int64))
 
     def _one(self) -> tf.Tensor:
-        """A gradient, after the call before; the worker may die there."""
+        """Return a gradient after the call before; the worker may die there."""
         one = tf.numpy_function(self._attempt, [self.weights[0].value], tf.float32)
         return tf.ensure_shape(one, [])
 

@@ -70,7 +70,7 @@ def test_what_a_warm_up_has_made_is_saved(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By `fit`: no update could be said to be lost with it."""
+    """`fit` saves it: a loss of the warm-up could not be counted in updates."""
     strategy = make_strategy(tfps.Asynchronous(warm_up_steps=WARM_UP), placement="round_robin")
     recover(strategy, tmp_path, monkeypatch, every_steps=1000)
     model = counters(strategy)

@@ -69,7 +69,7 @@ def test_fit_with_local_steps(fit_jobs: Jobs[FitJob]) -> None:
 
 
 def test_fit_with_a_warm_up(fit_jobs: Jobs[FitJob]) -> None:
-    """Two steps of a worker alone, then one exchange for each step."""
+    """A worker takes two steps alone, then one exchange for each step."""
     job = fit_jobs(tfps.BoundedStaleness(1, warm_up_steps=2))
     # The mean of the first steps, and all of the others.
     assert all(MEANS <= count < STEPS for count in job.counts)

@@ -36,7 +36,7 @@ def momentum() -> keras.optimizers.Optimizer:
 def _model(
     *, width: int = 3, optimizer: Callable[[], keras.optimizers.Optimizer] = adam
 ) -> keras.Model:
-    """With names of its own: Keras counts the models of a process."""
+    """Return a model with names of its own: Keras counts the models of a process."""
     first, second = keras.layers.Dense(width, name="first"), keras.layers.Dense(1, name="second")
     model = keras.Sequential([keras.Input((4,)), first, second], name="model")
     model.compile(optimizer(), "mse")
@@ -123,7 +123,7 @@ def _updates_of_functions(strategy: tfps.ParameterServerStrategy) -> tuple[float
 
 @pytest.mark.repeats
 def test_scheduled_functions_of_the_next_chief_count(make: Make) -> None:
-    """Servers know those of the chief before by their numbers, which are others."""
+    """Servers know the functions of the chief before by their numbers, which differ."""
     assert _updates_of_functions(make()) == (STEPS, STEPS)
     assert _updates_of_functions(make()) == (2 * STEPS, 2 * STEPS)
 
@@ -259,7 +259,7 @@ def test_one_strategy_of_a_process_has_the_job(make: Make) -> None:
 
 
 def _names_all(error: ConfigError, *names: str) -> None:
-    """Each once, by server."""
+    """Check that the error has one problem for each of the names, and no other."""
     assert len(error.problems) == len(names), error
     for name in names:
         assert len([problem for problem in error.problems if name in problem]) == 1

@@ -69,7 +69,7 @@ def test_saving_and_checkpoints(make_strategy: Make, tmp_path: Path) -> None:
 
 
 class Largest(keras.metrics.Metric):
-    """A part of its state is none of a step's business."""
+    """A metric with a part of its state that no step changes."""
 
     def __init__(self) -> None:
         super().__init__(name="largest")

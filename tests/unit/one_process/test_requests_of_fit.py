@@ -322,7 +322,7 @@ def test_who_is_faster_takes_more_batches_of_a_round(fit_job: Callable[..., FitJ
 
 @pytest.mark.rare
 def test_a_push_that_is_too_stale_is_dropped(fit_job: Callable[..., FitJob]) -> None:
-    """Its ticket is done with all the same."""
+    """Its ticket is closed all the same."""
     job = fit_job(tfps.Asynchronous(), drop_above=1)
     ticket = job.requests.open_tickets(5)
     at = job.join(0).version

@@ -20,7 +20,7 @@ from tfps.transport.message import Kind
 
 @pytest.mark.parametrize("server", [0, 1])
 def test_pushes_are_applied_as_they_come(function_jobs: Jobs[FunctionJob], server: int) -> None:
-    """The optimizer call of each weight is another one."""
+    """Each weight has an optimizer call of its own."""
     job = function_jobs(tfps.Asynchronous(), calls=2)
     assert job.requests.kinds(server) == {Kind.PULL, Kind.PUSH}
     assert job.requests.calls(server) == [0, 1]

@@ -126,7 +126,7 @@ class Job:
         return [np.array(variable.numpy()) for variable in self.variables]
 
     def train(self, x: Any, *, at: dict[int, Sequence[int]], **options: Any) -> Numbers:
-        """Train from the begin; answers all that can be known of it, exactly."""
+        """Train from the begin; return all numbers of the training, exactly."""
         for variable, value in zip(self.variables, self.initial, strict=True):
             variable.assign(value)
         keras.utils.set_random_seed(5)
@@ -304,7 +304,7 @@ def test_the_checkpoint_before_is_used(make_job: MakeJob, caplog: pytest.LogCapt
 def test_totals_are_those_of_the_epoch_at_hand(
     make_strategy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where nothing is repeated: the one before has left its own with the chief."""
+    """This holds without a repetition too: the epoch before has left its totals with the chief."""
     strategy = make_strategy(placement="round_robin")
     recover(strategy, tmp_path, monkeypatch, every_steps=3)
     with strategy.scope():

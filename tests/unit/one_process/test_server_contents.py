@@ -88,7 +88,7 @@ class OpenedResources:
 
 
 def _context() -> Any:
-    """TensorFlow's, which knows all functions of this process and tells of its operations."""
+    """TensorFlow's context, which knows all functions of this process and reports operations."""
     return vars(private)["context"].context()
 
 
@@ -248,7 +248,7 @@ class Successor:
 
 
 def test_a_plan_is_recorded_as_long_as_somebody_uses_it(make_strategy: Make) -> None:
-    """The record holds functions, but not what has traced them."""
+    """The record holds functions, but not the objects that have traced them."""
     runtime = make_strategy().runtime
     server, owner = runtime.servers[0], Successor()
     function = server_function(

@@ -235,7 +235,7 @@ def test_on_one_machine_it_is_the_inner_optimizer(tmp_path: Path) -> None:
 
 
 class _Own(keras.optimizers.SGD):
-    """Might do anything."""
+    """An optimizer that might do anything."""
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_a_constraint_across_rows_is_refused() -> None:
 
 
 class _OneCount(keras.optimizers.SGD):
-    """Has a number for each variable."""
+    """An optimizer with a number for each variable."""
 
     tfps_elementwise = True
 

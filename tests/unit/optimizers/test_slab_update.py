@@ -156,7 +156,7 @@ def test_a_masked_update_is_done_or_leaves_every_bit(
 @pytest.mark.quick("SGD", "Adam", "momentum", "global_clipnorm")
 @pytest.mark.parametrize("name", CASES)
 def test_what_can_be_masked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where XLA compiles all of an update, up to a size."""
+    """An update can be masked if XLA compiles all of it, up to a size."""
     server = LocalServer()
     served = [server.variable(value, name=n) for n, value in _values().items()]
     optimizer = CASES[name]()

@@ -92,7 +92,7 @@ class LookAhead:
         self.momenta = {0: np.zeros(weight.shape), 1: np.zeros(weight.shape)}
 
     def pull(self, worker: int) -> None:
-        """Everybody is sent the same."""
+        """Do nothing: all workers get the same parameters."""
 
     def push(self, worker: int, gradient: np.ndarray) -> None:
         self.momenta[worker] = 0.9 * self.momenta[worker] + gradient
@@ -108,7 +108,7 @@ PAPERS: dict[str, tuple[Callable[[], Any], Any]] = {
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_pulls_and_pushes_of_workers(strategy: tfps.ParameterServerStrategy, name: str) -> None:
-    """Whichever worker runs which; only a pull tells a worker what is new."""
+    """Any worker may run any of them; only a pull tells a worker the new values."""
     make, paper_of = PAPERS[name]
     weights, optimizer = _trained_by(strategy, make)
     paths = [weight.path for weight in weights]

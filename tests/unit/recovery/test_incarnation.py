@@ -14,7 +14,7 @@ from tfps.recovery.probing.incarnation import Presence, look_for
 
 
 class Ps1(grpc.GenericRpcHandler):
-    """Answers every request with the status of server 1, started as number 7."""
+    """A server that replies to every request with the status of server 1, started as number 7."""
 
     def service(self, _details: Any) -> Any:
         name = b"/job:ps/replica:0/task:1/device:CPU:0"

@@ -1,4 +1,4 @@
-"""Where lost servers are now: who is asked may be wrong, late, or not there."""
+"""The new addresses of lost servers: the resolver may be wrong, late, or absent."""
 
 from __future__ import annotations
 

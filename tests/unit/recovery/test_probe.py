@@ -1,4 +1,4 @@
-"""The prober against servers of grpcio: who answers, who is silent, who is not there."""
+"""The prober against servers of grpcio that reply, are silent, or are absent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEADLINE_S = 30.0
 
 
 class Servant(grpc.GenericRpcHandler):
-    """Answers `GetStatus` while it is not told to be silent."""
+    """A servant that replies to `GetStatus` unless it is told to be silent."""
 
     def __init__(self) -> None:
         self.speaks = threading.Event()

@@ -106,7 +106,7 @@ class History:
         self.hangs(task, is_stopped=True)
 
     def rests(self, _task: Any) -> None:
-        """Nothing happens, but time."""
+        """Let time pass without an event."""
 
     def pass_time(self, seconds: float) -> None:
         self.now_s += seconds

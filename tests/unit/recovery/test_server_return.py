@@ -76,10 +76,10 @@ class Machine:
     waits_for_servers = True
 
     def fence(self) -> None:
-        """No closure of these tests takes part in a round."""
+        """Do nothing: no closure of these tests takes part in a round."""
 
     def server_is_back(self, index: int) -> None:
-        """No guard of these tests probes."""
+        """Do nothing: no guard of these tests probes."""
 
     def refuse_loss(self) -> None:
         if self.refusal is not None:

@@ -24,7 +24,7 @@ DEADLINE_S = 30.0
 
 
 class FakeRuntime:
-    """Notes what servers are told."""
+    """A runtime that notes the requests to servers."""
 
     workers, closed = WORKERS, False
 

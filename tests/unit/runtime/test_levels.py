@@ -1,4 +1,4 @@
-"""When what a step computes is known."""
+"""The levels of a step's values: the exchanges after which they are known."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_values_come_from_whichever_server_has_them() -> None:
 
 
 class RecordingStep(Step):
-    """Notes what would be exchanged."""
+    """A step that notes the exchanges it would make."""
 
     def __init__(self, calls: list[OptimizerCall], *, devices: Devices | None = None) -> None:
         program = Program(

@@ -1,4 +1,4 @@
-"""A resource is called by what it is: a program that is built again finds the same names."""
+"""The name of a resource says what it is: a program that is built again finds the same names."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class RoundOfRows:
         self._push = server_function(self._trace, device=DEVICE, signature=SIGNATURE)
 
     def __call__(self, places: Sequence[int], *, is_first: bool, closes: bool) -> dict[int, float]:
-        """Each place is pushed with itself as a row; the answer is what they add up to."""
+        """Push each place with itself as a row; return the sum by place."""
         rows = np.repeat(np.array(places, np.float32)[:, None], WIDTH, 1)
         found, sums = self._push(
             tf.constant(places, tf.int64), tf.constant(rows), *map(tf.constant, (is_first, closes))

@@ -12,7 +12,7 @@ from tfps.training.run_state import RunState
 
 
 class Run:
-    """One whose totals lie where those of all others do."""
+    """A run whose totals lie where those of all others do."""
 
     def __init__(self, written: list[str], name: str, sampled_s: float) -> None:
         self.cells, self.sampled_s = [name], sampled_s
@@ -24,7 +24,7 @@ class Run:
 
 @pytest.mark.parametrize("later", [1.0, -1.0], ids=["epoch", "validation"])
 def test_totals_are_those_of_the_run_that_was_seen_last(later: float) -> None:
-    """Not of the epoch before, whose totals lie in the same place."""
+    """The totals are not those of the epoch before, which lie in the same place."""
     written: list[str] = []
     runtime: Any = SimpleNamespace()
     strategy: Any = SimpleNamespace(run_state=RunState(runtime, guard=runtime))

@@ -1,4 +1,4 @@
-"""A chief leaves the memory of GPUs to workers, unless its user has said something about them."""
+"""A chief leaves the memory of GPUs to workers, unless its user has configured them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which reports a rate is measured between."""
+"""The reports between which a step rate is measured."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 class Gate:
-    """Holds a push up on the server; notes what is answered."""
+    """A gate that holds a push up on the server, and notes the kinds of requests that pass."""
 
     def __init__(self) -> None:
         self.entered, self.opened = threading.Event(), threading.Event()
@@ -83,7 +83,7 @@ def test_a_worker_joins_after_what_it_has_begun(server: Served, gate: Gate, join
 def test_what_never_ends_is_not_waited_for(
     server: Served, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits for others on the server, and is sent away there when the worker joins."""
+    """The push waits for others on the server, which refuses it when the worker joins."""
     monkeypatch.setattr(links, "LEFT_BEHIND_TIMEOUT_S", 0.05)
     pushes = _sends(server, Kind.PUSH, worker=1, incarnation=1)
     assert gate.entered.wait(DEADLINE_S)

@@ -95,7 +95,7 @@ def _look_up(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.T
 
 
 def _work() -> np.int64:
-    """Below the mutex, until the test says so."""
+    """Work under the mutex until the test ends it."""
     _begun.set()
     assert _done.wait(60)
     return np.int64(0)
@@ -154,7 +154,7 @@ def _end(server: Served, connections: list[Connection]) -> None:
 
 
 def test_a_push_runs_on_the_thread_that_begins_it(server: Served) -> None:
-    """Also what follows the mutex and a kernel, for which TensorFlow has threads of its own."""
+    """So do the operations after the mutex and a kernel, which TensorFlow could move to others."""
     connection = server.connect()
     for worker in range(20):
         _send(server, connection, PASSES, worker=worker % 3, ticket=worker)

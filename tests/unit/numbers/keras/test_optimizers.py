@@ -102,7 +102,7 @@ def test_wrapped_optimizers(name: str, comparison: Comparison) -> None:
 
 
 def _one_matrix() -> keras.Model:
-    """All that is trained fits on one of the two servers."""
+    """A model whose trained variables all lie on one of the two servers."""
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(3, use_bias=False)])
     optimizer = keras.optimizers.SGD(1.0, global_clipnorm=0.1, gradient_accumulation_steps=2)
     model.compile(optimizer, cross_entropy())
@@ -148,7 +148,7 @@ def test_optimizer_called_on_the_chief(comparison: Comparison) -> None:
 
 
 class Momentum(keras.optimizers.Optimizer):
-    """A user's own, with a slot and a schedule of its own."""
+    """An optimizer of a user's own, with a slot and a schedule."""
 
     def build(self, variables: Any) -> None:
         if self.built:
@@ -208,7 +208,7 @@ def test_learning_rate_is_set_in_a_step(comparison: Comparison) -> None:
 def test_classifier_has_variables_on_both_servers(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:
-    """The other tests of this folder count on it."""
+    """The other tests of this folder rely on it."""
     with strategy.scope():
         model = classifier()
     assert len({variable.value.device for variable in model.trainable_variables}) == 2

@@ -102,7 +102,7 @@ def test_seeds_repeat_a_run(strategy: tfps.ParameterServerStrategy) -> None:
 
 
 class Deferred(keras.Model):
-    """Has no variables before it has seen data."""
+    """A model that has no variables before it has seen data."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def _adam() -> keras.Model:
-    """Without dropout, whose seed is in no file."""
+    """A model without dropout, whose seed is in no file."""
     model = keras.Sequential(
         [
             keras.Input((8,)),
@@ -39,7 +39,7 @@ def _adam() -> keras.Model:
 
 
 def _train_on(model: keras.Model, local: keras.Model) -> None:
-    """Both go on with the same numbers, counters included."""
+    """Check that both train on with the same numbers, counters included."""
     fit(model)
     fit(local)
     assert_same_state(model, local)

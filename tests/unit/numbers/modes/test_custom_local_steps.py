@@ -132,7 +132,7 @@ def test_one_worker_is_one_process(alone: tfps.ParameterServerStrategy, case: st
 
 
 def test_fit_and_scheduled_functions_share_slots(alone: tfps.ParameterServerStrategy) -> None:
-    """Adam goes on where the other has left it, on the worker."""
+    """Adam continues from the slots that the other has left on the worker."""
     x = X[:8].reshape(-1, 6)
     with alone.scope():
         ours = Training(lambda: [keras.optimizers.Adam(0.05)])

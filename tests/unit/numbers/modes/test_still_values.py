@@ -69,7 +69,7 @@ class FineTuning:
         return float(answer.fetch())
 
     def bytes_of(self, function: Any, batch: int = 0) -> int:
-        """How many come down for one function."""
+        """Return the bytes that come down for one function."""
         before = self.strategy.stats().bytes_pulled
         self.run(function, batch)
         return int(self.strategy.stats().bytes_pulled - before)

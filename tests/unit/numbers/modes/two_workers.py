@@ -27,7 +27,7 @@ def _strategy(cluster: Cluster, mode: Any, **options: Any) -> tfps.ParameterServ
 
 
 def assert_gradients_are_averaged(cluster: Cluster, *, rounds: int) -> None:
-    """In rounds of all workers: the same numbers, bit by bit."""
+    """Check that rounds of all workers give the numbers of one process, bit by bit."""
     x, y = examples(WORKERS * BATCH * rounds)
     strategy = _strategy(cluster, "synchronous")
     with strategy.scope():
@@ -59,7 +59,7 @@ def assert_gradients_are_averaged(cluster: Cluster, *, rounds: int) -> None:
 
 
 def assert_weights_are_averaged(cluster: Cluster, *, period: int, rounds: int = 20) -> None:
-    """By plain SGD, which keeps nothing: who of two workers takes which period does not matter."""
+    """Check the means of plain SGD: without slots, the order of the workers does not matter."""
     x, y = examples(WORKERS * period * rounds * BATCH)
     strategy = _strategy(cluster, tfps.LocalSteps(period, synchronous=True))
     with strategy.scope():
@@ -88,7 +88,7 @@ def assert_weights_are_averaged(cluster: Cluster, *, period: int, rounds: int = 
 
 
 def assert_all_go_on_from_the_mean(cluster: Cluster, mode: Any, *, rounds: int) -> None:
-    """After a warm-up, with an optimizer that is new: its momentum shows where two workers meet.
+    """Check training after a warm-up: the momentum of a new optimizer shows where workers meet.
 
     Args:
         cluster: of two workers and two servers.

@@ -65,7 +65,7 @@ def _shared_table() -> keras.Model:
 
 
 def _prepared() -> keras.Model:
-    """Numbers, words and hashes, each with a vocabulary of its own in the model."""
+    """A model of numbers, words and hashes, each with a vocabulary of its own."""
     words = keras.Input((1,), dtype="string")
     numbers = keras.Input((TABLES,), dtype="int32")
     known = [f"word {number}" for number in range(20)]
@@ -254,7 +254,7 @@ def test_gradients_come_for_the_rows_that_were_looked_up(
 
 @pytest.mark.repeats
 def test_an_id_that_is_in_no_table_is_named(cluster: Callable[..., OneProcess]) -> None:
-    """Keras counts from the end what is below 0; the error says what was left then."""
+    """Keras counts negative ids from the end; the error shows the id after that."""
     ids = FEATURES.copy()
     ids[5, 2] = -ROWS - 1
     with strategy_with(cluster(workers=1, ps=SERVERS), PARTITIONERS["hash"]) as strategy:

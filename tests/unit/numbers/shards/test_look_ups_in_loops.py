@@ -139,7 +139,7 @@ def _dataset() -> tf.data.Dataset:
 
 
 def _alone(make: Callable[..., keras.Model], begin: list[Any], steps: int) -> tuple[float, Any]:
-    """The last loss and the weights of one process."""
+    """Train in one process; return the last loss and the weights."""
     with tf.device(LOCAL):
         model = make(_adagrad)
         model.set_weights(begin)

@@ -157,7 +157,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 def test_an_optimizer_updates_those_rows_as_keras_does(
     strategy: tfps.ParameterServerStrategy, name: str
 ) -> None:
-    """Lazily: what it has for the other rows stays."""
+    """The update is lazy: the slots of the other rows stay."""
     with strategy.scope():
         table = make_table(strategy)
         optimizer = OPTIMIZERS[name]()
@@ -200,7 +200,7 @@ def test_a_step_whose_loss_was_scaled_too_far_is_left_out_everywhere(
 def test_a_table_in_a_slab(
     strategy: tfps.ParameterServerStrategy, optimizer: Callable[[], Any] | None
 ) -> None:
-    """Where a small one lies after `fit`; neighbours stay what they were."""
+    """A small table lies in a slab after `fit`; its neighbours stay unchanged."""
     with strategy.scope():
         layer = keras.layers.Embedding(ROWS, WIDTH, embeddings_regularizer="l2")
         model = keras.Sequential([keras.Input((5,)), layer, keras.layers.Flatten()])

@@ -54,7 +54,7 @@ def _only_a_table() -> keras.Model:
 def test_all_servers_skip_a_step_that_is_not_finite(
     is_finite: bool, cluster: Callable[..., OneProcess]
 ) -> None:
-    """Also one that has no row of the batch, and no other variable."""
+    """So does a server with no row of the batch and no other variable."""
     ids = np.concatenate([np.arange(4), np.linspace(0, ROWS - 1, 8)]).astype("int32")[:, None]
     targets = np.ones([12, WIDTH], "float32")
     if not is_finite:
@@ -90,7 +90,7 @@ def test_a_frozen_table_is_divided_and_travels_by_rows(
 
 
 class Nested(keras.Model):
-    """Looks up in a function of its own, which the tape sees from outside."""
+    """A model that looks up in a function of its own, which the tape sees from outside."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ def _nested() -> keras.Model:
 
 
 class Tied(keras.Model):
-    """Reads its table by rows and as a whole."""
+    """A model that reads its table by rows and as a whole."""
 
     def __init__(self) -> None:
         super().__init__()

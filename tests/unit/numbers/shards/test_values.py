@@ -168,7 +168,7 @@ def test_a_constraint_across_rows_is_refused(strategy: tfps.ParameterServerStrat
 def test_the_chief_reads_the_rows_that_it_looks_up(
     strategy: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also in functions; neither is the whole table put together there."""
+    """It does so in functions as well, which do not put the whole table together either."""
     with strategy.scope():
         layer = keras.layers.Embedding(11, 3, embeddings_initializer=lambda *_, **__: TABLE)
         layer.build()

@@ -1,4 +1,4 @@
-"""Handshakes: only two sides with one secret and one protocol come to an agreement."""
+"""Handshakes: only two sides with the same secret and protocol succeed."""
 
 from __future__ import annotations
 
