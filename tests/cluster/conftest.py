@@ -28,7 +28,7 @@ def _kept_fork_server() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _graphs_as_traced(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In `make test`; `make test-all` lets TensorFlow optimize what the chief sends."""
+    """Optimize no graphs in `make test`; in `make test-all` TensorFlow optimizes them."""
     quickly = request.config.getoption("quickly")
     with graphs_as_traced() if quickly else contextlib.nullcontext():
         yield
@@ -36,7 +36,7 @@ def _graphs_as_traced(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def cluster(tfps_cluster_factory: Callable[..., LocalCluster]) -> Callable[..., LocalCluster]:
-    """Return a function that starts a cluster, or hands out the one of that size that waits.
+    """Return a function that starts a cluster, or hands out a waiting one of the same size.
 
     Tests of a module share it, so one that ends a task starts it again; the next module then gets
     another one.
@@ -102,5 +102,5 @@ def carrier(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def _coordinator_messages(caplog: pytest.LogCaptureFixture) -> None:
-    """Keep what TensorFlow's coordinator says in a failed test's report."""
+    """Keep the messages of TensorFlow's coordinator in a failed test's report."""
     caplog.set_level(logging.INFO, logger="tensorflow")

@@ -32,7 +32,7 @@ class Visits(keras.metrics.Metric):
         self.seen.assign(keras.ops.zeros_like(self.seen))
 
     def counts(self) -> list[int]:
-        """By example."""
+        """Return the visits by example."""
         return self.seen.numpy().astype(int).tolist()
 
 
@@ -59,7 +59,7 @@ def visit_counter(strategy: tfps.ParameterServerStrategy, *, examples: int) -> k
 
 
 def mean_output(y_true: Any, y_pred: Any) -> Any:
-    """A loss that is the output itself."""
+    """Return the output itself as a loss."""
     return keras.ops.mean(y_pred, axis=-1)
 
 

@@ -59,7 +59,7 @@ class CountingJob:
         return len(history.epoch)
 
     def share(self, context: tf.distribute.InputContext) -> tf.data.Dataset:
-        """A dataset function, each time in another order."""
+        """A dataset function whose order differs each time."""
         shard = tf.data.Dataset.from_tensor_slices(numbered(self.examples)).shard(
             context.num_input_pipelines, context.input_pipeline_id
         )

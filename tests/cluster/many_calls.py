@@ -48,7 +48,7 @@ class ManyCalls:
             self.optimizer.apply([one, one], self.weights)
 
     def _one(self, number: tf.Tensor) -> tf.Tensor:
-        """A gradient, some time after the call before has been answered."""
+        """Return a gradient, some time after the reply to the call before."""
         with tf.control_dependencies([tf.identity(self.weights[0].value)]):
             begin = tf.timestamp()
         until = begin + tf.where(number > 0, tf.constant(self.pause_s, tf.float64), 0.0)
@@ -63,7 +63,7 @@ class ManyCalls:
 
     @property
     def expected(self) -> int:
-        """How many calls there are in all functions."""
+        """The number of calls in all functions."""
         return self.scheduled * self.calls
 
     def iterations(self) -> int:

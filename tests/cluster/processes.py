@@ -39,7 +39,7 @@ def cluster_of_processes(
     plain: Collection[Task],
     behind: Mapping[Task, tuple[str, str]] | None = None,
 ) -> Iterator[Jobs]:
-    """Workers and servers; yields the addresses by job.
+    """Start workers and servers; yield the addresses by job.
 
     Args:
         folder: for a script.

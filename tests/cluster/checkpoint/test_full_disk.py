@@ -40,7 +40,7 @@ class Disk:
         self.path, self._ballast = path, path / "ballast"
 
     def fill(self) -> None:
-        """Leave no byte."""
+        """Write until no byte is free."""
         with self._ballast.open("wb", buffering=0) as file:
             try:
                 while True:
@@ -49,7 +49,7 @@ class Disk:
                 pass
 
     def free(self) -> None:
-        """Leave room again."""
+        """Make room again."""
         self._ballast.unlink()
 
     def allow(self, access: str) -> None:
@@ -69,7 +69,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 class Events(keras.callbacks.Callback):
-    """Does something to the disk when an epoch begins and nothing is being saved."""
+    """Changes the disk when an epoch begins and no save is under way."""
 
     def __init__(
         self, manager: tfps.CheckpointManager, at: dict[int, list[Callable[[], None]]]
@@ -102,7 +102,7 @@ def test_training_goes_on_and_the_last_one_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Full in epochs 2 and 3, read-only in 4, writable in 5, full for good in 6."""
+    """The disk is full in epochs 2 and 3, read-only in 4, writable in 5, full for good in 6."""
     monkeypatch.setattr("tfps.checkpoint.attempts.FIRST_PAUSE_S", 0.0)
     model = small_model_on(strategy)
     folder = disk.path / "saved"

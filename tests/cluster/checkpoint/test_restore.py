@@ -22,7 +22,7 @@ def test_back_into_the_same_model(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In blocks of a row or two; the counts of the servers, too."""
+    """It comes back in blocks of a row or two, with the counts of the servers."""
     monkeypatch.setenv("TFPS_CHUNK_BYTES", "100")
     model = small_model_on(strategy)
     manager = tfps.CheckpointManager(model, tmp_path, shared=shared)

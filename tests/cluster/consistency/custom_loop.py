@@ -1,4 +1,4 @@
-"""A custom loop with known gradients: what each scheduled function adds is told by its number."""
+"""A custom loop with known gradients: the number of each function determines what it adds."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class CustomLoop:
 
 
 def one_process(optimizer: Any, rounds: Sequence[Sequence[int]]) -> np.ndarray:
-    """The weights after the mean gradient of each round was applied."""
+    """Return the weights after the mean gradient of each round was applied."""
     with tf.device("/job:chief/replica:0/task:0/device:CPU:0"):
         weight = keras.Variable(np.ones([3], "float32"))
         made = keras.optimizers.get(optimizer)
@@ -104,7 +104,7 @@ def one_process(optimizer: Any, rounds: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def wait_for(condition: Callable[[], Any]) -> None:
-    """Look again until something holds."""
+    """Wait until a condition holds."""
     ends_at = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < ends_at

@@ -1,4 +1,4 @@
-"""Rounds whose batches are shared out by speed: who takes how many, and the mean of all of them."""
+"""Rounds whose batches are shared out by speed: the share of each worker, and their mean."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def strategy(
 
 
 class CountCalls(keras.layers.Layer):
-    """Its weight grows by one with each batch."""
+    """A layer whose weight grows by one with each batch."""
 
     def build(self, input_shape: Any) -> None:
         self.count = self.add_weight(
@@ -87,7 +87,7 @@ def _numbered_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
 def test_who_is_faster_takes_more_and_each_example_weighs_the_same(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:
-    """A weight moves by its batch's share of the examples of the round: n / all of them."""
+    """A weight moves by its batch's share of the round's examples: n / all of them."""
     with strategy.scope():
         dense = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
         model = keras.Sequential([keras.Input((2 * DATA_STEPS,)), CountCalls(), dense])

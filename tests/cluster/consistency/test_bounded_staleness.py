@@ -1,4 +1,4 @@
-"""Workers wait for the slowest once they are too far ahead, and never for one that has gone."""
+"""Workers wait for the slowest once they are too far ahead, and never for a lost one."""
 
 from __future__ import annotations
 

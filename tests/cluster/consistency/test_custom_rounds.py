@@ -93,7 +93,7 @@ def test_an_error_between_pull_and_push_holds_nobody_up(
 def test_optimizers_of_one_round_are_applied_each(
     strategy: tfps.ParameterServerStrategy, loop: CustomLoop
 ) -> None:
-    """One worker runs the one function, the other one the other."""
+    """Each of two workers runs one of two functions."""
     other = CustomLoop(strategy, "sgd")
     for each in (other, loop):  # now all variables lie where they stay
         each.run(2)
@@ -112,7 +112,7 @@ def test_optimizers_of_one_round_are_applied_each(
 
 @pytest.mark.repeats
 def test_traces_of_a_function_are_one_round(loop: CustomLoop) -> None:
-    """Also calls in a loop, each of them a round."""
+    """Calls in a loop are rounds as well, one each."""
 
     @tf.function
     def of_rows(rows: tf.Tensor) -> None:

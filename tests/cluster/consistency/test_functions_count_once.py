@@ -47,7 +47,7 @@ def loop(tasks: LocalCluster, carrier: str, mode: str) -> Iterator[ManyCalls]:
 
 
 def _check(loop: ManyCalls, mode: str) -> None:
-    """Each call was taken once by each server, whatever came again."""
+    """Check that each server took each call once, also if it came again."""
     _, share = MODES[mode]
     assert min(loop.counted("DUPLICATES")) > 0
     calls = loop.expected
@@ -84,7 +84,7 @@ def test_killed(loop: ManyCalls, tasks: LocalCluster, mode: str) -> None:
 @pytest.mark.conformance
 @pytest.mark.parametrize("mode", ["asynchronous", "bounded"])
 def test_hung(loop: ManyCalls, tasks: LocalCluster, mode: str) -> None:
-    """It goes on one day, in the middle of a function that another worker has run since."""
+    """The hung worker goes on in the middle of a function that another one has run since."""
     queue = loop.coordinator._cluster.closure_queue
     for _ in range(KILLS):
         loop.schedule(FUNCTIONS)
@@ -115,7 +115,7 @@ METRIC_FUNCTIONS, SLEEP_S = 60, 0.02
 def test_metrics_of_a_killed_worker(
     tasks: LocalCluster, carrier: str, mode: str, trains: bool
 ) -> None:
-    """Functions add to a metric when they have ended well, so once."""
+    """Functions add to a metric when they end without an error, so once."""
     strategy = tfps.ParameterServerStrategy(tasks.cluster_resolver, consistency=MODES[mode][0])
     with strategy.scope():
         mean = keras.metrics.Mean(name="mean")

@@ -53,7 +53,7 @@ def _strategy(resolver: Any, **options: Any) -> tfps.ParameterServerStrategy:
 def _fit(
     cluster: LocalCluster, model: Callable[[], keras.Model], x: np.ndarray, y: np.ndarray
 ) -> tuple[Any, list[np.ndarray], list[np.ndarray], Any]:
-    """The model, its weights before and after one epoch of rounds, and what was counted."""
+    """Train an epoch of rounds; return the model, its weights before and after, and the counts."""
     strategy = _strategy(cluster.cluster_resolver, consistency="synchronous")
     with strategy.scope():
         made = model()

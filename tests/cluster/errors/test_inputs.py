@@ -1,4 +1,4 @@
-"""A mistake in what `fit` reads: generators, `PyDataset`, datasets, dataset functions."""
+"""Mistakes in the input of `fit`: generators, `PyDataset`, datasets, dataset functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mistake in a model, a loss, a metric, an optimizer or the labels, in `fit` and its kin."""
+"""Mistakes in models, losses, metrics, optimizers or labels, in `fit` and similar methods."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class CallsPythonInside(CallsPython):
 
 
 class NotBuilt(keras.Model):
-    """Raises in its `call`, before it has a variable."""
+    """A model that raises in its `call`, before it has a variable."""
 
     def __init__(self, kind: type[Exception] | None) -> None:
         super().__init__(name="not_built")
@@ -371,7 +371,7 @@ def test_a_model_that_is_not_built(
     strategy: tfps.ParameterServerStrategy,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The error of plain Keras, which builds a model in its first step."""
+    """The error is that of plain Keras, which builds a model in its first step."""
 
     def used(scope: contextlib.AbstractContextManager[Any]) -> Callable[[], Any]:
         with scope:

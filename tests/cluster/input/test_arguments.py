@@ -174,7 +174,7 @@ def test_structures_of_batches(
     fed: bool,
     strategy: tfps.ParameterServerStrategy,
 ) -> None:
-    """Over the way that the workers go themselves, and (fed) batch by batch from the chief."""
+    """Workers iterate the dataset themselves, or (fed) get each batch from the chief."""
     plain = make()
     with strategy.scope():
         ours = make()

@@ -1,4 +1,4 @@
-"""Input without an end is refused before anything starts, unless the steps are said."""
+"""Endless input is refused before anything starts, unless the number of steps is given."""
 
 from __future__ import annotations
 

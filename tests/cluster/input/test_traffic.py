@@ -34,7 +34,7 @@ def wide(strategy: tfps.ParameterServerStrategy) -> keras.Model:
 
 
 def _bytes_sent() -> int:
-    """By the TCP connections of this process, as the kernel counts them."""
+    """Return the bytes sent on the TCP connections of this process, as the kernel counts them."""
     sent = 0
     for connection in psutil.Process().net_connections("tcp"):
         with socket.socket(fileno=os.dup(connection.fd)) as copy:

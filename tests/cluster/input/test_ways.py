@@ -70,7 +70,7 @@ def _all(batch: int = BATCH) -> tf.data.Dataset:
 
 
 def _all_with_a_global_seed() -> tf.data.Dataset:
-    """Each shuffle that TensorFlow makes then has another seed."""
+    """With it, each shuffle that TensorFlow makes has another seed."""
     keras.utils.set_random_seed(1)
     return _all()
 

@@ -21,7 +21,7 @@ MODES = {
 
 
 def counts_of(strategy: tfps.ParameterServerStrategy) -> list[int]:
-    """By server: its updates, that of all numbers which lie on it.
+    """Return the updates of each server, which all numbers on it agree on.
 
     Raises:
         AssertionError: they are a mixture, or are not what the server has counted.

@@ -26,7 +26,7 @@ Y = X.sum(axis=1)
 
 
 class Left(NamedTuple):
-    """A cluster whose block was left, and what was made on it."""
+    """A cluster whose block was left, and the objects that were made on it."""
 
     cluster: LocalCluster
     strategy: tfps.ParameterServerStrategy

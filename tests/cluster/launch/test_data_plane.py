@@ -71,7 +71,7 @@ def test_a_chief_with_another_secret_is_told_so(
 def test_a_task_that_comes_back_with_another_secret(
     guarded: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Too late for the look at the start: its connections are refused, and the error says why."""
+    """The check at the start has passed: its connections are refused, and the error says why."""
     monkeypatch.setenv("TFPS_JOB_SECRET", "correct horse")
     with contextlib.closing(_strategy(guarded)) as strategy:
         monkeypatch.setitem(guarded._extra, "TFPS_JOB_SECRET", "battery staple")

@@ -1,4 +1,4 @@
-"""The chief's last message: who takes it, with which status, and who stays."""
+"""The chief's last message: the tasks that end on it, their status, and those that stay."""
 
 from __future__ import annotations
 

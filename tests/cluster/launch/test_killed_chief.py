@@ -1,4 +1,4 @@
-"""SIGKILL of a chief in the middle of `fit`: the next one of that job goes on where it was."""
+"""SIGKILL of a chief in the middle of `fit`: the next chief of the job continues from there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AGAIN = 2  # epochs of the chief that ends
 
 
 class Chiefs:
-    """Start one chief after the other on the tasks of a cluster.
+    """A cluster's tasks, on which one chief starts after the other.
 
     Args:
         local: has the tasks.
@@ -76,7 +76,7 @@ def _seen(output: str) -> int:
 
 @pytest.mark.timeout(280)
 def test_the_next_chief_goes_on(cluster: Callable[..., LocalCluster]) -> None:
-    """Weights, slots, iterations and counts agree, and are at least what the dead one has seen."""
+    """Weights, slots, iterations and counts agree, and are at least those the dead chief saw."""
     chiefs = Chiefs(cluster(workers=2, ps=1), "asynchronous", "fit", transport="auto")
     first = chiefs.killed()
     assert _numbers("found", first) == [0]
@@ -100,7 +100,7 @@ VARIANTS = [
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("mode", "what", "transport", "contributions"), VARIANTS)
 def test_on_several_servers(mode: str, what: str, transport: str, contributions: int) -> None:
-    """Each is atomic by itself; of a last push one may have its part and another not."""
+    """Each server is atomic by itself; one may lack its part of the last push."""
     with LocalCluster(workers=2, ps=2) as local:
         chiefs = Chiefs(local, mode, what, transport=transport)
         first = chiefs.killed(updates=5, later_s=0.2)
@@ -115,7 +115,7 @@ def test_on_several_servers(mode: str, what: str, transport: str, contributions:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("mode", "what"), [("asynchronous", "fit"), ("bounded", "functions")])
 def test_at_random_moments(mode: str, what: str) -> None:
-    """Ten chiefs of one job, each of which finds what the one before has left, and adds to it."""
+    """Ten chiefs of one job: each finds the state of the one before, and adds to it."""
     moments = random.Random(0)
     with LocalCluster(workers=2, ps=2) as local:
         chiefs = Chiefs(local, mode, what, transport="auto")

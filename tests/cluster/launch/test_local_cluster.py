@@ -35,7 +35,7 @@ class Counter:
         self._step = step
 
     def count(self, steps: int) -> float:
-        """Run steps on whichever workers there are and return the counter."""
+        """Run steps on the living workers and return the counter."""
         for _ in range(steps):
             self.coordinator.schedule(self._step)
         self.coordinator.join()

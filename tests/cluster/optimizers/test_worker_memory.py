@@ -22,7 +22,7 @@ def cluster_size() -> dict[str, int]:
 
 
 def _counting_model(strategy: tfps.ParameterServerStrategy, weights: int = 4) -> keras.Model:
-    """Its weights lie on both servers, and every gradient is -1."""
+    """Return a model with weights on both servers, whose gradients are all -1."""
     with strategy.scope():
         inputs = keras.Input((1,))
         outputs: Any = 0.0
@@ -49,7 +49,7 @@ def _counting_model(strategy: tfps.ParameterServerStrategy, weights: int = 4) ->
 def test_in_fit_the_distance_is_the_staleness(
     cluster: Callable[..., Any], cluster_size: dict[str, int], mode: Any
 ) -> None:
-    """Exactly, over all pushes of two workers, whichever order they came in."""
+    """They agree exactly, over all pushes of two workers in any order."""
     strategy = tfps.ParameterServerStrategy(
         cluster(**cluster_size).cluster_resolver, consistency=mode
     )

@@ -13,7 +13,7 @@ KILL_AFTER = 250
 
 
 class TracedUnits(UnitGradients):
-    """Counts how often it is traced as well."""
+    """A layer that also counts how often it is traced."""
 
     traces = 0
 

@@ -69,7 +69,7 @@ class Killer(threading.Thread):
         self.join()
 
     def check(self) -> None:
-        """All seeds were used; servers and several tasks at once were among what was killed."""
+        """Check that all seeds were used, and tasks of each kind, and several at once, killed."""
         if self._error is not None:
             raise self._error
         assert not self.is_alive()
@@ -96,7 +96,7 @@ class Killer(threading.Thread):
             self._kill(draws.sample(self._tasks, draws.randint(1, 2)))
 
     def _kill_once_more(self) -> None:
-        """A server, as soon as it runs again: what it held is about to be brought back."""
+        """Kill a server, and again as soon as it runs, before it is filled."""
         self._wait_until_all_work()
         (server, *_) = (task for task in self._tasks if task[0] == "ps")
         first = self._cluster.process(server)
@@ -132,7 +132,7 @@ class Killer(threading.Thread):
         return self._strategy.tasks[f"{kind} {index}"] == "alive"
 
     def _wait_until_all_work(self) -> None:
-        """Until each is there and one more update was made since."""
+        """Wait until all tasks are alive and one more update was made since."""
         until_s = time.monotonic() + COMES_BACK_S
         updates: int | None = None
         while not self._ends.is_set():

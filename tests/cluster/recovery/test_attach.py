@@ -40,7 +40,7 @@ assert device.name == "/device:CPU:0", "connected to a cluster"
 
 
 def read(job: tfps.Attachment) -> int:
-    """The version, by which all that was read is counted; two servers may be apart."""
+    """Read the job, check that each value is a server's version, and return the lowest version."""
     values, versions = job.pull()
     numbers = {count_of([v]) for name, v in values.items() if "learning_rate" not in name}
     assert numbers <= {int(version) for version in versions}
@@ -48,7 +48,7 @@ def read(job: tfps.Attachment) -> int:
 
 
 class UntilTold(keras.callbacks.Callback):
-    """Lets `fit` go on until an event is set."""
+    """A callback that ends `fit` once an event is set."""
 
     def __init__(self, event: threading.Event) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ def test_what_cannot_be_attached_to(
     job: tuple[LocalCluster, tfps.ParameterServerStrategy, keras.Model],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each with one error, at once or within the time that was given."""
+    """Each attempt gives one error, at once or within the given time."""
     local, _, _ = job
     servers = local.spec.jobs["ps"]
     with pytest.raises(ConfigError, match="the servers hold no job 'day'"):
@@ -135,7 +135,7 @@ def test_what_cannot_be_attached_to(
 def test_reading_from_a_process_of_its_own(
     job: tuple[LocalCluster, tfps.ParameterServerStrategy, keras.Model], tmp_path: Path
 ) -> None:
-    """It has no model and knows nothing but the addresses; one that is killed leaves no trace."""
+    """It has no model and knows only the addresses; a killed reader leaves no trace."""
     local, strategy, model = job
     script, told = tmp_path / "reader.py", threading.Event()
     script.write_text(READER)

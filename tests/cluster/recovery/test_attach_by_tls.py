@@ -27,7 +27,7 @@ STEPS = 6
 
 
 class Guarded:
-    """A named job whose server shows a certificate, and who may read it."""
+    """A named job whose server shows a certificate, and the readers that it admits."""
 
     def __init__(self, cluster: LocalCluster, port: int, tls: tfps.Tls) -> None:
         self.cluster, self.addresses, self.tls = cluster, [f"127.0.0.1:{port}"], tls
@@ -109,7 +109,7 @@ def test_who_may_not_read(job: Guarded, tmp_path: Path) -> None:
 
 
 def test_a_server_that_hangs_is_not_waited_for(job: Guarded) -> None:
-    """And is read again when it goes on."""
+    """The server is read again when it goes on."""
     with job.attach(timeout_s=1.0) as reader:
         job.cluster.suspend("ps", 0)
         try:

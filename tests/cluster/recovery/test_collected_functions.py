@@ -73,7 +73,7 @@ def test_one_that_stops_at_that_moment_is_lost(
     rescue: list[subprocess.Popen[bytes]] = []
 
     def stop_a_server() -> list[str]:
-        """Between the probe that every task has answered, and what the tasks are told."""
+        """Stop a server after every task has replied to a probe, before requests to the tasks."""
         names = collected_functions()
         if names and not rescue:
             command = f"sleep {RESCUED_AFTER_S}; kill -CONT {cluster.pid('ps', 0)}"

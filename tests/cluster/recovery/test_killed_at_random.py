@@ -37,7 +37,7 @@ MODES = {
 
 @pytest.fixture
 def tasks(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
-    """Tasks that are started again soon, however often that was done before."""
+    """Tasks that are started again soon, with an ample budget of restarts."""
     monkeypatch.setattr("tfps.recovery.fault_tolerance.LONGEST_BACK_OFF_S", 0.25)
     environment = {"TFPS_LOGICAL_CPUS": "1"}
     with LocalCluster(
@@ -59,7 +59,7 @@ class UntilKilled(EpochsOfOneVisit):
 
 
 def _lost(strategy: tfps.ParameterServerStrategy, server: int) -> int:
-    """How many updates the rows of a server lack."""
+    """Return the number of updates that the rows of a server lack."""
     recovering: Any = strategy.run_state.recovery
     losses = recovering.servers.losses
     return updates_lost(loss for loss in losses if loss.server == server)
@@ -74,7 +74,7 @@ def _pushes_taken(server: Any) -> int:
 @pytest.mark.parametrize("transport", ["direct", "grpc"])
 @pytest.mark.parametrize("mode", MODES)
 def test_fit(mode: str, transport: str, tasks: LocalCluster, tmp_path: Path) -> None:
-    """Each example once an epoch, each update once; a server's rows lack what is said.
+    """Each example and update counts once; a server's rows lack the reported updates.
 
     If no server lives, the record is lost that a ticket was applied which a lost worker had not
     closed: rows have its update once, and the counters may have it twice.
@@ -123,7 +123,7 @@ def test_fit(mode: str, transport: str, tasks: LocalCluster, tmp_path: Path) -> 
 def test_scheduled_functions(
     mode: str, transport: str, index: int, tasks: LocalCluster, tmp_path: Path
 ) -> None:
-    """Each counts once on each server; one server lives, and knows what was applied.
+    """Each counts once on each server; one server lives, and knows the applied pushes.
 
     In rounds all go back instead, and those since a checkpoint run once more.
     """

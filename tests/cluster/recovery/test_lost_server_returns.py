@@ -1,4 +1,4 @@
-"""A parameter server is killed and started again: training goes on, what it lacks is counted."""
+"""A parameter server is killed and started again: training goes on, lost updates are counted."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_callback_that_looks_at_weights_waits_for_the_server(
 
 
 class SeenLine(EpochsOfOneVisit):
-    """Notes what the progress line says beside numbers, and which steps hooks are called for."""
+    """Notes the texts of the progress line, and the steps that hooks are called for."""
 
     def __init__(self, job: CountingJob) -> None:
         super().__init__(job)
@@ -156,13 +156,13 @@ class SeenLine(EpochsOfOneVisit):
 
 @pytest.fixture
 def fresh() -> Iterator[LocalCluster]:
-    """One whose servers have not spent any of their budget of restarts on other tests."""
+    """A cluster whose servers have spent none of their restarts on other tests."""
     with LocalCluster(workers=2, ps=2, environment={"TFPS_LOGICAL_CPUS": "1"}) as cluster:
         yield cluster
 
 
 def _repeat(cluster: LocalCluster, folder: Path, *, index: int, mode: tfps.Synchronous) -> None:
-    """Nothing is lost: all servers go back to a checkpoint, and no hook hears of it."""
+    """Check that nothing is lost: all servers go back to a checkpoint, unseen by hooks."""
     job = _counting(cluster, folder, consistency=mode)
     killer, line = KillServer(job, index), SeenLine(job)
     job.fit(killer, line, epochs=1)
@@ -268,7 +268,7 @@ def test_the_job_may_rather_stop(tasks: Callable[..., LocalCluster], folder: Pat
 
 
 def _functions_go_on(cluster: LocalCluster, folder: Path, *, mode: Any = None) -> None:
-    """A server is lost, then a worker: those that lived have each optimizer call once."""
+    """Lose a server, then a worker: the living servers have each optimizer call once."""
     strategy = tfps.ParameterServerStrategy(
         cluster.cluster_resolver,
         placement="round_robin",
@@ -321,7 +321,7 @@ def test_scheduled_functions_go_on_by_grpc(
 
 # Which batches are asked for again needs no cluster: tests/unit/training/test_batch_keeper.py.
 def test_batches_of_the_chief_are_kept(tasks: Callable[..., LocalCluster], folder: Path) -> None:
-    """Until the chief has seen that the tickets are closed; those of server 0 it may ask again."""
+    """They are kept until the chief has seen their tickets closed; server 0 may ask again."""
     job = _counting(tasks(workers=2, ps=2), folder)
     arrays = numbered(job.examples)
 

@@ -118,7 +118,7 @@ def test_scheduled_functions_run_on_who_returns(local: LocalCluster) -> None:
     scheduled = 0
 
     def run_on(*expected: int) -> None:
-        """Schedule steps until all of these workers have taken some, and no other one has."""
+        """Schedule steps until all of these workers, and no others, have taken some."""
         nonlocal scheduled
         workers: set[int] = set()
         worker_of = {local.pid("worker", worker): worker for worker in range(3)}

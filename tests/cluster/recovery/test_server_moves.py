@@ -70,7 +70,7 @@ def _job(
 
 
 def _train(job: CountingJob, move: MoveServers) -> None:
-    """Every example and every update counts once; the servers lack what no checkpoint has."""
+    """Train while servers move; check that updates count once and only unsaved ones are lost."""
     before = job.strategy.cluster
     job.fit(move, epochs=1)
     steps, stats = job.epoch_steps, job.strategy.stats()
@@ -224,7 +224,7 @@ def test_a_file_says_where_servers_are(
 
 
 class Scheduler(tf.distribute.cluster_resolver.ClusterResolver):
-    """A user's own: while servers are elsewhere than at first it is wrong, and right in the end."""
+    """A user's own resolver, wrong while servers have moved, and right in the end."""
 
     task_type, task_id, rpc_layer = "chief", 0, "grpc"
 

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 def test_one_process(
     name: str | None, optimizer: str, cluster: Callable[..., LocalCluster], carrier: str
 ) -> None:
-    """Every pair is in ``tests/unit/numbers``."""
+    """All pairs are tested in ``tests/unit/numbers``."""
     partitioner = PARTITIONERS.get(name)  # type: ignore[arg-type]
     with strategy_with(cluster(workers=1, ps=2), partitioner) as strategy:
         assert_rows_travel_of_a_fit(strategy, OPTIMIZERS[optimizer])

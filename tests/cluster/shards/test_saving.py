@@ -24,5 +24,5 @@ def _servers(number: int, log_dir: Path) -> Iterator[LocalCluster]:
 # One process has a journey in tests/unit/numbers/shards/test_saving.py, and a cluster what two
 # servers write and read in tests/cluster/checkpoint/test_restore.py.
 def test_a_training_moves_on(tmp_path: Path) -> None:
-    """At each station from another form of what the last one has saved."""
+    """Each cluster starts from another form of the files that the last one has saved."""
     Journey("adam", 2, 1, (1, 3)).travel(_servers, local=LOCAL, folder=tmp_path)

@@ -25,7 +25,7 @@ Name = tuple[str, str]  # of a container and of a resource in it
 
 
 class TaskNames:
-    """Asks a task, past every strategy, which named variables it still has."""
+    """Asks a task directly which named variables it still has."""
 
     def __init__(self, address: str, *, device: str) -> None:
         self._address, self._device = address, device
@@ -58,7 +58,7 @@ def _names(strategy: tfps.ParameterServerStrategy) -> set[Name]:
 
 
 def _use(strategy: tfps.ParameterServerStrategy, *, fits: bool) -> None:
-    """Make what is left behind: weights, slots, and what `fit` and a scheduled function keep."""
+    """Make resources: weights, slots, and those of `fit` and of a scheduled function."""
     with strategy.scope():
         model = keras.Sequential([keras.Input((1,)), UnitGradients()])
         model.compile(keras.optimizers.Adam(1.0), mean_output)

@@ -42,7 +42,7 @@ def test_what_is_left_out_goes_with_the_worker(
 def test_a_worker_that_comes_back_holds_nothing(
     cluster: Callable[..., LocalCluster], carrier: str
 ) -> None:
-    """It gets all parameters, and differences to these from then on; each gradient counts once."""
+    """It gets all parameters, then differences to these; each gradient counts once."""
     compression = Both(down=Difference(TopK(0.01)))
     job = CountingJob(cluster(workers=2, ps=1), compression=compression)
     assert job.strategy.stats().carriers == ("grpc" if carrier == "grpc" else "direct",)

@@ -77,7 +77,7 @@ class KillEvaluatingWorker(keras.callbacks.Callback):
         self.before = self.job.strategy.stats().worker_evaluation_steps
 
     def done(self) -> list[int]:
-        """Batches that each worker has evaluated since."""
+        """The batches that each worker has evaluated since."""
         now = self.job.strategy.stats().worker_evaluation_steps
         return [count - before for count, before in zip(now, self.before, strict=True)]
 

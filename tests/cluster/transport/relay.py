@@ -46,7 +46,7 @@ class Relay:
 
     @property
     def spoilt(self) -> int:
-        """How many requests were spoilt since it was last told to."""
+        """The number of requests spoilt since the last call of `spoil`."""
         return int(self._ask("?"))
 
     def close(self) -> None:

@@ -61,7 +61,7 @@ def job(cluster: Callable[..., LocalCluster]) -> Iterator[CountingJob]:
 @pytest.mark.quick("0")
 @pytest.mark.parametrize("server", [0, 1])
 def test_broken_connections_are_made_anew(job: CountingJob, server: int) -> None:
-    """In the middle of an exchange, on all workers at once; no task starts again."""
+    """They break in the middle of an exchange, on all workers; no task starts again."""
     pids = [job.cluster.pid("worker", index) for index in range(2)]
     hang_up = job.strategy.runtime.data_plane.hang_up
     assert fit(job, lambda: hang_up(server), every_steps=200) > 2
@@ -71,7 +71,7 @@ def test_broken_connections_are_made_anew(job: CountingJob, server: int) -> None
 
 @pytest.mark.repeats
 def test_a_custom_loop_survives_broken_connections(job: CountingJob) -> None:
-    """A scheduled function that lost its connection in the middle asks again: at least once."""
+    """A scheduled function that lost its connection repeats its request at least once."""
     strategy, hang_up = job.strategy, job.strategy.runtime.data_plane.hang_up
     with strategy.scope():
         weights = [keras.Variable(np.zeros([3], "float32"), name=name) for name in ("a", "b")]
@@ -111,7 +111,7 @@ def test_more_plans_than_a_server_has_threads(job: CountingJob) -> None:
 
 @pytest.mark.rare
 def test_strangers_change_nothing(job: CountingJob) -> None:
-    """Clients that send garbage, half a greeting, or nothing at all and stay."""
+    """Strangers send garbage, half a greeting, or nothing at all and stay."""
     plane = job.strategy.runtime.data_plane
     assert isinstance(plane, DataPlane)
     endpoints = plane.endpoints
@@ -133,7 +133,7 @@ def test_strangers_change_nothing(job: CountingJob) -> None:
 @pytest.mark.repeats
 @pytest.mark.parametrize(("task", "index"), [("worker", 1), ("ps", 0), ("ps", 1)])
 def test_a_pause_of_a_task(job: CountingJob, task: str, index: int) -> None:
-    """A reader that is slow in the middle of a message is waited for."""
+    """The sender waits for a reader that is slow in the middle of a message."""
     pid = job.cluster.pid(task, index)
 
     def pause() -> None:

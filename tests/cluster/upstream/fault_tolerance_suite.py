@@ -38,7 +38,7 @@ class Tasks:
 
 
 def _instead_of(module: Any, **replacements: Any) -> types.SimpleNamespace:
-    """A module as the suite shall see it; the module itself stays as it is."""
+    """Return a copy of a module with the suite's changes; the module itself stays as it is."""
     return types.SimpleNamespace(**{**vars(module), **replacements})
 
 

@@ -1,4 +1,4 @@
-"""Which server takes a raw variable, and which scope has the last word."""
+"""The server that takes a raw variable, and the scope that decides."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _gathers(nodes: Any) -> list[Any]:
 
 @pytest.mark.repeats
 def test_a_look_up_reads_rows_only(make_strategy: MakeStrategy, tmp_path: Path) -> None:
-    """In the function and in the SavedModel, where it is bound to no device."""
+    """It does so in the function and in the SavedModel, where it is bound to no device."""
     with make_strategy(ps=3).scope():
         model = TwoTables()
     np.testing.assert_array_equal(model.look_up(tf.constant([4, 1])), [5.0, 2.0])

@@ -17,7 +17,7 @@ BLOCK = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block: its language, and what the comment above it says of it."""
+    """A fenced block: its language, and the marker in the comment above it."""
 
     page: Path
     language: str
@@ -62,12 +62,12 @@ def samples(of: str) -> list[Block]:
 
 
 def before(diff: str) -> str:
-    """Return what a diff starts from."""
+    """Return the text that a diff starts from."""
     return "".join(line[1:] or "\n" for line in diff.splitlines(True) if line[0] != "+")
 
 
 def after(diff: str) -> str:
-    """Return what a diff leaves: its new lines and those that stay."""
+    """Return the text after a diff: its new lines and those that stay."""
     return "".join(line[1:] or "\n" for line in diff.splitlines(True) if line[0] != "-")
 
 

@@ -140,7 +140,7 @@ def test_programs_of_their_own_run(block: pages.Block, tmp_path: Path) -> None:
 
 @pytest.mark.repeats
 def test_the_notebook_runs(tmp_path: Path) -> None:
-    """Cell by cell in one process, as from the folder of the repository."""
+    """It runs cell by cell in one process, as from the folder of the repository."""
     notebook = json.loads((ROOT / "docs/start/notebook.ipynb").read_text())
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert len(cells) > 5

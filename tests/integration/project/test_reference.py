@@ -36,7 +36,7 @@ WRITTEN_BY_TENSORFLOW = {
 
 
 def _rows(page: str) -> dict[str, list[str]]:
-    """The rows of all tables of a page, by what stands in code in the first column."""
+    """Return the rows of all tables of a page, by the code in their first column."""
     text = pages.text_of(f"{FOLDER}/{page}.md")
     rows = (re.split(r" +\| +", line.strip("| ")) for line in re.findall(r"^\| `.*", text, re.M))
     return {cells[0].strip("`"): cells[1:] for cells in rows}
@@ -56,7 +56,7 @@ def _syntax_tree(path: Path) -> ast.Module:
 
 
 def _texts() -> Iterator[str]:
-    """Every text in the library's code, docstrings and comments left out."""
+    """Return every string in the library's code, without docstrings and comments."""
     for path in (ROOT / "tfps").rglob("*.py"):
         for node in ast.walk(_syntax_tree(path)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -156,7 +156,7 @@ def test_each_public_name_is_listed_as_its_documentation_begins() -> None:
 
 
 def test_each_fixture_and_marker_of_the_plugin_is_listed() -> None:
-    """Beside the names: they are asked for by their names, not imported."""
+    """They are listed beside the public names: tests request them by name, without an import."""
     link = r"\[pytest_plugin.py\]\(../../tfps/pytest_plugin.py\)"
     rows = re.findall(
         rf"^\| (fixture|marker) `(\w+)` \| (.*?) \| {link} \|$",
@@ -192,7 +192,7 @@ def test_what_is_replaced_in_keras_is_listed(owner: str) -> None:
 
 
 def test_what_is_replaced_in_tensorflow_is_listed() -> None:
-    """Assignments to names of TensorFlow's own classes and modules."""
+    """The page lists the assignments to names of TensorFlow's own classes and modules."""
     owners = (
         r"(?:Context|TrackableSaveable|polymorphic_function\.Function|cluster_coordinator|kind)"
     )

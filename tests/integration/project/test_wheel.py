@@ -115,7 +115,7 @@ def test_shipped_jobs_are_found_in_an_empty_folder(installed: Path, run: Run) ->
 
 @pytest.mark.rare
 def test_pytest_finds_the_plugin_by_itself(installed: Path, run: Run) -> None:
-    """Also where a project has chosen another backend of Keras."""
+    """It finds it also in a project that has chosen another backend of Keras."""
     command = [installed / "python", "-m", "pytest", "--markers", "--trace-config"]
     answered = run(command, KERAS_BACKEND="jax")
     assert answered.returncode == 0, answered.stdout + answered.stderr

@@ -1,4 +1,4 @@
-"""tensorflow-datasets itself prepares the data, downloaded through a proxy that this test is.
+"""tensorflow-datasets itself prepares the data, downloaded through a proxy of this test.
 
 The original files are rebuilt from Debian's, which differ in the names and times of their gzip
 headers only, so that the checksums of tensorflow-datasets hold.
