@@ -1,1 +1,1 @@
-"""Mending: which tasks still answer, and what becomes of the work of those that do not."""
+"""Fault tolerance: finds the tasks that do not reply, and recovers their work."""

@@ -1,4 +1,4 @@
-"""`events.jsonl`: what became of a job and of its tasks, one JSON object a line."""
+"""`events.jsonl`: the starts, deaths and restarts of a job's tasks, one JSON object a line."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def _now() -> datetime.datetime:
 
 
 class EventRecord(BaseModel):
-    """One event. A reader leaves out names of events and fields that it does not know.
+    """One line of the log. A reader ignores events and fields that it does not know.
 
     Args:
-        version: of this schema; it grows when a field changes its meaning.
-        time: ISO 8601 with the zone.
-        event: what happened.
-        task: to which task, as in ``worker 1``; none of the job's own events.
-        pid: the number of its process.
+        version: the version of this schema; it grows when a field changes its meaning.
+        time: the time in ISO 8601, with the zone.
+        event: the kind of event.
+        task: the task, as in ``worker 1``; None for an event of the job itself.
+        pid: the process id of the task.
         status: the exit status of a task that died, or of the job; negative: the signal.
         restarts: how often the task was started again, this time included.
-        restarts_after_s: how long a task that died rests before it is started again.
-        reason: why the job ended, where it could not go on; or why a task that hung was killed.
+        restarts_after_s: the seconds until a task that died is started again.
+        reason: why the job could not go on, or why a task that hung was killed.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -59,10 +59,10 @@ class EventRecord(BaseModel):
 
 
 class EventLog:
-    """Appends records to a file; several processes may.
+    """Appends records to a file; several processes may write to the same one.
 
     Args:
-        path: of the file; made when the first record comes.
+        path: the file; the first record creates it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,9 +70,9 @@ class EventLog:
         self._has_begun = False
 
     def write(self, record: EventRecord) -> None:
-        """Append a record, the first one after a ``job_started``.
+        """Append a record; writes ``job_started`` before the first one.
 
-        A file that cannot be written is no reason to end a job: a warning says so.
+        Logs a warning if the file cannot be written: that must not end a job.
         """
         began = EventRecord(event="job_started", time=record.time)
         records = [record] if self._has_begun else [began, record]
@@ -81,14 +81,14 @@ class EventLog:
         try:
             file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
-                os.write(file, "".join(lines).encode())  # at once: lines of two never mix
+                os.write(file, "".join(lines).encode())  # in one call: lines never mix
             finally:
                 os.close(file)
         except OSError as error:
             logger.warning("%s cannot be written: %s", self.path, error.strerror)
 
     def read(self) -> list[EventRecord]:
-        """Return all records, the oldest first; none if there is no file."""
+        """Return all records, the oldest first; none if the file does not exist."""
         if not self.path.exists():
             return []
         lines = self.path.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""`tfps.FaultTolerance`: what a job does about tasks that die, hang or stay away."""
+"""`tfps.FaultTolerance`: how a job reacts to tasks that die, hang or do not return."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from tfps.errors import ConfigError, refuse
 from tfps.units import counted
 
-FIRST_BACK_OFF_S = 0.25  # what killed a task by chance does not come twice
+FIRST_BACK_OFF_S = 0.25  # a cause by chance does not come twice
 LONGEST_BACK_OFF_S = 30.0
 
 OnLostServer = Literal["wait", "stop"]
@@ -18,42 +18,42 @@ OnLostServer = Literal["wait", "stop"]
 
 @dataclass(frozen=True, kw_only=True)
 class FaultTolerance:
-    """How often dead tasks are started again, and what becomes of a lost parameter server.
+    """Says how often dead tasks are started again, and how a lost parameter server is handled.
 
-    One object serves both `ParameterServerStrategy` and `LocalCluster`. Restarts hold by default
-    and need no checkpoint: who has started tasks starts them again (`LocalCluster`, `tfps run`,
-    `tfps train`, `tfps supervise`), and a strategy, which cannot start tasks of other machines,
-    waits for them.
+    Pass the same object to `ParameterServerStrategy` and to `LocalCluster`. Restarts are on by
+    default and need no checkpoint: the program that has started the tasks starts them again
+    (`LocalCluster`, `tfps run`, `tfps train`, `tfps supervise`). A strategy, which cannot start
+    tasks of other machines, waits for them.
 
-    With `checkpoints`, training goes on after a parameter server was lost and has been started
-    again, where the cluster resolver or ``TFPS_CLUSTER_FILE`` says. Its own variables come from the
-    newest checkpoint that this job has saved or restored, the count of updates and of tickets from
-    the servers that lived: no example is repeated or skipped. What the restored rows lack is
-    counted, in `stats().updates_lost`. Under `tfps.Synchronous` all servers go back together
-    instead, steps of `fit` since then are repeated, and nothing is lost; scheduled functions end
-    with an error that names the newest checkpoint.
+    With `checkpoints`, training goes on after a lost parameter server has been started again, at
+    the address that the cluster resolver or ``TFPS_CLUSTER_FILE`` gives. Its variables come from
+    the newest checkpoint that this job has saved or restored; the counts of updates and of tickets
+    come from the other servers, so that no example is repeated or skipped. The updates that the
+    restored rows lack are counted in `stats().updates_lost`. Under `tfps.Synchronous` all servers
+    go back to the checkpoint instead, `fit` repeats the steps since then, and nothing is lost;
+    scheduled functions end with an error that names the newest checkpoint.
 
     Args:
-        checkpoints: a folder for checkpoints of the model that is trained: `fit` keeps them there
-            itself, and a `CheckpointManager` made for that folder is used from then on. None: the
+        checkpoints: the folder for checkpoints of the trained model. `fit` saves them there itself;
+            a `CheckpointManager` that you make for this folder is used from then on. None: the
             loss of a server ends the training.
-        every_steps: the steps between two checkpoints: `fit` also saves when it begins and after a
+        every_steps: the steps between two checkpoints; `fit` also saves when it begins and after a
             warm-up. Under `tfps.Synchronous` with a `CheckpointManager`, scheduled functions count
-            as well, and the first is preceded by a checkpoint. None: your own
-            `tfps.callbacks.Checkpoint`, or calls of ``save``, save.
+            as steps too, and a checkpoint is saved before the first. None: save with
+            `tfps.callbacks.Checkpoint`, or by calling ``save``.
         on_lost_server: ``"wait"`` until it is started again, or ``"stop"`` with an error.
-        restart_budget: how often each task is started again; 0 for never. Before each time it waits
-            twice as long as before the last one: 0.25 s, 0.5 s, at most 30 s.
-        min_workers: with fewer workers left the job ends instead of going on.
-        no_worker_timeout_s: how long fewer than `min_workers` may answer before the job ends, where
-            they can still return; `math.inf` waits for ever. A task of this machine that was
-            stopped (SIGSTOP) as long is killed and started again.
-        hang_timeout_s: a task of this machine that is not stopped, and that answers nothing for
-            as long after it was found lost, is killed and started again; `math.inf` never does. A
-            machine that swaps comes back within it, and a restart costs seconds.
+        restart_budget: how often each task may be started again; 0 for never. The pause before each
+            restart doubles: 0.25 s, 0.5 s, at most 30 s.
+        min_workers: the least number of workers; with fewer left the job ends.
+        no_worker_timeout_s: the seconds that fewer than `min_workers` workers may reply before the
+            job ends, while others can still return; `math.inf` waits for ever. A task of this
+            machine that stays stopped (SIGSTOP) this long is killed and started again.
+        hang_timeout_s: the seconds that a task of this machine may hang, neither stopped nor
+            replying, after it was found lost; then it is killed and started again. `math.inf`
+            never kills. The default is longer than a swapping machine needs to recover.
 
     Raises:
-        ConfigError: values that cannot work; every mistake, at once.
+        ConfigError: values are invalid; names every mistake at once.
 
     Example:
 
@@ -101,7 +101,7 @@ class FaultTolerance:
         refuse(problems, source="tfps.FaultTolerance")
 
     def back_off_s(self, number: int) -> float:
-        """How long a task rests before it is started again for the n-th time.
+        """Return the pause in seconds before a task is started again for the n-th time.
 
         Args:
             number: 1 for the first time.
@@ -109,15 +109,15 @@ class FaultTolerance:
         return min(FIRST_BACK_OFF_S * 2.0 ** min(number - 1, 30), LONGEST_BACK_OFF_S)
 
     def patience_s(self, *, is_stopped: bool) -> float:
-        """How long a task of this machine may hang.
+        """Return how many seconds a task of this machine may hang.
 
         Args:
-            is_stopped: whether it was stopped (SIGSTOP), and may be let go on.
+            is_stopped: whether it was stopped (SIGSTOP), so that SIGCONT can resume it.
         """
         return self.no_worker_timeout_s if is_stopped else self.hang_timeout_s
 
     def size_problems(self, *, workers: int) -> list[str]:
-        """Return what does not fit a cluster of this size."""
+        """Return the values that do not fit a cluster of this size, a sentence for each."""
         if self.min_workers <= workers:
             return []
         return [
@@ -129,14 +129,14 @@ class FaultTolerance:
 def check_fault_tolerance(
     fault_tolerance: FaultTolerance | None, *, workers: int | None
 ) -> FaultTolerance:
-    """Return a ``fault_tolerance`` argument, or the default, if it fits a cluster.
+    """Return a ``fault_tolerance`` argument, or the default for None, if it fits a cluster.
 
     Args:
-        fault_tolerance: as it was given.
-        workers: how many the cluster has; None: not known.
+        fault_tolerance: the argument as the user gave it.
+        workers: the cluster's number of workers; None: not known.
 
     Raises:
-        ConfigError: it is something else, or asks for more workers than there are.
+        ConfigError: it is of another type, or requires more workers than the cluster has.
     """
     if fault_tolerance is None:
         return FaultTolerance()

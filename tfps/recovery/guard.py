@@ -1,4 +1,4 @@
-"""What follows from the probes: a hung worker is let out, a lost server ends the waiting."""
+"""Acts on the results of probes: evicts lost workers, and fails the job for lost servers."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ LOOK_EVERY_S = 0.1
 class Guard:
     """Probes the tasks of a job and acts on the verdicts, all on the probing thread.
 
-    A *worker* that is lost gets no more closures. The one that it runs is recalled, its
-    incarnation is evicted on every server, so that its tickets go back, and only then another
-    worker takes the closure over. Should it go on one day, the servers refuse what it still sends
-    and it takes part again under a new incarnation.
+    A *worker* that is lost gets no more closures. The closure that it runs is recalled, and its
+    incarnation is evicted on every server, which returns its tickets; only then another worker
+    takes the closure over. If the worker goes on later, the servers refuse its late pushes, and it
+    takes part again under a new incarnation.
 
     A *parameter server* that is lost fails the coordinator with `UnavailableError`, which cancels
-    the workers' requests that wait for it; those of this process end with its connections. Nobody
-    is evicted there, since it cannot be told. The error is final for every round and closure that
-    had begun. Once the server answers again, the next round may use it: its workers join under new
-    incarnations, and a push that had been on its way to the server while it hung is refused from
-    then on. One that is applied before that join counts on this server alone, so the numbers to go
-    on from are those of a checkpoint.
+    the workers' requests that wait for it; those of this process end with its connections. No
+    worker is evicted on that server, since it cannot be told. The error is final for every round
+    and closure that had begun. Once the server replies again, the next round may use it: the
+    workers join under new incarnations, and from then on the server refuses pushes that were on
+    their way while it hung. A push that it applies before that join counts on this server alone,
+    so go on from a checkpoint.
 
-    Where too few *workers* are left for too long, or can never be enough again, the coordinator
-    fails likewise until enough of them answer.
+    If too few *workers* reply for too long, or can never be enough again, the coordinator fails
+    likewise until enough of them reply.
 
     Args:
         runtime: the job.
-        policy: when a task is lost.
-        fault_tolerance: how many workers must be left.
+        policy: how often tasks are probed, and when a task is lost.
+        fault_tolerance: how many workers the job needs.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Guard:
         self.policy = policy
         self.fault_tolerance = fault_tolerance
         self._quorum = Quorum(workers=runtime.workers, fault_tolerance=fault_tolerance)
-        self._end_reason = ""  # for want of workers
+        self._end_reason = ""  # why the job ends with too few workers
         self._liveness = Liveness[Task](self._addresses, policy=policy)
         self._evicted: dict[int, int] = {}  # worker -> incarnation
         self._misfits: dict[int, str] = {}  # worker -> why it cannot take part
@@ -81,11 +81,11 @@ class Guard:
         }
 
     def start(self, queue: ClosureQueue, failures: FailureHandler) -> None:
-        """Begin to probe; called whenever work is about to be handed out.
+        """Begin to probe, unless that has begun; called before each schedule of work.
 
         Args:
-            queue: of the strategy's coordinator.
-            failures: of the strategy's coordinator.
+            queue: the closure queue of the strategy's coordinator.
+            failures: the failure handler of the strategy's coordinator.
         """
         with self._lock:
             if self._prober is not None:
@@ -96,7 +96,7 @@ class Guard:
             self._prober.start()
 
     def close(self) -> None:
-        """Stop probing; leaves no thread and no connection."""
+        """Stop probing; ends the thread and its connections."""
         with self._lock:
             prober = self._prober
         if prober is not None:
@@ -105,14 +105,14 @@ class Guard:
         self._tell_keeper(())
 
     def verdict(self, task_type: str, index: int) -> Verdict:
-        """What is known of a task."""
+        """Return whether a task is alive, suspect or lost."""
         return self._liveness.verdict((task_type, index))
 
     def task_states(self, coordinator: Any) -> dict[str, str]:
-        """Return for each task, by its name, "alive", "lost", or "rejoining" (not taken in).
+        """Return for each task, by its name, "alive", "lost", or "rejoining" (not yet admitted).
 
         Args:
-            coordinator: TensorFlow's, of the strategy; None: it has none yet.
+            coordinator: the strategy's TensorFlow coordinator; None: it has none yet.
         """
         tasks = {
             f"{task_type} {index}": (
@@ -130,16 +130,16 @@ class Guard:
         return tasks
 
     def server_is_back(self, index: int) -> None:
-        """A server that was lost is what it was again."""
+        """Take note that a lost server has been brought back."""
         self._liveness.answered(("ps", index), sent_s=time.monotonic())
 
     def answers(self, worker: int) -> bool:
-        """Whether a worker answers a probe that is sent now; one that hangs does not."""
+        """Probe a worker once, and return whether it replies; one that hangs does not."""
         task = "worker", worker
         return all_answer({task: self._addresses[task]}, deadline_s=self.policy.deadline_s)
 
     def misfit(self, worker: int) -> bool:
-        """Whether a worker that was started anew cannot take part; says why, once."""
+        """Return whether a restarted worker does not fit the job; logs each reason once."""
         problem = self._runtime.misfit(("worker", worker))
         if problem and problem != self._misfits.get(worker):
             logger.warning("%s It is left out, and training goes on without it.", problem)
@@ -147,9 +147,9 @@ class Guard:
         return bool(problem)
 
     def lose(self, worker: int) -> bool:
-        """Give no more work to a worker that refuses connections; answers whether it had had some.
+        """Give no more work to a worker that refuses connections.
 
-        It has until work is handed out for the first time.
+        Returns False, and does nothing, before work is handed out for the first time.
         """
         queue = self._queue
         if queue is not None:
@@ -158,11 +158,11 @@ class Guard:
         return queue is not None
 
     def wait_for_silent_workers(self) -> None:
-        """Wait here for workers that hang, before TensorFlow does.
+        """Wait until no worker hangs, so that TensorFlow does not have to.
 
-        It registers each new function with every worker, without a deadline and holding the
-        interpreter's lock: with one worker that hangs, not even Ctrl-C would reach this process.
-        Called before something is traced; a worker that is killed, or goes on, ends the wait.
+        TensorFlow registers each new function with every worker, without a deadline and holding
+        the interpreter's lock: while a worker hangs, not even Ctrl-C would reach this process.
+        Called before a function is traced. A worker that is killed, or goes on, ends the wait.
         """
         said = False
         while self._silent and not self._end_reason:
@@ -200,20 +200,20 @@ class Guard:
             self._judge_server(self._queue, server)
         for worker in range(self._runtime.workers):
             self._judge_worker(self._queue, worker)
-        # Every round of probes tries again, until the servers have answered.
+        # Every round of probes tries again, until the servers have replied.
         for worker in self._queue.recalled:
             if self._evict(worker):
                 self._queue.give_back(worker)
         self._say_if_nobody_answers(self._queue)
         self._judge_workers(self._queue)
         lost = [task for task in observations if self.verdict(*task) is Verdict.LOST]
-        self._tell_keeper(lost)  # who has been let out by now
+        self._tell_keeper(lost)  # after their eviction
         addresses = self._addresses
         answering = {task: addresses[task] for task, seen in observations.items() if seen.answered}
         forget_collected(answering, deadline_s=self.policy.deadline_s)
 
     def _tell_keeper(self, lost: Sequence[Task]) -> None:
-        """Whoever starts the tasks ends those that hang for too long."""
+        """Tell the starter of the tasks which are lost: it kills those that hang for too long."""
         kept = kept_tasks(self._addresses.values())
         if kept is not None:
             kept.note_lost(lost)
@@ -250,7 +250,7 @@ class Guard:
             queue.admit(worker)
 
     def _judge_workers(self, queue: ClosureQueue) -> None:
-        """End the waiting for workers where there are too few for too long."""
+        """Fail the queue if too few workers reply for too long; forgive it if enough do again."""
         kept = kept_tasks(self._addresses.values())
         workers = range(self._runtime.workers)
         reason = self._quorum.end_reason(
@@ -269,16 +269,16 @@ class Guard:
             queue.fail(lambda: tf.errors.UnavailableError(None, None, message))
 
     def _forgive(self, queue: ClosureQueue) -> None:
-        """Let work be handed out again once nothing stands against it."""
+        """Let work be handed out again if enough workers reply and no server is lost."""
         if not self._end_reason and all(each.lost is None for each in self._runtime.servers):
             queue.forgive()
 
     def _is_left_out(self, worker: int) -> bool:
-        """Whether TensorFlow does not know a worker now, which is there again or not."""
+        """Return whether TensorFlow's cluster does not contain a worker now."""
         return self._failures is not None and worker in self._failures.left_out
 
     def _evict(self, worker: int) -> bool:
-        """Let a worker's latest incarnation out, once; answers whether the servers know it."""
+        """Evict a worker's latest incarnation, once. Returns False if a server did not reply."""
         incarnation = self._runtime.latest_incarnation(worker)
         if incarnation is not None and self._evicted.get(worker) != incarnation:
             try:

@@ -1,4 +1,4 @@
-"""What a named job keeps on each of its servers, so that another chief finds its way. Pure."""
+"""The record of a named job on each of its servers, which the next chief reads. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from tfps.placement.plan import View
 from tfps.transport.message import PROTOCOL
 
-# What servers call it.
+# The name of the record's variable on a server.
 RECORD = "record"
 # Every Keras optimizer has a variable of this name, below its own.
 COUNT = "/iteration"
@@ -19,18 +19,18 @@ COUNT = "/iteration"
 
 @dataclass(frozen=True, kw_only=True)
 class JobRecord:
-    """A job as its chief has left it.
+    """The state of a job, as its chief has recorded it on a server.
 
     Args:
-        chief: its address.
-        workers: how many can take part (``max_workers``); the ledger has as many places.
-        present: how many there are.
-        servers: how many there are.
-        consistency: the mode, as it prints.
-        protocol: of the messages.
-        bound_steps: of the mode, if it has a bound.
+        chief: the chief's address.
+        workers: the most workers that can take part (``max_workers``); the size of the ledger.
+        present: the number of workers now.
+        servers: the number of servers.
+        consistency: the ``repr`` of the consistency mode.
+        protocol: the version of the messages.
+        bound_steps: the mode's bound, if it has one.
         views: where each variable lies on this server, by its resource's name.
-        others: what else there is in memory: copies of other servers' variables, and bookkeeping.
+        others: the names of other resources: copies of other servers' variables, and bookkeeping.
 
     Example:
 
@@ -50,12 +50,12 @@ class JobRecord:
     others: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """As text, for the server."""
+        """Return the record as JSON, the text that the server keeps."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> JobRecord:
-        """From text; a record of another version may have other fields, and the same protocol."""
+        """Parse `to_json`'s text; ignores the unknown fields of another version of tfps."""
         fields = json.loads(text)
         views = {name: _view(view) for name, view in fields.pop("views").items()}
         others = tuple(fields.pop("others", ()))
@@ -75,7 +75,7 @@ def _view(fields: Mapping[str, Any]) -> View:
 
 
 def differences(held: JobRecord, wanted: JobRecord) -> list[str]:
-    """What makes it impossible to go on with a job: a line for each.
+    """Return the differences that prevent a chief from taking over a job, a line for each.
 
     Example:
 
@@ -96,18 +96,18 @@ def differences(held: JobRecord, wanted: JobRecord) -> list[str]:
 
 
 def replaced_optimizers(*, unopened: Iterable[str], made: Iterable[str]) -> list[str]:
-    """Which optimizers a job has that a program leaves aside, where it trains with another one.
+    """Return a sentence for each optimizer of a job that a program replaces by another one.
 
-    A program that opens all of the job's weights and makes nothing but what an optimizer keeps
-    would train them with state that begins at zero.
+    A program that opens all of the job's weights, and makes nothing but an optimizer's variables,
+    would train these weights with an optimizer state that begins at zero.
 
     Args:
         unopened: the paths of variables that the job has and the program has not opened.
-        made: those of variables that the program has and the job had not.
+        made: the paths of variables that the program has and the job had not.
 
     Returns:
-        A sentence for each optimizer that is left aside; none where the program makes more than
-        optimizers, or opens all that the job has.
+        A sentence for each optimizer; none if the program makes other variables too, or opens all
+        variables of the job.
 
     Example:
 
@@ -125,5 +125,5 @@ def replaced_optimizers(*, unopened: Iterable[str], made: Iterable[str]) -> list
 
 
 def _optimizers(paths: Iterable[str]) -> list[str]:
-    """The names of the optimizers whose state some variables are."""
+    """Return the names of the optimizers that the variables at these paths belong to."""
     return sorted({path.removesuffix(COUNT) for path in paths if path.endswith(COUNT)})

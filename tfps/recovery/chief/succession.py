@@ -1,4 +1,4 @@
-"""A named job passes from a chief that is gone to the next one, with all that servers hold."""
+"""Passes a named job, with its variables on the servers, from a dead chief to the next one."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from tfps.runtime.coordinator.server_contents import VariableRecord
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 1.0  # whether another chief has the job
-# So many functions of the chief before may have begun, one after the other, and pushed nothing. One
-# that still runs may push all the same.
+LOOK_EVERY_S = 1.0  # how often a chief checks whether another one has the job
+# The previous chief may have scheduled this many functions that have pushed nothing yet, and one
+# that still runs may push later. So the next chief's numbers begin this far behind.
 UNSEEN_FUNCTIONS = 1 << 20
-# Of the bookkeeping, what goes on; all else begins anew with each chief.
+# The bookkeeping that the next chief keeps; all else begins anew.
 BOOKS = (LEDGER, APPLIED)
 
 
 class Estate:
-    """What the servers hold of a job whose chief is gone; nothing, where there is none.
+    """The variables and records that servers keep of a job whose chief is gone; may be empty.
 
     Args:
-        container: of the job.
-        devices: of the servers, in their order.
+        container: the job's resource container.
+        devices: the servers' devices, in the servers' order.
     """
 
     def __init__(self, *, container: str, devices: Sequence[str]) -> None:
@@ -49,7 +49,7 @@ class Estate:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a job to go on with."""
+        """Whether the servers have a job to take over."""
         return any(self.records)
 
     def _read(self, device: str) -> JobRecord | None:
@@ -61,10 +61,11 @@ class Estate:
         return JobRecord.from_json(text.numpy().decode())
 
     def check(self, wanted: JobRecord, *, job: str) -> None:
-        """Refuse to go on with a job that is in use, or that is another one.
+        """Check that the job can be taken over: it is not in use, and has the wanted properties.
 
         Raises:
-            ConfigError: with all that differs.
+            ConfigError: the job is in use, a server has lost it, or its properties differ; names
+                every difference.
         """
         held = next(record for record in self.records if record is not None)
         if held.chief != wanted.chief and accepts_connections(held.chief):
@@ -82,23 +83,23 @@ class Estate:
             raise ConfigError(problems, source="ParameterServerStrategy")
 
     def views(self, server: int) -> dict[str, View]:
-        """What a server holds, by the resources' names."""
+        """Return where a server's variables lie, by the resources' names."""
         record = self.records[server]
         return {} if record is None else dict(record.views)
 
     def others(self, server: int) -> tuple[str, ...]:
-        """What else a server holds, by the resources' names."""
+        """Return the names of a server's other resources."""
         record = self.records[server]
         return () if record is None else record.others
 
     def take_apart(self) -> list[dict[str, VariableRecord]]:
-        """Give each variable that lies in a slab memory of its own again.
+        """Copy each variable that lies in a slab to memory of its own, and free the slabs.
 
-        The next chief lays its slabs out itself. A crash at any moment leaves the slab, or the
-        record of what was in it.
+        The next chief makes its own slabs. A crash at any moment loses nothing: the slab is freed
+        after the record of the copies is written.
 
         Returns:
-            For each server what there is, by name.
+            For each server the records of its variables, by name.
         """
         held = []
         for index, (device, record) in enumerate(zip(self._devices, self.records, strict=True)):
@@ -134,7 +135,7 @@ class Estate:
         return held
 
     def discard(self) -> None:
-        """Free what the record names; the rest is written anew by the next chief."""
+        """Free all resources that the records name; the next chief makes the others anew."""
         for device, record in zip(self._devices, self.records, strict=True):
             if record is not None:
                 names = {view.slab for view in record.views.values()}
@@ -160,12 +161,12 @@ REMEDY = (
 
 
 class NamedJob:
-    """Keeps the record of a job on its servers, and makes its chief the one that they obey.
+    """Keeps the record of a job on its servers, and makes this chief the one that they obey.
 
     Args:
-        runtime: of the job.
-        record: without views.
-        estate: what the servers held before.
+        runtime: the job.
+        record: the job's record, without views.
+        estate: the variables and records of the previous chief.
     """
 
     def __init__(self, runtime: Runtime, record: JobRecord, *, estate: Estate) -> None:
@@ -175,7 +176,7 @@ class NamedJob:
         self._looked_s = 0.0
         for server in runtime.servers:
             contents, written = server.contents, functools.partial(self._written_on, server.index)
-            # Also what this chief never opens goes with the job.
+            # Resources that this chief never opens are destroyed with the job as well.
             left = {*contents.held, *estate.others(server.index)}
             left -= {resource.shared_name for resource in contents.records}
             contents.add(NamedResource(contents.container, n, server.device) for n in left)
@@ -186,10 +187,10 @@ class NamedJob:
             )
 
     def begin(self) -> None:
-        """Take over: from now on the servers refuse a chief before, and all of its workers.
+        """Take the job over: from now on the servers refuse the previous chief and its workers.
 
         Raises:
-            ChiefReplaced: another one was quicker.
+            ChiefReplaced: another chief was quicker.
         """
         runtime = self._runtime
         layout = runtime.ticket_server.layout
@@ -206,27 +207,28 @@ class NamedJob:
         self._looked_s = time.monotonic()
 
     def refuse_if_replaced(self) -> None:
-        """Called before the chief touches a variable itself; asks a server now and then.
+        """Ask a server, once a second at most, whether it still obeys this chief.
 
-        A chief that is taken for dead was stopped or cut off for longer than that.
+        The chief calls it before it accesses a variable itself. A chief that was taken for dead had
+        been stopped or cut off for longer than a second.
 
         Raises:
-            ChiefReplaced: the servers obey another one.
+            ChiefReplaced: the servers obey another chief.
         """
         now_s = time.monotonic()
         if now_s - self._looked_s < LOOK_EVERY_S:
             return
         self._looked_s = now_s
         living = [server for server in self._runtime.servers if server.lost is None]
-        with contextlib.suppress(tf.errors.UnavailableError):  # who touches it finds that out
+        with contextlib.suppress(tf.errors.UnavailableError):  # the access itself will fail
             for server in living[:1]:
                 server.refuse_if_of_another_chief()
 
     def note(self) -> None:
-        """Write down where the variables lie, on each server that answers.
+        """Write the record, with where the variables lie, to each server that is not lost.
 
-        Nothing is written where the program trains with another optimizer than the job: then it is
-        refused as soon as it touches a variable.
+        Writes nothing if the program trains with another optimizer than the job: then its next
+        access to a variable is refused.
         """
         self._refuse_another_optimizer()
         if self._runtime.has_misfits:
@@ -258,7 +260,7 @@ class NamedJob:
             self._runtime.servers[0].contents.misfits += misfits
 
     def _written_on(self, server: int) -> tf.Tensor:
-        """What a server that was started anew has to have."""
+        """Return the record as last written to a server, to restore it when the server restarts."""
         return tf.constant(self._written[server])
 
     def _trace_write(self, text: tf.Tensor) -> list[tf.Tensor]:

@@ -1,1 +1,1 @@
-"""The question whether a task is alive, and which start of it is."""
+"""Probes: whether a task is alive, and which incarnation of it replies."""

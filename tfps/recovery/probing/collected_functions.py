@@ -1,4 +1,4 @@
-"""Lets tasks forget functions that this process has collected, within a deadline."""
+"""Removes functions that this process has garbage-collected from tasks, within a deadline."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FIXED_64, DELIMITED = 1, 2
 
 
 def forget_collected(addresses: Mapping[Task, str], *, deadline_s: float) -> None:
-    """Free what tasks have made of functions that are collected: graphs, kernels and buffers.
+    """Free the graphs, kernels and buffers of garbage-collected functions on tasks.
 
-    TensorFlow's own removal waits for each task without a deadline. A task that does not answer
-    this one in time keeps what it has; if it is not gone anyhow, it has that until the end.
+    TensorFlow's own removal waits for each task without a deadline. A task that does not reply
+    to this one in time keeps its functions until it ends.
 
     Args:
-        addresses: of the tasks, ``host:port``.
-        deadline_s: how long an answer may take.
+        addresses: the address of each task, ``host:port``.
+        deadline_s: the seconds that a reply may take.
     """
     if not is_connected(addresses.values()):
         return
@@ -48,7 +48,7 @@ def forget_collected(addresses: Mapping[Task, str], *, deadline_s: float) -> Non
 
 
 def removal(name: str, *, context_id: int) -> bytes:
-    """The request that removes a function, as an `EnqueueRequest`.
+    """Return the request that removes a function, an encoded `EnqueueRequest`.
 
     >>> removal("f", context_id=7).hex(" ")
     '09 07 00 00 00 00 00 00 00 1a 05 42 03 0a 01 66'
@@ -59,12 +59,12 @@ def removal(name: str, *, context_id: int) -> bytes:
 
 
 def _field(number: int, value: bytes) -> bytes:
-    """A field of protocol buffers."""
+    """Encode a length-delimited field of a protocol buffer."""
     return bytes([number << 3 | DELIMITED, *_digits(len(value))]) + value
 
 
 def _digits(number: int) -> Iterator[int]:
-    """A number of variable length."""
+    """Encode a varint of a protocol buffer."""
     while number > 0x7F:
         yield number & 0x7F | 0x80
         number >>= 7

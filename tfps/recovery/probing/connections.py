@@ -1,4 +1,4 @@
-"""Ending this process's own connections to a task, which ends every request that waits for it."""
+"""Cuts this process's connections to a task, which ends every request that waits for it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def cut_connections(address: str) -> int:
     """Shut down this process's TCP connections to an address.
 
     TensorFlow gives an eager operation on another task no deadline and no way to cancel it: the
-    thread that reads a variable of a stopped server stands still for good. When its connection is
-    shut down the operation fails, as if the task had died.
+    thread that reads a variable of a stopped server waits forever. When the connection is shut
+    down, the operation fails as if the task had died.
 
     Args:
-        address: of the task, ``host:port``.
+        address: the task's address, ``host:port``.
 
     Returns:
-        How many there were.
+        The number of connections that were shut down.
 
     Example:
 
@@ -31,7 +31,7 @@ def cut_connections(address: str) -> int:
     host, port = split_address(address)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except socket.gaierror:  # a task whose name is gone: its connections are cut by the network
+    except socket.gaierror:  # the host name is gone: the network ends its connections
         return 0
     peers = {(_plain(str(place[0])), int(place[1])) for *_, place in found}
     return sum(
@@ -42,7 +42,7 @@ def cut_connections(address: str) -> int:
 
 
 def _cut(descriptor: int, peers: set[tuple[str, int]]) -> bool:
-    # The copy cannot become another file between the look at its peer and the shutdown.
+    # A copy: the descriptor could become another file between the check and the shutdown.
     try:
         copy = os.dup(descriptor)
     except OSError:  # closed meanwhile
@@ -64,5 +64,5 @@ def _cut(descriptor: int, peers: set[tuple[str, int]]) -> bool:
 
 
 def _plain(host: str) -> str:
-    """An IPv4 address as such, also where an IPv6 socket carries it."""
+    """Return the IPv4 address of an IPv4-mapped IPv6 address; any other host as it is."""
     return host.removeprefix("::ffff:")

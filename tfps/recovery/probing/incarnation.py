@@ -1,4 +1,4 @@
-"""Which start of a task answers, and of which task: its reply to a probe names both."""
+"""Asks tasks for their name and incarnation: the reply to a probe contains both."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ FIXED_64, DELIMITED, FIXED_32 = 1, 2, 5
 
 
 class Presence(NamedTuple):
-    """What one question to a task has shown.
+    """The result of asking one task for its incarnation.
 
     Attributes:
-        incarnation: of the process that answered; None: nobody did, or not the one that was asked.
-        is_gone: nobody listens there, or somebody else, so that what was there has ended.
-        other: who answered instead, such as ``worker 1``.
+        incarnation: that of the process that replied; None: no process did, or another task.
+        is_gone: whether the task has ended: no process listens at its address, or another task.
+        other: the other task that replied instead, such as ``worker 1``.
     """
 
     incarnation: int | None
@@ -29,11 +29,11 @@ class Presence(NamedTuple):
 
 
 def look_for(addresses: Mapping[Task, str], *, deadline_s: float) -> dict[Task, Presence]:
-    """Ask tasks side by side which start of theirs is there.
+    """Ask tasks in parallel for their incarnations.
 
     Args:
-        addresses: of the tasks, ``host:port``.
-        deadline_s: how long an answer may take.
+        addresses: the address of each task, ``host:port``.
+        deadline_s: the seconds that a reply may take.
     """
     found = {}
     with probing(addresses) as methods:
@@ -56,7 +56,7 @@ def _presence(task: Task, response: bytes) -> Presence:
 
 
 def first_device(response: bytes) -> tuple[str, int]:
-    """The name and the incarnation of a task's first device in its `GetStatusResponse`.
+    """Return the name and the incarnation of the first device in a `GetStatusResponse`.
 
     >>> first_device(bytes([10, 12, 10, 1, 97, 49, 7, 0, 0, 0, 0, 0, 0, 0]))
     ('a', 7)
@@ -67,7 +67,7 @@ def first_device(response: bytes) -> tuple[str, int]:
 
 
 def task_name(device: str) -> str:
-    """What messages call the task of a device.
+    """Return the name that messages use for the task of a device.
 
     >>> task_name("/job:worker/replica:0/task:1/device:CPU:0")
     'worker 1'
@@ -77,7 +77,7 @@ def task_name(device: str) -> str:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """The fields of a message of protocol buffers: number and bytes; numbers are left out."""
+    """Yield the number and the bytes of each field of a protocol buffer; skips varint fields."""
     position = 0
     while position < len(message):
         tag, position = _number(message, position)
@@ -94,7 +94,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _number(message: bytes, position: int) -> tuple[int, int]:
-    """A number of variable length, and the position behind it."""
+    """Decode a varint; returns its value and the position behind it."""
     value = shift = 0
     while True:
         byte = message[position]

@@ -1,4 +1,4 @@
-"""Which tasks are alive, judged by the probes that they answered and missed. Pure."""
+"""Judges which tasks are alive by the probes that they answered and missed. Pure."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ Task = TypeVar("Task", bound=Hashable)
 
 
 class Verdict(enum.Enum):
-    """What is known of a task."""
+    """The state of a task, as its probes show it."""
 
     ALIVE = "alive"
-    SUSPECT = "suspect"  # missed a probe; nothing is done about it yet
+    SUSPECT = "suspect"  # missed a probe; no action yet
     LOST = "lost"
 
 
 @dataclass(frozen=True)
 class ProbePolicy:
-    """How often tasks are asked, and when one that does not answer is lost.
+    """Says how often tasks are probed, and when a task that does not reply is lost.
 
-    The defaults find a stopped task within 10 s: a probe every second or, once one goes
-    unanswered, every 3 s. A task answers within 2 ms, under full load within 0.1 s, so a miss
-    takes a machine that gave it no time for 3 s, and a loss three of these in a row.
+    The defaults find a stopped task within 10 s: a probe goes out every second or, once one goes
+    unanswered, every 3 s. A task replies within 2 ms, under full load within 0.1 s. So it misses a
+    probe only if its machine gives it no time for 3 s, and is lost after three misses in a row.
 
     Args:
-        period_s: from one probe to the next.
-        deadline_s: how long a task may take to answer. A refused connection is a miss at once.
-        misses: so many in a row and the task is lost.
+        period_s: the seconds from one probe to the next.
+        deadline_s: the seconds that a reply may take. A refused connection is a miss at once.
+        misses: the number of misses in a row after which the task is lost.
 
     Raises:
-        ConfigError: a number that cannot work.
+        ConfigError: a number is invalid.
 
     Example:
 
@@ -64,18 +64,18 @@ class ProbePolicy:
 
     @property
     def longest_s(self) -> float:
-        """From the moment that a task stops to the verdict."""
+        """The most seconds from the moment that a task stops to the verdict."""
         return self.period_s + self.misses * max(self.period_s, self.deadline_s)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> ProbePolicy:
-        """The defaults, each overridden by its variable.
+        """Return the defaults, each overridden by its environment variable.
 
         Args:
-            environment: instead of this process's.
+            environment: the variables; None: those of this process.
 
         Raises:
-            ConfigError: a variable that holds no such number.
+            ConfigError: a variable holds an invalid number.
 
         Example:
 
@@ -113,8 +113,8 @@ class Liveness(Generic[Task]):
     """Turns answered and missed probes into verdicts.
 
     Args:
-        tasks: all that are probed; each counts as alive until it misses a probe.
-        policy: when a task is lost.
+        tasks: all tasks that are probed; each counts as alive until it misses a probe.
+        policy: says after how many misses a task is lost.
 
     Example:
 
@@ -132,32 +132,32 @@ class Liveness(Generic[Task]):
         self._records = {task: _Record() for task in tasks}
 
     def answered(self, task: Task, *, sent_s: float) -> Verdict:
-        """One answer and a task is alive, unless it was asked before somebody doubted it."""
+        """Record a reply: the task is alive, unless it was probed before `doubt` was called."""
         record = self._records[task]
         if sent_s >= record.doubted_s:
             record.missed = 0
         return self.verdict(task)
 
     def missed(self, task: Task, *, sent_s: float, judged_s: float) -> Verdict:
-        """Count a miss, unless this very process stood still meanwhile: then it proves nothing."""
+        """Count a miss, unless this process itself stood still meanwhile, which proves nothing."""
         if judged_s - sent_s <= self._policy.deadline_s + self._policy.period_s:
             self._records[task].missed += 1
         return self.verdict(task)
 
     def lost(self, task: Task) -> Verdict:
-        """Something else has shown that a task is gone: it is lost until it answers a probe."""
+        """Mark a task as lost until it replies to a probe: other evidence shows that it is gone."""
         record = self._records[task]
         record.missed = max(record.missed, self._policy.misses)
         return self.verdict(task)
 
     def doubt(self, task: Task, *, now_s: float) -> Verdict:
-        """Something else went wrong with a task: it is suspect until it answers from now on."""
+        """Mark a task as suspect until it replies to a probe sent from now on: work failed."""
         record = self._records[task]
         record.missed, record.doubted_s = max(record.missed, 1), now_s
         return self.verdict(task)
 
     def verdict(self, task: Task) -> Verdict:
-        """What is known of a task now."""
+        """Return the state of a task now."""
         missed = self._records[task].missed
         if missed >= self._policy.misses:
             return Verdict.LOST

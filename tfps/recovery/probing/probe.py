@@ -1,4 +1,4 @@
-"""Asks every task whether it still runs: TensorFlow's `GetStatus`, with a deadline of our own."""
+"""Probes tasks with TensorFlow's `GetStatus` and a deadline, to find those that hang."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tfps.recovery.probing.liveness import ProbePolicy
 METHOD = "/tensorflow.WorkerService/GetStatus"
 CLOSE_TIMEOUT_S = 5.0  # the thread ends once its calls are cancelled, within milliseconds
 CHANNEL_OPTIONS = (
-    # A connection of its own: it shares no queue with anything else that asks the same address.
+    # A connection of its own: it shares no queue with other channels to the same address.
     ("grpc.use_local_subchannel_pool", 1),
-    # Tasks are reached directly, as TensorFlow reaches them.
+    # Connect directly, as TensorFlow does.
     ("grpc.enable_http_proxy", 0),
-    # A task that was started again is found again within a second.
+    # Reach a restarted task again within a second.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 500),
@@ -31,14 +31,14 @@ Methods = Mapping[Task, grpc.UnaryUnaryMultiCallable]
 
 @dataclass(frozen=True)
 class Observation:
-    """How one probe of one task went.
+    """The outcome of one probe of one task.
 
     Args:
-        answered: whether the task answered before the deadline.
-        silent: whether it did nothing at all until then, as a task that hangs; one that is gone
-            refuses the connection.
-        sent_s: when it was asked, on the monotonic clock.
-        judged_s: when the outcome was known.
+        answered: whether the task replied before the deadline.
+        silent: whether the deadline passed without any reaction, as with a task that hangs; one
+            that is gone refuses the connection.
+        sent_s: the time of the probe, on the monotonic clock.
+        judged_s: the time at which the outcome was known.
     """
 
     answered: bool
@@ -48,15 +48,15 @@ class Observation:
 
 
 class Prober:
-    """Probes all tasks side by side from one daemon thread, with grpcio's futures.
+    """Probes all tasks in parallel from one daemon thread, with grpcio's futures.
 
     TensorFlow notices a task that died, but never one that hangs, and its own health check has no
-    deadline and holds the interpreter's lock meanwhile. A task that is merely busy answers:
+    deadline and holds the interpreter's lock meanwhile. A task that is only busy replies, since
     `GetStatus` waits for none of its work.
 
     Args:
-        addresses: of the tasks, ``host:port``; looked at again before each round.
-        policy: how often, and how long an answer may take.
+        addresses: the address of each task, ``host:port``; read again before each round.
+        policy: the period and the deadline of probes.
         report: called on the thread with the outcome of every round.
     """
 
@@ -74,12 +74,12 @@ class Prober:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin; once only."""
+        """Start the thread; call it once only."""
         self._thread = threading.Thread(target=self._run, name="tfps-probe", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread and its connections."""
+        """End the thread, and close its connections."""
         self._ends.set()
         with self._lock:
             for call in self._calls.values():
@@ -93,7 +93,7 @@ class Prober:
             self._probe(dict(self._addresses))
 
     def _probe(self, addresses: Mapping[Task, str]) -> None:
-        """Ask tasks where they are, until one of them is somewhere else."""
+        """Probe tasks periodically over the same channels, until one has another address."""
         with probing(addresses) as methods:
             while not self._ends.is_set() and addresses == self._addresses:
                 began_s = time.monotonic()
@@ -110,27 +110,27 @@ class Prober:
             self._calls = _call(methods, deadline_s=self._policy.deadline_s)
         try:
             return _observe(self._calls, sent_s=sent_s)
-        except grpc.FutureCancelledError:  # we are being closed
+        except grpc.FutureCancelledError:  # by `close`
             return {}
 
 
 def all_answer(addresses: Mapping[Task, str], *, deadline_s: float) -> bool:
-    """Probe all tasks once, side by side, and return whether each has answered.
+    """Probe all tasks once, in parallel, and return whether each has replied.
 
     Args:
-        addresses: of the tasks, ``host:port``.
-        deadline_s: how long an answer may take.
+        addresses: the address of each task, ``host:port``.
+        deadline_s: the seconds that a reply may take.
     """
     seen = observe_once(addresses, deadline_s=deadline_s)
     return all(observation.answered for observation in seen.values())
 
 
 def observe_once(addresses: Mapping[Task, str], *, deadline_s: float) -> dict[Task, Observation]:
-    """Probe all tasks once, side by side.
+    """Probe all tasks once, in parallel, and return the outcomes.
 
     Args:
-        addresses: of the tasks, ``host:port``.
-        deadline_s: how long an answer may take.
+        addresses: the address of each task, ``host:port``.
+        deadline_s: the seconds that a reply may take.
     """
     with probing(addresses) as methods:
         sent_s = time.monotonic()
@@ -139,13 +139,13 @@ def observe_once(addresses: Mapping[Task, str], *, deadline_s: float) -> dict[Ta
 
 @contextlib.contextmanager
 def probing(addresses: Mapping[Task, str], *, method: str = METHOD) -> Iterator[Methods]:
-    """What asks each task, as long as the context is open."""
+    """Open a channel to each task; yields the tasks' gRPC methods, and closes the channels."""
     channels = {
         task: grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
         for task, address in addresses.items()
     }
     try:
-        # Without a serializer a message is its bytes: none, and what we need not read.
+        # Without a serializer a message is its bytes: the request is empty.
         yield {task: channel.unary_unary(method) for task, channel in channels.items()}
     finally:
         for channel in channels.values():
@@ -157,7 +157,7 @@ def _call(methods: Methods, *, deadline_s: float) -> dict[Task, grpc.Future]:
 
 
 def _observe(calls: Mapping[Task, grpc.Future], *, sent_s: float) -> dict[Task, Observation]:
-    """Wait for the calls, at most until their deadline."""
+    """Wait for the calls, at most until their deadlines, and return the outcomes."""
     observations = {}
     for task, call in calls.items():
         error = call.exception()

@@ -1,4 +1,4 @@
-"""For how long too few workers have answered, and when that ends a job. Pure."""
+"""Decides when too few workers have replied for too long, which ends a job. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from tfps.units import counted
 
 
 class Quorum:
-    """Ends a job for want of workers.
+    """Decides whether a job ends because it has too few workers.
 
     Args:
-        workers: how many the job has.
-        fault_tolerance: how many must be left, and how long the job waits for them.
+        workers: the job's number of workers.
+        fault_tolerance: how many must reply, and how long the job waits for them.
 
     Example:
 
@@ -26,15 +26,15 @@ class Quorum:
 
     def __init__(self, *, workers: int, fault_tolerance: FaultTolerance) -> None:
         self._workers, self._fault_tolerance = workers, fault_tolerance
-        self._since_s: float | None = None  # when too few began to answer
+        self._since_s: float | None = None  # since when too few reply
 
     def end_reason(self, *, answering: int, now_s: float, hopeless: str = "") -> str:
-        """Return why the job ends; empty while it goes on, or waits.
+        """Return why the job ends; an empty string while it goes on or waits.
 
         Args:
-            answering: how many workers do, now.
-            now_s: on the monotonic clock.
-            hopeless: why no other worker can return, where somebody knows.
+            answering: how many workers reply now.
+            now_s: the time on the monotonic clock.
+            hopeless: why no other worker can return, if that is known.
         """
         if answering >= self._fault_tolerance.min_workers:
             self._since_s = None

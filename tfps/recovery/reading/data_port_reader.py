@@ -1,4 +1,4 @@
-"""Reads what a job holds on one server, through the port of `direct`; writes nothing."""
+"""Reads a job's variables on one server through its data port (`direct`); writes nothing."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ from tfps.transport.direct import (
 Array = np.ndarray[Any, Any]
 
 LIMITS = FrameLimits(header_fields=HEADER_FIELDS, max_ids=0, max_payload_bytes=MOST_ANSWER_BYTES)
-SHORTEST_S = 3.0  # that a server is given, however little is left: a busy one takes as long
+SHORTEST_S = 3.0  # the least time that a server is given: a busy one needs it
 NO_IDS = np.empty(0, np.int64)
 
 
 class DataPortReader:
-    """A server that is read over a connection of tfps's own, which may be encrypted.
+    """Reads one server over a connection of tfps's own, which may be encrypted.
 
-    TensorFlow's port is not used: it may be closed to this machine.
+    It does not use TensorFlow's port, which may be closed to this machine.
 
     Args:
-        endpoint: of the server's data port.
+        endpoint: the address of the server's data port.
         job: the name of the job.
-        number: that of the job.
-        secret: of the servers.
-        encryption: as the servers have it.
+        number: the number of the job.
+        secret: the servers' secret.
+        encryption: the encryption that the servers use.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class DataPortReader:
         """See `ServerReader`.
 
         Raises:
-            tf.errors.UnavailableError: caused by a `HandshakeError` where the server refuses this
-                process: it has another secret or certificate, or no such job.
+            tf.errors.UnavailableError: the server does not reply; or, caused by a
+                `HandshakeError`, it has another secret or certificate, or no such job.
         """
         record = self._answer(ReadRequest(), patience_s).record
         return JobRecord.from_json(record) if record else None
@@ -126,7 +126,7 @@ class DataPortReader:
 
 @contextlib.contextmanager
 def _ending(connection: Connection, until_s: float) -> Iterator[None]:
-    """End a connection at a moment: what comes over it has no limit of its own."""
+    """Close a connection at a time, which limits how long a reply may take."""
     timer = threading.Timer(max(0.0, until_s - time.monotonic()), connection.close)
     timer.daemon = True
     timer.start()

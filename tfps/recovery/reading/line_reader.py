@@ -1,4 +1,4 @@
-"""Reads what a job holds on one server, through TensorFlow's port; writes nothing."""
+"""Reads a job's variables on one server through TensorFlow's port; writes nothing."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Read = Callable[..., list[Array]]
 
 
 class LineReader:
-    """A server that is read through a line to TensorFlow's own port.
+    """Reads one server over a control line to TensorFlow's port.
 
-    A variable is only looked at where the record says that it is, and the record is read with it
-    under the server's mutex, so that what comes back is of one moment. It travels after that:
-    training waits as long as for a snapshot.
+    It reads a variable where the record says that it lies, and reads the record with it under the
+    server's mutex, so that all values are of one moment. They travel after the mutex is released:
+    training waits no longer than for a snapshot.
 
     Args:
-        line: to the server.
-        container: of the job.
+        line: the control line to the server.
+        container: the job's resource container.
     """
 
     def __init__(self, line: ControlLine, *, container: str) -> None:

@@ -1,4 +1,4 @@
-"""What a reader of a job asks a server for over the port of `direct`, and the answer. Pure."""
+"""The request by which `tfps.attach` reads a server over its data port, and the reply. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tfps.placement.slab import padded_items
 
 Array = np.ndarray[Any, Any]
 
-READER = "reader"  # the role that it connects with
-HEADER_FIELDS = 1  # of both messages: the bytes of the text in the payload
+READER = "reader"  # the role in the connection's handshake
+HEADER_FIELDS = 1  # in both messages: the size of the payload's text in bytes
 MOST_REQUEST_BYTES = 1 << 26  # names of a million variables
 MOST_ANSWER_BYTES = 1 << 32  # more than a pull may read of a server
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadRequest:
-    """Variables by their resources' names; none asks for the job's record alone.
+    """A request for variables by their resources' names; without names, for the job's record.
 
     Example:
 
@@ -42,7 +42,7 @@ class ReadRequest:
         """Decode what `to_text` wrote.
 
         Raises:
-            ProtocolError: anything else.
+            ProtocolError: the text is not an encoded request.
         """
         names = _json(text)
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -52,14 +52,14 @@ class ReadRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadAnswer:
-    """A server's answer.
+    """A server's reply to a `ReadRequest`.
 
     Args:
-        record: of the job, as text; empty where the server has none.
-        cells: of the ledger, int64; none where the request named no variable, or one that is not
-            where the reader thinks.
-        values: as many as were asked for, or none.
-        problem: why the server could not read; empty where it could.
+        record: the job's record as JSON; empty if the server has none.
+        cells: the ledger, int64; empty if the request named no variable, or one that the server
+            does not have.
+        values: the values of all requested variables, or none.
+        problem: why the server could not read; empty if it could.
     """
 
     record: str = ""
@@ -68,7 +68,7 @@ class ReadAnswer:
     problem: str = ""
 
     def to_parts(self) -> tuple[bytes, list[Array]]:
-        """The text, and the arrays that the payload begins with, each on lines of its own."""
+        """Encode the reply: returns its text, and the arrays that go before it in the payload."""
         fields = {
             "record": self.record,
             "cells": self.cells,
@@ -83,10 +83,10 @@ class ReadAnswer:
 
         Args:
             text: the end of the payload.
-            arrays: all bytes before it; the values are views of them.
+            arrays: the bytes before it, uint8; the values are views of them.
 
         Raises:
-            ProtocolError: anything else.
+            ProtocolError: the text is not an encoded reply.
         """
         fields = _json(text)
         try:
@@ -108,10 +108,10 @@ class ReadAnswer:
 
 
 def text_and_arrays(header: Sequence[int], payload: Array) -> tuple[bytes, Array]:
-    """Divide a message's payload.
+    """Split a message's payload into its text and the bytes of its arrays.
 
     Raises:
-        ProtocolError: the header says more than the payload has.
+        ProtocolError: the text would be larger than the payload.
     """
     size_bytes = int(header[0])
     if not 0 <= size_bytes <= payload.size:

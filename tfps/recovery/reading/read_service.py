@@ -1,4 +1,4 @@
-"""A parameter server's side of who reads a job over the port of `direct`."""
+"""A parameter server's side of `tfps.attach` over the data port (`direct`)."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ NO_BYTES = np.empty(0, np.uint8)
 
 
 class ReadService:
-    """Answers readers of any job of this server; they have proved to know its secret.
+    """Serves readers of any job of this server, which have proved that they know its secret.
 
-    It reads as `tfps.attach` does through TensorFlow's port, from within: a reader's code never
-    comes here, only names.
+    It reads as `tfps.attach` does through TensorFlow's port, but within the server's process: a
+    reader sends only names, never code.
 
     Args:
-        target: answers that of this process's own `tf.distribute.Server`.
-        device: of this server.
+        target: returns the target of this process's `tf.distribute.Server`.
+        device: this server's device.
     """
 
     def __init__(self, *, target: Callable[[], str], device: str) -> None:
         self._target, self._device = target, device
 
     def __call__(self, connection: Connection, hello: Hello) -> None:
-        """Serve one reader until it leaves; in the connection's own thread."""
+        """Serve one reader until it disconnects; runs in the connection's own thread."""
         if number_of(hello.plan) != hello.job:
             logger.warning("%s has named another job than it asks for", connection.peer)
             connection.close()
@@ -61,7 +61,7 @@ class ReadService:
                 length = np.array([len(said)], np.int64)
                 connection.send(length, NO_IDS, np.frombuffer(said, np.uint8), *arrays)
         except ConnectionLost:
-            pass  # it has left
+            pass  # the reader has disconnected
         except ProtocolError as error:
             logger.warning("%s is refused: %s", connection.peer, error)
         finally:

@@ -1,4 +1,4 @@
-"""What the records of a job say that its servers hold, by the names that users know. Pure."""
+"""Finds the variables of a job in its servers' records, by the names that users know. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class RecordedPart:
-    """A variable that is whole, or a shard.
+    """A whole variable, or one shard of a variable.
 
     Args:
-        server: where it lies.
-        resource: what the server calls it.
-        view: how it lies there.
+        server: the index of its server.
+        resource: its resource's name on the server.
+        view: where it lies on the server.
     """
 
     server: int
@@ -33,16 +33,16 @@ class RecordedPart:
 
 @dataclass(frozen=True)
 class RecordedValue:
-    """A variable with all that it consists of.
+    """A variable with all of its parts.
 
     Args:
-        parts: one, or the shards in their order.
+        parts: the whole variable, or its shards in order.
     """
 
     parts: tuple[RecordedPart, ...]
 
     def joined(self, arrays: Sequence[Array]) -> Array:
-        """The whole value, of those of the parts."""
+        """Return the whole value, joined from the values of the parts."""
         rule = self.parts[0].view.rule
         if rule is None:
             return arrays[0]
@@ -55,13 +55,13 @@ class RecordedValue:
 
 
 def recorded_values(records: Sequence[JobRecord]) -> dict[str, RecordedValue]:
-    """All variables of a job, by their paths; the second one of a path is called ``path>2``.
+    """Return all variables of a job by their paths; the second one of a path is ``path>2``.
 
-    Servers are told of new variables one after the other. One that is not recorded with all of its
-    shards is left out.
+    A variable whose shards are not all recorded yet is left out: servers record new variables one
+    server after the other.
 
     Args:
-        records: of the servers, in their order.
+        records: the record of each server, in the servers' order.
 
     Example:
 

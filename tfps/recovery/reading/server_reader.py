@@ -1,4 +1,4 @@
-"""What reads a job on one server, from a process that is not its chief."""
+"""The interface by which a process other than the chief reads a job on one server."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ Array = np.ndarray[Any, Any]
 
 
 class RecordChanged(Exception):
-    """Variables have moved, or another chief has begun, since the record was read."""
+    """Raised if variables have moved, or another chief has begun, since the record was read."""
 
 
 class ServerReader(Protocol):
-    """One server of a job, for who only reads."""
+    """Reads one server of a job."""
 
     def record(self, *, patience_s: float) -> JobRecord | None:
-        """What the job's chief has written down there; None where there is no such job.
+        """Return the record that the job's chief has written; None if there is no such job.
 
         Raises:
-            tf.errors.UnavailableError: the server does not answer.
+            tf.errors.UnavailableError: the server does not reply.
         """
 
     def read(
         self, record: JobRecord, resources: Sequence[str], *, patience_s: float
     ) -> tuple[Array, list[Array]]:
-        """The ledger, and variables by their resources' names, of one moment.
+        """Return the ledger and the values of variables, all of one moment.
 
         Args:
-            record: the newest that `record` has answered.
-            resources: some of its views.
-            patience_s: how long a server may take.
+            record: the newest record that `record` has returned.
+            resources: the variables' resource names, from its views.
+            patience_s: the seconds that the server may take.
 
         Raises:
-            RecordChanged: the record is another one by now.
-            tf.errors.UnavailableError: the server does not answer, or something is not there.
+            RecordChanged: the server has another record now.
+            tf.errors.UnavailableError: the server does not reply, or a variable does not exist.
         """
 
     def renew(self) -> None:
-        """Call a server that may have been started anew."""
+        """Connect again to a server that may have been restarted."""
 
     def close(self) -> None:
-        """Let the server go."""
+        """Close the connection."""

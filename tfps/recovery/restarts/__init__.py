@@ -1,1 +1,1 @@
-"""The tasks that are started again, and how often."""
+"""Restarts of tasks: which are started again, and how often."""

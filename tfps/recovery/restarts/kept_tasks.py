@@ -1,4 +1,4 @@
-"""Who starts the tasks of a cluster again, as far as this process knows."""
+"""A registry of the tasks that this process, or its parent, starts again when they die."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from tfps.units import counted
 
 
 class KeptTasks(Protocol):
-    """Tasks that somebody starts again when they die."""
+    """The tasks of a cluster, which their keeper starts again when they die."""
 
     @property
     def end_reason(self) -> str:
-        """Why the job cannot go on; empty while it can."""
+        """The reason why the job cannot go on; empty while it can."""
 
     @property
     def given_up(self) -> str:
-        """Why a parameter server is not started again; empty while none is given up."""
+        """The reason why a parameter server is not started again; empty while none is given up."""
 
     @property
     def restarts(self) -> list[str]:
-        """Each restart, as in ``worker 1 (SIGKILL)``."""
+        """The restarts so far, each as in ``worker 1 (SIGKILL)``."""
 
     def want_servers(self, wanted: Callable[[], bool]) -> None:
         """Start lost parameter servers again as well.
 
         Args:
-            wanted: answers whether the job could use one.
+            wanted: returns whether the job could use a restarted server.
         """
 
     def note_lost(self, tasks: Iterable[Task]) -> None:
-        """Take note of all tasks that the guard holds lost now, and has let out of the job."""
+        """Take note of all tasks that are lost now; the guard has evicted those workers."""
 
 
 _kept: dict[frozenset[str], KeptTasks] = {}
@@ -41,35 +41,38 @@ _lock = threading.Lock()
 
 
 def keep(addresses: Iterable[str], tasks: KeptTasks) -> None:
-    """Note who keeps the tasks at these addresses, ``host:port``."""
+    """Register the tasks at these addresses, ``host:port``."""
     with _lock:
         _kept[frozenset(addresses)] = tasks
 
 
 def leave(addresses: Iterable[str]) -> None:
-    """Nobody keeps the tasks at these addresses any more."""
+    """Remove the tasks at these addresses from the registry."""
     with _lock:
         _kept.pop(frozenset(addresses), None)
 
 
 def kept_tasks(addresses: Iterable[str]) -> KeptTasks | None:
-    """Return who keeps some of these tasks, or None: they are started by somebody else."""
+    """Return the registered tasks at some of these addresses, or None if there are none."""
     wanted = frozenset(addresses)
     with _lock:
         return next((tasks for known, tasks in _kept.items() if known & wanted), None)
 
 
 def are_started_again(addresses: Iterable[str]) -> bool:
-    """Whether this process, or the one that has started it, starts these tasks again."""
+    """Return whether this process, or its parent, starts these tasks again."""
     return kept_tasks(addresses) is not None
 
 
 def ask_for_servers(addresses: Iterable[str], *, unless: Callable[[], bool]) -> KeptTasks | None:
-    """Let who keeps these tasks start lost servers again as well; answers it if it is known here.
+    """Ask the keeper of these tasks to start lost servers again as well.
 
     Args:
-        addresses: of the tasks.
-        unless: answers whether nobody needs them any more.
+        addresses: the tasks' addresses, ``host:port``.
+        unless: returns whether the servers are not needed any more.
+
+    Returns:
+        The registered tasks, or None if there are none.
     """
     kept = kept_tasks(addresses)
     if kept is not None:
@@ -78,7 +81,7 @@ def ask_for_servers(addresses: Iterable[str], *, unless: Callable[[], bool]) -> 
 
 
 def in_words(restarts: Iterable[str]) -> str:
-    """Restarts for people; empty where there were none.
+    """Return a sentence about restarts; an empty string if there were none.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""What follows from a task's death: start it again, give it up, or end the job. Pure."""
+"""Decides after a task's death: start it again, give it up, or end the job. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Task = tuple[str, int]
 
 @dataclass(frozen=True)
 class Death:
-    """A task's process has ended.
+    """The end of a task's process.
 
     Args:
-        task: which one.
+        task: the task.
         status: its exit status; negative: the signal that ended it.
-        is_usable: whether the job can use it once it is back.
+        is_usable: whether the job can use the task once it is back.
     """
 
     task: Task
@@ -29,18 +29,18 @@ class Death:
 
 @dataclass(frozen=True)
 class Return:
-    """A task listens or answers again, or what it does is not known."""
+    """The return of a task: it listens or replies again, or its state is not known."""
 
     task: Task
 
 
 @dataclass(frozen=True)
 class Hang:
-    """A task's process lives and answers nothing.
+    """The hang of a task: its process lives, but does not reply.
 
     Args:
-        task: which one.
-        is_stopped: whether somebody has stopped it (SIGSTOP), who may let it go on.
+        task: the task.
+        is_stopped: whether it was stopped (SIGSTOP), so that SIGCONT can resume it.
     """
 
     task: Task
@@ -52,12 +52,12 @@ Event = Death | Return | Hang
 
 @dataclass(frozen=True)
 class Restart:
-    """A task will be started again: `Start` follows after so many seconds.
+    """The announcement of a restart: `Start` follows after a pause.
 
     Args:
-        task: which one.
-        number: 1 for the first time.
-        after_s: how long it rests before.
+        task: the task.
+        number: 1 for the first restart of this task.
+        after_s: the pause in seconds.
     """
 
     task: Task
@@ -65,10 +65,10 @@ class Restart:
     after_s: float
 
     def in_words(self, *, budget: int) -> str:
-        """Return what a message adds to how the task ended.
+        """Return the end of a log message that begins with how the task ended.
 
         Args:
-            budget: how many restarts there may be.
+            budget: the most restarts of a task.
 
         Example:
 
@@ -81,19 +81,19 @@ class Restart:
 
 @dataclass(frozen=True)
 class Start:
-    """Start a task now."""
+    """An action: start a task now."""
 
     task: Task
 
 
 @dataclass(frozen=True)
 class Kill:
-    """End the process of a task that hangs; its death is an event then.
+    """An action: kill the process of a task that hangs; a `Death` follows.
 
     Args:
-        task: which one.
-        after_s: how long it was waited for.
-        is_stopped: whether somebody had stopped it.
+        task: the task.
+        after_s: for how many seconds it has hung.
+        is_stopped: whether it was stopped (SIGSTOP).
     """
 
     task: Task
@@ -103,18 +103,18 @@ class Kill:
 
 @dataclass(frozen=True)
 class GiveUp:
-    """A task is not started any more, and the job goes on without it if no `EndJob` follows."""
+    """The decision not to start a task again; the job goes on if no `EndJob` follows."""
 
     task: Task
 
 
 @dataclass(frozen=True)
 class EndJob:
-    """The job cannot go on.
+    """The end of a job that cannot go on.
 
     Args:
         reason: a sentence for its user, without the full stop.
-        is_noticed: whether the chief finds out by itself, and ends with an error of its own.
+        is_noticed: whether the chief notices by itself, and ends with an error of its own.
     """
 
     reason: str
@@ -127,18 +127,18 @@ Action = Restart | Start | Kill | GiveUp | EndJob
 @dataclass
 class _Life:
     restarts: int = 0
-    starts_at_s: float = math.inf  # of a task that rests before it is started again
+    starts_at_s: float = math.inf  # when a task that waits for its restart is started
     hang: Hang | None = None
     hangs_since_s: float = 0.0
     is_given_up: bool = False
 
 
 class RestartPolicy:
-    """Turns what happens to the tasks of a job into what their starter does.
+    """Turns events of a job's tasks into the actions of the process that starts them.
 
     Args:
-        tasks: all of them, each running.
-        fault_tolerance: budget, and how many workers must be left.
+        tasks: all tasks of the job; each counts as running.
+        fault_tolerance: the budget of restarts, and how many workers the job needs.
 
     Example:
 
@@ -160,28 +160,28 @@ class RestartPolicy:
 
     @property
     def counts(self) -> dict[Task, int]:
-        """How often each task was started again, or is about to be."""
+        """The number of restarts of each task, one that is about to follow included."""
         return {task: life.restarts for task, life in self._lives.items() if life.restarts}
 
     def take(self, event: Event, *, now_s: float) -> list[Action]:
-        """Return what is to be done about an event."""
+        """Return the actions that follow from an event."""
         life = self._lives[event.task]
         if self.ended:
             return []
         if isinstance(event, Return):
             life.hang = None
-            life.is_given_up = False  # somebody else has started it
+            life.is_given_up = False  # it was started by other means
         elif life.is_given_up:
             return []
         elif isinstance(event, Death):
             return self._died(event, life, now_s=now_s)
-        elif life.starts_at_s == math.inf and life.hang != event:  # who is gone cannot hang
-            # Who goes on after a stop has the whole time to answer.
+        elif life.starts_at_s == math.inf and life.hang != event:  # not if it has died
+            # A task that goes on after a stop has the whole time to reply.
             life.hang, life.hangs_since_s = event, now_s
         return []
 
     def due(self, *, now_s: float) -> list[Action]:
-        """Return what is to be done because time has passed."""
+        """Return the actions that are due at a time."""
         actions: list[Action] = []
         for task, life in self._lives.items() if self.ended is None else ():
             if now_s >= life.starts_at_s:
@@ -197,7 +197,7 @@ class RestartPolicy:
 
     def _died(self, event: Death, life: _Life, *, now_s: float) -> list[Action]:
         life.hang = None
-        if life.starts_at_s < math.inf:  # the same death, told twice
+        if life.starts_at_s < math.inf:  # the same death, reported twice
             return []
         if event.is_usable and life.restarts < self._fault_tolerance.restart_budget:
             life.restarts += 1
@@ -209,7 +209,7 @@ class RestartPolicy:
         return [GiveUp(event.task), *([self.ended] if self.ended else [])]
 
     def _end(self, event: Death) -> EndJob | None:
-        """Why the job cannot go on without the task that was given up, or None."""
+        """Return why the job cannot go on without the task that was given up, or None."""
         kind, index = event.task
         if kind == "ps":
             why = f": {self._spent([event.task])}" if event.is_usable else " with it"
@@ -231,7 +231,7 @@ class RestartPolicy:
         return EndJob(f"{few}: {self._spent(gone)}")
 
     def _spent(self, tasks: list[Task]) -> str:
-        """As in ``worker 0 died again after its budget of 3 restarts``."""
+        """Return a phrase such as ``worker 0 died again after its budget of 3 restarts``."""
         names = ", ".join(f"{kind} {index}" for kind, index in tasks)
         budget = self._fault_tolerance.restart_budget
         if not budget:

@@ -1,1 +1,1 @@
-"""The return of a lost server, and of its variables."""
+"""The return of a lost server, and the restoration of its variables."""

@@ -1,4 +1,4 @@
-"""Finds parameter servers that were started again somewhere else."""
+"""Finds parameter servers that were started again at another address."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tfps.recovery.probing.incarnation import look_for
 
 logger = logging.getLogger(__name__)
 
-# Who is asked may be the interface of a scheduler.
+# Not more often: the resolver may ask the API of a scheduler.
 ASK_EVERY_S = 1.0
 
 
 class NewAddresses:
-    """Asks where lost servers are now, and looks whether they answer there.
+    """Asks the cluster resolver where lost servers are now, and checks that they reply there.
 
     Args:
-        resolve: answers the cluster as it is now, or None where nothing can be anywhere else; it
-            may be the user's, and fail.
-        cluster: answers the cluster as this job knows it.
-        deadline_s: within which a server that is not busy answers.
+        resolve: returns the cluster as it is now, or None if servers cannot move; may be the
+            user's, and raise.
+        cluster: returns the cluster as this job knows it.
+        deadline_s: the seconds within which a server that is not busy replies.
 
     Attributes:
-        problem: what is wrong with the last answer; empty where nothing is.
+        problem: what is wrong with the resolver's last reply; empty if nothing is.
     """
 
     def __init__(
@@ -41,13 +41,13 @@ class NewAddresses:
         self.problem = ""
 
     def find(self, lost: Collection[int]) -> dict[int, str]:
-        """Answer the new addresses of those lost servers that are there; asks not too often."""
+        """Return the new addresses of lost servers that reply there; asks once a second at most."""
         if not lost or time.monotonic() < self._asks_at_s:
             return {}
         self._asks_at_s = time.monotonic() + ASK_EVERY_S
         try:
             now = self._resolve()
-        except Exception as error:  # noqa: BLE001 - the user's resolver: it is asked again
+        except Exception as error:  # noqa: BLE001 - the user's resolver; is called again
             self.say(f"where lost servers are now could not be found out: {error!r}")
             return {}
         try:
@@ -67,7 +67,7 @@ class NewAddresses:
         return {i: moved[i] for (_, i), each in seen.items() if each.incarnation is not None}
 
     def say(self, problem: str) -> None:
-        """Warn of what is wrong, once as long as it stays the same."""
+        """Log a problem as a warning, unless it is the same as before."""
         if problem and problem != self.problem:
             logger.warning("still waiting for lost servers: %s", problem)
         self.problem = problem
@@ -76,15 +76,15 @@ class NewAddresses:
 def servers_elsewhere(
     known: ClusterSpec, now: ClusterSpec, lost: Collection[int]
 ) -> dict[int, str]:
-    """Where lost servers are that are not where they were. Pure.
+    """Return the addresses of lost servers that have another address now. Pure.
 
     Args:
         known: the cluster as it was.
-        now: as it is.
-        lost: the servers that do not answer.
+        now: the cluster as it is.
+        lost: the servers that do not reply.
 
     Raises:
-        ConfigError: there is another number of servers now.
+        ConfigError: the number of servers has changed.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""What fills a server that was started anew: rows of a checkpoint, and what others know."""
+"""Fills a restarted server with the rows of a checkpoint, and the counts of other servers."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from tfps.runtime.coordinator.server import Server
 
 
 class TrainedJob(Protocol):
-    """What the restoration of servers asks of the job whose model they hold."""
+    """The job whose servers are restored, as the restoration sees it."""
 
     @property
     def manager(self) -> CheckpointManager | None:
-        """The manager of the checkpoints of the model that is trained, if there is one."""
+        """The manager of the trained model's checkpoints, if there is one."""
 
     def seen(self) -> Seen | None:
-        """Return what the chief has read of the ticket server, if it has read it."""
+        """Return the chief's last reading of the ticket server, or None if there is none."""
 
     def strangers(self, device: str) -> list[str]:
-        """Return the names of variables on a device that no checkpoint can hold."""
+        """Return the names of variables on a device that checkpoints cannot contain."""
 
     def takes_rounds(self) -> bool:
         """Return whether workers may wait for each other in rounds now."""
 
 
 class Restoration:
-    """Makes a server what it was, but for the updates that its rows lack.
+    """Restores what a lost server held; its rows lack the updates since the checkpoint.
 
     Args:
         runtime: the job.
-        job: tells what is known of the training.
+        job: the training, with its checkpoints.
     """
 
     def __init__(self, runtime: Runtime, job: TrainedJob) -> None:
@@ -49,15 +49,16 @@ class Restoration:
     def restore_all(
         self, anew: Sequence[Server], living: Sequence[Server], *, checkpoint: int | None = None
     ) -> list[ServerLoss]:
-        """Fill servers that hold nothing; answers what each of them lacks.
+        """Fill servers that are empty; returns the loss of each of them.
 
         Args:
-            anew: they answer, and nobody uses them; server 0 first.
-            living: servers that have all that they had.
-            checkpoint: its number, where nothing was changed since; None: the newest of this job.
+            anew: the empty servers, which reply and are not in use; server 0 first.
+            living: the servers that have lost nothing.
+            checkpoint: the number of a checkpoint since which nothing has changed; None: the
+                newest one of this job.
 
         Raises:
-            CheckpointError: no checkpoint has what the servers held.
+            CheckpointError: no checkpoint contains the servers' variables.
         """
         known = list(living)
         losses = []
@@ -74,16 +75,16 @@ class Restoration:
         *,
         checkpoint: int | None = None,
     ) -> ServerLoss:
-        """Fill a server that holds nothing.
+        """Fill a server that is empty; returns its loss.
 
         Args:
-            server: which one; it answers, and nobody uses it.
-            known: servers with a ledger that is right.
-            living: servers that have all that they had.
+            server: the empty server, which replies and is not in use.
+            known: the servers whose ledgers are right.
+            living: the servers that have lost nothing.
             checkpoint: see `restore_all`.
 
         Raises:
-            CheckpointError: no checkpoint has what the server held.
+            CheckpointError: no checkpoint contains the server's variables.
         """
         began_s = time.monotonic()
         manager = self._job.manager
@@ -102,7 +103,7 @@ class Restoration:
         manifest = restore_lost_rows(manager, server, checkpoint=checkpoint)
         restored = _version_of(manifest, server, servers=len(self._runtime.servers))
         self._let_counters_go_on(server, living, updates=version - restored)
-        if version < restored:  # nobody who knows more has lived
+        if version < restored:  # no server that has counted more has survived
             version = restored
             self._write_version(server, version)
         there = {other.device for other in known}
@@ -119,10 +120,10 @@ class Restoration:
         )
 
     def refuse_strangers(self, server: Server) -> None:
-        """Refuse to go on without what a server held and no checkpoint can hold.
+        """Check that checkpoints can contain all variables that a server held.
 
         Raises:
-            CheckpointError: there was something.
+            CheckpointError: they cannot; names the variables.
         """
         if strangers := self._job.strangers(server.device):
             raise CheckpointError(
@@ -131,7 +132,7 @@ class Restoration:
             )
 
     def _write_ledger(self, server: Server, known: Sequence[Server]) -> int:
-        """Write what was applied; answers how many updates that were."""
+        """Write the ledger of a restored server; returns its count of updates."""
         layout = server.layout
         seen = self._job.seen() if server.hands_out_tickets else None
         of_living = known[0].ledger.values() if known else None
@@ -163,9 +164,9 @@ class Restoration:
     def _let_counters_go_on(
         self, server: Server, living: Sequence[Server], *, updates: int
     ) -> None:
-        """Counters of optimizers that lay here go on as the other servers have them.
+        """Restore the optimizers' counters of a server from their copies on other servers.
 
-        Where none of these has lived, each update since the checkpoint has counted one.
+        If no copy has survived, add one for each update since the checkpoint.
         """
         devices = {other.device for other in living}
         for variable in list(server.contents.variables.values()):
@@ -178,12 +179,12 @@ class Restoration:
 
 
 class Seen(NamedTuple):
-    """What the chief has read of the ticket server.
+    """The chief's last reading of the ticket server.
 
     Attributes:
         cells: its ledger.
-        write_totals: writes the totals of metrics that belong to it.
-        is_current: whether nothing that this does not tell of has trained since.
+        write_totals: writes the totals of metrics of the same moment.
+        is_current: whether nothing has trained since.
     """
 
     cells: np.ndarray[Any, Any]

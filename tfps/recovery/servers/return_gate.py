@@ -1,4 +1,4 @@
-"""The gate at which closures and accesses wait while a parameter server is being brought back."""
+"""The gate at which closures and accesses wait while a lost server is brought back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_LONGER_AWAITED = "a parameter server was lost, and the wait for it was interr
 
 
 class ReturnState(enum.Enum):
-    """How far the return of lost servers is.
+    """The state of the return of lost servers.
 
     ::
 
@@ -77,7 +77,7 @@ class ReturnGate:
 
     @property
     def is_own_thread(self) -> bool:
-        """Whether this thread runs a closure or the return, so that it must not wait here."""
+        """Whether this thread runs a closure or the return itself, so that it must not wait."""
         return getattr(self._own, "is_inside", False)
 
     @property
@@ -86,7 +86,7 @@ class ReturnGate:
         return self._running
 
     def enter(self) -> bool:
-        """Begin a closure when no server is lost; return False if a lost one is given up."""
+        """Begin a closure as soon as no server is lost; return False if a lost one is given up."""
         with self._changed:
             if not self.wait():
                 return False
@@ -111,7 +111,7 @@ class ReturnGate:
             self._own.is_inside = False
 
     def wait(self) -> bool:
-        """Wait while a server is being brought back; return whether every server is there then."""
+        """Wait while a server is brought back; return whether no server is lost then."""
         with self._changed:
             interrupts = self._interrupts
             while self._lost and self._interrupts == interrupts:
@@ -121,7 +121,7 @@ class ReturnGate:
             return not self._lost
 
     def interrupt(self) -> None:
-        """End every wait that has begun."""
+        """End every wait that is in progress."""
         with self._changed:
             self._interrupts += 1
             self._changed.notify_all()
@@ -166,7 +166,7 @@ class ReturnGate:
             return True
 
     def give_up(self, reason: str) -> str:
-        """Fail whatever waits; return the whole text of the failure."""
+        """Make every wait fail; return the whole text of the failure."""
         with self._changed:
             self.failure = " ".join([*self._lost.values(), reason])
             for index in self._lost:

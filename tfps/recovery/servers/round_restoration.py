@@ -1,4 +1,4 @@
-"""What brings all servers back to a point between two rounds, after some were started anew."""
+"""Brings all servers back to a point between two rounds, after some were restarted."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ class Totals(Protocol):
     """The totals of metrics on the ticket server."""
 
     def write_totals(self) -> None:
-        """Write them as the runs of the chief know them."""
+        """Write the totals as the chief's runs know them."""
 
 
 class RepeatableRun(Protocol):
-    """Training whose steps can be repeated from some points on."""
+    """Training whose steps can be repeated from certain points."""
 
     @property
     def points(self) -> Sequence[RoundPoint]:
-        """Where it can go back to, the oldest first."""
+        """The points that it can go back to, the oldest first."""
 
     def go_back(self, point: RoundPoint) -> int:
-        """Repeat from a point on; answers how many steps are, that somebody has heard of."""
+        """Go back to a point. Returns how many steps that were reported are repeated."""
 
 
 def starts_of(runtime: Runtime) -> tuple[int, ...]:
-    """How often each server was started: what was read before a change may be out of date."""
+    """Return how often each server was started: values read before a restart may be stale."""
     return tuple(server.starts for server in runtime.servers)
 
 
 def written_by_chief(runtime: Runtime) -> dict[str, int]:
-    """How often this process has written each variable on servers by itself."""
+    """Return how often this process has written each variable on servers by itself."""
     counts = {}
     for contents in runtime.contents:
         for resource, record in list(contents.records.items()):
@@ -67,11 +67,11 @@ def written_by_chief(runtime: Runtime) -> dict[str, int]:
 
 
 def point_now(runtime: Runtime, *, checkpoint: int) -> RoundPoint:
-    """The point at which the servers are, while no worker takes part.
+    """Return the point at which the servers are, while no worker takes part.
 
     Args:
         runtime: the job.
-        checkpoint: the number of the one that has the variables as they are.
+        checkpoint: the number of the checkpoint that contains the variables' present values.
     """
     layout, ledgers = runtime.ticket_server.layout, runtime.cells()
     returned = returned_tickets(layout, ledgers[0].tolist())
@@ -92,9 +92,9 @@ def point_now(runtime: Runtime, *, checkpoint: int) -> RoundPoint:
 
 
 class RoundRestoration:
-    """Lets all servers go back to the newest point whose checkpoint is sound.
+    """Brings all servers back to the newest point whose checkpoint is sound.
 
-    Those that lived go back as well: what they have beyond the point is repeated.
+    Servers that were not lost go back as well: their steps since that point are repeated.
 
     Args:
         runtime: the job.
@@ -107,19 +107,19 @@ class RoundRestoration:
     def go_back(
         self, run: RepeatableRun, *, manager: CheckpointManager, anew: Sequence[Server]
     ) -> list[ServerLoss]:
-        """Fill all servers; nobody else uses them from now on, until they are let go again.
+        """Fill all servers from a checkpoint, and mark them as lost until closures run again.
 
         Args:
-            run: what they were doing.
-            manager: has the checkpoints.
-            anew: the servers that hold nothing.
+            run: the training that was interrupted.
+            manager: the manager of its checkpoints.
+            anew: the servers that are empty.
 
         Returns:
-            What it costs, for each of these.
+            The loss of each empty server.
 
         Raises:
-            CheckpointError: there is no sound checkpoint, it lacks something that a server held, or
-                what this process has written since would be lost.
+            CheckpointError: no checkpoint is sound, it lacks a variable of a server, or variables
+                that this process has written since would be lost.
         """
         began_s, layout = time.monotonic(), self._runtime.ticket_server.layout
         for server in self._runtime.servers:

@@ -1,4 +1,4 @@
-"""What the loss of a parameter server has cost."""
+"""The cost of losing a parameter server: updates lost, or steps repeated."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ServerLoss:
-    """One return of a server that had been lost.
+    """The loss and return of one server.
 
     Args:
-        server: its index.
-        checkpoint: the number of the one that its rows come from.
-        restored_updates: how many updates its rows have.
-        updates: how many the job has made.
-        seconds: from the moment that the loss was known to the end of it.
-        repeated_steps: how many steps all servers went back, which are repeated; None: the others
-            went on, and the server's rows lack updates.
-        is_least: nobody has known how many updates the job had made: it was lost with all others.
+        server: the server's index.
+        checkpoint: the number of the checkpoint that its rows come from.
+        restored_updates: the number of updates that its rows have.
+        updates: the number of updates that the job has made.
+        seconds: the time from the detection of the loss to the server's return.
+        repeated_steps: the number of steps that are repeated since all servers went back; None:
+            the others went on, and the server's rows lack updates.
+        is_least: whether `updates` may be too small: all servers that knew it were lost.
 
     Example:
 
@@ -48,7 +48,7 @@ class ServerLoss:
 
     @property
     def updates_lost(self) -> int:
-        """Updates that its rows lack."""
+        """The number of updates that the server's rows lack."""
         if self.repeated_steps is not None:
             return 0
         return max(0, self.updates - self.restored_updates)
@@ -74,7 +74,7 @@ class ServerLoss:
         )
 
     def into(self, restarts: list[str]) -> None:
-        """Add what it has cost to the server's newest restart, where somebody lists them.
+        """Add the cost to the server's newest restart in a list, if it contains one.
 
         >>> restarts = ["ps 0 (SIGKILL)", "worker 1 (SIGKILL)"]
         >>> loss = ServerLoss(0, checkpoint=3, restored_updates=12, updates=15, seconds=2.0)
@@ -88,10 +88,10 @@ class ServerLoss:
 
 
 def updates_lost(losses: Iterable[ServerLoss]) -> int:
-    """How many updates rows lack after several losses; one that was lost twice counts once.
+    """Return how many updates rows lack after losses; an update that is lost twice counts once.
 
     Args:
-        losses: of any servers.
+        losses: the losses of any servers.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""The roll of the parameter servers: those that answer, and those that were started anew."""
+"""Asks which parameter servers reply, and which were restarted."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Roll:
-    """The result of one call of the roll of all servers.
+    """The result of asking all servers once.
 
     Attributes:
         gone: the servers at whose address no server of that index listens.
-        anew: those that another process serves than the one whose contents are known.
-        incarnations: of the servers that answered.
+        anew: the servers whose process is another one than the known one: they are empty.
+        incarnations: the incarnation of each server that replied.
     """
 
     gone: Collection[int]
@@ -29,12 +29,12 @@ class Roll:
 
 
 class ServerPresences:
-    """Asks the servers of a job which processes they are.
+    """Keeps the known incarnation of each server of a job, and asks for the present ones.
 
     Args:
         runtime: the job.
-        elsewhere: finds servers that were started again somewhere else.
-        deadline_s: within which a server that is not busy answers.
+        elsewhere: finds servers that were started again at another address.
+        deadline_s: the seconds within which a server that is not busy replies.
     """
 
     def __init__(self, runtime: Runtime, elsewhere: NewAddresses, *, deadline_s: float) -> None:
@@ -46,7 +46,7 @@ class ServerPresences:
 
     @property
     def problem(self) -> str:
-        """The reason why servers that are there cannot take part; empty if there is none."""
+        """The reason why servers that reply cannot take part; empty if there is none."""
         return self._elsewhere.problem
 
     def call(self) -> Roll:
@@ -62,15 +62,15 @@ class ServerPresences:
         )
 
     def absent(self, roll: Roll) -> list[int]:
-        """Return the servers that do not answer, or cannot take part as they are."""
+        """Return the servers that do not reply, or do not fit the job."""
         return [index for index in self._known if not self._takes_part(index, roll)]
 
     def know(self, index: int, roll: Roll) -> None:
-        """Remember that a server has been filled: from now on its process is the known one."""
+        """Take note that a server has been filled: its present process is the known one now."""
         self._known[index] = roll.incarnations[index]
 
     def find(self, lost: Collection[int]) -> dict[int, str]:
-        """Return the new addresses of lost servers that answer somewhere else."""
+        """Return the new addresses of lost servers that reply there."""
         return self._elsewhere.find(lost)
 
     def _takes_part(self, index: int, roll: Roll) -> bool:

@@ -1,4 +1,4 @@
-"""A parameter server that was lost and is started again is taken in, in the same chief."""
+"""Brings a lost parameter server back into the job once it is started again."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# How often the log says again that a server is waited for.
+# How often the log repeats that the job waits for a server.
 SAY_EVERY_S = 60.0
-# How long the end of a strategy waits for a server that is just being filled.
+# How long the end of a strategy waits while a server is being filled.
 END_S = 10.0
-# How long gRPC may rest before a worker connects again with a server that is back.
+# How long gRPC may pause before a worker connects again to a server that is back.
 RECONNECT_S = 30.0
-# The errors of TensorFlow for a server that is gone, or knows nothing of this process.
+# TensorFlow's errors for a server that is gone, or was restarted and does not know this process.
 SIGNS = (
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -53,45 +53,45 @@ SIGNS = (
 
 
 class JobView(Protocol):
-    """What the return of servers asks of the job that it serves."""
+    """The job to which servers return, as `ServerReturn` sees it."""
 
     @property
     def waits_for_servers(self) -> bool:
-        """Whether lost servers are waited for; else the job ends with the first."""
+        """Whether the job waits for lost servers; else it ends with the first loss."""
 
     def refuse_loss(self) -> None:
-        """Check that the job can go on after the loss of what a server held.
+        """Check that the job can go on after a server has lost its variables.
 
         Raises:
-            CheckpointError: it cannot, whatever is restored.
+            CheckpointError: it cannot, even with a checkpoint.
         """
 
     def fence(self) -> None:
-        """Let closures end that wait in a round for a worker of a lost server."""
+        """End closures that wait in a round for a worker which uses a lost server."""
 
     def restore(self, anew: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
-        """Fill servers that were started anew, server 0 first; return the cost of each loss.
+        """Fill servers that were restarted, server 0 first; return the cost of each loss.
 
         Raises:
-            CheckpointError: no checkpoint has what the servers held.
+            CheckpointError: no checkpoint contains the servers' variables.
         """
 
     def server_is_back(self, index: int) -> None:
-        """Take note that a server that was lost is what it was again."""
+        """Take note that a lost server has been brought back."""
 
 
 class ServerReturn:
-    """Closures end at a server's loss; when it is back as it was, they run again.
+    """Pauses closures when a server is lost, brings the server back, and resumes them.
 
-    A lost server is *fenced* first: this job talks to it no more. When every closure has ended and
-    every server answers, TensorFlow connects to the new process, what the server held is made
-    there again and filled, and closures run on. A server that went on by itself, with all that it
-    held, is only connected again. `ReturnState` names the states. A thread does all of it and
-    lives for as long; while nothing is lost there is none.
+    A lost server is *fenced* first: this job closes its connections to it. When every closure has
+    ended and every server replies, TensorFlow connects to the new process, the server's variables
+    are made and filled there again, and closures go on. A server that went on by itself, with all
+    its variables, is only connected again. `ReturnState` names the states. A thread does all of
+    it; it exists only while a server is lost.
 
     Args:
         runtime: the job.
-        presences: tells which servers are there.
+        presences: tells which servers reply.
         job: fills servers, and decides whether the job can go on.
     """
 
@@ -99,7 +99,7 @@ class ServerReturn:
         self._runtime, self._presences, self._job = runtime, presences, job
         self.gate = ReturnGate(runtime)
         self._looking = threading.Lock()
-        self._cut: set[int] = set()  # lost servers that this job talks to no more
+        self._cut: set[int] = set()  # lost servers whose connections are closed
         self._thread: threading.Thread | None = None  # the last one
         self._returned_s = float("-inf")
         self._queue: ClosureQueue | None = None
@@ -116,7 +116,7 @@ class ServerReturn:
 
     @property
     def updates_lost(self) -> int:
-        """The number of updates that rows of all servers lack."""
+        """The number of updates that the rows of all servers lack."""
         return updates_lost(self.losses)
 
     def enter(self) -> None:
@@ -133,7 +133,7 @@ class ServerReturn:
         self.gate.leave()
 
     def excuses(self, error: BaseException | None = None) -> bool:
-        """Return whether a server is lost, or just back; asks them all if none is known to be."""
+        """Return whether an error can come from the loss of a server; may ask all servers."""
         assert self._queue is not None
         if self._is_given_up or self._queue.is_cancelled:
             return False
@@ -142,23 +142,24 @@ class ServerReturn:
         return self._is_one_lost() or self._is_not_found_again(error)
 
     def wait(self) -> bool:
-        """Wait while a server is being brought back; return whether one was, and all are there.
+        """Wait while a server is brought back; return whether one was lost and all are back.
 
-        Returns at once on the threads that the return waits for, or is made by.
+        Returns at once on the threads of closures and of the return itself.
         """
         if self.gate.is_own_thread:
             return False
         return not self._runtime.closed and self._is_one_lost() and self.gate.wait()
 
     def settle(self) -> None:
-        """Wait while a server is being brought back, if one is known to be lost."""
+        """Wait while a server is brought back, if one is known to be lost."""
         if not self.gate.is_own_thread:
             self.gate.wait()
 
     def repeat(self, access: Callable[[], T]) -> T:
-        """Return the result of an eager access of the chief that no loss has met.
+        """Run an eager access of the chief, again after each loss that it met; return its result.
 
-        Not only its error may be of a loss, since a variable is made again before it is filled.
+        A result is discarded too if a server was lost meanwhile: a variable is made again before
+        it is filled.
 
         Raises:
             tf.errors.UnavailableError: a lost server cannot be brought back.
@@ -185,11 +186,11 @@ class ServerReturn:
         return access()
 
     def interrupt(self) -> None:
-        """End the waits of closures and accesses that run."""
+        """End the waits of closures and accesses that are in progress."""
         self.gate.interrupt()
 
     def end(self, reason: str) -> bool:
-        """Bring no server back any more; return whether one was lost.
+        """Give up servers that are still lost; return whether one was lost.
 
         Args:
             reason: a part of the error that waiting threads get.
@@ -202,7 +203,7 @@ class ServerReturn:
         return True
 
     def lose(self, index: int, reason: str) -> None:
-        """Begin to bring a server back that does not answer."""
+        """Begin to bring back a server that does not reply."""
         number = self.gate.lose(index, reason)
         if number:
             logger.warning("%s Training goes on when it is started again.", reason)
@@ -220,12 +221,12 @@ class ServerReturn:
         raise tf.errors.UnavailableError(None, None, self.gate.failure or NO_LONGER_AWAITED)
 
     def _is_not_found_again(self, error: BaseException | None) -> bool:
-        """Whether a worker's own connection with a server that is back still rests."""
+        """Return whether a worker's connection to a server that is back is not restored yet."""
         since_s = time.monotonic() - self._returned_s
         is_one = isinstance(error, tf.errors.UnavailableError) and "/job:ps/" in error.message
         if since_s > RECONNECT_S or not is_one:
             return False
-        time.sleep(LOOK_EVERY_S)  # it would fail at once again
+        time.sleep(LOOK_EVERY_S)  # a repetition at once would fail again
         return True
 
     def _is_one_lost(self) -> bool:
@@ -262,7 +263,7 @@ class ServerReturn:
                 except tf.errors.OpError as error:
                     logger.info("a server could not be taken in yet: %s", error.message)
                 except Exception as error:
-                    if not self._runtime.closed:  # the wait would have no other end
+                    if not self._runtime.closed:  # else the threads would wait forever
                         self._give_up(f"It cannot be brought back: {error!r}")
                     raise
                 kept = kept_tasks(server.address for server in self._runtime.servers)
@@ -276,7 +277,7 @@ class ServerReturn:
                 time.sleep(LOOK_EVERY_S)
 
     def _bring_back(self, began_s: float) -> bool:
-        """Take the lost servers in, if that is possible now; return whether all are back."""
+        """Bring the lost servers back if that is possible now; return whether all are back."""
         self._fence()
         if not self.gate.drain():
             return False
@@ -300,19 +301,19 @@ class ServerReturn:
         return True
 
     def _fence(self) -> None:
-        """Talk no more to lost servers, and let the closures end that used them."""
+        """Close the connections to lost servers, and end the closures that use them."""
         for index in self.gate.lost.keys() - self._cut:
             self._cut.add(index)
             self._runtime.hang_up(index)
             cut_connections(self._runtime.servers[index].address)
-        # The members of scheduled functions begin anew: a server that is back has none, and on the
-        # others a member would wait for one that waits for the lost server.
+        # Evict all members: a server that is back knows none, and on the others a member would wait
+        # for one that waits for the lost server.
         self._runtime.membership.evict_all()
         if self.gate.closures_running:
             self._job.fence()
 
     def _follow(self, lost: set[int]) -> None:
-        """Look for lost servers somewhere else from now on, if they answer there."""
+        """Move lost servers to the new addresses at which they reply, if they do."""
         assert self._failures is not None
         for index, address in self._presences.find(lost).items():
             server = self._runtime.servers[index]
@@ -321,7 +322,7 @@ class ServerReturn:
             self._failures.move_server(index, address)
 
     def _connect(self, roll: Roll) -> bool:
-        """Connect TensorFlow with the new processes; return False if it could not yet."""
+        """Connect TensorFlow to the new processes; return False if that is not possible yet."""
         assert self._failures is not None
         if roll.anew and not self._failures.reconnect():
             return False
@@ -334,7 +335,7 @@ class ServerReturn:
         return True
 
     def _fill(self, roll: Roll, began_s: float) -> None:
-        """Make again on the new processes all that the servers held."""
+        """Make and fill the lost variables on the new processes, and record the losses."""
         servers = self._runtime.servers
         living = [server for server in servers if server.index not in roll.anew]
         for loss in self._job.restore([servers[index] for index in roll.anew], living):
