@@ -1,4 +1,4 @@
-"""The face: the two public subclasses of TensorFlow's pair."""
+"""`tfps.ParameterServerStrategy` and `tfps.ClusterCoordinator`, and the parts they consist of."""
 
 from tfps.keras_backend import check_backend
 

@@ -1,4 +1,4 @@
-"""What `ParameterServerStrategy` is given, checked as a whole before anything starts."""
+"""The arguments of `ParameterServerStrategy`, checked together before anything starts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RENAMED = {
 
 
 def refuse_renamed(function: Function) -> Function:
-    """Let a constructor say what to write instead of an argument that is gone."""
+    """Make a constructor name the new form of an argument that was removed, in its error."""
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
@@ -45,19 +45,19 @@ def refuse_renamed(function: Function) -> Function:
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """The strategy's arguments, each a value that it can work with.
+    """The arguments of a strategy, checked and with their defaults filled in.
 
     Args:
         spec: the cluster, from the resolver or from ``TF_CONFIG``.
-        placement: which server takes a variable.
-        consistency: when a server applies a gradient.
-        compression: which codecs gradients and parameters go through.
+        placement: the policy that chooses a variable's server.
+        consistency: the mode: when a server applies a gradient.
+        compression: the codecs of gradients and of parameters.
         transport: ``"auto"``, ``"direct"`` or ``"grpc"``.
         batch_callbacks: whether batch hooks see sampled batches.
-        fault_tolerance: how many workers must be left, and what becomes of lost servers.
-        connect_timeout_s: how long to wait for the other tasks.
-        job: what the servers call what they hold for this strategy.
-        max_workers: for how many workers there is room.
+        fault_tolerance: how many workers the job needs, and how lost servers are handled.
+        connect_timeout_s: the seconds to wait for the other tasks.
+        job: the name under which the servers keep the strategy's variables.
+        max_workers: the most workers that can take part.
     """
 
     spec: ClusterSpec
@@ -72,7 +72,7 @@ class Arguments:
     max_workers: int
 
 
-# What is looked at by itself; the others are held against the cluster.
+# The checks of single arguments; the others also depend on the cluster.
 CHECKS: dict[str, Callable[[Any], Any]] = {
     "placement": policy.resolve,
     "consistency": modes.resolve,
@@ -87,8 +87,8 @@ def check_arguments(*, cluster_resolver: Any, variable_partitioner: Any, **given
     """Check the arguments of `ParameterServerStrategy`, which describes them.
 
     Raises:
-        ConfigError: everything that is wrong, at once, each with its argument's name.
-        UnsupportedError: nothing but an option that this version does not have.
+        ConfigError: arguments are invalid; names every mistake, with its argument.
+        UnsupportedError: the only mistake is an option that this version does not have.
     """
     errors: list[TfpsError] = []
 

@@ -1,4 +1,4 @@
-"""How this process becomes the chief of a cluster."""
+"""Prepares this process to be the chief of a cluster."""
 
 from __future__ import annotations
 
@@ -20,46 +20,46 @@ logger = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def chief_start(spec: ClusterSpec, resolver: Any, *, timeout_s: float) -> Iterator[None]:
-    """Wait for the tasks; while it is open, TensorFlow may connect to them.
+    """Prepare this process and wait for the tasks; TensorFlow connects within the context.
 
     Args:
         spec: the cluster.
-        resolver: what TensorFlow is given for it.
-        timeout_s: how long the tasks may take to answer.
+        resolver: the cluster resolver that TensorFlow gets.
+        timeout_s: the seconds that the tasks may take to reply.
 
     Raises:
-        ConnectTimeout: tasks that did not answer in time.
-        PortInUse: the chief's port is held by another process.
+        ConnectTimeout: tasks did not reply in time.
+        PortInUse: another process holds the chief's port.
     """
     prepare_process("chief")
     _set_threads(spec)
     _share_gpus()
     workers, servers = spec.jobs["worker"], spec.jobs["ps"]
     announce(f"connecting to {count_tasks(workers=len(workers), ps=len(servers))}")
-    tf.get_logger()  # which is made at its first use, to suit the root logger
+    tf.get_logger()  # makes it now: it depends on the root logger
     with _own_server(spec, resolver), root_logger_as_it_was():
         wait_for_tasks(spec, timeout_s=timeout_s, report=logger.warning)
         yield
 
 
 def _own_server(spec: ClusterSpec, resolver: Any) -> contextlib.AbstractContextManager[None]:
-    """While it is open, this process's own server may start."""
+    """Return a context within which this process's TensorFlow server may start."""
     if "chief" in resolver.cluster_spec().jobs:
         return server_start(spec, "chief", 0)
-    return contextlib.nullcontext()  # TensorFlow takes a port that is free
+    return contextlib.nullcontext()  # TensorFlow takes a free port
 
 
 def _set_threads(spec: ClusterSpec) -> None:
-    """Give this process's own server enough threads; too late once TensorFlow has started."""
+    """Set the number of threads of this process's server, unless TensorFlow has started."""
     if not is_initialized():
         tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads(spec, "chief"))
 
 
 def _share_gpus() -> None:
-    """Leave the memory of this machine's GPUs to its workers; a chief takes what it comes to need.
+    """Let GPU memory grow on demand, so that the workers of this machine can use it.
 
-    Otherwise TensorFlow takes nearly all that is free when it starts, for a process that computes
-    next to nothing. Where the user has said anything about GPUs, that stays as it is.
+    By default TensorFlow reserves nearly all free memory when it starts, and a chief computes next
+    to nothing. Changes nothing if the user has configured a GPU.
     """
     if is_initialized():
         return
@@ -70,6 +70,6 @@ def _share_gpus() -> None:
         if tf.config.experimental.get_memory_growth(gpu) is not None
         or tf.config.get_logical_device_configuration(gpu) is not None
     ]
-    if not said:  # TensorFlow wants the same of all
+    if not said:  # TensorFlow requires the same setting for all
         for gpu in gpus:
             tf.config.experimental.set_memory_growth(gpu, True)

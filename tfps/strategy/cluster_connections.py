@@ -21,12 +21,12 @@ from tfps.transport.chunked_carrier import ChunkedCarrier
 
 
 class ClusterConnections:
-    """Over the network, to tasks that are servers of TensorFlow.
+    """The connections over the network to tasks, which are TensorFlow servers.
 
     Args:
         spec: the cluster.
-        resolver: what TensorFlow is given for it.
-        job: the name of the strategy's job; empty for one without.
+        resolver: the cluster resolver that TensorFlow gets.
+        job: the name of the strategy's job; empty for a job without a name.
     """
 
     def __init__(self, spec: ClusterSpec, *, resolver: Any, job: str = "") -> None:
@@ -39,12 +39,12 @@ class ClusterConnections:
         self.processes: Mapping[Task, str] = self._addresses
 
     def connect(self, connect_tensorflow: Callable[[], None], *, timeout_s: float) -> None:
-        """Wait for the tasks, take them for this chief, and let TensorFlow connect to them.
+        """Wait for the tasks, take them for this chief, and connect TensorFlow to them.
 
         Raises:
-            ConnectTimeout: tasks that did not answer in time.
-            TasksInUse: they serve another chief.
-            PortInUse: the chief's port is held by another process.
+            ConnectTimeout: tasks did not reply in time.
+            TasksInUse: the tasks serve another chief.
+            PortInUse: another process holds the chief's port.
         """
         with chief_start(self._spec, self._resolver, timeout_s=timeout_s), connecting():
             policy = ProbePolicy.from_environment()
@@ -53,29 +53,29 @@ class ClusterConnections:
         self._own = confirm_tasks(self._spec, job=self._job, timeout_s=timeout_s)
 
     def resolve(self) -> ClusterSpec:
-        """The cluster as the file says that ``TFPS_CLUSTER_FILE`` names, else as the resolver says.
+        """Return the cluster now, from the file ``TFPS_CLUSTER_FILE`` or else from the resolver.
 
         Raises:
-            ConfigError: what it says is no cluster, or the file cannot be read.
+            ConfigError: the cluster is invalid, or the file cannot be read.
         """
         return cluster_of_file() or ClusterSpec.from_resolver(self._resolver)
 
     def misfit(self, task: Task) -> str:
-        """Let a task that was started anew serve this chief; why it cannot, else empty."""
+        """Let a restarted task serve this chief; return why it cannot, or an empty string."""
         return misfit((*task, self.processes[task]), self._own)
 
     def move(self, task: Task, address: str) -> None:
-        """Reach a task at another address from now on."""
+        """Use another address for a task from now on."""
         self._addresses[task] = address
 
     def control(self, task: Task, *, longest_attempt_s: float = ATTEMPT_TIMEOUT_S) -> ControlLine:
-        """A session of TensorFlow's with one task."""
+        """Return a TensorFlow session with one task."""
         kind, index = task
         devices = self.topology.workers if kind == "worker" else self.topology.servers
         return ControlPlane(
             address=lambda: self.processes[task],
             device=devices[index],
-            # Workers keep nothing that a call could ask for.
+            # Workers keep no state that a call could miss.
             to_any_incarnation=kind == "worker",
             longest_attempt_s=longest_attempt_s,
         )
@@ -83,7 +83,7 @@ class ClusterConnections:
     def routes(
         self, *, job_id: int, servers: list[Server], lines: list[ControlLine], transport: str
     ) -> DataPlane:
-        """Direct between processes of tfps, else TensorFlow's RPC."""
+        """Return the data plane: direct connections between tfps processes, or TensorFlow's RPC."""
         contents = {server.device: server.contents for server in servers}
         return DataPlane(
             job_id=job_id,
@@ -95,12 +95,12 @@ class ClusterConnections:
 
 
 def connections_of(resolver: Any, spec: ClusterSpec, *, job: str = "") -> Connections:
-    """The connections that a resolver brings with it, else those to the tasks that it names.
+    """Return the connections that a resolver brings with it, or new ones to the cluster's tasks.
 
     Args:
-        resolver: what the strategy was given; `tfps.testing.OneProcess` has one with connections.
+        resolver: the strategy's resolver; that of `tfps.testing.OneProcess` has connections.
         spec: the cluster that it describes.
-        job: the name of the strategy's job; empty for one without.
+        job: the name of the strategy's job; empty for a job without a name.
     """
     brought: Connections | None = getattr(resolver, "tfps_connections", None)
     return brought or ClusterConnections(spec, resolver=resolver, job=job)

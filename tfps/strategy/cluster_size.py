@@ -1,4 +1,4 @@
-"""What a strategy is asked for that a cluster of some size cannot do. Pure."""
+"""Checks that a strategy's arguments fit the size of its cluster. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tfps.placement.policy import Placement, server_problems
 
 @dataclass(frozen=True)
 class ClusterSize:
-    """How many tasks of each kind there are.
+    """The number of tasks of each kind.
 
     Args:
-        workers: how many compute gradients.
-        servers: how many keep parameters.
-        source: who says so, where a reader would look for it elsewhere.
+        workers: the number of workers.
+        servers: the number of parameter servers.
+        source: the origin of these numbers, for messages; empty if it is obvious.
     """
 
     workers: int
@@ -26,7 +26,7 @@ class ClusterSize:
 
     @classmethod
     def of(cls, spec: ClusterSpec) -> ClusterSize:
-        """The size of a cluster."""
+        """Return the size of a cluster."""
         source = TF_CONFIG if spec.source == TF_CONFIG else ""
         return cls(spec.count("worker"), spec.count("ps"), source)
 
@@ -34,14 +34,14 @@ class ClusterSize:
 def size_problems(
     *, mode: Mode | None, placement: Placement | None, size: ClusterSize
 ) -> list[str]:
-    """Return a sentence for everything that so many tasks cannot do.
+    """Return a sentence for each argument that does not fit a cluster of this size.
 
-    A job file has the same keys as the arguments of a strategy, so the sentences are for both.
+    The sentences name keys that strategies and job files have in common.
 
     Args:
-        mode: when a server applies a gradient; None: not known.
-        placement: which server takes a variable; None: not known.
-        size: of the cluster.
+        mode: the consistency mode; None: not known.
+        placement: the placement policy; None: not known.
+        size: the size of the cluster.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""What codecs cannot be combined with. Pure: no TensorFlow."""
+"""Checks that codecs and the consistency mode can be combined. Pure: no TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tfps.consistency.mode import Mode
 
 
 def codec_problems(compression: Both, mode: Mode) -> list[str]:
-    """Return a sentence for everything that codecs cannot be combined with."""
+    """Return a sentence for each codec that cannot be used so, or not in this mode."""
     problems = []
     if any_keeps_something(compression.down):
         problems.append(

@@ -33,26 +33,25 @@ from tfps.training.training_strategy import TrainingStrategy
 
 
 class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
-    """Schedules functions on workers, in the place of TensorFlow's class of the same name.
+    """Schedules functions on workers; use it instead of TensorFlow's class of the same name.
 
-    A function needs no rewrite: under a `tfps.ParameterServerStrategy` its Keras variables come in
-    one message per parameter server, and each optimizer call is one message back, applied on the
-    servers under a lock. Raw `tf.Variable`s take TensorFlow's own path.
+    Functions need no change. Under a `tfps.ParameterServerStrategy` a function gets its Keras
+    variables in one message per parameter server, and each optimizer call is one message back,
+    which the servers apply under a lock. Raw `tf.Variable`s take TensorFlow's own path.
 
     Under `tfps.Synchronous` each optimizer call is a round, and under `tfps.BoundedStaleness` it is
-    a step of the worker's clock. A worker takes part while it has functions to run, so that nobody
-    waits for one that has none. Under `tfps.LocalSteps` calls change the worker's own copies; a
-    message back ends each period of them, and each function. With ``warm_up_steps`` a function that
-    calls an optimizer is refused: `fit` alone has a warm-up.
+    a step of the worker's clock. A worker takes part only while it has functions to run, so that no
+    other one waits for an idle worker. Under `tfps.LocalSteps` calls change the worker's copies,
+    and it sends a message after each period of calls, and after each function. With
+    ``warm_up_steps`` a function that calls an optimizer is refused: only `fit` has a warm-up.
 
-    Tasks are probed from the first `schedule` on. What a hung worker was running is run by another
-    one as well, as if it had died; each optimizer call of it counts once on every server all the
-    same. A hung parameter server makes `schedule`, `join` and `done` raise
+    Tasks are probed from the first `schedule` on. The function of a worker that hangs is run again
+    by another one, as if the worker had died; each of its optimizer calls still counts only once on
+    every server. A parameter server that hangs makes `schedule`, `join` and `done` raise
     `tf.errors.UnavailableError`.
 
-    A strategy has one coordinator: asking again returns the same object, as in TensorFlow. Code
-    that asks TensorFlow's class for the coordinator of a `tfps.ParameterServerStrategy` gets this
-    one too.
+    A strategy has one coordinator: making another one returns the same object, as in TensorFlow.
+    TensorFlow's class returns this one too for a `tfps.ParameterServerStrategy`.
 
     Args:
         strategy: a `tfps.ParameterServerStrategy` or TensorFlow's own.
@@ -68,7 +67,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
     """
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
-        """Watch the strategy's workers; the class's documentation describes the argument."""
+        """Make the coordinator of a strategy; the class's documentation describes the argument."""
         if not getattr(self, "_has_initialized", False):
             self._packed: weakref.WeakKeyDictionary[Any, _Packed] = weakref.WeakKeyDictionary()
         with private.coordinators_with(queue=ClosureQueue, failure_handler=FailureHandler):
@@ -83,7 +82,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         watch_closures(self, watch)
 
     def _attend(self, strategy: TrainingStrategy) -> None:
-        """Say who comes and goes to those parts of the strategy that count on it."""
+        """Notify the parts of the strategy that need to know when workers leave and return."""
         queue, runtime = private.closure_queue(self), strategy.runtime
         membership: ClosureMembership = ClosureMembership()
         if lets_workers_wait(strategy.consistency):
@@ -111,7 +110,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         """Schedule a `tf.function` on some worker; see TensorFlow's documentation.
 
         Args:
-            fn: a `tf.function`; a concrete function is run as it was traced.
+            fn: a `tf.function`; a concrete function runs as it was traced.
             args: positional arguments; per-worker values are resolved on the worker.
             kwargs: keyword arguments.
 
@@ -119,9 +118,9 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
             A `RemoteValue`.
 
         Raises:
-            Exception: what another scheduled function has raised. All that is scheduled or runs is
-                cancelled then; an iterator that was just being asked for a batch on some worker has
-                ended there for good, which is tf.data's way: make the iterators anew.
+            Exception: another scheduled function has raised it. All functions that are scheduled or
+                running are cancelled then. An iterator that was fetching a batch at that moment has
+                ended for good, as is usual in tf.data: make new iterators.
         """
         if not getattr(self.strategy, "_is_tfps_strategy", False):
             return super().schedule(fn, args=args, kwargs=kwargs)
@@ -151,22 +150,22 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         return super().create_per_worker_dataset(dataset_fn)
 
     def _pack(self, function: Any) -> _Packed:
-        """The packed form of a function; the same object until variables move."""
+        """Return the packed form of a function; the same object until variables move."""
         known = self._packed.get(function)
         if known is None:
             self._packed[function] = known = _Packed(weakref.ref(function), self.strategy)
         elif known.layouts not in (None, self.strategy.runtime.layouts):
-            # Its own traces, of parts that touch no Keras variable, may look for the old places.
+            # The function's own traces, of parts without Keras variables, may use the old places.
             again = function._clone(None)
             self._packed[function] = known = _Packed(lambda: again, self.strategy)
         return known
 
 
 class _Packed:
-    """A user's function with packed transport, and of which layout of variables it was traced.
+    """A user's function with packed transport, and the layout of variables that it was traced for.
 
     Attributes:
-        falls_back: it was traced, and nothing in it could be packed.
+        falls_back: whether it was traced, and nothing in it could be packed.
     """
 
     def __init__(self, user: Callable[[], Any], strategy: PackedStrategy) -> None:
@@ -193,7 +192,7 @@ for _method in ("schedule", "join", "done", "fetch", "create_per_worker_dataset"
 
 
 def _tell(runtime: Runtime | None, error: Exception, graph: Any, worker: int) -> Exception:
-    """The error that a user sees in the place of what a closure raised."""
+    """Return the error that users see instead of the one that a closure raised."""
     graphs = [] if graph is None else [graph]
     if runtime is not None and tells_of_a_lost_server(error):
         kept = [servers for graph in graphs for servers in private.kept_with_graph(graph)]
@@ -205,12 +204,12 @@ def _tell(runtime: Runtime | None, error: Exception, graph: Any, worker: int) ->
 
 
 def pack_functions_of(coordinator: Any) -> None:
-    """Make a new instance of TensorFlow's class, or of a user's subclass of it, one of ours.
+    """Turn a new instance of TensorFlow's class, or of a subclass, into one of tfps's class.
 
-    A subclass keeps its methods; what it takes from TensorFlow's class comes from ours instead.
+    A user's subclass keeps its own methods, and inherits the others from tfps's class.
 
     Args:
-        coordinator: made, but not initialised.
+        coordinator: an instance that is not initialised yet.
     """
     kind = type(coordinator)
     if issubclass(kind, ClusterCoordinator):

@@ -1,4 +1,4 @@
-"""The end of a strategy: by itself, with its process, or with the tasks that it uses."""
+"""The end of a strategy: when it is closed or collected, at exit, or with its cluster."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ logger = logging.getLogger(__name__)
 
 
 class End:
-    """Comes once: when a strategy is closed, collected, left at exit, or its cluster is closed.
+    """Ends a strategy once: when it is closed or collected, at exit, or when its cluster closes.
 
     Args:
-        strategy: not kept alive.
-        runtime: of the strategy.
-        guard: of the strategy.
-        is_named: the job has a name, so it stays until it is closed, for another chief to find.
+        strategy: the strategy; this object does not keep it alive.
+        runtime: the strategy's job.
+        guard: the strategy's guard.
+        is_named: whether the job has a name: then the servers keep it until it is closed, so
+            that another chief can take it over.
     """
 
     def __init__(
@@ -50,16 +51,16 @@ class End:
         )
 
     def close(self, reason: str) -> None:
-        """Free what the strategy holds on the servers; later calls do nothing."""
+        """Free the strategy's resources on the servers; later calls do nothing."""
         if self._begins():
-            if self._end_coordinator(reason):  # first: what runs looks for what is freed
+            if self._end_coordinator(reason):  # first: running functions use those resources
                 self._runtime.let_exchanges_end()
             _free(self._runtime, self._guard, reason)
 
     def leave(self, reason: str) -> None:
-        """Use the tasks no more: they are about to end with all that they hold.
+        """Stop using the tasks, which are about to end with all their resources.
 
-        Those of this very process do not end, so what they hold is freed.
+        If the tasks are simulated in this process, they do not end, so their resources are freed.
         """
         if not self._tasks:
             self.close(reason)
@@ -76,12 +77,12 @@ class End:
         return self._finalizer.alive
 
     def _begins(self) -> bool:
-        """Whether this is the first time; nothing is left for the collector, or for exit."""
+        """Return whether this is the first end; removes the finalizer and the exit handler."""
         atexit.unregister(self._at_exit)
         return self._finalizer.detach() is not None
 
     def _end_coordinator(self, reason: str) -> bool:
-        """Cancel what runs, and return whether anything did."""
+        """Cancel the coordinator's functions; return whether any was running."""
         strategy, error = self._strategy(), functools.partial(self._runtime.closed_error, reason)
         if strategy is None or strategy.run_state.coordinator is None:
             return False
@@ -92,7 +93,7 @@ def _free(runtime: Runtime, guard: Guard, reason: str = "nothing refers to it an
     guard.close()
     try:
         runtime.close(reason)
-    except tf.errors.OpError as error:  # a server that is gone has nothing left to free
+    except tf.errors.OpError as error:  # a server is gone, with its resources
         logger.debug("could not free the job's resources: %s", error)
 
 
@@ -102,6 +103,6 @@ def _stay(runtime: Runtime, guard: Guard) -> None:
 
 
 def _disconnect(tasks: Mapping[Task, str], *, deadline_s: float) -> None:
-    """End TensorFlow's connections to tasks that are about to end; not where it would wait."""
+    """Close TensorFlow's connections to tasks that are about to end, if all of them reply."""
     if is_connected(tasks.values()) and all_answer(tasks, deadline_s=deadline_s):
         disconnect()

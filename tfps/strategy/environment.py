@@ -16,10 +16,10 @@ CONNECT_TIMEOUT_VARIABLE = "TFPS_CONNECT_TIMEOUT_S"
 
 
 def connect_timeout_s() -> float:
-    """How long a strategy waits for the other tasks, in seconds.
+    """Return how many seconds a strategy waits for the other tasks.
 
     Raises:
-        ConfigError: ``TFPS_CONNECT_TIMEOUT_S`` is no such number.
+        ConfigError: ``TFPS_CONNECT_TIMEOUT_S`` is not a valid number.
     """
     return timeout_from_environment(CONNECT_TIMEOUT_VARIABLE, default_s=CONNECT_TIMEOUT_S)
 
@@ -36,7 +36,7 @@ READERS: tuple[Callable[[], Any], ...] = (
 
 
 def environment_errors() -> list[ConfigError]:
-    """Return an error for each variable that holds what cannot be used."""
+    """Return an error for each environment variable with an invalid value."""
     errors = []
     for read in READERS:
         try:

@@ -1,4 +1,4 @@
-"""Where variables go: the part of a TensorFlow strategy that creates them."""
+"""The `extended` part of a strategy, which creates variables and places them on servers."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from tfps.strategy.partitioning import Partitioning
 
 
 class _Place(NamedTuple):
-    """Where a variable goes."""
+    """The place of a variable: its division into shards, and the device of each."""
 
     rule: RowRule
-    device_of: Callable[[int], str]  # of each shard, asked in their order
+    device_of: Callable[[int], str]  # of a shard; called in the shards' order
 
 
 class CheckedScope:
-    """A strategy's scope, at whose end all variables are named that the job has in another shape.
+    """A strategy's scope that raises, at its end, if the job has variables of other shapes.
 
     Args:
-        scope: TensorFlow's.
-        runtime: of the job.
+        scope: TensorFlow's scope.
+        runtime: the job.
     """
 
     def __init__(self, scope: Any, *, runtime: Runtime) -> None:
@@ -53,10 +53,10 @@ class CheckedScope:
 
 
 class Extended(private.ParameterServerStrategyExtended):
-    """TensorFlow's own, except for Keras variables: those are named and placed by our policy.
+    """TensorFlow's class, except that tfps names Keras variables and places them by its policy.
 
-    A raw `tf.Variable` stays what TensorFlow makes of it. The state of metrics lies on the chief:
-    workers report what they add to it, and results are read without a request.
+    A raw `tf.Variable` is made as in TensorFlow. The state of metrics lies on the chief: workers
+    report their additions, and results are read without a request.
     """
 
     def take_over(
@@ -67,13 +67,13 @@ class Extended(private.ParameterServerStrategyExtended):
         register: Callable[[str, Any], None],
         worker_devices: tuple[str, ...],
     ) -> None:
-        """Place variables from now on, as what has become of TensorFlow's object.
+        """Set the attributes of this class on an object that TensorFlow has made.
 
         Args:
             runtime: the job.
             partitioning: divides variables into shards.
-            register: is told each variable's name.
-            worker_devices: of each worker, without job and task.
+            register: called with each variable's name and the variable.
+            worker_devices: the devices of each worker, without job and task.
         """
         self._tfps_runtime, self._tfps_register = runtime, register
         self._tfps_partitioning, self._tfps_worker_devices = partitioning, worker_devices
@@ -117,7 +117,7 @@ class Extended(private.ParameterServerStrategyExtended):
         )
 
     def _create_variable_round_robin(self, next_creator: Any, **kwargs: Any) -> Any:
-        """A raw `tf.Variable`, where TensorFlow would place it."""
+        """Create a raw `tf.Variable` where TensorFlow would place it."""
         servers = self._tfps_runtime.topology.servers
         with private.placed_on(servers[self._variable_count % len(servers)]):
             variable = next_creator(**kwargs)
@@ -125,7 +125,7 @@ class Extended(private.ParameterServerStrategyExtended):
         return variable
 
     def _drawn(self, draw: BlockDraw, place: _Place, options: dict[str, Any]) -> Any:
-        """A variable whose value is made on its servers, and is never whole anywhere else."""
+        """Create a variable whose value is drawn on its servers, in blocks."""
         begins = [functools.partial(draw.begin, rows) for rows in rows_per_shard(place.rule)]
         runtime = self._tfps_runtime
         if place.rule.shards == 1:
@@ -142,7 +142,7 @@ class Extended(private.ParameterServerStrategyExtended):
         return variable
 
     def _place_of(self, spec: VariableSpec, kwargs: dict[str, Any]) -> _Place:
-        """Beside what it belongs to and divided alike, else where partitioner and policy say."""
+        """Return a variable's place: that of its reference, else by partitioner and policy."""
         reference = kwargs.get("colocate_with")
         if reference is not None and reference.device in self._tfps_runtime.topology.servers:
             if isinstance(reference, ShardedVariable) and spec.shape == reference.shape:
@@ -168,13 +168,13 @@ class Extended(private.ParameterServerStrategyExtended):
         step = current_step()
         if step is None:
             return super()._call_for_each_replica(fn, args, kwargs)
-        # TensorFlow runs each replica in a thread of its own, out of the step's sight.
+        # TensorFlow runs each replica in a thread of its own, which the step cannot trace.
         if self._num_replicas_in_sync == 1:
             with private.replica_context(self._container_strategy()):
                 return fn(*args, **kwargs)
         # Within a part of a model's own step TensorFlow refuses `strategy.run`.
         divided = cast("DividedFunction", step)
-        # A tf.function would be a graph of its own, inside of which devices cannot meet.
+        # A tf.function would be a graph of its own, within which devices cannot meet.
         plain = getattr(fn, "python_function", fn)
 
         def run_part(*args: Any, **kwargs: Any) -> Any:
@@ -186,7 +186,7 @@ class Extended(private.ParameterServerStrategyExtended):
 
     @property
     def worker_devices(self) -> tuple[str, ...]:
-        """Of every worker: its GPUs, else the logical devices of its CPU, without job and task."""
+        """The GPUs of every worker, else its CPU's logical devices, without job and task."""
         return self._tfps_worker_devices
 
     @property
@@ -195,7 +195,7 @@ class Extended(private.ParameterServerStrategyExtended):
 
 
 def _draw_of(spec: VariableSpec) -> BlockDraw | None:
-    """How a variable is made that is too large to be made on the chief."""
+    """Return how the servers draw a variable that is too large for the chief, or None."""
     initializer = initializer_under_construction()
     if spec.size_bytes <= WHOLE_BYTES or not may_draw_blocks(initializer):
         return None
@@ -203,7 +203,7 @@ def _draw_of(spec: VariableSpec) -> BlockDraw | None:
 
 
 def _spec(keras_variable: Any, initial_value: Any) -> VariableSpec:
-    # Keras notes the shape before it calls an initializer, and after it has taken a value.
+    # Keras sets the shape before it calls an initializer, but after it has taken a value.
     shape = getattr(keras_variable, "_shape", None)
     shape = tuple(initial_value.shape) if shape is None else tuple(shape)
     return VariableSpec(keras_variable.path, shape, keras_variable._dtype)

@@ -1,4 +1,4 @@
-"""`tfps.Job`: the name of a job; and for how many workers it has room. Pure."""
+"""`tfps.Job`: the name of a job; and the check of ``max_workers``. Pure."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _JOB = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 
 @dataclass(frozen=True)
 class Job:
-    """A name for what the servers hold, under which the next chief goes on with it.
+    """The name under which servers keep a job's variables, so that the next chief can go on.
 
-    The servers keep the job until `ParameterServerStrategy.close`. Where nothing is to be
-    discarded, the strategy takes the name alone: ``job="night"``.
+    The servers keep the job until `ParameterServerStrategy.close`. Unless you want `fresh`, pass
+    the name alone to the strategy: ``job="night"``.
 
     Args:
-        name: of letters, digits, ``_``, ``-`` and ``.``; None: ``TFPS_JOB_ID``, or a job of this
-            chief alone.
-        fresh: discard first what the servers hold under that name.
+        name: letters, digits, ``_``, ``-`` and ``.``; None: the value of ``TFPS_JOB_ID``, or
+            else a job of this chief alone.
+        fresh: whether to discard first the variables that the servers keep under that name.
 
     Raises:
-        ConfigError: values that cannot work; every mistake, at once.
+        ConfigError: values are invalid; names every mistake at once.
 
     Example:
 
@@ -53,7 +53,7 @@ def check_job(job: Any) -> Job:
         job: a `Job`, its name, or None.
 
     Raises:
-        ConfigError: it is something else, or no name of a job.
+        ConfigError: it is of another type, or not a valid name.
     """
     if isinstance(job, Job):
         return job
@@ -63,7 +63,7 @@ def check_job(job: Any) -> Job:
 
 
 def is_job_name(name: Any) -> bool:
-    """Whether a job can be called so.
+    """Return whether a value is a valid name of a job.
 
     Example:
 
@@ -74,10 +74,10 @@ def is_job_name(name: Any) -> bool:
 
 
 def name_problem(name: Any) -> str | None:
-    """Say why a job cannot be called so; None: it can.
+    """Return why a name is invalid, or None if it is valid.
 
     Args:
-        name: None for a job without one.
+        name: the name; None for a job without one, which is valid.
     """
     if name is None or is_job_name(name):
         return None
@@ -85,11 +85,11 @@ def name_problem(name: Any) -> str | None:
 
 
 def room_problem(max_workers: Any, *, workers: int | None) -> str | None:
-    """Say why servers cannot have room for `max_workers`; None: they can.
+    """Return why a value of ``max_workers`` is invalid, or None if it is valid.
 
     Args:
-        max_workers: None for as many as there are.
-        workers: how many there are; None: not known.
+        max_workers: the value; None for the cluster's number of workers.
+        workers: the cluster's number of workers; None: not known.
 
     Example:
 

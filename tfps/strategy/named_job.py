@@ -1,4 +1,4 @@
-"""The job of a strategy: one of its own, or a named one that the servers may hold already."""
+"""Opens the job of a strategy: a new one, or a named one that the servers may have already."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tfps.strategy.arguments import Arguments
 
 JOB_VARIABLE = "TFPS_JOB_ID"
 
-# Those of this process, by name and servers: its own chief cannot be asked whether it is there.
+# The named jobs of this process, by name and servers: probing its own chief would prove nothing.
 _OPEN: weakref.WeakValueDictionary[tuple[str, ...], Runtime] = weakref.WeakValueDictionary()
 
 
 def name_of(arguments: Arguments) -> str:
-    """Return the name of the strategy's job; empty for one of this chief alone."""
+    """Return the name of the strategy's job; empty for a job of this chief alone."""
     return arguments.job.name or os.environ.get(JOB_VARIABLE, "")
 
 
 def open_job(arguments: Arguments, connections: Connections) -> tuple[Runtime, NamedJob | None]:
-    """Make the job of a strategy, or go on with the one that the servers hold.
+    """Make the job of a strategy, or take over the one that the servers keep.
 
     Raises:
-        ConfigError: the job is in use, or is another one than this strategy's.
+        ConfigError: the job is in use, or its properties differ from this strategy's.
         ChiefReplaced: another chief has taken the job over at the same moment.
     """
     spec, name = arguments.spec, name_of(arguments)
@@ -68,7 +68,7 @@ def open_job(arguments: Arguments, connections: Connections) -> tuple[Runtime, N
 
 
 def has_open_job() -> bool:
-    """Whether a named job of this process is on its servers."""
+    """Return whether this process has a named job that is open."""
     return any(not runtime.closed for runtime in list(_OPEN.values()))
 
 

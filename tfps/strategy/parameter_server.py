@@ -51,9 +51,9 @@ from tfps.training.work import WORK
 class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     """Trains Keras 3 models, and custom loops, with parameter servers.
 
-    Takes the place of `tf.distribute.ParameterServerStrategy`. Models made in its scope keep their
-    weights on the parameter servers; `fit`, `evaluate`, `predict`, `save` and callbacks are used as
-    on one machine. One message per parameter server and step carries gradients up and parameters
+    Use it instead of `tf.distribute.ParameterServerStrategy`. Models made in its scope keep their
+    weights on the parameter servers; use `fit`, `evaluate`, `predict`, `save` and callbacks as on
+    one machine. In each step, one message per parameter server carries gradients up and parameters
     down, and the servers apply the updates themselves.
 
     Source: Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014.
@@ -61,29 +61,29 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     Args:
         cluster_resolver: any `tf.distribute.cluster_resolver.ClusterResolver`; None reads
             ``TF_CONFIG``.
-        variable_partitioner: how variables are divided into shards along their first axis: of
-            `tfps.partitioners`, of `tf.distribute.experimental.partitioners`, or None for none.
-        placement: which server takes a Keras variable; `LeastLoaded()` when None.
+        variable_partitioner: divides variables into shards along their first axis: one of
+            `tfps.partitioners` or `tf.distribute.experimental.partitioners`; None: whole variables.
+        placement: chooses the server of each Keras variable; `LeastLoaded()` when None.
         consistency: `tfps.Asynchronous()` when None; `tfps.Asynchronous(pipeline_steps=1)` hides
             exchanges behind the computation.
         compression: a codec of `tfps.compression` for gradients, or a `tfps.compression.Both`;
-            they go as they are when None.
+            no compression when None.
         transport: how requests reach servers: ``"direct"`` (between tfps's own processes),
             ``"grpc"`` (TensorFlow's RPC, to any server), or ``"auto"``: what ``TFPS_TRANSPORT``
             says, else direct where it can be.
         batch_callbacks: ``"auto"``, ``"sampled"`` or ``"lock_step"``: whether batch hooks of
             callbacks see sampled progress or run between a batch and the next ticket.
-        fault_tolerance: when the job ends for want of workers, and whether it goes on after a lost
-            parameter server was started again; `tfps.FaultTolerance()`, which does not, when None.
-        job: a `tfps.Job`, or its name: the next chief of that name goes on with what the servers
-            hold, until `close`. None: ``TFPS_JOB_ID``, or one of this chief alone.
-        max_workers: for how many workers servers have room; those of the cluster when None. The
-            next chief of the job may have another number of workers, up to this one.
+        fault_tolerance: how many workers the job needs, and whether it goes on after the restart
+            of a lost parameter server; `tfps.FaultTolerance()`, which does not, when None.
+        job: a `tfps.Job`, or its name: the servers keep the variables until `close`, and the next
+            chief of that name takes them over. None: ``TFPS_JOB_ID``, or a job of this chief alone.
+        max_workers: the most workers that can take part; the cluster's number when None. The next
+            chief of the job may have another number of workers, up to this one.
 
     Raises:
-        ConfigError: arguments or a ``TF_CONFIG`` that cannot work; every mistake, at once.
-        UnsupportedError: a ``compression`` that the mode cannot be combined with.
-        ConnectTimeout: tasks that did not answer in time.
+        ConfigError: arguments or ``TF_CONFIG`` are invalid; names every mistake at once.
+        UnsupportedError: the mode cannot be combined with this ``compression``.
+        ConnectTimeout: tasks did not reply in time.
         PortInUse: the chief cannot listen at its address.
         TasksInUse: the tasks serve another chief, which is alive.
 
@@ -151,7 +151,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._end = End(self, runtime=self.runtime, guard=guard, is_named=bool(self._job))
 
     def _make_parts(self, partitioning: Partitioning) -> None:
-        """Make what runs, updates and places variables, of the job that is open now."""
+        """Make the parts of the strategy, once the job is open."""
         runtime, state = self.runtime, self.run_state
         runtime.function_tables.make_room()
         state.describe_pace = weak_method(self, "_describe_pace")
@@ -170,14 +170,14 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         )
 
     def _connect_to_cluster(self, coordinator_name: str) -> None:
-        """Called by TensorFlow's class once it has checked the cluster."""
+        """Connect to the cluster; TensorFlow's class calls it once it has checked the cluster."""
         self._num_workers, self._num_ps = self._spec.count("worker"), self._spec.count("ps")
         connect = functools.partial(super()._connect_to_cluster, coordinator_name)
         self.connections.connect(connect, timeout_s=self._tfps_timeout_s)
 
     @property
     def coordinator(self) -> ClusterCoordinator:
-        """The one coordinator of this strategy, made when first asked for."""
+        """The coordinator of this strategy, made at its first use."""
         return self.run_state.coordinator or ClusterCoordinator(self)
 
     @property
@@ -193,24 +193,24 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     @property
     def cluster(self) -> ClusterSpec:
-        """Where each task is; a parameter server that was lost may be somewhere else since."""
+        """The cluster, with the new addresses of lost parameter servers that have moved."""
         return self.runtime.cluster
 
     @property
     def plan(self) -> Plan:
-        """Which variable lies on which server; prints as a table."""
+        """The plan: which variable lies on which server; prints as a table."""
         return self.runtime.plan
 
     def stats(self) -> Stats:
-        """One frozen snapshot of what the servers have counted."""
+        """Return a snapshot of the servers' counters."""
         return take_stats(self)
 
     def close(self) -> None:
-        """Free what this strategy holds on the servers; nothing can be done with it afterwards.
+        """Free the variables of this strategy on the servers; it cannot be used afterwards.
 
-        Predict, save and read weights before: the variables of its models go with it, and what
-        uses them, or this strategy, raises `tfps.errors.StrategyClosed`. Leaving the ``with`` block
-        of a `tfps.LocalCluster` closes the strategies that were made on it.
+        Predict, save and read weights before. Later uses of its models' variables, or of the
+        strategy itself, raise `tfps.errors.StrategyClosed`. Leaving the ``with`` block of a
+        `tfps.LocalCluster` closes the strategies that were made on it.
         """
         reason = "strategy.close() was called"
         recovery = self.run_state.recovery
@@ -222,7 +222,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     pull_rows, push_rows = PullAndPush.pull_rows, PullAndPush.push_rows
 
     def update_operations(self) -> list[UpdateOperation]:
-        """Every operation that a push of `fit` changes a variable with, and where it runs."""
+        """Return each operation by which a push of `fit` changes a variable, and its device."""
         return [
             operation
             for function in self.runtime.push_functions
@@ -230,26 +230,26 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         ]
 
     def worker_rates(self) -> tuple[float, ...] | None:
-        """Training steps per second of each worker in the current or latest epoch of `fit`."""
+        """Return each worker's training steps per second in the current or last epoch of `fit`."""
         rate = self.run_state.rates.get("train")
         return None if rate is None else rate.per_second_by_worker
 
     def _describe_pace(self) -> str:
-        """For the progress bar: workers alive, mean staleness of all updates, and traffic."""
+        """Return the progress bar's text: workers alive, mean staleness of updates, traffic."""
         return describe_pace(self.alive_workers(), state=self.run_state, runtime=self.runtime)
 
     def alive_workers(self) -> list[bool]:
-        """For each worker whether it takes part, as far as the coordinator knows."""
+        """Return for each worker whether it takes part, as far as the coordinator knows."""
         return [self.tasks[f"worker {i}"] == "alive" for i in range(self._num_workers)]
 
     @property
     def tasks(self) -> dict[str, str]:
-        """Each worker and server by its name: "alive", "lost", or "rejoining" (not taken in)."""
+        """Each worker and server by its name: "alive", "lost", or "rejoining" (not admitted)."""
         return self.run_state.guard.task_states(self.run_state.coordinator)
 
 
 def _prepare_process(runtime: Runtime) -> None:
-    """Replace in Keras and TensorFlow what a strategy needs; once is enough for a process."""
+    """Install tfps's patches of Keras and TensorFlow; further calls in a process do nothing."""
     keras_patches.install(Trainer())
     WORK.expect(runtime)
     hold_back_removals()

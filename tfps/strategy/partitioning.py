@@ -1,4 +1,4 @@
-"""How the variables of a strategy are divided: partitioners of both kinds behind one question."""
+"""Divides the variables of a strategy by a partitioner of tfps or of TensorFlow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Stock:
     """A partitioner of `tf.distribute.experimental.partitioners`, or a function like one.
 
     Args:
-        partitioner: from a shape and a dtype to the number of shards along each axis.
+        partitioner: takes a shape and a dtype, and returns the number of shards of each axis.
     """
 
     def __init__(self, partitioner: Callable[..., Any]) -> None:
@@ -37,25 +37,25 @@ class Stock:
 class Partitioning:
     """Divides the Keras variables of a strategy.
 
-    Only what is trained is divided, and has an axis: all else is small, or the same on all servers.
+    Only trained variables with an axis are divided: others are small, or the same on all servers.
 
     Args:
-        partitioner: of `tfps.partitioners`, of TensorFlow, or None for none.
-        servers: that the shards are for.
+        partitioner: a partitioner of `tfps.partitioners` or of TensorFlow; None: divide nothing.
+        servers: the number of servers.
     """
 
     def __init__(self, partitioner: Any, *, servers: int) -> None:
         self._partitioner, self._servers = partitioner, servers
 
     def of(self, variable: VariableSpec, *, is_trained: bool) -> Sharding:
-        """The shards of a variable that is made.
+        """Return the division of a new variable into shards.
 
         Args:
-            variable: what it will be.
-            is_trained: whether Keras has made it to be trained, whatever is frozen later.
+            variable: the variable's path, shape and dtype.
+            is_trained: whether Keras makes it as a trainable variable; it may be frozen later.
 
         Raises:
-            ConfigError: the partitioner asks for what cannot be.
+            ConfigError: the partitioner's result is invalid.
         """
         if not is_trained or not variable.shape or not variable.rows:
             return Sharding.whole(variable)
@@ -70,11 +70,13 @@ class Partitioning:
 
 
 def for_raw_variables(partitioner: Any, *, servers: int) -> Any:
-    """What TensorFlow divides raw variables with: its own, or one of ours, as neighbouring rows.
+    """Return the partitioner that TensorFlow gets for raw variables.
+
+    One of `tfps.partitioners` is wrapped: TensorFlow makes its shards of neighbouring rows.
 
     Args:
-        partitioner: of either kind, or None.
-        servers: that the shards are for.
+        partitioner: a partitioner of tfps or of TensorFlow, or None.
+        servers: the number of servers.
     """
     if not isinstance(partitioner, Partitioner):
         return partitioner

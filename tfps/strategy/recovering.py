@@ -1,4 +1,4 @@
-"""What a strategy that keeps checkpoints does about lost servers."""
+"""The recovery of lost servers in a strategy that keeps checkpoints."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from tfps.training.training_strategy import TrainingStrategy
 
 
 class RecoveredStrategy(TrainingStrategy, Protocol):
-    """A strategy, as what brings its servers back knows it."""
+    """A strategy, as the recovery of its servers sees it."""
 
     connections: Connections
     primitives: Primitives
 
 
 class Recovering:
-    """Brings the servers of a strategy back.
+    """Recovers the lost servers of a strategy from checkpoints.
 
     Args:
-        strategy: not kept alive.
-        fault_tolerance: what the user wants; it names the folder of the checkpoints.
+        strategy: the strategy; this object does not keep it alive.
+        fault_tolerance: the user's settings, with a folder of checkpoints.
     """
 
     def __init__(self, strategy: RecoveredStrategy, fault_tolerance: FaultTolerance) -> None:
@@ -59,7 +59,7 @@ class Recovering:
         self.manager: CheckpointManager | None = None
         self._own: CheckpointManager | None = None  # made by `fit`, not by the user
         self._saver: RecoveryCheckpoints | None = None  # of the latest `fit`, if it saves
-        # Where the runs of `fit` can go back to; None: the mode has no rounds that are repeated.
+        # The points that runs of `fit` can go back to; None: the mode repeats no rounds.
         in_rounds = isinstance(strategy.consistency, Synchronous)
         self.points = (
             RoundPoints(strategy.runtime, every_steps=self._every_steps) if in_rounds else None
@@ -80,14 +80,14 @@ class Recovering:
             _JobView(self, guard, waits=waits),
         )
         guard.servers = self.servers
-        self._begun = 0  # closures, when the latest run had ended
+        self._begun = 0  # the number of closures begun when the last run ended
         self._kept: KeptTasks | None = None
         if waits:
             tasks, job = runtime.processes.values(), weakref.ref(runtime)
             self._kept = ask_for_servers(tasks, unless=lambda: _is_over(job()))
 
     def restore(self, anew: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
-        """Fill servers that were started anew; see `JobView`."""
+        """Fill servers that were restarted; see `JobView`."""
         losses = self._losses(anew, living)
         if self._kept is not None:
             for loss in losses:
@@ -112,7 +112,7 @@ class Recovering:
             return losses
 
     def fence(self) -> None:
-        """End the waits of workers in a round of the servers that live for one of a lost server."""
+        """Evict all workers, to end their waits in a round for one that uses a lost server."""
         run = None if self.points is None else self.points.run
         workers = range(self._runtime.workers) if run is not None else ()
         for worker in workers:
@@ -122,22 +122,22 @@ class Recovering:
                     self._runtime.evict(worker, incarnation, patience_s=0.0)
 
     def refuse_loss(self) -> None:
-        """Refuse to go on after the loss of a server where functions would have to be repeated."""
+        """Refuse to go on if scheduled functions would have to be repeated; see `JobView`."""
         if self.points is not None:
             self.points.functions.refuse_loss(self._folder)
 
     def write_totals(self) -> None:
-        """Write the totals of metrics on the ticket server as the runs know them."""
+        """Write the totals of metrics to the ticket server, as the runs know them."""
         if (seen := self.seen()) is not None:
             seen.write_totals()
 
     def begin_run(self, run: TicketRun) -> None:
-        """A run is about to hand out its first tickets."""
+        """Take note that a run is about to issue its first tickets."""
         if self.points is not None:
             self.points.begin(run)
 
     def end_run(self, run: TicketRun, *, is_whole: bool) -> None:
-        """A run was drained for good; unless it is whole, an error has ended it."""
+        """Take note that a run was drained; if it is not whole, an error has ended it."""
         if not is_whole:
             self.abandon_run()
             return
@@ -146,7 +146,7 @@ class Recovering:
         self._begun = self._closures_begun()
 
     def abandon_run(self) -> None:
-        """A run has ended with an error."""
+        """Take note that a run has ended with an error."""
         if self.points is not None:
             self.points.abandon()
         self._begun = self._closures_begun()
@@ -159,11 +159,11 @@ class Recovering:
 
     @property
     def updates_lost(self) -> int:
-        """On rows of all servers that came back."""
+        """The number of updates that the rows of restored servers lack."""
         return self.servers.updates_lost
 
     def end(self, reason: str) -> bool:
-        """Wait for no server any more; return whether one was lost."""
+        """Give up servers that are still lost; return whether one was lost."""
         return self.servers.end(reason)
 
     def attend(self, coordinator: Any) -> None:
@@ -174,7 +174,7 @@ class Recovering:
         self.servers.attend(queue, failures)
 
     def callbacks_for(self, model: Any) -> list[Any]:
-        """What `fit` of a model needs to be recovered."""
+        """Return the callbacks that save checkpoints during `fit` of a model."""
         if self.manager is self._own and (self._own is None or self._own.model is not model):
             self._own = CheckpointManager(model, self._folder)  # which calls `_adopt`
         assert self.manager is not None
@@ -193,17 +193,17 @@ class Recovering:
         return [self._saver]
 
     def after_warm_up(self, steps: int) -> None:
-        """So many first steps of a `fit` were taken without servers, which hold their mean now.
+        """Save a checkpoint after a warm-up of `fit`, if `fit` saves checkpoints.
 
-        What they made of the weights is no update that a lost server's rows could be said to lack.
+        Servers do not count a warm-up's steps as updates, so `updates_lost` cannot show a loss.
         """
         if self._saver is not None:
             self._saver.after_warm_up(steps)
 
     def _adopt(self, manager: CheckpointManager) -> None:
-        """Use a `CheckpointManager` that was just made, if it keeps its checkpoints in our folder.
+        """Use a new `CheckpointManager` if its folder is the one of the fault tolerance.
 
-        Of the same model, it goes on with what the one before has saved and restored.
+        If it has the same model, it also takes over the checkpoints of the previous manager.
         """
         if manager.directory.resolve() != self._folder.resolve():
             return
@@ -222,13 +222,13 @@ class Recovering:
         return strategy is not None and any(run.in_rounds for run in strategy.run_state.going_on)
 
     def seen(self) -> Seen | None:
-        """Return what the run at hand, or the last one, has read of the ticket server."""
+        """Return what the current or last run has read of the ticket server."""
         strategy = self._strategy()
         if strategy is None:
             return None
         state = strategy.run_state
         last = [] if state.last_run is None else [state.last_run]
-        # The oldest first: what runs of one program have reported lies in one place.
+        # The oldest first: runs of one program share the place of their reports.
         known = sorted([*state.going_on, *last], key=lambda run: run.sampled_s)
         if not known:
             return None
@@ -241,7 +241,7 @@ class Recovering:
         return Seen(known[-1].cells, write_totals, is_current)
 
     def strangers(self, device: str) -> list[str]:
-        """Return the names of variables on a device that no checkpoint can hold."""
+        """Return the names of variables on a device that checkpoints cannot contain."""
         strategy = self._strategy()
         named = {} if strategy is None else dict(strategy.primitives.parameters.known)
         natives = {name: getattr(variable, "_value", variable) for name, variable in named.items()}
@@ -253,12 +253,12 @@ class Recovering:
 
 
 class _JobView:
-    """The job as the return of servers sees it, which outlives the strategy until it is freed.
+    """The job as `ServerReturn` sees it; may outlive the strategy, until the job is freed.
 
     Args:
-        recovering: not kept alive, nor the model that it saves.
-        guard: of the strategy.
-        waits: whether lost servers are waited for.
+        recovering: the strategy's recovery; this object does not keep it, or its model, alive.
+        guard: the strategy's guard.
+        waits: whether the job waits for lost servers.
     """
 
     def __init__(self, recovering: Recovering, guard: Guard, *, waits: bool) -> None:

@@ -1,4 +1,4 @@
-"""Which variables a program makes, found out without a cluster and without their memory."""
+"""Finds the variables that a program makes, without a cluster and without memory for them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tfps.runtime.program.program import is_seed
 
 
 class _Made(NamedTuple):
-    variable: Any  # what Keras holds as the value
-    reference: Any  # of the variable that it belongs to
-    may_be_trained: bool  # as it was made; a layer that is frozen leaves it at that
+    variable: Any  # the Keras variable's value
+    reference: Any  # the value of the variable that it belongs to
+    may_be_trained: bool  # when it was made; freezing a layer does not change it
 
 
 class Rehearsal:
@@ -42,12 +42,12 @@ class Rehearsal:
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """As that of a strategy."""
+        """Return a context that makes variables without memory; use it like a strategy's scope."""
         with self._strategy.scope(), tf.variable_creator_scope(self._create):
             yield
 
     def wanted(self, model: Any) -> list[Wanted]:
-        """The variables of a compiled model and its optimizer, in the order of a strategy.
+        """Return the variables of a compiled model and its optimizer, in the order of a strategy.
 
         Raises:
             ConfigError: the model has no variables yet.
@@ -63,7 +63,7 @@ class Rehearsal:
         weights = {id(v) for v in model.variables if not is_seed(v)}
         trained = {id(v) for v in model.trainable_variables}
         by_value = {id(v._value): v for v in [*model.optimizer.variables, *model.variables]}
-        # What nobody holds any more is not on a server either.
+        # A variable that Keras does not keep is not on a server either.
         kept = [made for made in self._made if id(made.variable) in by_value]
         numbers = {id(made.variable): number for number, made in enumerate(kept)}
         first = numbers[id(model.optimizer._trainable_variables[0]._value)]
@@ -85,7 +85,7 @@ class Rehearsal:
 
     def _create(self, next_creator: Any, **options: Any) -> Any:
         if options.get("synchronization") == tf.VariableSynchronization.ON_READ:
-            return next_creator(**options)  # of a metric: the chief has it
+            return next_creator(**options)  # the state of a metric: it lies on the chief
         reference, value = options.get("colocate_with"), options.get("initial_value")
         if callable(value):
             with tf.Graph().as_default():

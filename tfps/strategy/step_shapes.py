@@ -1,4 +1,4 @@
-"""What a step of a model looks up in tables and hands from layer to layer, by its shapes alone."""
+"""Computes from a model's shapes how many rows a step looks up, and the size of activations."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import keras
 
 
 def rows_looked_up(model: Any, *, batch_size: int) -> dict[str, int]:
-    """How many rows a step asks for, by the path of each table; at most, since ids may repeat.
+    """Return the most rows that a step looks up, by the path of each table; ids may repeat.
 
-    A table that is called several times counts as if it were called once. Those of a model without
-    inputs of known shape are left out: how often they are asked is not known.
+    A table that is called several times counts as if it were called once. Tables whose input has
+    no known shape are left out.
 
     Args:
-        model: a built model of Keras.
-        batch_size: examples of a step.
+        model: a built Keras model.
+        batch_size: the number of examples of a step.
 
     Example:
 
@@ -30,11 +30,13 @@ def rows_looked_up(model: Any, *, batch_size: int) -> dict[str, int]:
 
 
 def activation_bytes(model: Any, *, batch_size: int) -> int | None:
-    """The most that a layer hands to the next in a step, as float32; None where no shape is known.
+    """Return the bytes of the largest output of a layer in a step, as float32.
+
+    Returns None if no shape is known.
 
     Args:
-        model: a built model of Keras.
-        batch_size: examples of a step.
+        model: a built Keras model.
+        batch_size: the number of examples of a step.
 
     Example:
 
@@ -52,15 +54,15 @@ def activation_bytes(model: Any, *, batch_size: int) -> int | None:
 
 
 def _layers(model: Any) -> list[Any]:
-    """All of them, those within layers too."""
+    """Return all layers, those within other layers too."""
     return list(model._flatten_layers(include_self=False))
 
 
 def _elements(layer: Any, side: str) -> int | None:
-    """Of one example in what a layer is given, or answers."""
+    """Return the number of elements of a layer's input or output for one example, or None."""
     try:
         tensor = getattr(layer, side)
-    except (AttributeError, ValueError):  # Keras's answers where there is none, or are several
+    except (AttributeError, ValueError):  # Keras raises these for none, or for several
         return None
     shape = getattr(tensor, "shape", None)
     return None if shape is None or None in shape[1:] else math.prod(shape[1:])

@@ -1,4 +1,4 @@
-"""Takes the tasks of a cluster for this chief, unless another one that lives has them."""
+"""Takes the tasks of a cluster for this chief, unless they serve another living chief."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tfps.recovery.probing.liveness import ProbePolicy
 from tfps.recovery.probing.probe import observe_once
 from tfps.transport import tokens
 
-# From a chief's first question until its own server listens; one that ends meanwhile cannot be told
-# from one that still starts.
+# The longest time from a chief's first request until its own server listens; meanwhile a chief that
+# has ended looks like one that still starts.
 START_S = 30.0
 LOOK_EVERY_S = 0.5
 CHIEF = ("chief", 0)
@@ -31,20 +31,20 @@ Introductions = Mapping[Task, Introduction | None]
 
 
 def take_tasks(spec: ClusterSpec, *, job: str, policy: ProbePolicy, timeout_s: float) -> None:
-    """Let all tasks serve this chief from now on; nothing else is changed there.
+    """Make all tasks serve this chief from now on; changes nothing else on them.
 
     The first server decides between two chiefs that begin at the same moment.
 
     Args:
         spec: the cluster.
-        job: its name; empty for one without.
-        policy: when a chief that does not answer counts as gone.
-        timeout_s: how long a task may take to answer.
+        job: the job's name; empty for a job without one.
+        policy: says when a chief that does not reply counts as gone.
+        timeout_s: the seconds that a task may take to reply.
 
     Raises:
-        TasksInUse: they serve another chief.
-        ConfigError: tasks of other versions than this process.
-        ConnectTimeout: a task accepts connections and does not answer.
+        TasksInUse: the tasks serve another chief.
+        ConfigError: tasks have other versions than this process.
+        ConnectTimeout: a task accepts connections but does not reply.
     """
     address = spec.address("chief", 0) if "chief" in spec.jobs else ""
     own = this_chief(address, job=job)
@@ -62,15 +62,15 @@ def take_tasks(spec: ClusterSpec, *, job: str, policy: ProbePolicy, timeout_s: f
 
 
 def confirm_tasks(spec: ClusterSpec, *, job: str, timeout_s: float) -> ChiefName:
-    """Tell all tasks where this chief is, now that its server listens, and return that.
+    """Tell all tasks this chief's address, now that its server listens; return its name.
 
     Args:
         spec: the cluster.
-        job: its name; empty for one without.
-        timeout_s: how long a task may take to answer.
+        job: the job's name; empty for a job without one.
+        timeout_s: the seconds that a task may take to reply.
 
     Raises:
-        TasksInUse: another chief took this one for gone, since it was so slow.
+        TasksInUse: another chief has taken the tasks, because this one was too slow.
     """
     tasks = [*spec.tasks("ps"), *spec.tasks("worker")]
     if "chief" in spec.jobs:
@@ -85,11 +85,11 @@ def confirm_tasks(spec: ClusterSpec, *, job: str, timeout_s: float) -> ChiefName
 
 
 def misfit(task: Task, own: ChiefName) -> str:
-    """Let a task that was started anew serve this chief; return why it cannot, else nothing.
+    """Let a restarted task serve this chief; return why it cannot, or an empty string.
 
     Args:
-        task: its type, index and address.
-        own: this chief.
+        task: the task's type, index and address.
+        own: this chief's name.
     """
     kind, index, _ = task
     try:
@@ -103,7 +103,7 @@ def misfit(task: Task, own: ChiefName) -> str:
 
 
 def _misfit(task: Task, answer: Introduction | None) -> list[str]:
-    """Why a task cannot take part; a plain server of TensorFlow's has no versions to ask for."""
+    """Return why a task cannot take part; a plain TensorFlow server has no versions to check."""
     kind, index, address = task
     name = f"{kind} {index} at {address}"
     if answer is None:
@@ -113,7 +113,7 @@ def _misfit(task: Task, answer: Introduction | None) -> list[str]:
 
 
 def _is_of_tfps(task: Task) -> bool:
-    """Whether a task that does not know the question is a process of tfps all the same."""
+    """Return whether a task that does not know the request is a tfps process all the same."""
     try:
         call_task(task, tokens.FINGERPRINT, np.int64(0), returns=b"", timeout_s=ANSWER_TIMEOUT_S)
     except UnknownFunction:
@@ -158,7 +158,7 @@ def _ask(tasks: Iterable[Task], question: Question, *, timeout_s: float) -> Intr
 
 
 def _others(answers: Introductions, own: ChiefName) -> dict[Task, tuple[ChiefName, float]]:
-    """The tasks that serve another chief, which one, and for how long."""
+    """Return the tasks that serve another chief, with that chief and for how many seconds."""
     return {
         task: (answer.serves, answer.since_s)
         for task, answer in answers.items()
@@ -167,7 +167,7 @@ def _others(answers: Introductions, own: ChiefName) -> dict[Task, tuple[ChiefNam
 
 
 def _lives(address: str, policy: ProbePolicy) -> bool:
-    """Whether a chief answers; one that hangs is asked as often as a task that hangs."""
+    """Return whether a chief replies; repeats the probe as often as for a task that hangs."""
     for _ in range(policy.misses):
         seen = observe_once({CHIEF: address}, deadline_s=policy.deadline_s)[CHIEF]
         if seen.answered:

@@ -1,4 +1,4 @@
-"""A method of an object that is not kept alive by it."""
+"""A bound method that does not keep its object alive."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def weak_method(owner: Any, name: str) -> Any:
-    """A bound method that does not keep its owner from being collected."""
+    """Return a bound method that does not keep its owner alive; it returns None after its end."""
     reference = weakref.ref(owner)
 
     def call(*args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The update of a push without an optimizer: the servers subtract what comes."""
+"""The update of a push without an optimizer: the servers subtract the gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Descent:
     """The update of a push without an optimizer: subtract the gradient.
 
     Args:
-        parameters: what is pushed.
+        parameters: the parameters of the push.
     """
 
     def __init__(self, parameters: Sequence[Any]) -> None:
@@ -41,7 +41,7 @@ class Descent:
 
 
 def _subtract_rows(shard: Any, gradient: tf.IndexedSlices) -> None:
-    """Subtract rows, each of which comes once."""
+    """Subtract rows, each of which occurs once."""
     target = UpdateTarget(shard, {}, decays=False, is_slab=False)
     rows = GatheredRows([target], [gradient])
     rows.target.variable._value.assign_sub(rows.gradient, read_value=False)

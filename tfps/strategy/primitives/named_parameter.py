@@ -1,4 +1,4 @@
-"""Variables on servers, under the names that users know them by."""
+"""The variables of a strategy's scope, by the names that users know."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ NEAR_NAMES = 3  # that an error suggests
 
 
 class NamedParameter:
-    """A variable on a server under the name that the user knows it by.
+    """A variable on a server, with the name that the user knows.
 
     Args:
-        path: of a Keras variable, or the name of a raw one.
+        path: the path of a Keras variable, or the name of a raw one.
         variable: the Keras variable, or the raw one.
     """
 
@@ -32,30 +32,30 @@ class NamedParameter:
 
 
 class NamedParameters:
-    """The variables that were created in a strategy's scope, as long as they live."""
+    """The variables that were created in a strategy's scope, as weak references."""
 
     def __init__(self) -> None:
         self._known: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 
     def register(self, name: str, variable: Any) -> None:
-        """Note a variable that was created in the strategy's scope."""
+        """Add a variable that was created in the strategy's scope."""
         self._known[name.removesuffix(":0")] = variable
 
     @property
     def known(self) -> Mapping[str, Any]:
-        """The variables by name."""
+        """The variables, by name."""
         return self._known
 
     @property
     def names(self) -> list[str]:
-        """All names there are."""
+        """The names of all variables, sorted."""
         return sorted(self._known)
 
     def named(self, names: Iterable[str]) -> list[NamedParameter]:
-        """The parameters of these names.
+        """Return the parameters of these names.
 
         Raises:
-            ConfigError: a name that no variable of the scope has.
+            ConfigError: no variable of the scope has one of the names.
         """
         chosen = list(names)
         unknown = [name for name in chosen if name not in self._known]
@@ -66,7 +66,7 @@ class NamedParameters:
         return [NamedParameter(name, self._known[name]) for name in chosen]
 
     def _advice(self, unknown: Iterable[str]) -> str:
-        """What could have been meant, or all names where nothing is near."""
+        """Return a hint: similar names, or all names if none is similar."""
         names = self.names
         near = {
             name: None

@@ -24,7 +24,7 @@ class PrimitiveExchange:
 
     Args:
         runtime: the job.
-        on_worker: in a scheduled function, whose pushes tell how long exchanges took.
+        on_worker: whether a scheduled function makes it; its pushes report durations of exchanges.
     """
 
     def __init__(self, runtime: Runtime, *, on_worker: bool) -> None:
@@ -32,10 +32,10 @@ class PrimitiveExchange:
         self._times = ExchangeTimes(runtime) if on_worker else None
 
     def pull(self, calls: Mapping[int, ServerCall]) -> tuple[dict[int, Message], tf.Tensor]:
-        """The replies of all servers, and their versions."""
+        """Return the replies of all servers, and their versions."""
         replies, duration = timed_exchange(self._carrier, calls)
         noted = [] if self._times is None else [self._times.has_pulled(duration)]
-        with tf.control_dependencies(noted):  # a push that names the version tells of it
+        with tf.control_dependencies(noted):  # a push that names the version reports it
             return replies, tf.stack(column_of(replies, Reply.VERSION))
 
     def push(
@@ -47,14 +47,14 @@ class PrimitiveExchange:
         settle: Callable[[Sequence[tf.Tensor]], None] = lambda _: None,
         coding: Fields = NOTHING_TOLD,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The new version, and the largest staleness that any server has found.
+        """Return the new version, and the largest staleness that any server has found.
 
         Args:
-            servers: the push's functions.
-            bodies: of the requests, by server.
-            version: that the gradients were computed from.
-            settle: is told with which statuses servers have answered.
-            coding: what the requests say of codecs.
+            servers: the server functions of the push.
+            bodies: the bodies of the requests, by server.
+            version: the version that the gradients were computed from.
+            settle: called with the statuses of the servers' replies.
+            coding: the header fields about codecs.
 
         Raises:
             tf.errors.InvalidArgumentError: when it runs, a server has not reached the version.

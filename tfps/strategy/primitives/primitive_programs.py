@@ -1,4 +1,4 @@
-"""What servers answer pulls and pushes by name with, traced at the first of each kind."""
+"""The server functions of pulls and pushes by name, traced at the first call of each kind."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from tfps.strategy.primitives.named_parameter import NamedParameter, NamedParame
 
 
 class PrimitiveHalf(FunctionHalf):
-    """Takes each push that comes: nobody knows which of them are made once more."""
+    """A server's part of pulls and pushes by name; every push counts, a repeated one as well."""
 
     def admission(self, number: int) -> ByVersion:
         return ByVersion()
 
     def _still_variables(self, program: Program, runtime: Runtime) -> list[Any]:
-        return []  # what `pull` answers is its caller's: nobody keeps another copy of it
+        return []  # the caller keeps the values of `pull`: there is no other copy
 
 
 class PrimitivePrograms:
-    """The programs of pulls and pushes, as long as their variables lie where they lay.
+    """The programs of pulls and pushes, cached until variables move.
 
     Args:
         runtime: the job.
-        parameters: that can be named.
-        updates: of the strategy's optimizers.
+        parameters: the variables that users can name.
+        updates: the updates of the strategy's optimizers.
     """
 
     def __init__(
@@ -52,15 +52,15 @@ class PrimitivePrograms:
     def of_names(
         self, names: tuple[str, ...], optimizer: Any = None, *, coded: bool = False
     ) -> list[FunctionHalf]:
-        """The servers' functions for whole parameters; their program's call has the parameters.
+        """Return the servers' functions for whole parameters, which their program's call lists.
 
         Args:
-            names: of the parameters.
-            optimizer: applies what is pushed; None: it is subtracted.
-            coded: what is pushed goes through the job's codecs.
+            names: the names of the parameters.
+            optimizer: applies the pushed gradients; None: they are subtracted.
+            coded: whether the gradients go through the job's codecs.
 
         Raises:
-            ConfigError: a name that no variable of the scope has.
+            ConfigError: no variable of the scope has one of the names.
         """
         return self._of(
             (names, id(optimizer), coded),
@@ -69,7 +69,7 @@ class PrimitivePrograms:
         )
 
     def of_rows(self, name: str, optimizer: Any = None) -> list[FunctionHalf]:
-        """The same for rows of one table."""
+        """Return the servers' functions for rows of one table; see `of_names`."""
         return self._of(
             ("rows", name, id(optimizer)),
             lambda: _call(optimizer, self._parameters.named([name])),
@@ -77,12 +77,12 @@ class PrimitivePrograms:
         )
 
     def of_variables(self, variables: Sequence[Any], optimizer: Any) -> list[FunctionHalf]:
-        """The same for Keras variables, which a Keras optimizer trains."""
+        """Return the servers' functions for Keras variables that a Keras optimizer trains."""
         key = (tuple(id(variable) for variable in variables), id(optimizer))
         return self._of(key, lambda: OptimizerCall(optimizer, tuple(variables)))
 
     def eagerly(self, key: Any, function: Any, *, signature: Any = None) -> Any:
-        """A function that is traced at its first call, for calls on the coordinator."""
+        """Return a cached `tf.function` of a function, for calls on the coordinator."""
         self._forget_outdated()
         if key not in self._eager:
             self._eager[key] = tf.function(function, autograph=False, input_signature=signature)
@@ -139,7 +139,7 @@ class PrimitivePrograms:
         return _ByRows(self._update(optimizer))
 
     def _forget_outdated(self) -> None:
-        """Variables that moved are looked for in their new places."""
+        """Clear the caches if variables have moved, so that functions use the new places."""
         self._runtime.refuse_if_closed()
         if self._layouts != self._runtime.layouts:
             self._layouts = self._runtime.layouts
@@ -148,7 +148,7 @@ class PrimitivePrograms:
 
 
 class _ByRows:
-    """An update of those rows alone that come, whether its optimizer asks for that or not."""
+    """An update of only the rows that were pushed, even if its optimizer updates all rows."""
 
     def __init__(self, update: Update) -> None:
         self._update = update
@@ -158,7 +158,7 @@ class _ByRows:
 
 
 def _call(optimizer: Any, parameters: Sequence[NamedParameter]) -> OptimizerCall:
-    """An optimizer's, or a subtraction."""
+    """Return the call of an optimizer, or of a subtraction for None."""
     if optimizer is None:
         return OptimizerCall(Descent(parameters), tuple(parameters))
     return OptimizerCall(optimizer, tuple(p.keras_variable for p in parameters))

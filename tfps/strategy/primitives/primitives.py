@@ -1,4 +1,4 @@
-"""Pull and push by name: the two primitives of a parameter server, for everybody."""
+"""Pull and push by name: the two primitives of a parameter server."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from tfps.strategy.primitives.push_refusal import refuse_where_others_wait
 from tfps.strategy.primitives.row_primitives import RowPrimitives
 from tfps.transport.message import COORDINATOR, Kind
 
-# What crosses `pull` and `push`: arrays on the coordinator, tensors in a scheduled function.
+# The values of `pull` and `push`: arrays on the coordinator, tensors in a scheduled function.
 Tensor: TypeAlias = tf.Tensor | np.ndarray[Any, Any]
 
 
 class Primitives:
-    """Pull and push by name, on the coordinator and inside functions that workers run.
+    """Pulls and pushes by name, on the coordinator and inside functions that workers run.
 
     Args:
         runtime: the job.
-        updates: of the strategy's optimizers.
+        updates: the updates of the strategy's optimizers.
     """
 
     def __init__(self, runtime: Runtime, updates: ServerUpdates) -> None:
@@ -47,7 +47,7 @@ class Primitives:
         self.rows = RowPrimitives(runtime, self.parameters, self._programs)
 
     def pull(self, names: Sequence[str] | None = None) -> tuple[dict[str, Tensor], Tensor]:
-        """What `strategy.pull` does."""
+        """Return the values and the version; see `strategy.pull`."""
         chosen = tuple(self.parameters.names if names is None else names)
         servers = self._programs.of_names(chosen)
         if tf.executing_eagerly():
@@ -63,7 +63,7 @@ class Primitives:
     def push(
         self, gradients: Mapping[str, Tensor], version: Tensor, *, optimizer: Any = None
     ) -> tuple[Tensor, Tensor]:
-        """What `strategy.push` does."""
+        """Send gradients; see `strategy.push`."""
         refuse_where_others_wait(self._runtime, "push")
         chosen = tuple(gradients)
         for name in chosen if optimizer is not None else ():
@@ -71,7 +71,7 @@ class Primitives:
         tensors = [tf.convert_to_tensor(gradients[name]) for name in chosen]
         version = tf.cast(tf.convert_to_tensor(version), tf.int64)
         on_worker = not tf.executing_eagerly()
-        # Variables move, if they do, before anything is traced.
+        # This may move variables, so it comes before anything is traced.
         servers = self._programs.of_names(chosen, optimizer, coded=on_worker)
         if on_worker:
             return self._push(servers, tensors, version, on_worker=True)
@@ -87,12 +87,12 @@ class Primitives:
         return new.numpy(), int(staleness)
 
     def apply(self, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
-        """What `optimizer.apply(gradients, variables)` means when it is called on the coordinator.
+        """Push gradients for `optimizer.apply(gradients, variables)` on the coordinator.
 
         Args:
-            optimizer: built.
-            gradients: of the variables' shapes; None for a variable that has none.
-            variables: of Keras, on servers.
+            optimizer: a built Keras optimizer.
+            gradients: the gradients, of the variables' shapes; None for a variable without one.
+            variables: Keras variables on servers.
         """
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
         for gradient, variable in pairs:
@@ -103,7 +103,7 @@ class Primitives:
         def servers() -> list[FunctionHalf]:
             return self._programs.of_variables(chosen, optimizer)
 
-        servers()  # variables move, if they do, before anything is traced
+        servers()  # this may move variables, so it comes before anything is traced
         call = self._programs.eagerly(
             ("apply", *map(id, chosen), id(optimizer)),
             lambda version, *g: self._push(servers(), list(g), version, on_worker=False),
@@ -141,7 +141,7 @@ class Primitives:
             )
         named = {gradient_name(p): g for p, g in zip(call.variables, gradients, strict=True)}
         cut = in_shards(call.variables, lambda p: named[gradient_name(p)], name=gradient_name)
-        # Nobody numbers these pushes: two from one version, of one worker, draw alike.
+        # These pushes have no number: a worker's pushes from one version draw the same numbers.
         worker = worker_of_call() if on_worker else tf.constant(COORDINATOR, tf.int64)
         scale = scale_sent(call.optimizer, known_value)
         seed = tf.stack([worker, tf.reduce_sum(version)])

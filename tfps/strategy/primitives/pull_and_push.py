@@ -1,4 +1,4 @@
-"""`strategy.pull` and `strategy.push`, as users see them."""
+"""The methods `strategy.pull`, `push`, `pull_rows` and `push_rows`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tfps.strategy.primitives.primitives import Tensor
 
 
 class PullAndPush:
-    """Methods of `tfps.ParameterServerStrategy`, which takes them over one by one."""
+    """Holds methods that `tfps.ParameterServerStrategy` copies one by one."""
 
     @tf.autograph.experimental.do_not_convert
     def pull(self: Any, names: Sequence[str] | None = None) -> tuple[dict[str, Tensor], Tensor]:
-        """Read parameters: one request per server, all of a server's from one moment.
+        """Read parameters with one request per server; a server's values are of one moment.
 
         Args:
-            names: paths of Keras variables or names of raw ones; None: all of the scope.
+            names: the paths of Keras variables or names of raw ones; None: all of the scope.
 
         Returns:
-            The values by name, and the version (int64, one number per server) that a later push
-            shall name: arrays on the coordinator, tensors in a scheduled function.
+            The values by name, and the version (int64, shape ``[servers]``) to pass to a later
+            `push`: arrays on the coordinator, tensors in a scheduled function.
 
         Raises:
-            ConfigError: a name that no variable of the scope has.
+            ConfigError: no variable of the scope has one of the names.
             tf.errors.UnavailableError: a server is lost.
 
         Example:
@@ -50,8 +50,8 @@ class PullAndPush:
         """Send gradients; each server applies its part as one atomic update.
 
         Args:
-            gradients: by name, of the parameters' shapes.
-            version: what the pull answered that the gradients were computed from.
+            gradients: the gradients by name, of the parameters' shapes.
+            version: the version of the pull that the gradients were computed from.
             optimizer: a built Keras optimizer that applies them on the servers; None subtracts
                 them: scale a gradient by your learning rate yourself.
 
@@ -60,12 +60,12 @@ class PullAndPush:
             the pull.
 
         Raises:
-            ConfigError: a name that no variable of the scope has.
-            UnsupportedError: in a scheduled function of a strategy whose workers wait for each
-                other; on the coordinator it is an update by itself, whatever the mode. Or rows of a
-                gradient for `tfps.optimizers.RowUpdates`: `push_rows` takes them.
-            tf.errors.InvalidArgumentError: a version that a server has not reached; others, which
-                have, have applied their part.
+            ConfigError: no variable of the scope has one of the names.
+            UnsupportedError: it is called in a scheduled function of a strategy whose workers wait
+                for each other (on the coordinator it is an update by itself, whatever the mode); or
+                a gradient for `tfps.optimizers.RowUpdates` consists of rows: use `push_rows`.
+            tf.errors.InvalidArgumentError: a server has not reached the version; servers that
+                have reached it have applied their part.
             tf.errors.UnavailableError: a server is lost.
 
         Example:
@@ -79,24 +79,22 @@ class PullAndPush:
 
     @tf.autograph.experimental.do_not_convert
     def pull_rows(self: Any, name: str, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Read some rows of a table: one request per server, all of a server's from one moment.
+        """Read some rows of a table with one request per server; a server's are of one moment.
 
-        Each distinct row travels once, whatever the number of its ids, and nothing else of the
-        table does.
+        Only these rows travel, each distinct row once, even if its id is repeated.
 
         Args:
-            name: path of a Keras variable, or name of a raw one, with two axes at least.
-            ids: of the rows, a vector of integers; in any order, and an id may come often.
+            name: the path of a Keras variable, or name of a raw one, with at least two axes.
+            ids: the ids of the rows, a vector of integers in any order; ids may be repeated.
 
         Returns:
-            The rows, one for each id, and the version (int64, one number per server) that a later
-            push shall name: arrays on the coordinator, tensors in a scheduled function.
+            The rows, one for each id, and the version (int64, shape ``[servers]``) to pass to a
+            later push: arrays on the coordinator, tensors in a scheduled function.
 
         Raises:
-            ConfigError: no variable of the scope has the name, or it has no rows; ids that are no
-                vector of integers; on the coordinator also ids that the table does not have.
-            tf.errors.InvalidArgumentError: in a scheduled function, ids that the table does not
-                have.
+            ConfigError: no variable of the scope has the name, or it has no rows; ids are not a
+                vector of integers; on the coordinator also if the table does not have an id.
+            tf.errors.InvalidArgumentError: in a scheduled function, the table does not have an id.
             tf.errors.UnavailableError: a server is lost.
 
         Example:
@@ -123,19 +121,19 @@ class PullAndPush:
         *,
         optimizer: keras.optimizers.Optimizer | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Send gradients of some rows of a table; the servers update those rows alone.
+        """Send gradients of some rows of a table; the servers update only those rows.
 
-        On each server it is one atomic update, and a version like any other push, whether rows
-        come there or not. With an optimizer the rows and their slots are updated as by
-        `tfps.optimizers.RowUpdates`, which need not be around it: with Keras's numbers for SGD and
-        Adagrad, and lazily for the others.
+        Each server makes one atomic update, which raises its version like any other push, even if
+        it has none of the rows. An optimizer updates the rows and their slots as
+        `tfps.optimizers.RowUpdates` would, without being wrapped in it: exactly as in Keras for SGD
+        and Adagrad, and lazily for the others.
 
         Args:
-            name: path of a Keras variable, or name of a raw one, with two axes at least.
-            ids: of the rows, a vector of integers; gradients of an id that comes often are summed.
+            name: the path of a Keras variable, or name of a raw one, with at least two axes.
+            ids: the ids of the rows, a vector of integers; gradients of a repeated id are summed.
             gradients: a row for each id.
-            version: what the pull answered that the gradients were computed from.
-            optimizer: a built elementwise optimizer of Keras that trains the table; None subtracts
+            version: the version of the pull that the gradients were computed from.
+            optimizer: a built elementwise Keras optimizer that trains the table; None subtracts
                 the gradients: scale them by your learning rate yourself.
 
         Returns:
@@ -144,12 +142,12 @@ class PullAndPush:
 
         Raises:
             ConfigError: no variable of the scope has the name, or it has no rows; ids, gradients
-                or a version of another shape or dtype; on the coordinator also ids that the table
-                does not have; an optimizer that does not train the table, or cannot update some
-                rows alone.
-            UnsupportedError: as of `push`; or a constraint of the table that is not one of rows.
-            tf.errors.InvalidArgumentError: a version that a server has not reached, and no server
-                has applied anything; in a scheduled function, ids that the table does not have.
+                or version have another shape or dtype; on the coordinator also if the table does
+                not have an id; the optimizer does not train the table, or cannot update single
+                rows.
+            UnsupportedError: as for `push`; or the table's constraint does not work by rows.
+            tf.errors.InvalidArgumentError: a server has not reached the version, and no server has
+                applied anything; in a scheduled function, the table does not have an id.
             tf.errors.UnavailableError: a server is lost.
 
         Example:

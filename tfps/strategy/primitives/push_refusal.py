@@ -1,4 +1,4 @@
-"""Pushes of scheduled functions are refused where workers wait for each other."""
+"""Refuses pushes of scheduled functions in modes in which workers wait for each other."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tfps.runtime.coordinator.runtime import Runtime
 
 
 def refuse_where_others_wait(runtime: Runtime, primitive: str) -> None:
-    """Refuse a push of a scheduled function where workers wait for each other.
+    """Refuse a push in a scheduled function if workers wait for each other in the job's mode.
 
     Raises:
-        UnsupportedError: when the function has been traced.
+        UnsupportedError: it is refused; raised later, when the function has been traced.
     """
     if current_step() is not None and lets_workers_wait(runtime.mode):
         refuse_later(

@@ -1,4 +1,4 @@
-"""Versions that servers have told, which a push may name without asking again."""
+"""Versions that servers have reported, which a push may name without asking them again."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import tensorflow as tf
 
 
 class ReachedVersions:
-    """What is known of the versions that servers have reached, where pushes are made.
+    """The versions that servers are known to have reached, on the side that pushes.
 
-    A server refuses a version that it has not reached, and the others would have counted the push
-    by then. So a push asks all of them first, unless its version is one that they have told: on the
-    coordinator any up to the newest, in a graph the tensors that a pull or a push has answered.
+    A server refuses a version that it has not reached, but by then other servers would have applied
+    the push. So a push asks all servers first, unless it knows its version to be reached: on the
+    coordinator any version up to the newest, in a graph the tensors that a pull or push returned.
 
     Args:
-        servers: how many there are.
+        servers: the number of servers.
     """
 
     def __init__(self, servers: int) -> None:
@@ -25,7 +25,7 @@ class ReachedVersions:
         self._told: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 
     def note(self, version: Any) -> Any:
-        """Keep in mind what servers have told; answers it."""
+        """Record a version that servers have reported, and return it."""
         if isinstance(version, np.ndarray):
             self._newest = np.maximum(self._newest, version)
         else:
@@ -33,7 +33,7 @@ class ReachedVersions:
         return version
 
     def has(self, version: tf.Tensor) -> bool:
-        """Whether servers are known to have reached a version."""
+        """Return whether all servers are known to have reached a version."""
         if tf.is_symbolic_tensor(version):
             return version.name in self._told.get(version.graph, ())
         return bool((version.numpy() <= self._newest).all())
@@ -45,10 +45,10 @@ def refuse_unreached(
     """Raise an error if a push names a version that a server has not reached.
 
     Args:
-        version: that it names, by server.
-        reached: by the servers.
-        where: it is not reached.
-        changed: what has become of the push.
+        version: the version that the push names, int64, of each server.
+        reached: the version that each server has reached, int64.
+        where: whether a server has not reached the version, bool.
+        changed: the end of the message: what the push has changed.
     """
     return tf.raw_ops.Assert(
         condition=tf.logical_not(tf.reduce_any(where)),

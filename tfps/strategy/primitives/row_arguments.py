@@ -1,4 +1,4 @@
-"""What `pull_rows` and `push_rows` are given, looked at before anything is asked for."""
+"""Checks the arguments of `pull_rows` and `push_rows` before any request."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tfps.strategy.primitives.named_parameter import NamedParameter, NamedParame
 
 
 def table_of(parameters: NamedParameters, name: Any, *, source: str) -> NamedParameter:
-    """The table of a name.
+    """Return the table with a name.
 
     Args:
-        parameters: that there are.
-        name: of the table.
-        source: which primitive was called.
+        parameters: the variables that users can name.
+        name: the table's name.
+        source: the method that was called, for messages.
 
     Raises:
-        ConfigError: no name, one that no variable has, or that of a variable without rows.
+        ConfigError: it is not a name, no variable has it, or the variable has no rows.
     """
     if not isinstance(name, str):
         raise ConfigError(
@@ -40,10 +40,10 @@ def table_of(parameters: NamedParameters, name: Any, *, source: str) -> NamedPar
 
 
 def keras_variable_of(table: NamedParameter, *, source: str) -> Any:
-    """What a Keras optimizer knows a table by.
+    """Return the Keras variable of a table, which an optimizer needs.
 
     Raises:
-        ConfigError: it is a raw variable.
+        ConfigError: the table is a raw variable.
     """
     if table.keras_variable is None:
         raise ConfigError(
@@ -56,10 +56,10 @@ def keras_variable_of(table: NamedParameter, *, source: str) -> Any:
 
 
 def checked_ids(given: Any, table: NamedParameter, *, source: str) -> tf.Tensor:
-    """Ids of rows as an int64 vector; on the coordinator their values are looked at, too.
+    """Return ids of rows as an int64 vector; on the coordinator, check their values too.
 
     Raises:
-        ConfigError: they are no vector of integers, or not ids of the table.
+        ConfigError: they are not a vector of integers, or not ids of the table.
     """
     ids = _as_tensor(given, "ids", "a vector of integers", dtype=tf.int64, source=source)
     if not ids.dtype.is_integer:
@@ -94,10 +94,10 @@ def _refuse_strangers(ids: np.ndarray[Any, Any], table: NamedParameter, *, sourc
 def checked_gradients(
     given: Any, table: NamedParameter, ids: tf.Tensor, *, source: str
 ) -> tf.Tensor:
-    """A row of gradients for each id, of the table's dtype.
+    """Return gradients, a row for each id, in the table's dtype.
 
     Raises:
-        ConfigError: they have another shape, or numbers of another kind.
+        ConfigError: they have another shape, or a dtype that cannot be cast.
     """
     dtype = table._value.dtype
     expected = [ids.shape[0], *table.shape[1:]]
@@ -120,10 +120,10 @@ def checked_gradients(
 
 
 def checked_version(given: Any, *, servers: int, source: str) -> tf.Tensor:
-    """A version as an int64 vector; whether a server has reached it, the server knows.
+    """Return a version as an int64 vector; does not check that servers have reached it.
 
     Raises:
-        ConfigError: it is no vector of a whole number for each server.
+        ConfigError: it is not a vector with one integer for each server.
     """
     expected = f"what a pull has answered: {servers} integers, one for each parameter server"
     version = _as_tensor(given, "version", expected, dtype=tf.int64, source=source)
@@ -142,7 +142,7 @@ def checked_version(given: Any, *, servers: int, source: str) -> tf.Tensor:
 
 
 def _as_tensor(given: Any, name: str, expected: str, *, dtype: tf.DType, source: str) -> tf.Tensor:
-    """Numbers without a dtype of their own get the one that is wanted, if they can."""
+    """Convert to a tensor; Python numbers and lists get the wanted dtype if they can."""
     hint = dtype if isinstance(given, list | tuple | int | float) else None
     try:
         return tf.convert_to_tensor(given, dtype_hint=hint)
@@ -154,7 +154,7 @@ def _as_tensor(given: Any, name: str, expected: str, *, dtype: tf.DType, source:
 
 
 def _text(shape: tf.TensorShape | Sequence[int | None]) -> str:
-    """A shape as users write it; what is not known before it runs is None."""
+    """Return a shape as users write it; None for a dimension that is not known yet."""
     if isinstance(shape, tf.TensorShape):
         if shape.rank is None:
             return "of any rank"

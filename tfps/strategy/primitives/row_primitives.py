@@ -1,4 +1,4 @@
-"""Pull and push of some rows of a table, by their ids."""
+"""Pulls and pushes of some rows of a table, by their ids."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ from tfps.transport.message import Kind
 
 IDS = tf.TensorSpec([None], tf.int64)
 NOTHING = "nothing was applied"
-TABLE = 0  # its number, since a program is about one
+TABLE = 0  # the index of the program's only table
 
 
 class RowPrimitives:
-    """Pull and push of rows, on the coordinator and inside functions that workers run.
+    """Pulls and pushes rows, on the coordinator and inside functions that workers run.
 
     Args:
         runtime: the job.
-        parameters: that can be named.
-        programs: of all primitives.
+        parameters: the variables that users can name.
+        programs: the programs of all primitives.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class RowPrimitives:
         self._reached = ReachedVersions(len(runtime.servers))
 
     def pull(self, name: str, ids: Any) -> tuple[Any, Any]:
-        """What `strategy.pull_rows` does."""
+        """Return the rows and the version; see `strategy.pull_rows`."""
         source = "strategy.pull_rows()"
         self._runtime.refuse_if_closed()
         table = table_of(self._parameters, name, source=source)
@@ -80,7 +80,7 @@ class RowPrimitives:
     def push(
         self, name: str, ids: Any, gradients: Any, version: Any, *, optimizer: Any = None
     ) -> tuple[Any, Any]:
-        """What `strategy.push_rows` does."""
+        """Send gradients of rows; see `strategy.push_rows`."""
         source = "strategy.push_rows()"
         self._runtime.refuse_if_closed()
         refuse_where_others_wait(self._runtime, "push_rows")
@@ -92,7 +92,7 @@ class RowPrimitives:
         if optimizer is not None:
             variable = keras_variable_of(table, source=source)
             refuse_without_row_updates(optimizer, variable, source=source)
-        # Variables move, if they do, before anything is traced.
+        # This may move variables, so it comes before anything is traced.
         servers = self._programs.of_rows(name, optimizer)
         if not tf.executing_eagerly():
             if not is_reached:
@@ -118,7 +118,7 @@ class RowPrimitives:
         return self._reached.note(new.numpy()), int(staleness)
 
     def _refuse_before(self, version: tf.Tensor) -> None:
-        """On the coordinator: raise an error where a server has not reached a version."""
+        """Raise an error on the coordinator if a server has not reached a version."""
         servers = self._runtime.servers
         with lost_servers_as_unavailable():
             reached = np.array([server.cells()[server.layout.VERSION] for server in servers])
@@ -126,9 +126,9 @@ class RowPrimitives:
         self._reached.note(reached)
 
     def _asked_first(self, servers: Sequence[FunctionHalf], version: tf.Tensor) -> tf.Tensor:
-        """In a scheduled function: a version, once all servers have told that they reached it."""
+        """Return a version in a scheduled function, once all servers report to have reached it."""
         exchange = PrimitiveExchange(self._runtime, on_worker=True)
-        # It waits for the pushes before this one.
+        # This pull waits for the pushes before this one.
         calls = requests(servers, Kind.PULL, fields=caller_of_call(servers))
         _, reached = exchange.pull(calls)
         refused = refuse_unreached(version, reached, where=version > reached, changed=NOTHING)
@@ -142,7 +142,7 @@ class RowPrimitives:
         caller = caller_of_call(servers)
 
         def ask(bodies: Mapping[int, Body], **_: Any) -> dict[int, Message]:
-            """A server without rows of the table tells its version."""
+            """Look rows up; pull only the version from servers that have none of the rows."""
             others = [p for p in range(len(servers)) if p not in bodies]
             empty = {p: Body(tf.zeros([0], tf.uint8)) for p in others}
             calls = requests(servers, Kind.LOOK_UP, bodies, fields=caller) | requests(

@@ -1,1 +1,1 @@
-"""Counts and states of a job, read by its chief or by another process."""
+"""The counters and variables of a job, read by its chief or by another process."""

@@ -1,4 +1,4 @@
-"""`tfps.attach`: reads a running job from a process that takes no part in it."""
+"""`tfps.attach`: reads a running job from another process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tfps.transport.direct import (
     secret_from_environment,
 )
 
-LONGEST_ATTEMPT_S = 60.0  # a large model takes a slow network as long
+LONGEST_ATTEMPT_S = 60.0  # enough for a large model on a slow network
 
 
 def attach(
@@ -43,26 +43,25 @@ def attach(
     tls: Tls | None = None,
     timeout_s: float = 30.0,
 ) -> Attachment:
-    """Read a running job's weights and counters, in a process that takes no part in it.
+    """Read a running job's weights and counters from another process.
 
-    For a notebook, an evaluator or a monitor, while the job trains or after its chief has died. All
-    it needs are the servers: this process connects TensorFlow to no cluster and has no model.
+    Use it in a notebook, an evaluator or a monitor, while the job trains or after its chief has
+    died. It only needs the servers: this process needs no TensorFlow cluster and no model.
 
     Args:
-        job: the name that its chief has given: ``ParameterServerStrategy(job=...)``, or
-            ``TFPS_JOB_ID``.
+        job: the job's name: ``ParameterServerStrategy(job=...)``, or ``TFPS_JOB_ID`` of its chief.
         addresses: ``host:port`` of the parameter servers, in the order of ``TF_CONFIG``; or a
             cluster resolver; None reads ``TF_CONFIG``. With ``tls`` a list of their data ports
             (``TFPS_DATA_PORT`` of each).
-        secret: that of the servers' ``TFPS_JOB_SECRET``; None reads this process's environment. It
-            is compared or proved, and not sent.
-        tls: reads over the servers' data ports, encrypted, with this certificate; TensorFlow's port
+        secret: the servers' ``TFPS_JOB_SECRET``; None reads this process's environment. It is
+            compared or proved, and not sent.
+        tls: a certificate for reading over the servers' data ports, encrypted; TensorFlow's port
             may be closed then. None reads over TensorFlow's port, which has no encryption.
-        timeout_s: how long the servers may take, for this and for each call later.
+        timeout_s: the seconds that the servers may take, for this and for each later call.
 
     Raises:
-        ConfigError: these servers have no such job, or another secret; or a wrong argument.
-        ConnectTimeout: a server that does not answer.
+        ConfigError: these servers have no such job, or another secret; or an argument is invalid.
+        ConnectTimeout: a server does not reply.
 
     Example:
 
@@ -115,7 +114,7 @@ def attach(
 
 @contextlib.contextmanager
 def _explained(job: str) -> Iterator[None]:
-    """Say of what goes wrong with servers what the user can do about it."""
+    """Replace errors of servers by errors that say what the user can do."""
     try:
         yield
     except NoSuchJob as error:

@@ -1,4 +1,4 @@
-"""A running job for who only reads its weights and counters."""
+"""Reads the weights and counters of a running job."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from tfps.transport.message import PROTOCOL
 Result = TypeVar("Result")
 Array = np.ndarray[Any, Any]
 
-AGAIN_S = 0.2  # between attempts
-MOST_BYTES = (1 << 31) - (1 << 20)  # of one answer of TensorFlow's
+AGAIN_S = 0.2  # between two attempts
+MOST_BYTES = (1 << 31) - (1 << 20)  # of one reply of TensorFlow
 
 
 class NoSuchJob(Exception):
-    """Not every server has a record of the job."""
+    """Raised if a server has no record of the job."""
 
 
 class Attachment:
-    """A running job, for who only reads; `tfps.attach` makes it.
+    """A running job, opened for reading by `tfps.attach`.
 
-    What it does is a look at each server: no worker and no chief notices, nothing is written, and
-    the job may end or get another chief meanwhile. It is a context manager.
+    It only reads from the servers: workers and chief do not notice, nothing is written, and the job
+    may end or get another chief meanwhile. It is a context manager.
 
     Args:
-        job: its name.
-        readers: of the servers, in their order.
-        timeout_s: how long the servers together may take for a call.
+        job: the job's name.
+        readers: the reader of each server, in the servers' order.
+        timeout_s: the seconds that all servers together may take for a call.
 
     Example:
 
@@ -57,26 +57,26 @@ class Attachment:
 
     @property
     def names(self) -> list[str]:
-        """What can be pulled: weights, optimizer slots and all other variables, by their paths."""
+        """The paths of all variables that can be pulled: weights, optimizer slots and others."""
         self._until_it_works(self._look_again)
         return list(self._values)
 
     def pull(self, names: Sequence[str] | None = None) -> tuple[dict[str, Array], Array]:
-        """Read variables as they are now.
+        """Read the present values of variables.
 
-        Those of one server are of one moment. While the job trains, two servers may be some updates
-        apart, as the versions say; at rest they are equal.
+        The values of one server are of one moment. While the job trains, two servers may differ by
+        some updates, as their versions show.
 
         Args:
-            names: paths of variables, as `names` lists them; None reads all.
+            names: the paths of variables, as `names` lists them; None reads all.
 
         Returns:
-            The values by name, and the version of each server that they are of.
+            The values by name, and each server's version (int64, shape ``[servers]``).
 
         Raises:
-            ConfigError: a name that the job does not have, or more than 2 GB of one server.
-            StrategyClosed: the job has ended, or this was closed.
-            tf.errors.UnavailableError: a server does not answer within ``timeout_s``.
+            ConfigError: the job does not have a name, or one server would send more than 2 GB.
+            StrategyClosed: the job has ended, or this attachment was closed.
+            tf.errors.UnavailableError: a server does not reply within ``timeout_s``.
         """
 
         def pull(patience_s: float) -> tuple[dict[str, Array], Array]:
@@ -91,11 +91,11 @@ class Attachment:
         return self._until_it_works(pull)
 
     def stats(self) -> JobStats:
-        """One frozen snapshot of what the servers have counted.
+        """Return a snapshot of the servers' counters.
 
         Raises:
-            StrategyClosed: the job has ended, or this was closed.
-            tf.errors.UnavailableError: a server does not answer within ``timeout_s``.
+            StrategyClosed: the job has ended, or this attachment was closed.
+            tf.errors.UnavailableError: a server does not reply within ``timeout_s``.
         """
 
         def take(patience_s: float) -> JobStats:
@@ -111,7 +111,7 @@ class Attachment:
         return self._until_it_works(take)
 
     def close(self) -> None:
-        """Let the servers go; the job is not concerned. Later calls do nothing."""
+        """Close the connections; does not affect the job. Later calls do nothing."""
         if not self._closed:
             self._closed = True
             for reader in self._readers:
@@ -128,7 +128,7 @@ class Attachment:
         return LedgerLayout(self._records[0].workers)
 
     def _look_again(self, patience_s: float) -> None:
-        """Read where the variables lie."""
+        """Read the servers' records, which say where the variables lie."""
         looks = [partial(reader.record, patience_s=patience_s) for reader in self._readers]
         records = [record for record in in_parallel(looks) if record is not None]
         if len(records) < len(self._readers):
@@ -153,7 +153,7 @@ class Attachment:
             raise ConfigError(f"names: received {names!r}, expected a list of names: [{names!r}]")
         unknown = [name for name in names if name not in self._values]
         if unknown:
-            # A chief writes down what it has made when it hands out work.
+            # A chief records new variables when it schedules work.
             self._look_again(patience_s)
             unknown = [name for name in unknown if name not in self._values]
         if unknown:
@@ -189,7 +189,7 @@ class Attachment:
         return [cells for cells, _ in answers], found
 
     def _until_it_works(self, call: Callable[[float], Result]) -> Result:
-        """Variables may move between a look and a read, and a server may be away for moments."""
+        """Call a function, again if variables move meanwhile or a server does not reply in time."""
         if self._closed:
             raise StrategyClosed(f"job {self.job!r}: this attachment is closed; attach again")
         until_s = time.monotonic() + self._timeout_s
@@ -209,7 +209,7 @@ class Attachment:
             except tf.errors.UnavailableError:
                 if time.monotonic() > until_s:
                     raise
-                if not looked:  # it does not answer; perhaps it was started anew
+                if not looked:  # perhaps it was restarted
                     for reader in self._readers:
                         reader.renew()
                 looked = False

@@ -1,4 +1,4 @@
-"""How training goes, in words of the progress bar."""
+"""The progress bar's text about the pace of training."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from tfps.training.run_state import RunState
 
 
 def describe_pace(alive: Sequence[bool], *, state: RunState, runtime: Runtime) -> str:
-    """Workers alive, mean staleness of all updates, and traffic.
+    """Return a text with the workers alive, the mean staleness of all updates, and the traffic.
 
     Args:
         alive: for each worker whether it takes part.
-        state: of the runs; the traffic is that of the run that the progress line is about, which an
-            evaluation within it is not.
-        runtime: of the job.
+        state: the state of the runs; an evaluation within a run does not count as traffic.
+        runtime: the job.
     """
     text = f"{sum(alive)}/{len(alive)} workers"
     run, progress = state.newest, state.progress

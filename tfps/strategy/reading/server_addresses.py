@@ -1,4 +1,4 @@
-"""What `tfps.attach` is told about the servers' addresses."""
+"""Reads the ``addresses`` argument of `tfps.attach`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tfps.errors import ConfigError
 
 
 def server_addresses(addresses: Any, problems: list[str]) -> list[str]:
-    """Those of TensorFlow's ports, in their order.
+    """Return the addresses of the servers' TensorFlow ports, in the servers' order.
 
     Args:
         addresses: a list, a cluster resolver, or None for ``TF_CONFIG``.
-        problems: is told what is wrong; the answer is of no use then.
+        problems: a list that gets each mistake; the result is invalid then.
     """
     if isinstance(addresses, str):
         problems.append(
@@ -40,11 +40,11 @@ def server_addresses(addresses: Any, problems: list[str]) -> list[str]:
 
 
 def data_ports(addresses: Any, problems: list[str]) -> list[str]:
-    """Those of the data ports, in the servers' order; nobody but the user knows them.
+    """Return the addresses of the servers' data ports, which only the user knows.
 
     Args:
-        addresses: a list.
-        problems: is told what is wrong; the answer is of no use then.
+        addresses: a list, in the servers' order.
+        problems: a list that gets each mistake; the result is invalid then.
     """
     if isinstance(addresses, str) or not isinstance(addresses, Sequence):
         problems.append(

@@ -1,4 +1,4 @@
-"""`strategy.stats()`, and `stats()` of who is attached: what servers have counted, as a value."""
+"""The results of `strategy.stats()` and `Attachment.stats()`: the counters of servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PUSH, PULL, WAIT, UPDATE, ENCODE, DECODE = range(6)
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Two quantiles of a duration, in seconds; None where nothing was measured."""
+    """Two quantiles of a duration, in seconds; None if nothing was measured."""
 
     p50: float | None
     p99: float | None
@@ -25,38 +25,39 @@ class Quantiles:
 
 @dataclass(frozen=True, kw_only=True)
 class JobStats:
-    """What the servers of a job have counted. What is not measured is None, never 0.
+    """The counters of a job's servers. A value that is not measured is None, never 0.
 
     Attributes:
-        updates_applied: the smallest count of all servers; they are equal with drained workers.
-        gradients_dropped: refused gradients.
-        examples_seen: training examples of closed tickets.
+        updates_applied: the smallest count of all servers; the counts are equal once all workers
+            are drained.
+        gradients_dropped: the number of refused gradients.
+        examples_seen: the number of training examples of closed tickets.
         gradient_staleness_updates: staleness -> number of gradients; the last bin collects all
             above it.
         clock_gap_steps: (now, largest when a worker started a step) difference of completed steps
             between active workers; the asynchronous mode has no gate, so the largest is None.
         worker_steps: completed training steps of each worker.
         worker_evaluation_steps: completed evaluation steps of each worker.
-        versions: of each server.
-        exchanges: joins, pulls, pushes and look-ups of rows answered, per server.
+        versions: the version of each server.
+        exchanges: the number of joins, pulls, pushes and row look-ups of each server.
         bytes_pulled: bytes of parameters sent to workers.
         bytes_pushed: bytes of gradients, state and reports of steps received.
-        pull_seconds: round trips to all servers that fetch parameters for training and bring
-            nothing: one when a scheduled function begins, and one when a worker joins an epoch of
-            `fit`. Of `fit`'s steps there is none, since the reply to a push brings the parameters.
-            The first of a worker is left out: it connects, and prepares the functions. Where
-            workers wait for each other, the wait is in it.
-        push_seconds: round trips to all servers that bring gradients and end with the newest
-            parameters: one for each step of `fit`, and for each optimizer call of a scheduled
-            function. The wait of a mode is in it. A worker tells of one with its next push, so the
-            newest of each is missing.
-        update_seconds: of the optimizer on a server, for each update.
-        wait_seconds: of a worker in `fit` for its next batch; scheduled functions get their batches
-            themselves.
-        encode_seconds: of codecs, for the gradients of a push on its worker, and for the parameters
-            of a reply on the server; without codecs there are none.
-        decode_seconds: of codecs on the other side: for the gradients of a push on each server, and
-            for the parameters of all replies on the worker, which tells of it with its next push.
+        pull_seconds: the duration of exchanges with all servers that only fetch parameters for
+            training: one when a scheduled function begins, and one when a worker joins an epoch
+            of `fit`; `fit`'s steps have none, since the reply to a push brings the parameters. It
+            includes the wait in modes in which workers wait for each other. A worker's first one
+            is left out: it connects, and prepares the functions.
+        push_seconds: the duration of exchanges with all servers that send gradients and return the
+            newest parameters: one for each step of `fit`, and for each optimizer call of a
+            scheduled function. It includes the mode's wait. A worker reports one with its next
+            push, so each worker's newest is missing.
+        update_seconds: the duration of the optimizer's update on a server.
+        wait_seconds: the wait of a worker in `fit` for its next batch; scheduled functions get
+            their batches themselves.
+        encode_seconds: the duration of encoding the gradients of a push on its worker, or the
+            parameters of a reply on the server; None without codecs.
+        decode_seconds: the duration of decoding the gradients of a push on a server, or the
+            parameters of all replies on the worker, which reports it with its next push.
     """
 
     updates_applied: int
@@ -80,20 +81,20 @@ class JobStats:
 
 @dataclass(frozen=True, kw_only=True)
 class Stats(JobStats):
-    """A snapshot of a job, with what its chief alone knows.
+    """The counters of a job, and the values that only its chief knows.
 
     Attributes:
-        steps_per_s: training steps of each worker per second in the current or latest epoch of
-            `fit`, from the first step that was seen to the last; None before that.
-        carriers: per server.
+        steps_per_s: training steps of each worker per second in the current or last epoch of
+            `fit`, from the first observed step to the last; None before that.
+        carriers: the kind of connection to each server.
         tasks: name -> "alive", "lost" or "rejoining".
-        incarnations: how many lives each worker has had: 1, and one more each time that it worked
+        incarnations: the number of lives of each worker: 1, and one more each time that it worked
             again after it was lost.
-        fallback_steps: steps that took TensorFlow's own path.
-        traffic: what has travelled, by server and direction, and what it was before coding.
-        residuals_dropped: what codecs have left out of a worker's gradients, and what went with the
-            worker when it was lost (`tfps.compression`).
-        updates_lost: updates that rows of servers lack which were lost and came back with a
+        fallback_steps: the number of steps that took TensorFlow's own path.
+        traffic: the bytes sent by server and direction, and their size before coding.
+        residuals_dropped: how often a codec's residual was lost with its worker
+            (`tfps.compression`).
+        updates_lost: the updates that rows of lost servers lack since they were restored from a
             checkpoint (`tfps.FaultTolerance`).
     """
 
@@ -108,18 +109,18 @@ class Stats(JobStats):
 
 
 class CountedStrategy(TrainingStrategy, Protocol):
-    """A strategy, as its statistics know it."""
+    """A strategy, as `take_stats` sees it."""
 
     @property
     def tasks(self) -> dict[str, str]:
         """The state of each task, by its name."""
 
     def worker_rates(self) -> tuple[float, ...] | None:
-        """Steps per second of each worker."""
+        """Return the steps per second of each worker."""
 
 
 def take_stats(strategy: CountedStrategy) -> Stats:
-    """Ask every server once."""
+    """Return the strategy's statistics; asks every server once."""
     runtime, state = strategy.runtime, strategy.run_state
     cells = runtime.cells()
     counted = job_stats(
@@ -148,13 +149,13 @@ def job_stats(
     workers: int,
     has_bound: bool,
 ) -> JobStats:
-    """What ledgers say.
+    """Return the statistics that are in the servers' ledgers.
 
     Args:
-        layout: of each ledger.
-        all_cells: of the servers, in their order.
-        workers: how many there are.
-        has_bound: the mode has one, so servers measure the gap at the gate.
+        layout: the layout of each ledger.
+        all_cells: the ledger of each server, int64, in the servers' order.
+        workers: the number of workers.
+        has_bound: whether the mode has a bound, so that servers measure the gap at the gate.
     """
     tickets = all_cells[0]
     places = range(workers)

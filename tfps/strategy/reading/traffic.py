@@ -1,4 +1,4 @@
-"""`stats().traffic`: what has travelled between workers and each server, and before coding."""
+"""`stats().traffic`: the bytes between workers and each server, sent and before coding."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOCKET, MESSAGE = "socket", "message"
 
 @dataclass(frozen=True, kw_only=True)
 class CodecTraffic:
-    """What a codec has made of a group of variables; the codec "none" is all that has none."""
+    """The bytes of the variables with one codec; the codec "none" stands for all others."""
 
     codec: str
     group: str
@@ -29,20 +29,19 @@ class CodecTraffic:
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """What has travelled between all workers and one server in one direction.
+    """The traffic between all workers and one server in one direction.
 
     Attributes:
-        server: its index.
+        server: the server's index.
         direction: "up" to the server, or "down" from it.
-        sent_bytes: whole messages, with their headers.
-        counted_at: "socket": on `direct`, as they were written to the socket, before encryption,
-            since the server's process has opened the job; "message": elsewhere, what servers have
-            received from TensorFlow's RPC and given to it, without what that adds.
-        plain_bytes: the same before coding.
-        codecs: how both are divided between codecs and groups of variables; one entry where there
-            is no codec.
-        megabytes_per_s: in the current or latest epoch of `fit`, from the first step that was seen
-            to the last; None before two samples of it, a second apart or at its end.
+        sent_bytes: the size of whole messages, with their headers.
+        counted_at: "socket": with `direct`, the bytes written to the socket, before encryption,
+            since the server's process has opened the job; "message": otherwise, the bytes that
+            servers exchange with TensorFlow's RPC, without its overhead.
+        plain_bytes: the same size before coding.
+        codecs: the shares of codecs and groups of variables; one entry without codecs.
+        megabytes_per_s: the rate in the current or last epoch of `fit`, from the first observed
+            step to the last; None before two samples, a second apart or at the epoch's end.
     """
 
     server: int
@@ -55,7 +54,7 @@ class Traffic:
 
     @property
     def ratio(self) -> float:
-        """How many bytes there would be without codecs for each that was sent."""
+        """The number of plain bytes for each sent byte; 1 without codecs."""
         return self.plain_bytes / self.sent_bytes if self.sent_bytes else 1.0
 
 
@@ -68,15 +67,15 @@ def traffic_of(
     socket_bytes: tuple[int, int] | None,
     bytes_per_s: tuple[float, float] | None,
 ) -> list[Traffic]:
-    """Both directions of one server.
+    """Return the traffic of one server in both directions.
 
     Args:
-        server: its index.
-        layout: of its ledger.
-        cells: of it.
-        groups: direction, codec and group of what the ledger counts apart.
-        socket_bytes: received and sent, if the server's process counts them.
-        bytes_per_s: received and sent, where they were measured.
+        server: the server's index.
+        layout: the layout of its ledger.
+        cells: its ledger, int64.
+        groups: the direction, codec and group of each separate counter in the ledger.
+        socket_bytes: (received, sent), if the server's process counts them.
+        bytes_per_s: (received, sent), if they were measured.
     """
     counted = message_bytes(layout, cells) if socket_bytes is None else socket_bytes
     found = []
@@ -113,12 +112,12 @@ def traffic_of(
 def take_traffic(
     runtime: Runtime, rate: TrafficRate | None, *, cells: Sequence[Any] | None = None
 ) -> tuple[Traffic, ...]:
-    """The traffic of all servers.
+    """Return the traffic of all servers.
 
     Args:
         runtime: the job.
-        rate: of the run whose rates are shown; None: there is none.
-        cells: of all servers; None: as the rate has seen them last, without asking anybody.
+        rate: the traffic rate of the run to show; None: there is none.
+        cells: the servers' ledgers; None: those that the rate has seen last, without a request.
     """
     asks, bytes_per_s = cells is not None, None if rate is None else rate.bytes_per_s
     if cells is None:
@@ -137,7 +136,7 @@ def take_traffic(
 
 
 def describe(traffic: Iterable[Traffic]) -> str:
-    """For the progress line: ``12.3 MB/s up, 4.1x``; the ratio where there is a codec."""
+    """Return the progress line's text: ``12.3 MB/s up, 4.1x``; the ratio only with a codec."""
     up = [each for each in traffic if each.direction == UP]
     if not up or any(each.megabytes_per_s is None for each in up):
         return ""
