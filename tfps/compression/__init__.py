@@ -1,4 +1,4 @@
-"""Fewer bytes: codecs for the gradients that workers send."""
+"""Codecs that make gradients and parameters smaller on the wire."""
 
 from tfps.compression.by_path import ByPath
 from tfps.compression.cast import Cast

@@ -1,4 +1,4 @@
-"""Another codec for some of the variables, by their paths and sizes."""
+"""Chooses codecs by the paths and sizes of variables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXPECTED = "a codec, such as tfps.compression.TopK(0.01)"
 
 
 class CodecChoice(NamedTuple):
-    """The codec of a variable, and which variables have it for the same reason."""
+    """The codec of a variable, and the rule that chose it."""
 
     codec: Codec
     group: str
@@ -21,18 +21,18 @@ class CodecChoice(NamedTuple):
 
 @dataclass(frozen=True)
 class ByPath(by_path.ByPath[Codec]):
-    """The first pattern that is found in a variable's path decides.
+    """Chooses a variable's codec by the first pattern that is found in its path.
 
-    For biases, norms and embeddings that are to go as they are, beside kernels that are not.
+    Use it to send biases, norms and embeddings without compression, and kernels with it.
 
     Args:
-        rules: a regular expression to a codec.
-        otherwise: for variables in whose path no pattern is found; they go as they are when left
+        rules: codecs by regular expression.
+        otherwise: the codec of variables whose path matches no pattern; no compression when left
             out.
-        minimum_bytes: a smaller variable goes as it is, whatever the rules say.
+        minimum_bytes: smaller variables are not compressed, whatever the rules say.
 
     Raises:
-        ConfigError: no regular expressions, no codecs, or a size below 0.
+        ConfigError: a pattern or a codec is invalid, or the size is below 0.
 
     Example:
 
@@ -61,8 +61,8 @@ class ByPath(by_path.ByPath[Codec]):
         """Return the codec of a variable, and the pattern that chose it.
 
         Args:
-            path: of Keras, such as ``"mlp/dense/kernel"``.
-            size_bytes: of the whole variable.
+            path: the variable's Keras path, such as ``"mlp/dense/kernel"``.
+            size_bytes: the size of the whole variable.
         """
         if size_bytes < self.minimum_bytes:
             return CodecChoice(Identity(), "minimum_bytes")

@@ -1,4 +1,4 @@
-"""Numbers of two bytes."""
+"""A codec that rounds numbers to two bytes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tfps.compression.late_tensorflow import tf
 from tfps.errors import ConfigError
 
 SIZE_BYTES = 2
-_POWER = 0x7F800000  # the bits of a float32 that are its power of two
+_POWER = 0x7F800000  # the exponent bits of a float32
 
 
 class _Format(NamedTuple):
-    """How far apart two neighbours are."""
+    """The spacing of the numbers of a dtype."""
 
     relative: float  # times the power of two below them
     least: float
@@ -27,10 +27,10 @@ _FORMATS = {
 
 @dataclass(frozen=True)
 class Cast:
-    """Half of the bytes: each number is rounded to a shorter one.
+    """Halves the bytes: rounds each number to one of 16 bits.
 
-    Up or down at random, so that what arrives is on average what was sent: nothing has to be kept
-    on the worker. Numbers that are too large become the largest there is; NaN and infinity stay.
+    It rounds up or down at random, so that a number arrives unchanged on average: the worker keeps
+    no residual. Numbers that are too large become the largest of the dtype; NaN and infinity stay.
 
     Source: for the rounding, Gupta et al., "Deep Learning with Limited Numerical Precision", ICML
     2015.
@@ -40,7 +40,7 @@ class Cast:
             (up to 65504, a relative error below 1/1024 from 0.00006 on).
 
     Raises:
-        ConfigError: another dtype.
+        ConfigError: the dtype is another one.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""What makes a vector smaller on one side of a message, and whole again on the other."""
+"""The interface of codecs, which encode a vector on one side and decode it on the other."""
 
 from __future__ import annotations
 
@@ -7,50 +7,49 @@ from typing import Any, Protocol, runtime_checkable
 from tfps.compression.late_tensorflow import tf
 from tfps.errors import ConfigError
 
-ITEM_BYTES = 4  # of the vectors that codecs are given, which are float32
+ITEM_BYTES = 4  # codecs encode float32 vectors
 
 
 @runtime_checkable
 class Codec(Protocol):
-    """Codes flat vectors, in a graph.
+    """Encodes and decodes flat vectors, in a graph.
 
-    A vector holds all gradients of one server that the codec is for, one after the other, each
-    filled up with zeros to a multiple of 64 bytes. The number of bytes depends on the number of
-    items alone. A class that says ``is_unbiased = True`` promises that what arrives is, on average,
-    what was sent; what any other codec leaves out stays on the worker, and is added to the next
-    gradient (`tfps.compression.memory.ErrorFeedback`), unless its ``memory`` is another one.
+    A vector concatenates all gradients of one server that have this codec, each padded with zeros
+    to a multiple of 64 bytes. The number of encoded bytes depends only on the number of items. A
+    class with ``is_unbiased = True`` promises that vectors arrive unchanged on average. The error
+    of any other codec stays on the worker and is added to the next gradient
+    (`tfps.compression.memory.ErrorFeedback`), unless its ``memory`` is another one.
     """
 
     def encode(self, vector: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
-        """The bytes of a vector.
+        """Encode a vector.
 
         Args:
             vector: float32, of known length.
-            seed: int64 [2], for `tf.random.stateless_uniform`: the same for a step that is taken
-                again.
+            seed: int64 [2], for `tf.random.stateless_uniform`; the same when a step is repeated.
 
         Returns:
-            A uint8 vector of ``size_bytes`` of its length.
+            A uint8 vector of ``size_bytes(items)`` bytes.
         """
 
     def decode(self, data: tf.Tensor, items: int) -> tf.Tensor:
-        """The float32 vector of so many items that ``encode`` made the bytes of, about."""
+        """Decode what ``encode`` returned; returns a float32 vector of ``items`` items."""
 
     def size_bytes(self, items: int) -> int:
-        """How many bytes a vector of so many items takes."""
+        """Return the number of bytes of an encoded vector of ``items`` items."""
 
 
 def is_codec(value: Any) -> bool:
-    """Whether a value is a codec, and not the class of one."""
+    """Return whether a value is a codec, and not the class of one."""
     return isinstance(value, Codec) and not isinstance(value, type)
 
 
 def codec_problem(codec: Codec, items: int) -> str | None:
-    """Code a vector in a graph that is thrown away; says what does not fit, None if all does.
+    """Return why a codec's shapes or dtypes are wrong, or None; traces it in a temporary graph.
 
     Args:
-        codec: which may be a user's.
-        items: of the vector.
+        codec: the codec, which may be a user's.
+        items: the length of the vector to try.
     """
     size = codec.size_bytes(items)
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
@@ -70,7 +69,7 @@ def codec_problem(codec: Codec, items: int) -> str | None:
 
 
 def check_codec(codec: Codec, items: int) -> None:
-    """Raise a `ConfigError` where a codec's bytes are not as many as it says."""
+    """Raise a `ConfigError` if a codec's shapes or dtypes are wrong."""
     if problem := codec_problem(codec, items):
         raise ConfigError(f"compression: {codec!r}: {problem}")
 

@@ -1,4 +1,4 @@
-"""What has changed since a worker was answered last, as another codec's bytes."""
+"""A codec that sends the changes of parameters since the last reply to a worker."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from tfps.errors import ConfigError
 
 @dataclass(frozen=True)
 class Difference:
-    """Parameters travel as differences to what the worker holds, and a codec makes these smaller.
+    """Sends parameters as differences to the worker's copy, which another codec makes smaller.
 
-    For ``down`` of `Both`, where the parameters themselves would need most of their bits: what an
-    update changes is small, and mostly in a few places. A server keeps what it has made each worker
-    hold, so what a codec leaves out of one reply is part of the next difference, and nothing is
-    lost: biased codecs go as well. It costs each server the parameters that it codes once more for
-    each worker, in float32, and each worker once.
+    Use it for ``down`` of `Both`: parameters need most of their bits, but the change of an update
+    is small, and mostly in a few places. A server keeps a copy of each worker's parameters, so the
+    error of one reply is part of the next difference and nothing is lost: biased codecs work as
+    well. It costs each server one float32 copy of these parameters for each worker, and each worker
+    one copy.
 
     Source: Tang et al., "DoubleSqueeze: Parallel Stochastic Gradient Descent with Double-Pass
     Error-Compensated Compression", ICML 2019.
 
     Args:
-        codec: of the differences. Both sides decode them, so one of your own must decode the same
-            bytes to the same numbers, bit by bit, on every machine.
+        codec: the codec of the differences. Both sides decode them, so a codec of your own must
+            decode the same bytes to the same numbers, bit by bit, on every machine.
 
     Raises:
-        ConfigError: no codec, or another `Difference`.
+        ConfigError: ``codec`` is not a codec, or another `Difference`.
 
     Example:
 
@@ -39,7 +39,7 @@ class Difference:
 
     codec: Codec
 
-    is_unbiased: ClassVar[bool] = True  # workers keep nothing of what is left out
+    is_unbiased: ClassVar[bool] = True  # workers keep no residual
     is_difference: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class Difference:
             )
 
     def encode(self, vector: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
-        """The bytes of a difference."""
+        """Encode a difference."""
         return self.codec.encode(vector, seed=seed)
 
     def decode(self, data: tf.Tensor, items: int) -> tf.Tensor:
@@ -62,5 +62,5 @@ class Difference:
 
 
 def is_difference(codec: Codec) -> bool:
-    """Whether a codec's bytes are to be added to what the other side holds."""
+    """Return whether a codec's values are added to the other side's copy."""
     return bool(getattr(codec, "is_difference", False))

@@ -1,4 +1,4 @@
-"""Which codecs go up, from workers to servers, and which down."""
+"""The codecs of both directions: up from workers to servers, and down."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Codecs: TypeAlias = Codec | ByPath  # of one direction
 
 @dataclass(frozen=True)
 class Both:
-    """A codec for each direction.
+    """The codecs of both directions; use it to compress parameters as well as gradients.
 
     Args:
-        up: for gradients, from workers to servers.
-        down: for parameters, from servers to workers.
+        up: the codec of gradients, from workers to servers.
+        down: the codec of parameters, from servers to workers.
 
     Raises:
-        ConfigError: neither a codec nor a `ByPath`.
+        ConfigError: a value is neither a codec nor a `ByPath`.
 
     Example:
 
@@ -46,10 +46,10 @@ class Both:
 
 
 def resolve(compression: Any) -> Both:
-    """What ``compression=`` says for each direction; one codec alone is for gradients.
+    """Return a ``compression`` argument as a `Both`; a single codec is for gradients.
 
     Raises:
-        ConfigError: no codec.
+        ConfigError: it is not a codec, a `ByPath` or a `Both`.
     """
     if compression is None:
         return Both()
@@ -64,21 +64,21 @@ def resolve(compression: Any) -> Both:
 
 
 def choice_for(codecs: Codecs, path: str, *, size_bytes: int) -> CodecChoice:
-    """The codec of a variable; a codec alone is for all of them."""
+    """Return the codec of a variable; a single codec is for all variables."""
     if isinstance(codecs, ByPath):
         return codecs.choice_for(path, size_bytes=size_bytes)
     return CodecChoice(codecs, "all")
 
 
 def all_codecs(codecs: Codecs) -> tuple[Codec, ...]:
-    """Those that some variable may have."""
+    """Return all codecs that some variable may have."""
     if isinstance(codecs, ByPath):
         return (*codecs.rules.values(), codecs.otherwise)
     return (codecs,)
 
 
 def without_differences(compression: Both) -> Both:
-    """The same where nobody keeps what workers hold: what would travel as a difference goes whole.
+    """Replace each `Difference` by `Identity`, for servers that keep no copies of workers.
 
     Example:
 
@@ -100,7 +100,7 @@ def _whole(codec: Codec) -> Codec:
 
 
 def any_keeps_something(codecs: Codecs) -> bool:
-    """Whether workers may keep what codecs leave out."""
+    """Return whether workers keep residuals for some of the codecs."""
     return any(map(keeps_something, all_codecs(codecs)))
 
 

@@ -1,4 +1,4 @@
-"""TensorFlow, imported when a codec is traced: a job file that names one is checked without it."""
+"""TensorFlow, imported when a codec is traced: checking a job file does not need it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 else:
 
     class LateTensorFlow:
-        """Has what TensorFlow has."""
+        """A stand-in for the module, which imports it at the first access."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(importlib.import_module("tensorflow"), name)

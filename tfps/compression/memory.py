@@ -1,4 +1,4 @@
-"""What a worker keeps of gradients, from one push to the next, because of a codec."""
+"""The residuals of gradients that a worker keeps for a codec, from one push to the next."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ Kept: TypeAlias = "tuple[tf.Tensor, ...]"
 
 
 class Remembered(NamedTuple):
-    """A gradient on its way, and what its worker goes on with when a server has taken it."""
+    """An encoded gradient, and the residual that its worker keeps once a server has applied it."""
 
-    data: tf.Tensor  # a codec's bytes
+    data: tf.Tensor  # the encoded gradient, uint8
     kept: Kept
 
 
 @runtime_checkable
 class Memory(Protocol):
-    """What stays on the worker beside the gradients that one codec makes smaller.
+    """The state that a worker keeps for the gradients of one codec.
 
-    It begins with zeros. Where a server refuses a gradient, because it came too late or was too
-    stale, all real numbers of it become zeros again. A codec that keeps something else than what it
-    leaves out has a property ``memory``.
+    It begins with zeros. If a server refuses a gradient, because it came too late or was too stale,
+    all floats of the state become zeros again. Give a codec of your own a property ``memory`` if it
+    keeps anything else than its error.
     """
 
     def specs(self, items: int) -> tuple[tf.TensorSpec, ...]:
-        """What is kept beside a vector of so many items; first what is still to be sent."""
+        """Return the shapes and dtypes of the state for a vector; the residual comes first."""
 
     def code(self, vector: tf.Tensor, kept: Kept, *, scale: Any, seed: tf.Tensor) -> Remembered:
-        """Code a gradient whose numbers are finite.
+        """Encode a gradient whose numbers are finite; returns its bytes and the new state.
 
         Args:
-            vector: float32, multiplied by ``scale``; so are the numbers that are sent.
-            kept: as ``specs`` says, of a loss that is not scaled.
-            scale: of the loss.
-            seed: as `Codec.encode` takes it.
+            vector: float32, multiplied by ``scale``; so are the encoded numbers.
+            kept: the state, as ``specs`` says, for a loss that is not scaled.
+            scale: the scale of the loss.
+            seed: see `Codec.encode`.
         """
 
 
 @dataclass(frozen=True)
 class NoMemory:
-    """Of a codec whose numbers arrive, on average, as they were.
+    """The empty state of a codec without bias.
 
     Args:
-        codec: of the gradients.
+        codec: the codec of the gradients.
     """
 
     codec: Codec
@@ -60,13 +60,13 @@ class NoMemory:
 
 @dataclass(frozen=True)
 class ErrorFeedback:
-    """What is left out of a gradient is added to the next one.
+    """Adds the error of one encoded gradient to the next one.
 
     Source: Karimireddy et al., "Error Feedback Fixes SignSGD and other Gradient Compression
     Schemes", ICML 2019.
 
     Args:
-        codec: of the gradients.
+        codec: the codec of the gradients.
     """
 
     codec: Codec
@@ -81,7 +81,7 @@ class ErrorFeedback:
 
 
 def memory_of(codec: Codec) -> Memory:
-    """What a worker keeps because of a codec: what the codec says, or what it leaves out.
+    """Return the state that workers keep for a codec: its own ``memory``, else by its bias.
 
     Example:
 
@@ -96,5 +96,5 @@ def memory_of(codec: Codec) -> Memory:
 
 
 def keeps_something(codec: Codec) -> bool:
-    """Whether a codec makes workers keep anything."""
+    """Return whether workers keep a state for a codec."""
     return not isinstance(memory_of(codec), NoMemory)

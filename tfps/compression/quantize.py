@@ -1,4 +1,4 @@
-"""Numbers of a few bits, with a scale for each block of them."""
+"""A codec that sends numbers of a few bits, with a scale for each block of them."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ SCALE_BYTES = 4
 
 @dataclass(frozen=True)
 class Quantize:
-    """Numbers become levels of 8, 4, 2 or 1 bits between minus and plus their block's largest.
+    """Rounds numbers to levels of 8, 4, 2 or 1 bits, scaled by the largest of their block.
 
-    With 8, 4 and 2 bits (255, 15 and 3 levels) a number goes to the level above or below it at
-    random, so that what arrives is on average what was sent. With 1 bit the sign goes, and stands
-    for the mean size of the block's numbers; the worker keeps what is left out, and adds it to the
-    next gradient. A block with NaN arrives as NaN. Infinity arrives in its places, and what else is
-    in its block as zeros; with 1 bit the whole block is infinite.
+    With 8, 4 and 2 bits (255, 15 and 3 levels) a number is rounded to the level above or below it
+    at random, so that it arrives unchanged on average. With 1 bit only the sign is sent, and stands
+    for the mean size of the block's numbers; the worker keeps the error and adds it to the next
+    gradient. A block with NaN arrives as NaN. A block with infinity arrives with infinity in these
+    places and zeros elsewhere; with 1 bit the whole block is infinite.
 
     Source: Alistarh et al., "QSGD: Communication-Efficient SGD via Gradient Quantization and
     Encoding", NeurIPS 2017; for 2 bits, Wen et al., "TernGrad", NeurIPS 2017; for 1 bit, Seide et
     al., "1-Bit Stochastic Gradient Descent", Interspeech 2014.
 
     Args:
-        bits: of a number: 8, 4, 2 or 1.
-        block_items: numbers that share a scale of 4 bytes.
+        bits: the bits of a number: 8, 4, 2 or 1.
+        block_items: how many numbers share a scale of 4 bytes.
 
     Raises:
-        ConfigError: other bits, or a block without items.
+        ConfigError: the number of bits is another one, or a block has no items.
 
     Example:
 
@@ -98,29 +98,29 @@ class Quantize:
 
     @property
     def _largest(self) -> int:
-        """The largest level; there are as many below zero."""
+        """The largest level; the smallest is its negative."""
         return int(2 ** (self.bits - 1) - 1)
 
     def _blocks(self, items: int) -> int:
         return math.ceil(items / self.block_items)
 
     def _width(self, items: int) -> int:
-        """Of blocks: those of short rows need not be filled up."""
+        """Return the number of items of a block; at most those of a row."""
         return min(self.block_items, max(1, items))
 
     def _in_blocks(self, rows: tf.Tensor, items: int) -> tf.Tensor:
-        """The blocks of each row, filled up with zeros."""
+        """Reshape each row to blocks, padded with zeros."""
         blocks, width = self._blocks(items), self._width(items)
         filled = tf.pad(rows, [[0, 0], [0, blocks * width - items]])
         return tf.reshape(filled, [tf.shape(rows)[0], blocks, width])
 
     def _in_rows(self, blocks: tf.Tensor, items: int) -> tf.Tensor:
-        """The rows that have these blocks."""
+        """Reshape blocks to rows, without the padding."""
         filled = [tf.shape(blocks)[0], self._blocks(items) * self._width(items)]
         return tf.reshape(blocks, filled)[:, :items]
 
     def _scales(self, blocks: tf.Tensor, items: int) -> tf.Tensor:
-        """What the highest level of each block stands for; with 1 bit the mean size."""
+        """Return the value of each block's highest level; with 1 bit the mean size."""
         sizes = tf.abs(blocks)
         if self.bits == 1:
             full, rest = divmod(items, self.block_items)
@@ -130,7 +130,7 @@ class Quantize:
         return tf.where(is_lost, float("nan"), tf.reduce_max(sizes, 2))
 
     def _packed(self, levels: tf.Tensor) -> tf.Tensor:
-        """Several levels in each byte, the first in its lowest bits."""
+        """Pack several levels into each byte, the first into its lowest bits."""
         together, number = 8 // self.bits, tf.shape(levels)[0]
         filled = tf.pad(levels, [[0, 0], [0, -levels.shape[1] % together]])
         grouped = tf.reshape(filled, [number, filled.shape[1] // together, together])

@@ -1,4 +1,4 @@
-"""Codecs for rows of which a message brings as many as a batch needs."""
+"""Codecs for rows of tables, of which a message contains as many as a batch needs."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from tfps.compression.memory import keeps_something
 
 @runtime_checkable
 class RowCodec(Protocol):
-    """Codes each row by itself, in a graph that does not know how many there are.
+    """Encodes each row by itself, in a graph that does not know the number of rows.
 
-    The bytes of a row are those of a vector as long as it, see `Codec`.
+    A row is encoded as a vector of the same length, see `Codec`.
     """
 
     def encode_rows(self, rows: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
-        """The bytes of rows.
+        """Encode rows.
 
         Args:
             rows: float32, a matrix whose number of columns is known.
-            seed: as `Codec.encode` takes it.
+            seed: see `Codec.encode`.
 
         Returns:
-            A uint8 matrix with a row for each.
+            A uint8 matrix with ``size_bytes`` columns and a row for each row.
         """
 
     def decode_rows(self, data: tf.Tensor, items: int) -> tf.Tensor:
-        """The float32 rows of so many items that ``encode_rows`` made the bytes of, about."""
+        """Decode what ``encode_rows`` returned; returns float32 rows of ``items`` items."""
 
     def size_bytes(self, items: int) -> int:
-        """How many bytes a row of so many items takes."""
+        """Return the number of bytes of an encoded row of ``items`` items."""
 
 
 def row_codec_of(codec: Codec, items: int) -> RowCodec | None:
-    """What codes rows of so many items; None: they go as they are.
+    """Return the codec of rows of ``items`` items, or None: then they are not compressed.
 
-    So do those of codecs that keep what they leave out: the next batch has other rows.
+    It is None too if workers would keep a residual: the next batch has other rows.
 
     Example:
 

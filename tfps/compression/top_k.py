@@ -1,4 +1,4 @@
-"""The largest numbers, with their places."""
+"""A codec that sends only the largest numbers, with their places."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAIR_BYTES = 8  # a place, int32, and a number, float32
 
 
 def fraction_problem(fraction: Any) -> str | None:
-    """What is wrong with a share of numbers to send; None if nothing is."""
+    """Return why a fraction of numbers to send is invalid, or None if it is valid."""
     is_number = isinstance(fraction, (int, float)) and not isinstance(fraction, bool)
     if is_number and 0 < fraction <= 1:
         return None
@@ -21,13 +21,13 @@ def fraction_problem(fraction: Any) -> str | None:
 
 
 def chosen_items(fraction: float, items: int) -> int:
-    """How many of so many numbers go."""
-    # A product that is whole but for its rounding is not to be rounded up.
+    """Return how many of ``items`` numbers are sent."""
+    # The small difference keeps a product that is whole but for rounding from being rounded up.
     return min(items, max(1, math.ceil(fraction * items - 1e-6)))
 
 
 def largest_pairs(vector: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
-    """The bytes of so many numbers of a vector, and of their places; NaN counts as largest."""
+    """Encode the largest numbers of a vector, and their places; NaN counts as largest."""
     sizes = tf.where(tf.math.is_finite(vector), tf.abs(vector), float("inf"))
     places = tf.math.top_k(sizes, number, sorted=False).indices
     parts = [places, tf.bitcast(tf.gather(vector, places), tf.int32)]
@@ -35,7 +35,7 @@ def largest_pairs(vector: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
 
 
 def vector_of_pairs(data: tf.Tensor, items: int) -> tf.Tensor:
-    """The vector of so many items that has these numbers, and zeros between them."""
+    """Decode a vector of ``items`` items from its largest numbers; the others are zeros."""
     numbers = tf.bitcast(tf.reshape(data, [-1, PAIR_BYTES // 2]), tf.int32)
     places, values = tf.split(numbers, 2)
     return tf.scatter_nd(places[:, None], tf.bitcast(values, tf.float32), [items])
@@ -43,19 +43,20 @@ def vector_of_pairs(data: tf.Tensor, items: int) -> tf.Tensor:
 
 @dataclass(frozen=True)
 class TopK:
-    """The largest numbers go, in 8 bytes each; the worker keeps the others for later gradients.
+    """Sends the largest numbers, in 8 bytes each; the worker keeps the others for later.
 
     NaN and infinity count as largest. The more workers, and the smaller the fraction, the later a
     gradient's small numbers arrive: begin with a lower learning rate.
 
     Source: Aji and Heafield, "Sparse Communication for Distributed Gradient Descent", EMNLP 2017;
-    for what is kept, Stich, Cordonnier and Jaggi, "Sparsified SGD with Memory", NeurIPS 2018.
+    for the residual, Stich, Cordonnier and Jaggi, "Sparsified SGD with Memory", NeurIPS 2018.
 
     Args:
-        fraction: of a server's numbers that goes, above 0, up to 1; at least one number does.
+        fraction: the fraction of a server's numbers that is sent, above 0, up to 1; at least one
+            number is sent.
 
     Raises:
-        ConfigError: another fraction.
+        ConfigError: the fraction is out of range.
 
     Example:
 
