@@ -1,4 +1,4 @@
-"""One job from its file to its results: the only place that puts all parts together."""
+"""A job from its file to its results; the only package that uses all others."""
 
 from tfps.keras_backend import check_backend
 

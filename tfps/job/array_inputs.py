@@ -1,4 +1,4 @@
-"""Images and labels in memory, split into what is trained on, validated with and tested with."""
+"""Images and labels in memory, split into training, validation and test data."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tfps.errors import DataError
 
 @dataclass(frozen=True)
 class ArrayInputs:
-    """Images and labels of the three parts.
+    """The images and labels of the three parts.
 
     Args:
-        x_train: images to train on.
+        x_train: the training images.
         y_train: their labels.
-        x_validation: images held out for the curves; may be empty.
+        x_validation: the validation images, held out for the curves; may be empty.
         y_validation: their labels.
-        x_test: images of the final test, looked at once.
+        x_test: the images of the final test.
         y_test: their labels.
-        source: where the data come from, in words.
+        source: the origin of the data, for messages.
     """
 
     x_train: np.ndarray
@@ -35,20 +35,20 @@ class ArrayInputs:
 
     @property
     def validation_data(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """As `fit` takes it; None where nothing was held out."""
+        """The ``validation_data`` argument of `fit`; None if nothing was held out."""
         return (self.x_validation, self.y_validation) if len(self.y_validation) else None
 
     @property
     def epoch_examples(self) -> int:
-        """How many images are trained on."""
+        """The number of training images."""
         return len(self.y_train)
 
     def steps_per_epoch(self, batch_size: int) -> int:
-        """Return how many batches hold every training example once."""
+        """Return the number of batches of an epoch."""
         return math.ceil(self.epoch_examples / batch_size)
 
     def fit_arguments(self, batch_size: int) -> dict[str, Any]:
-        """Return what `fit` takes."""
+        """Return keyword arguments of `fit`."""
         return {
             "x": self.x_train,
             "y": self.y_train,
@@ -57,7 +57,7 @@ class ArrayInputs:
         }
 
     def sizes(self) -> str:
-        """Return the numbers of images, for people."""
+        """Return a text with the numbers of images."""
         counts = (len(self.y_train), len(self.y_validation), len(self.y_test))
         return "{:,} training, {:,} validation and {:,} test images".format(*counts)
 
@@ -66,11 +66,11 @@ def split(data: Any, *, validation_fraction: float) -> ArrayInputs:
     """Hold out the last part of the training images for validation.
 
     Args:
-        data: what an example's ``load`` returns.
-        validation_fraction: how much of the training images is held out.
+        data: the result of an example's ``load_images``.
+        validation_fraction: the fraction of the training images to hold out.
 
     Raises:
-        DataError: nothing is left to train on.
+        DataError: no image is left to train on.
     """
     held_out = round(len(data.y_train) * validation_fraction)
     kept = len(data.y_train) - held_out

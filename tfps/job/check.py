@@ -1,4 +1,4 @@
-"""Everything that can be known about a job without starting it: one validation for all commands."""
+"""Checks a job without starting it; all commands use the same checks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tfps.transport.setting import wanted_transport
 
 T = TypeVar("T")
 FindProblems = Callable[[OptimizerSection], list[str]]
-# Those of the job's tasks, beside what the strategy reads.
+# The environment variables of the job's tasks, beside those that the strategy reads.
 READERS: tuple[Callable[[], Any], ...] = (
     data_port,
     lambda: timeout_from_environment(CHIEF_TIMEOUT_S, default_s=DEFAULT_CHIEF_TIMEOUT_S),
@@ -42,15 +42,15 @@ READERS: tuple[Callable[[], Any], ...] = (
 
 @dataclass(frozen=True)
 class Checked:
-    """A job without mistakes.
+    """A job that has passed the checks.
 
     Args:
-        path: of its file.
-        config: with defaults and overrides.
-        size: of the cluster that it will have.
-        spec: the cluster of `TF_CONFIG`; None where it is not set.
-        data: what the data would be, in words; empty where it was not asked for.
-        forecast: which server takes what; None where it was not asked for.
+        path: the job's file.
+        config: its configuration, with defaults and overrides.
+        size: the size of the cluster that it will have.
+        spec: the cluster of `TF_CONFIG`; None if that is not set.
+        data: a text about the data; empty if they were not checked.
+        forecast: which server takes which variable; None if no model was made.
     """
 
     path: Path
@@ -64,14 +64,14 @@ class Checked:
 def check_settings(config_argument: str | None, overrides: Sequence[str] = ()) -> Checked:
     """Check a job's file, its overrides, `TF_CONFIG` and the other environment variables.
 
-    What every task needs to know: neither data nor model are looked at.
+    It is what every task needs; it checks neither data nor model.
 
     Args:
         config_argument: path of the file, or name of a shipped one; None is the reference job.
         overrides: ``key=value`` each.
 
     Raises:
-        ConfigError: everything that is wrong, at once.
+        ConfigError: the job has mistakes; names all of them at once.
     """
     return _Check(config_argument, overrides).result()
 
@@ -82,14 +82,14 @@ def check_start(
     *,
     argument_problems: FindProblems = optimizer.argument_problems,
 ) -> Checked:
-    """Check what `check_settings` does, the data files and the output folder.
+    """Check the same as `check_settings`, the data files and the output folder.
 
-    What a chief does before it starts anything; the other arguments and the errors are the same.
+    A chief calls it before it starts anything; it raises the same errors.
 
     Args:
         config_argument: path of the file, or name of a shipped one; None is the reference job.
         overrides: ``key=value`` each.
-        argument_problems: says what is wrong with the optimizer's arguments, which Keras knows.
+        argument_problems: returns what is wrong with the optimizer's arguments, which Keras knows.
     """
     check = _Check(config_argument, overrides, argument_problems=argument_problems)
     check.look_at_data()
@@ -98,11 +98,11 @@ def check_start(
 
 
 def check_job(config_argument: str | None, overrides: Sequence[str] = ()) -> Checked:
-    """Check what `check_start` does, and make the model to see what a strategy would refuse.
+    """Check the same as `check_start`, and make the model to find what a strategy would refuse.
 
-    Nothing is started, downloaded or written; arguments and errors are the same. `tfps train`
-    leaves the model to the strategy, which uses the same sentences: what TensorFlow does before a
-    strategy connects would keep that from setting up threads.
+    Starts, downloads and writes nothing; arguments and errors are the same. `tfps train` leaves the
+    model to the strategy, which has the same messages: once TensorFlow has started, a strategy
+    cannot set its number of threads.
     """
     check = _Check(config_argument, overrides)
     check.look_at_data()
@@ -112,16 +112,16 @@ def check_job(config_argument: str | None, overrides: Sequence[str] = ()) -> Che
 
 
 def cluster_of_environment() -> ClusterSpec | None:
-    """The cluster of `TF_CONFIG`; None where it is not set.
+    """Return the cluster of `TF_CONFIG`, or None if that is not set.
 
     Raises:
-        ConfigError: it is set and wrong.
+        ConfigError: `TF_CONFIG` is invalid.
     """
     return ClusterSpec.from_environment() if os.environ.get("TF_CONFIG", "").strip() else None
 
 
 class _Check:
-    """Collects mistakes; what is right is checked further, whatever else is wrong."""
+    """Collects mistakes; goes on to check the parts that are valid."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class _Check:
             self._add(folder_problems(self._config))
 
     def make_model(self) -> None:
-        """Only of right values: what a wrong one stands for is not known."""
+        """Make the model, unless a value is wrong, which would make a different one."""
         size = self._size
         if size is not None and self._has_right_values:
             try:
@@ -194,7 +194,7 @@ class _Check:
         )
 
     def _value_problems(self) -> list[str]:
-        """What cannot be together, or not on this cluster."""
+        """Return the values that cannot be combined, or do not fit the cluster."""
         config, problems = self._config, []
         mode = placement = None
         if not self._is_wrong("training.optimizer"):
@@ -226,7 +226,7 @@ class _Check:
         return problems
 
     def _is_wrong(self, *keys: str) -> bool:
-        """Whether one of these keys was wrong, one below it, or a section around it."""
+        """Return whether one of these keys, a key below it, or a section around it, was wrong."""
         return any(
             key == path or key.startswith(f"{path}.") or path.startswith(f"{key}.") or not path
             for path in self._wrong

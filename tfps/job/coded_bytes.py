@@ -1,4 +1,4 @@
-"""What codecs leave out of a step, before anything starts."""
+"""Computes the bytes that codecs save in a step, before anything starts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tfps.placement.forecast import Forecast, Wanted
 
 
 def bytes_left_out(forecast: Forecast, compression: Both) -> int:
-    """How many bytes of a worker's step codecs leave out, up and down.
+    """Return how many bytes codecs save in a worker's step, up and down together.
 
-    Of variables that travel whole; of tables rows travel. A codec counts as if it coded each
-    variable alone: together on a server they take a few bytes less.
+    Only variables that are sent whole count, since tables are sent by rows. A codec counts as if it
+    encoded each variable alone: together on a server they take a few bytes less.
 
     Args:
         forecast: the variables.
@@ -41,12 +41,12 @@ def bytes_left_out(forecast: Forecast, compression: Both) -> int:
 def kept_bytes_per_server(
     forecast: Forecast, compression: Both, *, workers: int
 ) -> tuple[int, ...]:
-    """What each server keeps of what workers hold, where parameters travel as differences.
+    """Return the size of each server's copies of the workers' parameters, for `Difference`.
 
     Args:
         forecast: the variables.
         compression: the codecs of both directions.
-        workers: that hold something.
+        workers: the number of workers.
 
     Example:
 

@@ -19,7 +19,7 @@ from tfps.consistency.mode import Mode
 from tfps.job.rule_problems import rule_problems
 from tfps.strategy.codec_limits import codec_problems
 
-# By the names of the job file; each takes from the section what concerns it.
+# By the names of the job file; each reads its own keys of the section.
 CODEC_MAKERS: Mapping[str, Callable[[CompressionSection], Codec]] = {
     "identity": lambda _: Identity(),
     "cast": lambda section: Cast(section.dtype),
@@ -32,7 +32,7 @@ def compression_of(section: CompressionSection) -> Both:
     """Return the codecs of ``[compression]``.
 
     Raises:
-        ConfigError: a rule is no regular expression.
+        ConfigError: a rule is not a regular expression.
     """
     least = section.minimum_bytes
     rules = {rule: CODEC_MAKERS[name](section) for rule, name in section.rules.items()}
@@ -46,11 +46,11 @@ def compression_of(section: CompressionSection) -> Both:
 
 
 def compression_problems(section: CompressionSection, *, mode: Mode | None) -> list[str]:
-    """Return a sentence for each rule that is no pattern, and for what the job does not allow.
+    """Return a sentence for each rule that is no pattern, and each codec that the mode refuses.
 
     Args:
-        section: of the job file.
-        mode: of the job; None: another sentence says what is wrong with it.
+        section: ``[compression]``.
+        mode: the job's mode; None if the mode itself is wrong.
     """
     problems = rule_problems(lambda: compression_of(section), section="compression")
     return problems if problems or mode is None else codec_problems(compression_of(section), mode)

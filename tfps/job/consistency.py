@@ -33,7 +33,7 @@ def mode_of(section: ConsistencySection) -> Mode:
 
 
 def mode_in_words(section: ConsistencySection) -> str:
-    """Return the mode of ``[consistency]`` and its settings, for titles.
+    """Return a text with the mode of ``[consistency]`` and its settings, for titles.
 
     Example:
 
@@ -66,9 +66,10 @@ def mode_in_words(section: ConsistencySection) -> str:
 
 
 def keeps_tables_whole(config: JobConfig) -> bool:
-    """Whether workers get tables as a whole, as `tfps.runtime.program.tables` decides.
+    """Return whether workers get whole tables, as `tfps.runtime.program.tables` decides.
 
-    Where they keep parameters between exchanges, or an optimizer remembers what each was handed.
+    They do if they keep parameters between exchanges, or if an optimizer remembers the parameters
+    that each worker has got.
 
     Example:
 
@@ -82,7 +83,7 @@ def keeps_tables_whole(config: JobConfig) -> bool:
 
 
 def consistency_problems(config: JobConfig) -> list[str]:
-    """Return a sentence for everything that the chosen mode cannot be combined with."""
+    """Return a sentence for each setting that the chosen mode cannot be combined with."""
     section, dana = config.consistency, config.training.optimizer.name == "dana"
     problems = _local_problems(section)
     if dana and not problems and not applies_each_gradient(mode_of(section)):

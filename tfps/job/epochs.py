@@ -1,4 +1,4 @@
-"""What a training loop measured, epoch by epoch."""
+"""The measurements of a training loop, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch measured.
+    """The measurements of one epoch.
 
     Args:
         epoch: its number, from 1.
-        steps: training steps of all workers.
-        seconds: of the whole epoch, validation included.
-        steps_per_s: from the first step that was seen to the last; None where that is one moment.
-        metrics: after the epoch, by name; those of validation begin with ``val_``.
+        steps: the number of training steps of all workers.
+        seconds: the duration of the whole epoch, validation included.
+        steps_per_s: the rate from the first observed step to the last; None if they are the same.
+        metrics: the metrics after the epoch, by name; those of validation begin with ``val_``.
     """
 
     epoch: int
@@ -28,22 +28,22 @@ class Epoch:
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """What a training loop measured.
+    """The measurements of a training loop.
 
     Args:
-        epochs: one after the other.
+        epochs: the epochs in their order.
     """
 
     epochs: Sequence[Epoch]
 
     @property
     def steps(self) -> int:
-        """Of all epochs."""
+        """The number of steps of all epochs."""
         return sum(epoch.steps for epoch in self.epochs)
 
     @property
     def step_seconds(self) -> float | None:
-        """What all steps take at the rate of their epoch, without start and validation.
+        """The duration of all steps at the rate of their epoch, without start and validation.
 
         Example:
 
@@ -57,16 +57,16 @@ class TrainingRecord:
 
     @property
     def steps_per_s(self) -> float | None:
-        """Of all epochs: between the slowest one's and the fastest one's."""
+        """The mean rate of all epochs, weighted by their steps."""
         return self.steps / self.step_seconds if self.step_seconds else None
 
 
 def series(history: Sequence[Mapping[str, Any]], metric: str) -> dict[int, float]:
-    """A metric by epoch, of the epochs that have it.
+    """Return the values of a metric by epoch, for the epochs that have it.
 
     Args:
-        history: epochs, as `result.json` has them.
-        metric: its name.
+        history: the epochs, as in `result.json`.
+        metric: the metric's name.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Reads what a job file says about tasks that die, and about lost parameter servers."""
+"""Reads the sections of a job file about dead tasks and lost parameter servers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOLDER = "checkpoints"  # below training.output
 
 
 def fault_tolerance_of(config: JobConfig) -> FaultTolerance:
-    """Return what ``[restarts]`` and ``[recovery]`` say; the schema has checked each value.
+    """Return the settings of ``[restarts]`` and ``[recovery]``; the schema has checked each value.
 
     Example:
 
@@ -31,13 +31,13 @@ def fault_tolerance_of(config: JobConfig) -> FaultTolerance:
 
 
 def restarts_problems(config: JobConfig, *, workers: int) -> list[str]:
-    """Return a sentence for what does not fit a cluster of this size."""
+    """Return a sentence for each setting that does not fit a cluster of this size."""
     problems = fault_tolerance_of(config).size_problems(workers=workers)
     return [f"restarts.{text}" for text in problems]
 
 
 def recovery_problems(config: JobConfig) -> list[str]:
-    """Return a sentence for everything that ``[recovery]`` cannot be combined with."""
+    """Return a sentence for each setting of ``[recovery]`` that has no effect."""
     section = config.recovery
     if section.every_steps is None:
         without = {"checkpoints": section.checkpoints, "on_lost_server": section.on_lost_server}
@@ -52,7 +52,7 @@ def recovery_problems(config: JobConfig) -> list[str]:
 
 
 def folder_problems(config: JobConfig) -> list[str]:
-    """Return why the checkpoints cannot be written where they shall be; writes nothing."""
+    """Return why the folder of checkpoints cannot be written to; writes nothing."""
     if config.recovery.every_steps is None or config.recovery.checkpoints is None:
         return []  # the output folder is looked at anyway
     problem = folder_problem(_folder(config), name="recovery.checkpoints")

@@ -1,4 +1,4 @@
-"""The pictures of a run, drawn from what `result.json` holds and nothing else."""
+"""Draws the pictures of a run, from `result.json` alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tfps.units import counted
 TRAINING, VALIDATION, INK, PALE, GRID = "#1f6fb4", "#e07b22", "#333333", "#666666", "#e3e3e3"
 DOTS_PER_INCH = 150
 MOST_UPRIGHT_NUMBERS = 14  # more bars than that are too narrow for upright numbers
-FEWEST_PLACES = 4  # for bars: a single one would be as wide as the picture
+FEWEST_PLACES = 4  # for bars: a single bar would be as wide as the picture
 CHARACTERS_PER_INCH = 11  # of the line below the title
 PERCENT = FuncFormatter(lambda share, _: f"{round(100 * share, 6):g}%")
 
@@ -29,8 +29,8 @@ def draw_all(result: Mapping[str, Any], folder: Path) -> None:
     """Write every picture of a run.
 
     Args:
-        result: what `result.json` holds.
-        folder: where the pictures go.
+        result: the contents of `result.json`.
+        folder: the folder of the pictures.
 
     Example:
 
@@ -41,17 +41,17 @@ def draw_all(result: Mapping[str, Any], folder: Path) -> None:
     workload = workload_of(result.get("example", DEFAULT_EXAMPLE))
     for name, draw in pictures_of(workload).items():
         figure = draw(result)
-        # Agg by hand: no window system is looked for, and pyplot's global state stays the user's.
+        # Agg directly: needs no window system, and leaves pyplot's global state to the user.
         FigureCanvasAgg(figure)
         figure.savefig(folder / name, dpi=DOTS_PER_INCH)
 
 
 def curves(result: Mapping[str, Any], *, metric: str) -> Figure:
-    """Loss and a metric over the epochs.
+    """Draw the loss and a metric over the epochs.
 
     Args:
-        result: what `result.json` holds.
-        metric: by the name that Keras gives it.
+        result: the contents of `result.json`.
+        metric: the metric's name in Keras.
     """
     figure = new_figure(10, 4.5)
     plots = figure.subplot_mosaic([["how", "how"], ["loss", metric]], height_ratios=[0.001, 1])
@@ -68,7 +68,7 @@ def curves(result: Mapping[str, Any], *, metric: str) -> Figure:
 
 
 def staleness(result: Mapping[str, Any]) -> Figure:
-    """How many updates gradients lacked when they were applied."""
+    """Draw the distribution of staleness: how many updates gradients lacked."""
     counts = {int(lacked): n for lacked, n in (result["gradient_staleness_updates"] or {}).items()}
     total = max(1, sum(counts.values()))
     shares = {lacked: count / total for lacked, count in counts.items()}
@@ -105,7 +105,7 @@ def staleness(result: Mapping[str, Any]) -> Figure:
     axes.set_xlim(-0.6, max(last, FEWEST_PLACES) + 0.6)
     axes.set_ylim(0, 1.18 * max(shares.values(), default=1))  # room for the numbers
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    if last == STALENESS_BINS - 1:  # which collects all that is above it
+    if last == STALENESS_BINS - 1:  # the bin of all larger values
         places = range(0, last, 7)
         axes.set_xticks([*places, last], [*map(str, places), f"{last}+"])
     axes.yaxis.set_major_formatter(PERCENT)
@@ -118,10 +118,10 @@ def staleness(result: Mapping[str, Any]) -> Figure:
 
 
 def pictures_of(workload: Workload) -> dict[str, Draw]:
-    """Return what is drawn of a run, by the names of the files.
+    """Return the functions that draw a run's pictures, by the names of the files.
 
     Args:
-        workload: of the run's example.
+        workload: the workload of the run's example.
     """
     return {
         "training_curves.png": partial(curves, metric=workload.metric),
@@ -131,7 +131,7 @@ def pictures_of(workload: Workload) -> dict[str, Draw]:
 
 
 def percent(share: float) -> str:
-    """A share for people; one that is not nothing never reads as nothing.
+    """Format a share as a percentage; a share above 0 never reads as 0%.
 
     Example:
 
@@ -144,11 +144,11 @@ def percent(share: float) -> str:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure with the margins that all have.
+    """Return an empty figure with the common margins.
 
     Args:
-        width: in inches.
-        height: in inches.
+        width: the width in inches.
+        height: the height in inches.
     """
     figure = Figure(figsize=(width, height))
     figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.07)
@@ -158,13 +158,13 @@ def new_figure(width: float, height: float) -> Figure:
 def entitle(
     figure: Figure, result: Mapping[str, Any], *, above: Any, found: str | None = None
 ) -> None:
-    """Write what was trained, what was found, and below it how the model was trained.
+    """Write the title: what was trained and its result, and below it the mode and the cluster.
 
     Args:
-        figure: that gets the title.
-        result: what `result.json` holds.
-        above: the axes that the second line stands over.
-        found: None is how well the model does.
+        figure: the figure.
+        result: the contents of `result.json`.
+        above: the axes below the second line.
+        found: the result; None is how well the model does.
     """
     if found is None:
         found = workload_of(result.get("example", DEFAULT_EXAMPLE)).reached(result)
@@ -188,7 +188,7 @@ def _draw_pair(axes: Any, history: Sequence[Mapping[str, Any]], name: str) -> No
             list(points), list(points.values()), color=color, marker="o", markersize=4, label=label
         )
     last = len(history)
-    # Never as far as 0: there is no epoch 0.
+    # The axis ends above 0: there is no epoch 0.
     beside = min(0.5, 0.1 + 0.03 * last)
     axes.set_xlim(1 - beside, max(1, last) + beside)
     axes.set_xlabel("epoch", color=INK)

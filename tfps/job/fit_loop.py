@@ -1,4 +1,4 @@
-"""The training of a job: Keras's own `fit`, and what its epochs measure."""
+"""The training of a job with Keras's `fit`, and the measurements of its epochs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tfps.job.named_job import first_epoch
 
 
 class EpochLog(keras.callbacks.Callback):
-    """Notes what each epoch measured.
+    """Records the measurements of each epoch.
 
     Args:
-        strategy: that trains; its rate is the one that the progress bar shows.
+        strategy: the strategy; its rate is the one that the progress bar shows.
     """
 
     def __init__(self, strategy: Any) -> None:
@@ -44,17 +44,17 @@ class EpochLog(keras.callbacks.Callback):
 
 
 def train_with_fit(strategy: Any, model: Any, inputs: Inputs, config: JobConfig) -> TrainingRecord:
-    """Train a compiled model; answers what its epochs measured.
+    """Train a compiled model; returns the measurements of its epochs.
 
     Args:
         strategy: a `tfps.ParameterServerStrategy`.
-        model: made and compiled in its scope.
-        inputs: what to train on.
-        config: epochs and batch size.
+        model: a model that was made and compiled in its scope.
+        inputs: the data.
+        config: the job's configuration: epochs and batch size.
     """
     log = EpochLog(strategy)
     epoch = 0
-    if config.job.name is not None:  # the servers may hold a part of it
+    if config.job.name is not None:  # the servers may have trained a part of it
         epoch = first_epoch(
             examples_seen=strategy.stats().examples_seen,
             epoch_examples=inputs.epoch_examples,

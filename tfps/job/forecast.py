@@ -1,4 +1,4 @@
-"""A job's model without values: which server takes what, and what a strategy would refuse."""
+"""Makes a job's model without values, to find variables' servers and what is refused."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from tfps.strategy.cluster_size import ClusterSize
 
 
 def forecast_of(config: JobConfig, *, size: ClusterSize) -> Forecast:
-    """Make a job's model, divide it, and ask the placement for each shard. Starts nothing.
+    """Make a job's model, divide it, and place each shard. Starts nothing.
 
     Args:
-        config: of the job, without a mistake in its values.
-        size: of the cluster.
+        config: the job's configuration, with valid values.
+        size: the size of the cluster.
 
     Raises:
-        ConfigError: what the optimizer, the partitioner or a strategy would refuse.
+        ConfigError: the optimizer, the partitioner or a strategy would refuse the job.
     """
     from tfps.runtime.program.tables import LEAST_TABLE_BYTES
     from tfps.strategy.rehearsal import Rehearsal
     from tfps.strategy.step_shapes import activation_bytes, rows_looked_up
 
     rehearsal = Rehearsal()
-    # How long the training is changes the learning rate and no variable.
+    # The number of steps changes the learning rate, but no variable.
     model = build_model(config, steps=1, strategy=rehearsal)
     refuse(trial_problems(config.training))
     wanted = rehearsal.wanted(model)
@@ -67,7 +67,7 @@ def _refusals(optimizer: Any, forecast: Forecast) -> list[str]:
     shards = _shards(forecast.wanted)
     divided_ones = shard_problems(optimizer, shards_of=lambda v: shards.get(v.path, 1))
     clipped_ones = clip_problems(optimizer, servers_of=lambda _: len(set(trained)))
-    # Of each the first, as a strategy does: the others have the same reason.
+    # Only the first of each, as in a strategy: the others have the same reason.
     return [
         *(f"partitioner: {problem}" for problem in islice(divided_ones, 1)),
         *(f"training.optimizer: {problem}" for problem in islice(clipped_ones, 1)),
@@ -75,5 +75,5 @@ def _refusals(optimizer: Any, forecast: Forecast) -> list[str]:
 
 
 def _shards(wanted: Sequence[Wanted]) -> Counter[str]:
-    """How many shards each divided variable has, by its path."""
+    """Return the number of shards of each divided variable, by its path."""
     return Counter(shard.path.rpartition("/")[0] for shard in wanted if shard.is_trained)

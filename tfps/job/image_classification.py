@@ -1,4 +1,4 @@
-"""Images into classes: arrays in memory, accuracy, and a confusion matrix."""
+"""A workload that classifies images: arrays in memory, accuracy, and a confusion matrix."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from tfps.job.array_inputs import ArrayInputs, split
 from tfps.job.workload import Draw
 
-EVALUATION_BATCH = 512  # examples; larger than a training batch, since no gradient is kept
+EVALUATION_BATCH = 512  # examples; larger than a training batch, since there are no gradients
 
 
 class ImageClassification(ABC):
-    """A workload of images and labels that fit into memory; an example says which, and its models.
+    """A workload of images and labels that fit into memory; examples add the data and the models.
 
-    Models return logits. It is a `tfps.job.workload.Workload`.
+    Models return logits. It implements `tfps.job.workload.Workload`.
     """
 
     metric = "accuracy"
@@ -23,45 +23,45 @@ class ImageClassification(ABC):
     @property
     @abstractmethod
     def classes(self) -> Sequence[str]:
-        """Names of the classes, by label."""
+        """The names of the classes, by label."""
 
     @abstractmethod
     def title(self, config: Any) -> str:
-        """What is trained, for people."""
+        """Return a title that says what is trained."""
 
     @abstractmethod
     def check_data(self, config: Any) -> str:
-        """Look at what is on this machine; say what `load_images` would use."""
+        """Check the data on this machine; return a text about what `load_images` would use."""
 
     @abstractmethod
     def load_images(self, config: Any, *, say: Callable[[str], None]) -> Any:
         """Return ``x_train``, ``y_train``, ``x_test``, ``y_test``, ``source`` and ``notice``.
 
         Args:
-            config: of the job.
-            say: receives what the user should know.
+            config: the job's configuration.
+            say: receives messages for the user.
         """
 
     @abstractmethod
     def build(self, config: Any) -> Any:
-        """The model, not compiled; called in the scope of a strategy."""
+        """Return the model, not compiled; called in the scope of a strategy."""
 
     def load(self, config: Any, *, say: Callable[[str], None]) -> ArrayInputs:
-        """Hold out the validation images of what `load_images` answers."""
+        """Load the images, and hold out those for validation."""
         data = self.load_images(config, say=say)
         if data.notice:
             say(data.notice)
         return split(data, validation_fraction=config.data.validation_fraction)
 
     def compile_arguments(self) -> Mapping[str, Any]:
-        """Cross entropy and accuracy."""
+        """Return the loss and the metrics: cross entropy and accuracy."""
         import keras
 
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         return {"loss": loss, "metrics": ["accuracy"]}
 
     def test(self, model: Any, inputs: ArrayInputs) -> Mapping[str, Any]:
-        """Accuracy, loss and confusion matrix (true by predicted class) on the test images."""
+        """Return test accuracy, test loss and confusion matrix (true by predicted class)."""
         import numpy as np
 
         results = model.evaluate(
@@ -79,15 +79,15 @@ class ImageClassification(ABC):
         }
 
     def reached(self, result: Mapping[str, Any]) -> str:
-        """The share of test images that are right."""
+        """Return a text with the share of test images that are classified correctly."""
         images = sum(map(sum, result["confusion_matrix"]))
         return f"{result['test_accuracy']:.1%} of {images:,} test images right"
 
     def last_line(self, result: Mapping[str, Any]) -> str:
-        """The accuracy and the loss."""
+        """Return a text with the accuracy and the loss."""
         return f"Test accuracy {result['test_accuracy']:.4f} (loss {result['test_loss']:.4f})"
 
     @property
     def pictures(self) -> Mapping[str, Draw]:
-        """None beside the curves and the staleness."""
+        """The further pictures: none beside the curves and the staleness."""
         return {}

@@ -1,4 +1,4 @@
-"""What a job trains, validates and tests with."""
+"""The interface of a job's data for training, validation and test."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import Any, Protocol
 
 
 class Inputs(Protocol):
-    """The data of one job, as the job sees them; its workload knows the rest."""
+    """The data of a job, as the job sees them; its workload knows more about them."""
 
     @property
     def source(self) -> str:
-        """Where the data come from, in words."""
+        """The origin of the data, for messages."""
 
     @property
     def epoch_examples(self) -> int | None:
-        """How many examples an epoch has; None where nobody knows before."""
+        """The number of examples of an epoch; None if it is not known beforehand."""
 
     def sizes(self) -> str:
-        """How many examples there are, for people."""
+        """Return a text with the numbers of examples."""
 
     def steps_per_epoch(self, batch_size: int) -> int | None:
-        """How many batches an epoch has; None where nobody knows before.
+        """Return the number of batches of an epoch; None if it is not known beforehand.
 
         Args:
-            batch_size: examples of each.
+            batch_size: the number of examples of a batch.
         """
 
     def fit_arguments(self, batch_size: int) -> Mapping[str, Any]:
-        """What `fit` takes: the data, the data to validate with, and sizes.
+        """Return keyword arguments of `fit`: the data, the validation data, and sizes.
 
         Args:
-            batch_size: examples of each batch.
+            batch_size: the number of examples of a batch.
         """

@@ -30,15 +30,15 @@ Connect = Callable[[], AbstractContextManager[Any]]
 
 
 def load_inputs(config: JobConfig, *, say: Callable[[str], None]) -> Inputs:
-    """Load and check the data of a job; nothing else has started yet.
+    """Load and check the data of a job, before anything else starts.
 
     Args:
-        config: of the job.
-        say: receives what the user should know about the data.
+        config: the job's configuration.
+        say: receives messages about the data for the user.
 
     Raises:
         ConfigError: the job's example does not exist.
-        DataError: files are missing, corrupt or truncated, by name.
+        DataError: files are missing, corrupt or truncated; names them.
     """
     workload = workload_of(config.example)
     return workload.load(config, say=lambda text: say(_in_whole_words(text)))
@@ -50,13 +50,14 @@ def run_job(
     """Train, test and write the results; return the numbers.
 
     Args:
-        config: of the job.
+        config: the job's configuration.
         inputs: its data.
-        connect: gives the strategy, for as long as its context lasts.
+        connect: returns a context manager that yields the strategy.
         say: receives the lines for the terminal.
 
     Raises:
-        ConfigError: the output folder cannot be written, or the data do not suit the schedule.
+        ConfigError: the output folder cannot be written to, or the learning-rate schedule needs
+            a number of steps that the data do not tell.
     """
     steps_per_epoch = inputs.steps_per_epoch(config.data.batch_size)
     steps = None if steps_per_epoch is None else config.training.epochs * steps_per_epoch
@@ -78,7 +79,7 @@ def run_job(
         with status("testing"):
             measured = workload.test(model, inputs)
             announce("saving the model")
-            # Only now: the results of an earlier run survive one that fails.
+            # Not earlier: the results of an earlier run survive one that fails.
             (output / "result.json").unlink(missing_ok=True)
             saved = save_model(model, output, how=config.training.saved)
         cluster = _cluster(strategy, stats)
@@ -126,10 +127,10 @@ def build_model(config: JobConfig, *, steps: int | None, strategy: Any) -> Any:
     """Make and compile the job's model in the strategy's scope.
 
     Args:
-        config: of the job.
-        steps: of the whole training, over which the learning rate falls; None where nobody knows
-            before.
-        strategy: whose parameter servers keep the weights.
+        config: the job's configuration.
+        steps: the number of steps of the whole training, for the learning-rate schedule; None if
+            it is not known beforehand.
+        strategy: the strategy whose servers keep the weights.
     """
     import keras
 
@@ -148,12 +149,12 @@ def build_model(config: JobConfig, *, steps: int | None, strategy: Any) -> Any:
 
 
 def save_model(model: Any, output: Path, *, how: str) -> str:
-    """Save a trained model; answers the name of its file or folder.
+    """Save a trained model; returns the name of its file or folder.
 
     Args:
-        model: trained.
+        model: the trained model.
         output: the folder of the results.
-        how: as `training.saved` says.
+        how: the value of `training.saved`.
     """
     if how == "keras":
         model.save(output / "model.keras")
@@ -168,14 +169,14 @@ def save_model(model: Any, output: Path, *, how: str) -> str:
 
 
 def prepare_output(output: Path, *, say: Callable[[str], None]) -> Path:
-    """Make the output folder; say so when results of an earlier run will be replaced.
+    """Make the output folder; say whether results of an earlier run will be replaced.
 
     Args:
         output: the folder.
         say: receives the line about it.
 
     Raises:
-        ConfigError: nothing can be written there.
+        ConfigError: the folder cannot be written to.
     """
     make_folder(output, name="training.output")
     earlier = any((output / name).exists() for name in RESULT_FILES)
@@ -202,7 +203,7 @@ def _cluster(strategy: Any, stats: Any) -> dict[str, Any]:
 
 
 def _of_which(training: TrainingRecord) -> str:
-    """Say how long the steps took; the rest is start and validation."""
+    """Return a text with the duration of the steps; the rest is start and validation."""
     if training.step_seconds is None:
         return ""
     seconds = format_seconds(training.step_seconds)
@@ -210,7 +211,7 @@ def _of_which(training: TrainingRecord) -> str:
 
 
 def _staleness(stats: Any) -> str:
-    """Say how old the parameters were on average, in updates; nothing where it was not counted."""
+    """Return a text with the mean staleness of gradients; empty if it was not counted."""
     counts = stats.gradient_staleness_updates or {}
     gradients = sum(counts.values())
     if not gradients:
@@ -220,7 +221,7 @@ def _staleness(stats: Any) -> str:
 
 
 def _in_whole_words(text: str) -> str:
-    """Broken into lines of the terminal; one line elsewhere."""
+    """Wrap a text to the width of the terminal; one line if there is no terminal."""
     if not sys.stdout.isatty():
         return text
     return textwrap.fill(text, shutil.get_terminal_size().columns - 1)

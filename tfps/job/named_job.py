@@ -1,4 +1,4 @@
-"""What a job file says about the name of its job, and where a training of that name goes on."""
+"""Checks the ``[job]`` section of a job file, and finds the epoch at which a job goes on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tfps.strategy.job import name_problem, room_problem
 
 
 def naming_problems(config: JobConfig) -> list[str]:
-    """Return a sentence for everything that ``[job]`` says and that cannot count."""
+    """Return a sentence for each setting of ``[job]`` that is invalid or has no effect."""
     job, problems = config.job, []
     if problem := name_problem(job.name):
         problems.append(f"job.name: {problem.removesuffix(', or None')}, or the key left out")
@@ -20,7 +20,7 @@ def naming_problems(config: JobConfig) -> list[str]:
 
 
 def room_problems(config: JobConfig, *, workers: int) -> list[str]:
-    """Return a sentence if the cluster has more workers than servers shall have room for."""
+    """Return a sentence if ``cluster.max_workers`` is below the cluster's number of workers."""
     problem = room_problem(config.cluster.max_workers, workers=workers)
     if problem is None:
         return []
@@ -28,15 +28,16 @@ def room_problems(config: JobConfig, *, workers: int) -> list[str]:
 
 
 def first_epoch(*, examples_seen: int, epoch_examples: int | None, epochs: int) -> int:
-    """Return with which epoch a training goes on, counted from 0.
+    """Return the epoch at which a training goes on, counted from 0.
 
-    One that was interrupted begins again; so does the last one of a training that had ended, since
-    its model and its results are not there.
+    An interrupted epoch begins again. So does the last one of a training that had ended, since its
+    model and its results were not written.
 
     Args:
-        examples_seen: by the job so far.
-        epoch_examples: how many an epoch has; None, which nobody knows: it begins with the first.
-        epochs: of the whole training.
+        examples_seen: the number of examples that the job has trained on so far.
+        epoch_examples: the number of examples of an epoch; None if it is not known: then the
+            training begins with the first epoch.
+        epochs: the number of epochs of the whole training.
 
     Example:
 

@@ -17,9 +17,9 @@ from tfps.errors import ConfigError
 
 
 def argument_problems(section: OptimizerSection) -> list[str]:
-    """Return a sentence for every argument that the optimizer does not have.
+    """Return a sentence for each argument that the optimizer does not have.
 
-    Keras is imported only if there are arguments; nothing is created.
+    Imports Keras only if there are arguments, and creates nothing.
 
     Args:
         section: ``[training.optimizer]``.
@@ -47,7 +47,7 @@ def argument_problems(section: OptimizerSection) -> list[str]:
 
 
 def _parameters(name: str, cls: type) -> list[inspect.Parameter]:
-    """Those of the class; one of ours takes what its parent in Keras takes, but for its kind."""
+    """Return the parameters of a class; a tfps optimizer also has those of its Keras parent."""
     parameters = dict(inspect.signature(cls).parameters)
     if name in OWN_OPTIMIZERS:
         parent = next(base for base in cls.__mro__ if base.__module__.startswith("keras."))
@@ -61,8 +61,8 @@ def build_optimizer(section: TrainingSection, *, steps: int | None) -> Any:
 
     Args:
         section: ``[training]``.
-        steps: how many updates the job makes; a schedule ends with the last one. None where nobody
-            knows before, which a constant rate allows.
+        steps: the number of updates of the job, which a schedule needs; None if it is not known
+            beforehand, for a constant rate.
 
     Raises:
         ConfigError: the optimizer refuses its arguments.
@@ -76,7 +76,7 @@ def build_optimizer(section: TrainingSection, *, steps: int | None) -> Any:
     cls, arguments = optimizer_class(section.optimizer.name), section.optimizer.arguments()
     try:
         optimizer = cls(learning_rate=rate, **arguments)
-    except ConfigError as error:  # of one of ours, which names the argument
+    except ConfigError as error:  # of a tfps optimizer; it names the argument
         problems = [f"training.optimizer.{problem}" for problem in error.problems]
         raise ConfigError(problems) from error
     except (TypeError, ValueError) as error:
@@ -86,10 +86,10 @@ def build_optimizer(section: TrainingSection, *, steps: int | None) -> Any:
 
 
 def trial_problems(section: TrainingSection) -> list[str]:
-    """Return what is wrong with arguments that Keras uses without a look: one step with them.
+    """Return the error of one step, for arguments that Keras does not check when it gets them.
 
     Args:
-        section: ``[training]``, of which the optimizer can be built.
+        section: ``[training]``, with an optimizer that can be built.
     """
     if not section.optimizer.arguments():
         return []
@@ -111,7 +111,7 @@ def _refusal(cls: type, error: Exception) -> str:
 
 
 def _for_stale_gradients(optimizer: Any, section: StalenessSection) -> Any:
-    """Wrap an optimizer; only if asked to, for a saved model needs the wrapper to be loaded."""
+    """Wrap an optimizer only if a setting needs it: loading a saved model needs the wrapper."""
     from tfps.optimizers import GapAware, StalenessAware
 
     if section.correction == "gap_aware":
@@ -132,7 +132,7 @@ def _of_rows(optimizer: Any) -> Any:
 
 
 def optimizer_class(name: str) -> type:
-    """Return the class that a name means: of `keras.optimizers` in lower case, or of tfps."""
+    """Return the class of a name: of `keras.optimizers` in lower case, or of tfps."""
     import keras
 
     if name in OWN_OPTIMIZERS:

@@ -1,6 +1,6 @@
-"""`python -m tfps.job.optimizer_arguments`: what Keras says of an optimizer's arguments.
+"""`python -m tfps.job.optimizer_arguments`: checks an optimizer's arguments with Keras.
 
-In a process of its own, for one that does without TensorFlow, which Keras imports.
+It runs as a process of its own, for a launcher that does not import TensorFlow, as Keras does.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ COMMAND = (sys.executable, "-P", "-m", "tfps.job.optimizer_arguments")
 
 
 def argument_problems_elsewhere(section: OptimizerSection) -> list[str]:
-    """Do what `tfps.job.optimizer.argument_problems` does, without importing Keras here.
+    """Call `tfps.job.optimizer.argument_problems` in another process, which imports Keras.
 
-    Where that process fails, nothing is found: a chief looks once more, and meets the same failure.
+    If that process fails, the result is empty: the chief checks again, and reports the failure.
 
     Args:
         section: ``[training.optimizer]``.
@@ -39,7 +39,7 @@ def argument_problems_elsewhere(section: OptimizerSection) -> list[str]:
 
 
 def main() -> None:
-    """Read a section of a job file, and write what is wrong with it."""
+    """Read a section of a job file as JSON, and print its problems as JSON."""
     end_with_parent()
     section = OptimizerSection.model_validate_json(sys.stdin.read())
     print(json.dumps(argument_problems(section)))

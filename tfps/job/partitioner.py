@@ -17,7 +17,7 @@ from tfps.partitioners import (
     Whole,
 )
 
-# By the names of the job file; each takes from the section what concerns it.
+# By the names of the job file; each reads its own keys of the section.
 MAKERS: Mapping[str, Callable[[PartitionerSection], Partitioner]] = {
     "whole": lambda _: Whole(),
     "balanced": lambda section: Balanced(section.min_shard_bytes),
@@ -33,7 +33,7 @@ def partitioner_of(section: PartitionerSection) -> Partitioner:
     """Return the partitioner of ``[partitioner]``.
 
     Raises:
-        ConfigError: a rule is no regular expression.
+        ConfigError: a rule is not a regular expression.
     """
     otherwise = MAKERS[section.name](section)
     rules = {rule: MAKERS[name](section) for rule, name in section.rules.items()}

@@ -10,7 +10,7 @@ def placement_of(section: PlacementSection) -> Placement:
     """Return the policy of ``[placement]``.
 
     Raises:
-        ConfigError: a rule is no regular expression.
+        ConfigError: a rule is not a regular expression.
     """
     policy = resolve(section.policy)
     return ByPath(section.rules, otherwise=policy) if section.rules else policy

@@ -1,4 +1,4 @@
-"""`tfps plan`: which server takes which variable of a job, before anything starts."""
+"""`tfps plan`: shows which server takes which variable of a job, before anything starts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class JobPlan:
-    """What a job will have where.
+    """The plan of a job: its variables on each server, and their memory.
 
     Args:
-        path: of its file.
-        config: with defaults and overrides.
-        workers: of the cluster.
-        forecast: which server takes what.
-        sizes: what its strategies depend on.
+        path: the job's file.
+        config: its configuration, with defaults and overrides.
+        workers: the number of workers.
+        forecast: which server takes which variable.
+        sizes: the sizes on which the choice of a strategy depends.
     """
 
     path: Path
@@ -38,7 +38,7 @@ class JobPlan:
 
     @property
     def memory_bytes_per_server(self) -> tuple[int, ...]:
-        """What each server's process will need at least."""
+        """The least memory of each server's process."""
         mode = mode_of(self.config.consistency)
         needed = self.forecast.memory_bytes_per_server(
             workers=self.workers, has_rounds=mode.backup_workers is not None
@@ -48,10 +48,10 @@ class JobPlan:
         return tuple(map(sum, zip(needed, kept, strict=True)))
 
     def memory_problems(self, *, ps_memory_gib: float) -> list[str]:
-        """Say which servers would run out of memory.
+        """Return a sentence for each server that would run out of memory.
 
         Args:
-            ps_memory_gib: of each server.
+            ps_memory_gib: the memory of each server.
         """
         ways = "take more servers, or an optimizer with fewer slots"
         if self.config.compression.differences:
@@ -64,7 +64,7 @@ class JobPlan:
         ]
 
     def unused_rules(self) -> list[tuple[str, str]]:
-        """Section and rule of what no variable follows; often a slip of the pen."""
+        """Return section and pattern of each rule that matches no variable; often a typo."""
         paths = [variable.path for variable in self.forecast.wanted if variable.beside is None]
         return [
             (section, rule)
@@ -75,14 +75,14 @@ class JobPlan:
 
 
 def plan_job(config_argument: str | None, overrides: Sequence[str] = ()) -> JobPlan:
-    """Make a job's model without values, divide it, and ask the placement for each shard.
+    """Make a job's model without values, divide it, and place each shard.
 
     Args:
         config_argument: path of the file, or name of a shipped one; None is the reference job.
         overrides: ``key=value`` each.
 
     Raises:
-        ConfigError: everything that is wrong with the job, at once.
+        ConfigError: the job has mistakes; names all of them at once.
     """
     checked = check_job(config_argument, overrides)
     assert checked.forecast is not None

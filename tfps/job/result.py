@@ -1,4 +1,4 @@
-"""`result.json`: the numbers of one run, for people, tests, comparisons and pictures."""
+"""`result.json`: the numbers of one run, for users, tests, comparisons and pictures."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from typing import Any
 
 from tfps.job.epochs import Epoch
 
-# Those that compute the numbers.
+# The packages that compute the numbers.
 PACKAGES = ("tensorflow", "keras", "tensorflow-datasets", "numpy")
-DIGITS = 6  # more than any run repeats
-# A list of numbers that `json` has written one below the other.
+DIGITS = 6  # more than two runs have in common
+# A list of numbers that `json` has written on several lines.
 NUMBERS = re.compile(r"\[\s+(-?\d[^\[\]{}\"]*?)\s+\]")
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run reached, and all that its pictures show. What was not measured is None, never 0.
+    """The results of a run, and all that its pictures show. A value not measured is None, never 0.
 
     Args:
-        title: what was trained, for people.
-        example: that the job is of; its workload draws its pictures.
-        started_at: when training was asked for, ISO 8601 with the zone.
-        mode: of the consistency, as the job file has it.
-        mode_in_words: the same with its settings.
+        title: a title that says what was trained.
+        example: the job's example; its workload draws the pictures.
+        started_at: the time at which training began, ISO 8601 with the zone.
+        mode: the consistency mode, as in the job file.
+        mode_in_words: the mode with its settings.
         cluster: ``workers``, ``ps``, ``tasks`` (name to address) and ``carriers`` (to each server).
-        host: of the chief.
-        test: what the workload measured on its test examples, by name; the file has these names
-            beside the others. Of images: ``test_accuracy``, ``test_loss``, ``classes`` and
+        host: the chief's machine.
+        test: the workload's measurements on the test examples, by name; the file has these names
+            beside the others. For images: ``test_accuracy``, ``test_loss``, ``classes`` and
             ``confusion_matrix`` (counts, true class by predicted class).
-        train_seconds: of the training loop: start, steps, and validation after each epoch.
-        examples_seen: training examples whose gradient was applied or dropped.
-        steps_per_s: steps of all workers together per second, from each epoch's first step that was
-            seen to its last: without start and validation.
-        pull_seconds: quantiles of the round trips that only fetch parameters for training, as
-            `strategy.stats()` counts them; so are the next five, and the bytes.
-        push_seconds: quantiles of the round trips that bring gradients.
+        train_seconds: the duration of training: start, steps, and validation after each epoch.
+        examples_seen: the number of training examples whose gradient was applied or dropped.
+        steps_per_s: the steps of all workers together per second, from each epoch's first observed
+            step to its last: without start and validation.
+        pull_seconds: quantiles of the exchanges that only fetch parameters for training, as in
+            `strategy.stats()`; so are the next four, the staleness and the bytes.
+        push_seconds: quantiles of the exchanges that send gradients.
         update_seconds: quantiles of the optimizer's time on a server.
-        encode_seconds: quantiles of what codecs take on the side that sends.
-        decode_seconds: quantiles of what they take on the other one.
+        encode_seconds: quantiles of the time to encode on the side that sends.
+        decode_seconds: quantiles of the time to decode on the other side.
         gradient_staleness_updates: staleness -> number of gradients that were applied.
-        gradients_dropped: those that were refused.
+        gradients_dropped: the number of gradients that were refused.
         traffic: `strategy.stats().traffic` after training: bytes by server and direction.
-        incarnations: how many lives each worker has had; 1 of one that was never lost.
-        history: what each epoch measured.
-        data_source: where the data came from, in words.
-        package_versions: of what computed the numbers.
+        incarnations: the number of lives of each worker; 1 for one that was never lost.
+        history: the measurements of each epoch.
+        data_source: the origin of the data.
+        package_versions: the versions of the packages that compute the numbers.
     """
 
     title: str
@@ -80,7 +80,7 @@ class Result:
     package_versions: dict[str, str | None]
 
     def as_json(self) -> str:
-        """As it is written."""
+        """Return the text of the file."""
         values: dict[str, Any] = {}
         for name, value in asdict(self).items():
             values |= value if name == "test" else {name: value}
@@ -88,7 +88,7 @@ class Result:
         return NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
 
     def write(self, path: Path) -> None:
-        """Write it as JSON; a reader never sees half a file."""
+        """Write the file at once: a reader never sees half of it."""
         part = path.with_name(f"{path.name}.part")
         part.write_text(self.as_json())
         part.replace(path)
@@ -104,7 +104,7 @@ def host() -> dict[str, Any]:
 
 
 def now() -> str:
-    """Return this moment as ISO 8601, with the zone."""
+    """Return the time as ISO 8601, with the zone."""
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
 
 

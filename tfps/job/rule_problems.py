@@ -1,4 +1,4 @@
-"""Mistakes of a job file in the patterns of its rules."""
+"""Finds invalid patterns in the rules of a job file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tfps.errors import ConfigError
 
 
 def rule_problems(make: Callable[[], Any], *, section: str) -> list[str]:
-    """Return a sentence for each rule of a section that cannot be followed.
+    """Return a sentence for each invalid rule of a section.
 
     Args:
-        make: makes what the section describes.
-        section: its name in the job file.
+        make: makes the object that the section describes.
+        section: the section's name in the job file.
     """
     try:
         make()

@@ -1,4 +1,4 @@
-"""`tfps train`: this process as one task of a cluster, or as the owner of all tasks of one."""
+"""`tfps train`: runs one task of a cluster, or starts a whole cluster on this machine."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from tfps.terminal import status
 from tfps.units import count_tasks, counted
 
 LOGS = "logs"  # below training.output
-GO_ON = "job.fresh=false"  # with what is on the servers by now
+GO_ON = "job.fresh=false"  # keep the servers' variables
 LOOK_EVERY_S = 0.05
-TOLD_S = 2.0  # the parent looks at its tasks, and tells, several times a second
+TOLD_S = 2.0  # the parent checks its tasks, and reports, several times a second
 
 
 def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
@@ -52,9 +52,9 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
         overrides: ``key=value`` each.
 
     Raises:
-        ConfigError: the file, the overrides or `TF_CONFIG` are wrong.
+        ConfigError: the file, the overrides or `TF_CONFIG` are invalid.
         DataError: data files are missing, corrupt or truncated.
-        ClusterError: the cluster did not come up.
+        ClusterError: the cluster did not start.
     """
     supervised = bool(end_with_parent())
     if not os.environ.get("TF_CONFIG", "").strip():
@@ -83,8 +83,8 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
 def _launch(config_argument: str | None, overrides: Sequence[str]) -> int:
     """Check a job, start its workers, its servers and its chief, and return the exit status.
 
-    The chief trains and speaks for the job. It also asks Keras whether the optimizer has the
-    arguments that the job gives it: this process imports no TensorFlow.
+    The chief trains and writes all messages. Another process checks the optimizer's arguments with
+    Keras, since this process does not import TensorFlow.
     """
     config = check_start(
         config_argument, overrides, argument_problems=argument_problems_elsewhere
@@ -107,7 +107,7 @@ def _launch(config_argument: str | None, overrides: Sequence[str]) -> int:
 
 
 def _command(config_argument: str | None, overrides: Sequence[str]) -> list[str]:
-    """This very job, as its chief runs it."""
+    """Return the command that runs the same job as its chief."""
     given = [] if config_argument is None else [config_argument]
     changes = [part for override in overrides for part in ("--set", override)]
     return ["train", *changes, "--", *given]
@@ -136,7 +136,7 @@ def _train(spec: ClusterSpec, config_argument: str | None, overrides: Sequence[s
 
 
 def _tell(error: BaseException) -> None:
-    """Print an error of tfps in short, and any other as Python does."""
+    """Print the message of a tfps error, and the traceback of any other."""
     if isinstance(error, TfpsError):
         print(f"Error: {error}", file=sys.stderr)
     else:
@@ -147,13 +147,13 @@ def _tell(error: BaseException) -> None:
 def _connection(
     config: JobConfig, spec: ClusterSpec, *, cluster: str, keeper: KeptTasks | None = None
 ) -> Iterator[Any]:
-    """Give a strategy over the tasks of `TF_CONFIG`.
+    """Yield a strategy over the tasks of `TF_CONFIG`.
 
     Args:
-        config: of the job.
-        spec: the tasks.
-        cluster: the same, in words.
-        keeper: starts them again, where they are the parent's.
+        config: the job's configuration.
+        spec: the cluster.
+        cluster: the cluster, as text.
+        keeper: starts the tasks again, if they are the parent's; else None.
     """
     say(f"cluster  {cluster}")
     size = count_tasks(workers=spec.count("worker"), ps=spec.count("ps"))
@@ -168,14 +168,13 @@ def _connection(
 
 @contextlib.contextmanager
 def _lost_tasks_in_short(keeper: KeptTasks | None = None) -> Iterator[None]:
-    """Raise `ClusterError` where the job ends since a task is lost, which is no mistake in code.
+    """Raise `ClusterError`, without a traceback, if the job ends because a task is lost.
 
     Args:
-        keeper: knows why the job cannot go on; it looks at its tasks all the time, and what the
-            servers' connections tell may be here before.
+        keeper: knows why the job cannot go on; a failed connection may be noticed earlier.
 
     Raises:
-        ClusterError: the reason, as far as it is known.
+        ClusterError: a task is lost; names the reason, as far as it is known.
     """
     try:
         yield
@@ -194,7 +193,7 @@ def _lost_tasks_in_short(keeper: KeptTasks | None = None) -> Iterator[None]:
 
 
 def _end_reason(keeper: KeptTasks, *, patience_s: float) -> str:
-    """Why the job cannot go on; empty where nobody says so."""
+    """Return why the job cannot go on; empty if the keeper gives no reason in time."""
     ends_at = time.monotonic() + patience_s
     while not (reason := keeper.end_reason or keeper.given_up) and time.monotonic() < ends_at:
         time.sleep(LOOK_EVERY_S)
@@ -220,7 +219,7 @@ def _strategy(config: JobConfig, resolver: Any) -> Iterator[Any]:
     try:
         yield strategy
     except BaseException:
-        if config.job.name is None:  # else the next chief goes on with what the servers hold
+        if config.job.name is None:  # else the next chief takes it over
             strategy.close()
         raise
     strategy.close()

@@ -1,4 +1,4 @@
-"""What an example brings to a job: its model, its data, what is measured and what is drawn."""
+"""The interface of an example: its model, its data, its measurements and its pictures."""
 
 from __future__ import annotations
 
@@ -15,77 +15,77 @@ Draw = Callable[[Mapping[str, Any]], "Figure"]
 
 
 class Workload(Protocol):
-    """A model on its data, and how well it does: ``WORKLOAD`` of an example's `workload.py`.
+    """A model, its data and its test: ``WORKLOAD`` of an example's `workload.py`.
 
-    Importing it must import neither Keras nor TensorFlow: a chief looks at the data while its
-    tasks start. The job does what is the same for all: cluster, optimizer, loop, results.
+    Importing it must import neither Keras nor TensorFlow: a chief checks the data while its tasks
+    start. The job does what is common to all: cluster, optimizer, training loop, results.
     """
 
     @property
     def metric(self) -> str:
-        """The metric that is drawn beside the loss, by the name that Keras gives it."""
+        """The Keras name of the metric that is drawn beside the loss."""
 
     def title(self, config: Any) -> str:
-        """What is trained, for people.
+        """Return a title that says what is trained.
 
         Args:
-            config: of the job, checked by the example's ``JOB``; so are the others.
+            config: the job's configuration, checked by the example's ``JOB``.
         """
 
     def check_data(self, config: Any) -> str:
-        """Look at what is on this machine; say what `load` would use. Downloads nothing.
+        """Check the data on this machine, without a download; return what `load` would use.
 
         Raises:
             DataError: files are missing or damaged.
         """
 
     def load(self, config: Any, *, say: Callable[[str], None]) -> Inputs:
-        """What to train, validate and test with; nothing else has started yet.
+        """Load the data for training, validation and test, before anything else starts.
 
         Args:
-            config: of the job.
-            say: receives what the user should know about the data.
+            config: the job's configuration.
+            say: receives messages about the data for the user.
 
         Raises:
             DataError: files are missing or damaged.
         """
 
     def build(self, config: Any) -> Any:
-        """The model, not compiled; called in the scope of a strategy."""
+        """Return the model, not compiled; called in the scope of a strategy."""
 
     def compile_arguments(self) -> Mapping[str, Any]:
-        """Loss and metrics, as `compile` takes them."""
+        """Return loss and metrics, as keyword arguments of `compile`."""
 
     def test(self, model: Any, inputs: Any) -> Mapping[str, Any]:
-        """What the trained model reaches, by name: it stands beside the rest in `result.json`.
+        """Return the measurements of the trained model, by name, for `result.json`.
 
         Args:
-            model: trained.
-            inputs: what `load` has answered.
+            model: the trained model.
+            inputs: the result of `load`.
         """
 
     def reached(self, result: Mapping[str, Any]) -> str:
-        """How well the model does, for the title of a picture.
+        """Return a text about the model's quality, for the title of a picture.
 
         Args:
-            result: what `result.json` holds.
+            result: the contents of `result.json`.
         """
 
     def last_line(self, result: Mapping[str, Any]) -> str:
-        """The same for the terminal, without the number of epochs."""
+        """Return a text about the model's quality for the terminal, without its epochs."""
 
     @property
     def pictures(self) -> Mapping[str, Draw]:
-        """What is drawn beside curves and staleness, by the names of the files."""
+        """The functions that draw further pictures, by the names of the files."""
 
 
 def workload_of(name: str) -> Workload:
-    """Return what an example brings.
+    """Return the workload of an example.
 
     Args:
-        name: of a shipped example, or the path of a folder.
+        name: the name of a shipped example, or the path of a folder.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: the example does not exist.
     """
     return example(name).module("workload").WORKLOAD
