@@ -1,4 +1,4 @@
-"""Whether another start of a chief's script would go on where a lost task has ended this one."""
+"""Decides whether another start of a chief's script would help after the loss of a task."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from tfps.terminal import say
 
 
 class AnotherStart(enum.Enum):
-    """What another start would go on from."""
+    """The state from which another start of a script would go on."""
 
     CHECKPOINT = "the newest checkpoint"
     JOB = "the named job, if no server was started anew"
 
 
 def another_start(error: BaseException, *, has_servers: bool = True) -> AnotherStart | None:
-    """Return what another start would go on from; None where it would help nothing.
+    """Return the state from which another start would go on, or None if it would not help.
 
-    A lost task is no mistake of the script, which goes on from a checkpoint if it looks for one
-    when it starts, or from what the servers hold of a named job. Any other error would come again.
+    A lost task is not a mistake of the script: it goes on from a checkpoint if it restores one when
+    it starts, or from the servers' variables of a named job. Any other error would happen again.
 
     Args:
-        error: what has ended the script; or a `ClusterError` that says so in other words.
-        has_servers: whether the servers still hold what they held.
+        error: the error that has ended the script, or a `ClusterError` that was raised from it.
+        has_servers: whether the servers still have their variables.
     """
     if "tensorflow" not in sys.modules:
         return None

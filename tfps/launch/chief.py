@@ -1,4 +1,4 @@
-"""The chief of a local cluster as a child process of whoever keeps the other tasks."""
+"""The chief of a local cluster as a child of the process that keeps the other tasks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NAME = "chief"
 
 
 class Chief:
-    """A chief, with this process's terminal; elsewhere with its files, or with prefixed pipes.
+    """A chief process, which writes to this process's terminal or files, or to prefixed pipes.
 
     Args:
         cluster: its workers and servers.
-        command: of tfps, which it runs. Signals wait until it takes them.
-        is_prefixed: whether each line begins with its name where there is no terminal.
+        command: the arguments of ``tfps``. Signals are blocked until the chief takes them.
+        is_prefixed: whether each line begins with the chief's name if there is no terminal.
     """
 
     def __init__(self, cluster: LocalCluster, command: Sequence[str], *, is_prefixed: bool) -> None:
@@ -58,11 +58,11 @@ class Chief:
         ]
 
     def stop(self) -> None:
-        """End it if it still runs, with all that it started, and write its last lines."""
+        """Kill the chief and its children if they still run, and write its last lines."""
         self.process.kill()
         self.keeper_line.close()
         for thread in self._threads:
             thread.join()
-        open_line(fresh_line() != "")  # from now on this process knows it alone
+        open_line(fresh_line() != "")  # from now on for this process alone
         share_line(None)
         self._line.close()

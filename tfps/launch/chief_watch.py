@@ -1,4 +1,4 @@
-"""Watching a chief that is a child process, and the tasks of its cluster."""
+"""Watches a chief that is a child process, and the tasks of its cluster."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from tfps.terminal import SHOW_CURSOR, fresh_line, open_line
 
 LOOK_EVERY_S = 0.1  # at the tasks; also how late the end of the chief is noticed
 GRACE_S = 10.0  # from the first signal to SIGKILL: time to write a last checkpoint
-NOTICE_S = 30.0  # from a lost server to SIGKILL: time to find out, to tell and to end
+NOTICE_S = 30.0  # from a lost server to SIGKILL: time to notice, to report and to end
 
 
 class ChiefWatch:
-    """Watches chiefs, one after the other, and their tasks, and passes on signals.
+    """Watches a chief, each of its restarts, and the tasks; passes signals on to the chief.
 
     Args:
         cluster: the tasks; their keeper starts them again.
-        signals: that this process gets.
-        speaks: whether this process says why the job cannot go on; else the chief has time for it.
+        signals: the signals that this process gets.
+        speaks: whether this process reports why the job cannot go on; else the chief does.
     """
 
     def __init__(self, cluster: LocalCluster, signals: ReceivedSignals, *, speaks: bool) -> None:
@@ -41,10 +41,10 @@ class ChiefWatch:
         self._passed_on = 0
 
     def run(self, chief: Chief) -> int:
-        """Return a chief's status once it ended; end it where the job cannot go on.
+        """Wait for a chief's end and return its status; kill it if the job cannot go on.
 
         Args:
-            chief: has just been started.
+            chief: a chief that has just been started.
 
         Raises:
             TaskFailed: a task ended while it started.
@@ -54,7 +54,7 @@ class ChiefWatch:
             if self._starting:
                 for failure in self._cluster.failures():
                     raise failure
-                # Their deaths are the keeper's once all listen.
+                # Once all listen, the keeper handles their deaths.
                 self._starting = missing_tasks(self._starting)
                 if not self._starting:
                     keeper.mark_started()
@@ -78,14 +78,14 @@ class ChiefWatch:
         return -received[0] if received and status < 0 else status
 
     def _take_end(self, end: EndJob) -> float:
-        """Say that the job cannot go on; return how many seconds the chief has to end."""
+        """Report that the job cannot go on; return how many seconds the chief has to end."""
         if not self._speaks:
             return NOTICE_S
         _say_end(end)
         return NOTICE_S if end.is_noticed else 0.0
 
     def _pass_on(self, process: TaskProcess) -> None:
-        """Give a chief the first signal; a second one ends it at once."""
+        """Send a chief the first signal; kill it after a second one."""
         number, self._passed_on = self._signals.received[0], len(self._signals.received)
         if self._passed_on > 1:
             process.kill()

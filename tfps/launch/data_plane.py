@@ -1,4 +1,4 @@
-"""What a task starts beside TensorFlow's server, so that workers and servers meet directly."""
+"""Starts a task's part of the direct connections between workers and servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def data_port() -> int:
     """Return the port that parameter servers accept workers on; 0 lets each choose a free one.
 
     Raises:
-        ConfigError: `TFPS_DATA_PORT` is no port.
+        ConfigError: `TFPS_DATA_PORT` is not a port.
     """
     text = os.environ.get(DATA_PORT, "").strip()
     if not text:
@@ -32,14 +32,14 @@ def data_port() -> int:
 
 
 def start_data_plane(spec: ClusterSpec, *, target: Callable[[], str]) -> None:
-    """Register what steps and coordinators call in this process; a server listens from now on.
+    """Register the functions that steps and coordinators call here; a server begins to listen.
 
     Args:
         spec: the cluster and this task.
-        target: answers that of this process's own `tf.distribute.Server`, once it has started.
+        target: returns the target of this process's `tf.distribute.Server`, once it has started.
 
     Raises:
-        ConfigError: a port that is taken, or a secret or certificate that cannot be read.
+        ConfigError: the port is taken, or a secret or certificate cannot be read.
     """
     from tfps.recovery.reading.read_message import READER
     from tfps.transport.data_server import DataServer
@@ -61,7 +61,7 @@ def start_data_plane(spec: ClusterSpec, *, target: Callable[[], str]) -> None:
     server = DataServer(
         target=target,
         device=device,
-        # A task that others reach by a loopback address is reached from no other machine.
+        # A task with a loopback address has no clients on other machines.
         host=host if _is_loopback(host) else "",
         port=data_port(),
         secret=secret,
@@ -70,7 +70,7 @@ def start_data_plane(spec: ClusterSpec, *, target: Callable[[], str]) -> None:
     )
 
     def serve_reader(connection: Connection, hello: Hello) -> None:
-        from tfps.recovery.reading.read_service import ReadService  # not many jobs have readers
+        from tfps.recovery.reading.read_service import ReadService  # few jobs have readers
 
         ReadService(target=target, device=device)(connection, hello)
 

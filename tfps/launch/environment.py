@@ -30,10 +30,10 @@ def task_environment(
 
     Args:
         spec: the cluster.
-        task_type: which task.
-        task_index: which of them.
-        base: what to start from; `os.environ` if None.
-        extra: variables of the user's choice, stronger than ours.
+        task_type: the type of the task.
+        task_index: the index of the task.
+        base: the variables to start from; `os.environ` if None.
+        extra: the user's variables, which override those of tfps.
 
     Example:
 
@@ -54,11 +54,11 @@ def task_environment(
 def common_environment(
     *, base: Mapping[str, str] | None = None, extra: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return what the environments of all tasks on this machine have in common.
+    """Return the variables that all tasks on this machine have in common.
 
     Args:
-        base: what to start from; `os.environ` if None.
-        extra: variables of the user's choice, stronger than ours.
+        base: the variables to start from; `os.environ` if None.
+        extra: the user's variables, which override those of tfps.
     """
     environment = dict(os.environ if base is None else base)
     for name in HARMFUL_VARIABLES:
@@ -71,7 +71,7 @@ def common_environment(
         SUPERVISED: "1",
         # The parent's end ends the task; until then a notebook may take hours to connect.
         CHIEF_TIMEOUT_S: "inf",
-        # A line is in the log when it was printed, also when the task is killed after it.
+        # A printed line is in the log at once, even if the task is killed after it.
         "PYTHONUNBUFFERED": "1",
         # The lease of the port stays while the task listens on it.
         PortLease.REUSE_PORT_VARIABLE: "true",

@@ -1,4 +1,4 @@
-"""The end of a process that used TensorFlow: as Python ends, but without waiting for lost tasks."""
+"""Ends a process that used TensorFlow as Python does, but without waiting for lost tasks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import NoReturn
 
 
 def end_process(status: int) -> NoReturn:
-    """End this process with a status and do all that Python does at exit, except the teardown.
+    """End this process with a status, as Python does, but without the teardown of modules.
 
-    Threads are joined, exit functions run and streams are flushed. What is left out is the
-    destruction of modules and of TensorFlow's runtime: a coordinator that lost a task waits there
-    without limit (`WorkerPreemptionHandler.stop`), and other threads may still be in C++ code.
+    It joins threads, runs exit functions and flushes streams. It does not destroy modules and
+    TensorFlow's runtime: a coordinator that lost a task waits there without limit
+    (`WorkerPreemptionHandler.stop`), and other threads may still be in C++ code.
 
     Args:
         status: the exit status.

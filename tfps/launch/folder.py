@@ -1,4 +1,4 @@
-"""Folders that a command writes to, looked at before anything starts."""
+"""Checks the folders that a command writes to, before anything starts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tfps.errors import ConfigError
 
 
 def folder_problem(path: Path, *, name: str) -> str | None:
-    """Say why a folder cannot be written to; None: nothing speaks against it. Writes nothing.
+    """Return why a folder cannot be written to, or None if it can. Writes nothing.
 
     Args:
-        path: of the folder, which need not exist.
-        name: of the option or the key that it comes from.
+        path: the folder, which need not exist.
+        name: the option or the key that it comes from, for the message.
     """
     existing = next(each for each in (path, *path.absolute().parents) if each.exists())
     if not existing.is_dir():
@@ -24,14 +24,14 @@ def folder_problem(path: Path, *, name: str) -> str | None:
 
 
 def make_folder(path: Path, *, name: str) -> Path:
-    """Make a folder unless it is there, and return it.
+    """Make a folder unless it exists, and return it.
 
     Args:
-        path: of the folder.
-        name: of the option or the key that it comes from.
+        path: the folder.
+        name: the option or the key that it comes from, for the message.
 
     Raises:
-        ConfigError: nothing can be written there.
+        ConfigError: the folder cannot be written to.
     """
     problem = folder_problem(path, name=name)
     if problem is None:

@@ -1,13 +1,13 @@
-"""Tasks of a local cluster start as forks of one process that has imported TensorFlow.
+"""Starts the tasks of a local cluster as forks of one process that has imported TensorFlow.
 
-Importing TensorFlow costs seconds of CPU, a task that serves needs nothing else for its start,
-and a fork shares the memory. So the first cluster of a process starts a *fork server*, which
-imports it once and forks a process per task. It rests when the last cluster has closed, so that the
-next one is there at once, and ends with the process.
+Importing TensorFlow costs seconds of CPU, is all that a task needs to start, and a fork shares the
+memory. So the first cluster of a process starts a *fork server*, which imports TensorFlow once and
+forks a process for each task. It stays idle when the last cluster has closed, so that the next one
+starts at once, and ends with the process.
 
-Why not `multiprocessing`'s fork server: it imports the user's script into every child (so scripts
-need a ``__main__`` guard), there is one per process whatever the environment, and its children
-share one output.
+It is not `multiprocessing`'s fork server: that one imports the user's script into every child (so
+scripts need a ``__main__`` guard), there is one per process whatever the environment, and its
+children share one output.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ READ_AT_IMPORT = (
     "TF_",
     "XLA_",
 )
-# These differ between the tasks of a cluster, and are read late enough.
+# These differ between the tasks of a cluster, and are read after the fork.
 READ_LATER = ("CUDA_VISIBLE_DEVICES", "TF_CONFIG")
 
 
@@ -59,7 +59,7 @@ class ForkServer:
     """A process that has imported TensorFlow and forks tasks from itself.
 
     Args:
-        environment: all its variables; a task gets its own.
+        environment: its environment variables; each task gets its own.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -90,8 +90,8 @@ class ForkServer:
 
         Args:
             name: for example ``worker 0``.
-            environment: all its variables.
-            log_path: its output is appended to this file.
+            environment: all environment variables of the task.
+            log_path: the file that its output is appended to.
         """
         log_path.touch()
         number = next(self._ids)
@@ -110,11 +110,11 @@ class ForkServer:
         return ForkedTask(name=name, process=process, log_path=log_path)
 
     def cancel(self, number: int) -> None:
-        """End a task that may not have started yet."""
+        """Kill a task that may not have started yet."""
         self._ask(cancel=number)
 
     def look(self) -> None:
-        """Take in what became of the tasks."""
+        """Read the messages about starts and ends of tasks."""
         with self._lock:
             try:
                 while self._connection.poll():
@@ -130,14 +130,14 @@ class ForkServer:
                     process.take({"status": -signal.SIGKILL})
 
     def failures(self) -> list[TaskFailed]:
-        """Return an error if it ended without having been asked to."""
+        """Return an error if the fork server ended unexpectedly."""
         status = self._process.status()
         if status is None or self._process.expected_to_end:
             return []
         return [TaskFailed(self._process.report(describe_status(status)))]
 
     def close(self) -> None:
-        """End it, and with it the tasks that it started; its log stays after a failure."""
+        """Kill the fork server and its tasks; its log stays after a failure."""
         failed = self.failures()
         self._process.kill()
         self._connection.close()
@@ -145,7 +145,7 @@ class ForkServer:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _ask(self, **request: Any) -> None:
-        # `look` and `failures` tell of its end.
+        # `look` and `failures` report its end.
         with self._lock, contextlib.suppress(BrokenPipeError):
             self._connection.send_bytes(json.dumps(request).encode())
 
@@ -162,17 +162,17 @@ class ForkedProcess:
         self._status: int | None = None
 
     def take(self, message: Mapping[str, int]) -> None:
-        """Take in a message about this process; the first status counts."""
+        """Read a message about this process; the first status counts."""
         self._pid = message.get("pid", self._pid)
         if self._status is None:
             self._status = message.get("status")
 
     @property
     def pid(self) -> int:
-        """Its number; waits until it has one.
+        """The process id; waits until the process has one.
 
         Raises:
-            ProcessLookupError: it ended before it had one.
+            ProcessLookupError: the process ended before it had one.
         """
         while self.poll() is None and self._pid is None:
             time.sleep(LOOK_EVERY_S)
@@ -200,7 +200,7 @@ class ForkedProcess:
         return status
 
     def withdraw(self) -> bool:
-        """Take the wish for this process back if it has no number yet; return whether it was."""
+        """Cancel the start of this process if it has no id yet; return whether it has none."""
         if self.poll() is None and self._pid is None:
             self._server.cancel(self._number)
             self.take({"status": -signal.SIGKILL})
@@ -213,7 +213,7 @@ class ForkedTask(TaskProcess):
     _process: ForkedProcess
 
     def kill(self) -> int | None:
-        """End it, or see to it that it never starts; return its status."""
+        """Kill the task, or cancel its start; return its status."""
         self.expected_to_end = True
         return self.status() if self._process.withdraw() else super().kill()
 
@@ -224,15 +224,15 @@ _servers_lock = threading.Lock()
 
 @contextlib.contextmanager
 def fork_server(environment: Mapping[str, str]) -> Iterator[ForkServer]:
-    """Use this process's fork server for an environment.
+    """Yield this process's fork server for an environment.
 
-    The one that was used last stays when nobody uses it any more, until this process ends.
+    The last server stays idle after its use, until this process ends.
 
     Args:
-        environment: of the tasks to be; those that differ only in what no library reads when it
-            is imported come from one server.
+        environment: the tasks' environment variables; tasks share a server if those that libraries
+            read when they are imported are the same.
     """
-    # A fork of this process does not share the connection with it.
+    # The key has the process id: a fork of this process needs its own connection.
     owned = read_at_import(environment) | {("", str(os.getpid()))}
     with _servers_lock:
         server = _servers.get(owned)

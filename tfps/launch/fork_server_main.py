@@ -1,7 +1,7 @@
-"""`python -m tfps.launch.fork_server_main FILE_NUMBER`: forks tasks that have TensorFlow already.
+"""`python -m tfps.launch.fork_server_main FILE_NUMBER`: imports TensorFlow and forks tasks.
 
-See `tfps.launch.fork_server`, which starts it and speaks with it over the connection that it
-inherits under that number.
+`tfps.launch.fork_server` starts it, and sends requests over the connection that it inherits under
+that file number.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ SERVER_NAME = "fork server"  # tasks, which have its command line, show names of
 
 
 def main(file_number: int) -> None:
-    """Import TensorFlow, then start and reap tasks until the other end hangs up."""
-    end_with_parent(watch=False)  # what forks has one thread only
+    """Import TensorFlow, then start and reap tasks until the other end closes the connection."""
+    end_with_parent(watch=False)  # without its thread: a process that forks has one only
     _show_name(SERVER_NAME)
     prepare_process("worker")
-    # What a task would otherwise import when it starts to serve; none of it starts a thread.
+    # Modules that a task would otherwise import when it starts to serve; none starts a thread.
     import_without_keras()
     import tfps.transport.data_server
     import tfps.transport.links  # noqa: F401
@@ -63,7 +63,7 @@ def main(file_number: int) -> None:
 
 
 def _answer(connection: Connection, running: dict[int, int]) -> None:
-    """Do what was asked for; a start that was cancelled before its turn never happens."""
+    """Handle the pending requests; a start that is cancelled among them is skipped."""
     requests = []
     while connection.poll():
         requests.append(json.loads(connection.recv_bytes()))
@@ -79,7 +79,7 @@ def _answer(connection: Connection, running: dict[int, int]) -> None:
                 pid = os.fork()
             if pid == 0:
                 _become(request, connection)
-            # The child does the same; whoever is first, nobody finds it without its own group.
+            # Parent and child both do this, so that the child has its own group in any order.
             _lead_a_group(pid)
             running[pid] = request["id"]
             _tell(connection, id=request["id"], pid=pid)
@@ -95,7 +95,7 @@ def _lead_a_group(pid: int) -> None:
 
 
 def _become(request: Mapping[str, Any], connection: Connection) -> None:
-    """Be the task; never returns."""
+    """Turn this fork into the task, and run it; never returns."""
     status = 1
     try:
         _lead_a_group(0)
@@ -128,13 +128,13 @@ def _become(request: Mapping[str, Any], connection: Connection) -> None:
 
 
 def _show_name(name: str) -> None:
-    """Let `top` and ``ps -e`` tell the tasks apart."""
+    """Set the name that `top` and ``ps -e`` show for this process."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
 
 
 def _draw_new_seeds() -> None:
-    """Python draws its own seed anew after a fork; NumPy does not."""
+    """Seed NumPy again after a fork, as Python does for its own generator."""
     import numpy as np
 
     np.random.seed()

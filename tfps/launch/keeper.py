@@ -1,4 +1,4 @@
-"""Keeps the tasks of a local cluster running: says that one died, and starts it again."""
+"""Keeps the tasks of a local cluster running: reports dead tasks and starts them again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class TaskOwner(Protocol):
-    """Who has the tasks' processes."""
+    """The owner of the tasks' processes, such as a `LocalCluster`."""
 
     spec: ClusterSpec
 
@@ -54,25 +54,25 @@ class TaskOwner(Protocol):
         """Start a task that has ended."""
 
     def starter_failures(self) -> list[TaskFailed]:
-        """Return what keeps every task from starting."""
+        """Return the errors that prevent all tasks from starting."""
 
 
 class Keeper:
-    """Looks at the tasks of a cluster from a thread of its own, and acts as the policy decides.
+    """Watches the tasks of a cluster in a thread of its own, and acts as the policy decides.
 
-    A task that ends before it has listened for the first time is none of its business: whoever
-    waits for the start of the cluster ends it. Neither is one that was asked to end.
+    It ignores a task that ends before it has listened for the first time, since that ends the start
+    of the cluster, and a task that is expected to end.
 
     Args:
-        owner: of the processes.
-        tasks: all of them.
+        owner: the owner of the processes.
+        tasks: all tasks.
         fault_tolerance: how often a task is started again.
         events: gets a record of each event.
 
     Attributes:
-        say: receives a message for the user; a warning of Python's logging at first.
-        events: may be replaced before a task listens.
-        restarts: each restart, as in ``worker 1 (SIGKILL)``.
+        say: receives messages for the user; by default a warning of Python's logging.
+        events: the log of events; may be replaced before a task listens.
+        restarts: the restarts so far, each as in ``worker 1 (SIGKILL)``.
         ended: why the job cannot go on; None while it can.
     """
 
@@ -94,22 +94,22 @@ class Keeper:
         # Whether the job could use a parameter server that was started again.
         self._servers_return: Callable[[], bool] = lambda: False
         self._lost: frozenset[Task] = frozenset()  # as the chief's guard sees it
-        self._hung: dict[Task, str] = {}  # those that were ended for it
+        self._hung: dict[Task, str] = {}  # tasks that were killed because they hung
         self._seen: dict[Task, TaskProcess] = {}  # the process that is known to listen
         self._told: dict[Task, TaskProcess] = {}  # the process whose end is known
-        self._died_at_s: dict[Task, float] = {}  # of a task that was started again
-        self._looks_at_s = 0.0  # when stopped tasks are looked for
+        self._died_at_s: dict[Task, float] = {}  # of tasks that are started again
+        self._looks_at_s = 0.0  # when it looks for stopped tasks next
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tfps-keeper", daemon=True)
 
     @property
     def end_reason(self) -> str:
-        """Why the job cannot go on, where its chief does not find out; empty while it can."""
+        """The reason why the job cannot go on, if its chief does not notice; else empty."""
         return self.ended.reason if self.ended and not self.ended.is_noticed else ""
 
     @property
     def given_up(self) -> str:
-        """Why a parameter server is not started again; empty while none is given up."""
+        """The reason why a parameter server is not started again; empty while none is given up."""
         return self.ended.reason if self.ended and self.ended.is_noticed else ""
 
     def want_servers(self, wanted: Callable[[], bool]) -> None:
@@ -121,11 +121,11 @@ class Keeper:
         self._lost = frozenset(tasks)
 
     def start(self) -> None:
-        """Begin; once only."""
+        """Start the thread; call it once only."""
         self._thread.start()
 
     def mark_started(self) -> None:
-        """All tasks have listened: from now on each that ends is started again."""
+        """Take note that all tasks listen: from now on each that ends is started again."""
         with self._owner.lock:
             for task in self._tasks:
                 process = self._owner.process(task)
@@ -134,7 +134,7 @@ class Keeper:
                     self.record("task_started", task, pid=process.pid)
 
     def close(self) -> None:
-        """Start nothing any more; leaves no thread."""
+        """End the thread; no task is started again."""
         self._ends.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -170,7 +170,7 @@ class Keeper:
                     self.look(now_s=time.monotonic())
 
     def look(self, *, now_s: float) -> None:
-        """Find out what has happened to the tasks, and act."""
+        """Find out which tasks died, hang or are back, and act."""
         if failures := self._owner.starter_failures():
             self.say(str(failures[0]))
             self._end(EndJob("what starts the tasks has ended, and they with it", is_noticed=True))
@@ -185,7 +185,7 @@ class Keeper:
             status = process.status()
             if status is None:
                 self._look_for_return(task, process, now_s=now_s)
-                # Not before: one that has yet to be forked has no number to look at.
+                # Not before: a task that is not forked yet has no process id.
                 if looks_for_stopped and self._seen.get(task) is process:
                     self._policy.take(self._progress(task, process), now_s=now_s)
             elif process is not self._told.get(task) and task in self._seen:
@@ -195,7 +195,7 @@ class Keeper:
             self._act_in_time(action)
 
     def _progress(self, task: Task, process: TaskProcess) -> Hang | Return:
-        """Whether a task that runs hangs; a server that could not be used again is left alone."""
+        """Return whether a running task hangs; ignores a server that could not be used again."""
         if task[0] != "ps" or self._servers_return():
             if process.is_suspended():
                 return Hang(task, is_stopped=True)
@@ -263,7 +263,7 @@ class Keeper:
 
     def _end(self, action: EndJob) -> None:
         self.record("job_ended", reason=action.reason)
-        self.ended = action  # last: whoever sees it ends what this thread works with
+        self.ended = action  # last: its readers end the objects that this thread uses
 
 
 def _name(task: Task) -> str:

@@ -1,4 +1,4 @@
-"""How a chief and its parent, which keeps the cluster's tasks, tell each other what they know."""
+"""The connection between a chief and its parent, which keeps the cluster's tasks."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ KEEPER_LINE = "TFPS_KEEPER_LINE"  # the number of the chief's end, which it inhe
 
 
 class KeeperLine:
-    """The parent's end.
+    """The parent's end of the connection.
 
     Args:
-        keeper: of the tasks.
+        keeper: the keeper of the tasks.
     """
 
     def __init__(self, keeper: Keeper) -> None:
@@ -33,8 +33,8 @@ class KeeperLine:
         self._end_told = False
 
     def exchange(self) -> None:
-        """Take in what the chief has written, and write what it does not know yet."""
-        with contextlib.suppress(EOFError, OSError):  # it has ended
+        """Read the chief's messages, and write the news since the last call."""
+        with contextlib.suppress(EOFError, OSError):  # the chief has ended
             while self._own.poll():
                 self._take(json.loads(self._own.recv_bytes()))
             for text in self._keeper.restarts[self._restarts_told :]:
@@ -46,7 +46,7 @@ class KeeperLine:
                 self._end_told = True
 
     def close(self) -> None:
-        """The chief has ended: it wants and sees nothing any more."""
+        """Close the connection, and reset the chief's requests: it has ended."""
         self._own.close()
         self.theirs.close()
         self._keeper.want_servers(lambda: False)
@@ -64,10 +64,10 @@ class KeeperLine:
 
 
 class DistantKeeper:
-    """The chief's end: the `KeptTasks` of a keeper in another process.
+    """The chief's end of the connection: the `KeptTasks` of a keeper in another process.
 
     Args:
-        line: to the keeper.
+        line: the connection to the keeper.
     """
 
     def __init__(self, line: Connection) -> None:
@@ -80,19 +80,19 @@ class DistantKeeper:
 
     @property
     def end_reason(self) -> str:
-        """Why the job cannot go on, where its chief does not find out; empty while it can."""
+        """The reason why the job cannot go on, if its chief does not notice; else empty."""
         self._look()
         return "" if self._end_is_noticed else self._end
 
     @property
     def given_up(self) -> str:
-        """Why a parameter server is not started again; empty while none is given up."""
+        """The reason why a parameter server is not started again; empty while none is given up."""
         self._look()
         return self._end if self._end_is_noticed else ""
 
     @property
     def restarts(self) -> list[str]:
-        """Each restart, as in ``worker 1 (SIGKILL)``."""
+        """The restarts so far, each as in ``worker 1 (SIGKILL)``."""
         self._look()
         return self._restarts
 
@@ -117,7 +117,7 @@ class DistantKeeper:
         self._tell(servers=self._wanted())
 
     def _tell(self, **message: Any) -> None:
-        """Write what has changed."""
+        """Write a message if a value has changed."""
         with self._lock, contextlib.suppress(OSError):
             if any(self._told[name] != value for name, value in message.items()):
                 self._told |= message
@@ -125,13 +125,13 @@ class DistantKeeper:
 
 
 def find_keeper(spec: ClusterSpec) -> DistantKeeper | None:
-    """Note that the parent of this process keeps the tasks of its cluster, where it does.
+    """Register the parent of this process as the keeper of the cluster's tasks, if it is.
 
     Args:
         spec: the cluster.
 
     Returns:
-        The keeper, or None: the tasks are started by somebody else.
+        The keeper, or None if the parent did not start the tasks.
     """
     number = os.environ.pop(KEEPER_LINE, "")
     if not number:

@@ -1,4 +1,4 @@
-"""A cluster on this machine, and a program as its chief: started, watched and ended together."""
+"""Starts, watches and ends a cluster on this machine with a program as its chief."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ class ChiefProgram:
     """A program that runs as the chief of a local cluster.
 
     Args:
-        command: of tfps, without ``tfps`` itself.
-        name: of what it runs, in messages.
-        next_command: goes on with what is on the servers after a crash; None ends the job then.
-        speaks_for_all: whether it tells by itself how its job is and why it ends. Else the launcher
-            does, and shows what all tasks write, each line with the name of its task.
+        command: the arguments of ``tfps``.
+        name: the program's name in messages.
+        next_command: the arguments after a crash, which go on with the servers' variables; None
+            ends the job then.
+        speaks_for_all: whether the program itself reports the state and the end of the job. Else
+            the launcher does, and shows the lines of all tasks, each with the task's name.
     """
 
     command: Sequence[str]
@@ -52,21 +53,21 @@ def launch(
 ) -> int:
     """Start a local cluster, run a program as its chief, and stop everything when it ends.
 
-    A worker that dies is reported and started again. Where too few are left, the chief ends.
+    A worker that dies is reported and started again. If too few are left, the chief is ended.
 
-    On a terminal the chief has it for itself, so that progress bars work; elsewhere the lines of a
-    chief that does not speak for all get its name, like those of the other tasks. The first Ctrl-C
-    or SIGTERM goes to the chief, a second one ends everything at once.
+    The chief gets the terminal, so that progress bars work. Without a terminal, its lines begin
+    with its name, like those of the other tasks, unless it speaks for all. The first Ctrl-C or
+    SIGTERM goes to the chief; a second one ends everything at once.
 
     This process imports no TensorFlow.
 
     Args:
-        program: of the chief.
-        workers: how many workers.
-        ps: how many parameter servers.
+        program: the chief's program.
+        workers: the number of workers.
+        ps: the number of parameter servers.
         fault_tolerance: how often a task that dies is started again; None is the default.
-        log_dir: a folder for the logs; None takes a new temporary one, which goes after a success.
-        events: a file that gets a record of each event; None is one in the folder for the logs.
+        log_dir: a folder for the logs; None makes a temporary one, which a success removes.
+        events: the file for records of events; None is one in the folder for the logs.
 
     Returns:
         The chief's exit status, 128 + n if signal n ended it, 1 if the job could not go on.
@@ -75,7 +76,7 @@ def launch(
         ConfigError: a count is below 1, or `fault_tolerance` asks for more workers than there are.
         TaskFailed: a task ended while it started.
     """
-    # Before there is a folder.
+    # First: a mistake must not leave a folder.
     fault_tolerance = check_fault_tolerance(fault_tolerance, workers=workers)
     folder = LogFolder(log_dir, prefix="tfps-run-")
     speaks = not program.speaks_for_all

@@ -1,4 +1,4 @@
-"""A real cluster on this machine, for as long as a `with` block lasts."""
+"""A cluster of processes on this machine, for a `with` block."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ START_TIMEOUT_S = 300.0  # importing TensorFlow takes seconds on an idle machine
 class LocalCluster:
     """Workers and parameter servers as processes of this machine; this process is the chief.
 
-    The tasks are real processes that do what `python -m tfps serve` does, so it works from a
-    notebook, standard input and a script without a ``__main__`` guard, and a task can be killed
-    like a lost machine.
-    A task that dies is reported and started again, as `fault_tolerance` allows. They listen on
-    loopback ports that stay reserved until the cluster is closed. Leaving the ``with`` block closes
-    the strategies that were made on the cluster, then kills and reaps the tasks: predict, save and
-    read weights inside of it. The tasks also end when this process does, however.
+    Use it to try, test and debug distributed training. The tasks are real processes that run as
+    `python -m tfps serve` does, so it works from a notebook, standard input and a script without a
+    ``__main__`` guard, and a task can be killed like a lost machine. A task that dies is reported
+    and started again, as `fault_tolerance` allows. The tasks listen on loopback ports that stay
+    reserved until the cluster is closed. Leaving the ``with`` block closes the strategies that were
+    made on the cluster, then kills and reaps the tasks: predict, save and read weights inside of
+    it. The tasks always end with this process.
 
     Args:
-        workers: how many tasks compute gradients.
-        ps: how many tasks keep the parameters.
-        log_dir: a folder for one log per task; None takes a temporary one, which goes when this
-            process ends without a failed task.
-        environment: further variables for the tasks.
-        start_timeout_s: how long the tasks may take until they listen.
-        wait: return only when all tasks listen.
+        workers: the number of workers.
+        ps: the number of parameter servers.
+        log_dir: a folder for one log per task; None makes a temporary one, which is removed when
+            this process ends without a failed task.
+        environment: further environment variables of the tasks.
+        start_timeout_s: the seconds that the tasks may take until they listen.
+        wait: whether to return only when all tasks listen.
         fault_tolerance: how often a task that dies is started again; None is
-            `tfps.FaultTolerance()`. One that `kill` has ended stays away. A parameter server, whose
-            parameters are gone, is started again only where a strategy on this cluster has
+            `tfps.FaultTolerance()`. A task that `kill` has ended is not. A parameter server, whose
+            parameters are lost, is started again only if a strategy on this cluster has
             `tfps.FaultTolerance.checkpoints`.
 
     Raises:
-        ConfigError: a count is below 1, or nothing can be written into ``log_dir``.
+        ConfigError: a count is below 1, or ``log_dir`` cannot be written to.
         TaskFailed: a task ended while it started; the message has its status and last lines.
         ConnectTimeout: a task does not listen in time.
 
@@ -66,7 +66,7 @@ class LocalCluster:
     ...     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)  # doctest: +SKIP
     """
 
-    chief_command: tuple[str, ...] = ()  # what stands before the command of a chief process
+    chief_command: tuple[str, ...] = ()  # a prefix of the command of a chief process
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class LocalCluster:
     ) -> None:
         check_counts("LocalCluster", workers=workers, ps=ps)
         fault_tolerance = check_fault_tolerance(fault_tolerance, workers=workers)
-        self._folder = LogFolder(log_dir, prefix="tfps-")  # first: one that cannot be is an error
+        self._folder = LogFolder(log_dir, prefix="tfps-")  # first: it may raise an error
         self.log_dir = self._folder.path
         self._owner = os.getpid()
         self._closed = False
@@ -102,7 +102,7 @@ class LocalCluster:
         )
         self._addresses = {address for _, _, address in self.spec.tasks(*SERVED)}  # of all times
         self._lease.share_with_this_process()  # which listens on the chief's port
-        self.lock = threading.RLock()  # whoever holds it finds no task in the midst of a restart
+        self.lock = threading.RLock()  # held during each restart of a task
         self.keeper = Keeper(
             self,
             [(task_type, index) for task_type, index, _ in self.spec.tasks(*SERVED)],
@@ -127,7 +127,7 @@ class LocalCluster:
 
     @property
     def cluster_resolver(self) -> tf.distribute.cluster_resolver.SimpleClusterResolver:
-        """What a strategy takes; imports TensorFlow at the first use.
+        """The resolver to pass to a strategy; imports TensorFlow at the first use.
 
         Raises:
             ClusterError: the cluster is closed.
@@ -144,7 +144,7 @@ class LocalCluster:
         return self._resolver
 
     def _present_spec(self) -> ClusterSpec:
-        """The cluster, with a chief's address that this process can listen at."""
+        """Return the cluster, with a chief's address at which this process can listen."""
         from tfps.bridge.functions.server_start import is_left
 
         with self.lock:
@@ -161,7 +161,7 @@ class LocalCluster:
         }
 
     def pid(self, task_type: str, index: int) -> int:
-        """Return the number of a task's process."""
+        """Return the process id of a task."""
         return self._task(task_type, index).pid
 
     def status(self, task_type: str, index: int) -> int | None:
@@ -169,15 +169,15 @@ class LocalCluster:
         return self._task(task_type, index).status()
 
     def kill(self, task_type: str, index: int, signal: int = signals.SIGKILL) -> None:
-        """End a task like a lost machine; return once it is gone.
+        """Kill a task, as if its machine were lost; return once it has ended.
 
         Args:
             task_type: ``worker`` or ``ps``.
-            index: which of them.
-            signal: instead of SIGKILL.
+            index: the index of the task.
+            signal: a signal instead of SIGKILL.
 
         Raises:
-            ClusterError: the signal did not end it.
+            ClusterError: the signal did not end the task.
         """
         with self.lock:
             task = self._task(task_type, index)
@@ -195,7 +195,7 @@ class LocalCluster:
         self._task(task_type, index).suspend()
 
     def resume(self, task_type: str, index: int) -> None:
-        """Let a suspended task go on."""
+        """Resume a suspended task."""
         self._task(task_type, index).send(signals.SIGCONT)
 
     def restart(
@@ -205,15 +205,15 @@ class LocalCluster:
 
         Args:
             task_type: ``worker`` or ``ps``.
-            index: which of them.
-            new_port: listen somewhere else, as after a move to another machine; `cluster_resolver`
-                answers the new address from now on. Of a parameter server only.
-            wait: return only when it listens.
+            index: the index of the task.
+            new_port: whether a parameter server gets another port, as after a move to another
+                machine; `cluster_resolver` returns the new address from now on.
+            wait: whether to return only when the task listens.
 
         Raises:
-            ClusterError: a worker shall listen somewhere else, where nobody would look for it.
-            TaskFailed: it ended while it started.
-            ConnectTimeout: it does not listen in time.
+            ClusterError: ``new_port`` is set for a worker, which no task would find there.
+            TaskFailed: the task ended while it started.
+            ConnectTimeout: the task does not listen in time.
         """
         if new_port and task_type != "ps":
             raise ClusterError(
@@ -233,20 +233,17 @@ class LocalCluster:
         return self._tasks.get(task)
 
     def start_again(self, task: tuple[str, int]) -> None:
-        """Start a task that has died, unless somebody has done so."""
+        """Start a task that has died, unless it was started already."""
         process = self._task(*task)
         if process.status() is not None and not process.expected_to_end:
             self._start(*task)
 
     def starter_failures(self) -> list[TaskFailed]:
-        """Return what keeps every task from starting."""
+        """Return the errors that prevent all tasks from starting."""
         return self._starter.failures()
 
     def failures(self) -> list[TaskFailed]:
-        """Return an error for every task that ended without having been asked to.
-
-        One that was started again since has ended no more.
-        """
+        """Return an error for each task that ended unexpectedly and was not started again."""
         return self._starter.failures() + [
             TaskFailed(task.report(describe_status(status)))
             for task in self._tasks.values()
@@ -269,7 +266,7 @@ class LocalCluster:
             self._end()
 
     def _end(self) -> None:
-        """End the tasks; at the end of the process strategies are closed by then."""
+        """Kill the tasks; at the end of the process, strategies are closed before."""
         if os.getpid() != self._owner:
             return
         self.keeper.close()
@@ -280,7 +277,7 @@ class LocalCluster:
         self._lease.close()
         atexit.unregister(self._end)
         if not failed:
-            # Not now: whoever looks for the reason of a failure reads them after the block.
+            # Not now: the logs may be needed after the block.
             atexit.register(self._folder.end, well=True)
 
     def __enter__(self) -> LocalCluster:
@@ -300,7 +297,7 @@ class LocalCluster:
         return task
 
     def _move(self, task_type: str, index: int) -> None:
-        """Give a task another port; its own stays reserved, so that nobody else answers there."""
+        """Give a task another port; its old one stays reserved, so that no process can take it."""
         lease = lease_ports(1, host=HOST)
         address = f"{HOST}:{lease.ports[0]}"
         self._lease.take_over(lease)

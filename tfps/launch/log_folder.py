@@ -1,4 +1,4 @@
-"""Where the logs of tasks are: in a folder of the user's, or in one that a success takes away."""
+"""Folders for the logs of tasks: the user's, or a temporary one that a success removes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LogFolder:
 
     Args:
         path: the user's folder, which stays; None makes a temporary one.
-        prefix: with which the temporary one's name begins.
+        prefix: the beginning of the temporary folder's name.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, *, prefix: str) -> None:
@@ -40,12 +40,12 @@ class LogFolder:
 
 
 class TaskLog:
-    """The file for what libraries write in this process, where its error output is not the log.
+    """The file for the lines of libraries, in a process whose error output is not its log.
 
     Args:
         spec: the cluster and this task.
-        log_dir: a folder for it; None is the file that the starter of this process named, or one
-            in a temporary folder, whose name is said.
+        log_dir: the folder of the file; None is the file that the starter of this process named,
+            or one in a temporary folder, whose name is reported.
     """
 
     def __init__(self, spec: ClusterSpec, log_dir: str | None = None) -> None:
@@ -59,6 +59,6 @@ class TaskLog:
         self.path = self._folder.path / f"{spec.task_type}-{spec.task_index}.log"
 
     def end(self, status: int) -> None:
-        """Remove a temporary folder after a success; call it once nothing is written any more."""
+        """Remove a temporary folder after a success; call it after the last line."""
         if self._folder is not None:
             self._folder.end(well=status == 0)

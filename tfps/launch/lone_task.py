@@ -1,4 +1,4 @@
-"""`tfps supervise`: one task of a cluster, started again where its end is worth another try."""
+"""`tfps supervise`: runs one task of a cluster, and starts it again when it crashes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tfps.recovery.restarts.restart_policy import Task
 def keep_command(
     command: Sequence[str], *, fault_tolerance: FaultTolerance, events: Path | None = None
 ) -> int:
-    """Run a command until its end is not worth another try, and return its last exit status.
+    """Run a command, again after each crash within the budget; return its last exit status.
 
-    Signals that end this process are passed on to the command, which is not started again then.
+    Signals that would end this process are passed on to the command, which is not started again.
 
     Args:
         command: a program and its arguments, such as ``tfps serve``.
@@ -35,7 +35,7 @@ def keep_command(
         Its status; 128 + n if signal n ended it, or came before it was started again.
 
     Raises:
-        ConfigError: `TF_CONFIG` is wrong, or the command cannot be started.
+        ConfigError: `TF_CONFIG` is invalid, or the command cannot be started.
     """
     kind, index = task = _own_task()
     log = EventLog(events or Path(os.devnull))
@@ -75,7 +75,7 @@ def _start(command: Sequence[str], *, name: str) -> TaskProcess:
 
 
 def _own_task() -> Task:
-    """The task that `TF_CONFIG` names, or just a command."""
+    """Return the task that `TF_CONFIG` names, or a task named "command"."""
     if not os.environ.get("TF_CONFIG", "").strip():
         return "command", 0
     spec = ClusterSpec.from_environment()
@@ -84,7 +84,7 @@ def _own_task() -> Task:
 
 
 def _wait(process: TaskProcess, signals: ReceivedSignals) -> int:
-    """Wait for the end of a process and pass signals on; a second one ends it at once."""
+    """Wait for the end of a process and pass signals on; kill it after a second one."""
     passed_on = 0
     while (status := process.status()) is None:
         if len(signals.received) > passed_on:

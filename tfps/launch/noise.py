@@ -1,4 +1,4 @@
-"""Keeps a terminal for what the user wrote: libraries' own lines go to the task's log."""
+"""Sends the lines of libraries to the task's log, so that a terminal shows the user's own."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _installed: Noise | None = None
 
 
 class Noise:
-    """The redirection of one process's file number 2; `install_noise_filter` makes it.
+    """The redirection of this process's file number 2; `install_noise_filter` makes it.
 
-    Python's own `sys.stderr` keeps writing to where it wrote before, so that tracebacks, prints
-    and progress bars still see a terminal. Only what C and C++ code writes passes the filter,
-    which is a process of its own: it still has the last lines when this one crashes.
+    Python's `sys.stderr` still writes to the original file, so that tracebacks, prints and progress
+    bars see a terminal. Only lines of C and C++ code pass the filter. It is a process of its own,
+    so it still writes the last lines if this process crashes.
 
     Args:
-        log_path: where the libraries' lines go.
+        log_path: the file for the libraries' lines.
     """
 
     def __init__(self, log_path: Path) -> None:
@@ -37,7 +37,7 @@ class Noise:
             [sys.executable, "-I", "-S", noise_filter.__file__, str(log_path)],
             stdin=subprocess.PIPE,
             stdout=self._original,
-            start_new_session=True,  # what ends the task with all its children leaves it be
+            start_new_session=True,  # so that it outlives the task's process group
         )
         assert self._filter.stdin is not None
         os.dup2(self._filter.stdin.fileno(), 2)
@@ -59,25 +59,25 @@ class Noise:
         """Restore file number 2 and wait until the filter has passed on the last lines."""
         if self._filter.returncode is not None:
             return
-        with contextlib.suppress(ValueError):  # somebody closed the stream
+        with contextlib.suppress(ValueError):  # the stream was closed
             self._stream.flush()
         os.dup2(self._original, 2)  # closes the pipe's last write end of this process
         with contextlib.suppress(subprocess.TimeoutExpired):  # a child holds the pipe open
             self._filter.wait(DRAIN_S)
 
     def _take(self, record: logging.LogRecord) -> bool:
-        """Write what TensorFlow's Python code logs to the file, and to nowhere else."""
+        """Write a record of TensorFlow's Python code to the file, and nowhere else."""
         self._log.handle(record)
         return False
 
 
 def install_noise_filter(log_path: Path) -> Noise:
-    """Send libraries' own lines to a file from now on; a second call changes nothing.
+    """Send the lines of libraries to a file from now on; a second call changes nothing.
 
     Call it before TensorFlow is imported, in processes that run a user's script.
 
     Args:
-        log_path: the file; it is appended to.
+        log_path: the file to append to.
 
     Returns:
         The redirection; it closes itself when the process ends.

@@ -1,7 +1,7 @@
-"""Reads a task's raw error output; lines that its libraries write go to a file, others go on.
+"""Filters a task's raw error output: lines of libraries go to a file, others pass.
 
-Runs as a process of its own, started by path with nothing but Python's standard library, so that
-it is there in milliseconds and has the last lines when the task crashes.
+It runs as a process of its own, started by path, with only Python's standard library, so that it
+starts in milliseconds and still has the last lines when the task crashes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MESSAGE_FIELD = re.compile(rb"[a-z_0-9]+: \S+$|$")
 
 
 class LineSorter:
-    """Tells lines that libraries write by themselves from all others.
+    """Tells lines of libraries from all others.
 
     Example:
 
@@ -72,7 +72,7 @@ class LineSorter:
 
 
 def sort_lines(source: int, target: int, log: int) -> None:
-    """Copy from a file number until its end: noise to the log, everything else to the target."""
+    """Copy lines from a file number until its end: noise to the log, all others to the target."""
     sorter = LineSorter()
     partial = b""
     shown = 0  # how much of the partial line the target has already
@@ -106,14 +106,14 @@ def _write_all(target: int, data: bytes) -> None:
 
 
 def main() -> None:
-    """Filter from standard input to standard output; the argument is the log's path."""
+    """Filter standard input to standard output; the command's argument is the log's path."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)  # the end of the task, and nothing else, ends this
     log = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         sort_lines(0, 1, log)
     except BrokenPipeError:
-        sys.exit(0)  # nobody reads the task's error output any more
+        sys.exit(0)  # the reader of the task's error output has gone
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Many tasks on one terminal: each line with the name of the task that wrote it."""
+"""Shows the lines of many tasks on one terminal, each with the task's name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfps import terminal
 from tfps.launch.noise_filter import LineSorter
 
 LOOK_EVERY_S = 0.1  # at the logs' ends; a line may be this late
-# What a serving task says of itself is for its log, since the starter reports; not its warnings.
+# Messages of a serving task stay in its log, since the starter reports; except its warnings.
 OWN_LINES = re.compile(rb"tfps: (?!warning: |error: )")
 
 LINE_FILE = "TFPS_LINE_FILE"  # the number of the file that two processes on a terminal share
@@ -23,13 +23,13 @@ _write_lock = threading.Lock()  # one line at a time, whichever thread has it
 
 
 class LogFollower:
-    """Writes what tasks append to their logs to a stream, without the libraries' own lines.
+    """Copies new lines of tasks' logs to a stream, without those of libraries.
 
-    The tasks write to files and not to pipes of this process: a log is complete, and a task can
-    go on, whatever happens to this process.
+    The tasks write to files, not to pipes of this process, so that a log is complete and a task can
+    go on even if this process ends.
 
     Args:
-        logs: task name to its log.
+        logs: the log of each task, by the task's name.
         target: the file number to write to.
     """
 
@@ -41,7 +41,7 @@ class LogFollower:
         self._thread.start()
 
     def close(self) -> None:
-        """Write what is still in the logs and stop."""
+        """Copy the rest of the logs and stop."""
         self._stop.set()
         self._thread.join()
 
@@ -81,9 +81,9 @@ class _Follower:
 
 def write_prefixed(name: str, lines: Iterable[bytes], *, target: int) -> None:
     """Write lines to a file number, each with the task's name before it."""
-    with _write_lock, contextlib.suppress(BrokenPipeError):  # nobody reads any more
+    with _write_lock, contextlib.suppress(BrokenPipeError):  # the reader has gone
         for line in lines:
-            # Progress bars rewrite their line; without a terminal only its last state is of use.
+            # Progress bars rewrite their line; without a terminal only the last state is useful.
             text = line.rstrip(b"\r").rpartition(b"\r")[2]
             begins = terminal.fresh_line() if os.isatty(target) else ""
             data = f"{begins}[{name}] ".encode() + text + b"\n"
@@ -104,13 +104,13 @@ def prefix_stream(name: str, source: IO[bytes], *, target: int) -> threading.Thr
 
 
 def say(text: str) -> None:
-    """Write a line of the launcher's own to the error output."""
+    """Write a message of the launcher to the error output."""
     with _write_lock:
         terminal.say(text)
 
 
 def share_terminal() -> None:
-    """Take part in knowing whose line is the terminal's last one, where the starter asks for it."""
+    """Share the state of the terminal's last line with the starter, if it asks for that."""
     number = os.environ.pop(LINE_FILE, "")
     if number:
         terminal.share_line(int(number))

@@ -1,4 +1,4 @@
-"""A task never outlives the process that started it, however that one ends."""
+"""Ends a task together with the process that started it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import time
 from tfps.launch.environment import PARENT_PID
 
 PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
-POLL_S = 1.0  # only matters where the kernel sends no signal
+POLL_S = 1.0  # only used if the kernel sends no signal
 
 
 def end_with_parent(*, watch: bool = True) -> bool:
-    """Make this process end when the one named in `TFPS_PARENT_PID` does; return whether it is set.
+    """Make this process end with the one in `TFPS_PARENT_PID`; return whether that is set.
 
-    Linux sends a signal by itself; elsewhere a thread looks at the parent's number every second.
+    Linux sends a signal itself; elsewhere a thread checks the parent's id every second.
 
     Args:
-        watch: start that thread.
+        watch: whether to start that thread.
     """
     expected = os.environ.pop(PARENT_PID, "")
     if not expected:

@@ -23,7 +23,7 @@ from tfps.launch.stop_signals import STOPPING
 
 LOOK_EVERY_S = 0.005
 LAST_LINES = 20  # enough for a traceback, short enough for a terminal
-LAST_RAW_LINES = 5  # of libraries, where there are no others
+LAST_RAW_LINES = 5  # of libraries, if there are no others
 LAST_BYTES = 64 * 1024  # read from a log's end for them
 REAP_TIMEOUT_S = 10.0  # after SIGKILL; only a process stuck in the kernel takes longer
 
@@ -33,14 +33,14 @@ _starter: threading.Thread | None = None
 
 
 class Process(Protocol):
-    """What leads a process group: like a `subprocess.Popen`, which is one."""
+    """The leader of a process group, such as a `subprocess.Popen`."""
 
     stdout: IO[bytes] | None
     stderr: IO[bytes] | None
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process id."""
 
     def poll(self) -> int | None:
         """Return its exit status (negative: a signal), None while it runs."""
@@ -50,35 +50,35 @@ class Process(Protocol):
 
 
 class TaskProcess:
-    """A task that runs on this machine for as long as this process, in a process group of its own.
+    """A task that runs on this machine as a child process, in a process group of its own.
 
-    A terminal's Ctrl-C reaches only the parent, which decides what it means for the tasks.
+    A terminal's Ctrl-C reaches only the parent, which decides what to do with the tasks.
 
     Args:
-        name: for example ``worker 0``.
-        process: leads the group.
-        log_path: has its output.
+        name: the task's name, for example ``worker 0``.
+        process: the leader of the group.
+        log_path: the file with its output.
     """
 
     def __init__(self, *, name: str, process: Process, log_path: Path) -> None:
         self.name = name
         self.log_path = log_path
-        self.expected_to_end = False  # its end is no failure once somebody asked for it
+        self.expected_to_end = False  # whether its end is no failure
         self._process = process
 
     @property
     def pid(self) -> int:
-        """The process's number."""
+        """The process id."""
         return int(self._process.pid)
 
     @property
     def output(self) -> IO[bytes] | None:
-        """The read end of the output, where it is a pipe."""
+        """The read end of the output if it is a pipe, else None."""
         return self._process.stdout
 
     @property
     def errors(self) -> IO[bytes] | None:
-        """The read end of the error output, where it is a pipe."""
+        """The read end of the error output if it is a pipe, else None."""
         return self._process.stderr
 
     def status(self) -> int | None:
@@ -94,13 +94,13 @@ class TaskProcess:
             return None
 
     def send(self, signal: int) -> None:
-        """Send a signal to the process and to those that it started; nothing once it ended."""
+        """Send a signal to the process and its children, unless it has ended."""
         if self.status() is None:
             with contextlib.suppress(ProcessLookupError):  # ended since the line above
                 os.killpg(self.pid, signal)
 
     def suspend(self) -> None:
-        """Stop it with all that it started; return when it stands still.
+        """Stop the process and its children; return when it is stopped.
 
         Its threads on other cores go on for a moment after the signal was sent.
         """
@@ -114,25 +114,25 @@ class TaskProcess:
                 time.sleep(LOOK_EVERY_S)
 
     def is_suspended(self) -> bool:
-        """Whether it stands still since somebody has sent SIGSTOP."""
+        """Return whether the process is stopped by SIGSTOP."""
         with contextlib.suppress(psutil.NoSuchProcess):
             return bool(psutil.Process(self.pid).status() == psutil.STATUS_STOPPED)
         return False
 
     def kill(self) -> int | None:
-        """End it at once, with all that it started, and reap it; return its status."""
+        """Kill the process and its children, and reap it; return its status."""
         self.expected_to_end = True
-        # Also once it ended: processes that it started may have stayed in its group.
+        # Also if it has ended: its children may have stayed in its group.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signals.SIGKILL)
         return self.wait(REAP_TIMEOUT_S)
 
     def last_lines(self, count: int = LAST_LINES) -> list[str]:
-        """Return the end of its log, without what libraries write by themselves."""
+        """Return the end of its log, without the lines of libraries."""
         return last_lines(self.log_path, count)
 
     def report(self, how: str) -> str:
-        """Say how it ended, as in ``ended by SIGKILL``, and what it wrote last, if it has a log."""
+        """Return a message with its end, as in ``ended by SIGKILL``, and its log's last lines."""
         if self.log_path == Path(os.devnull):
             return f"{self.name} {how}"
         written = self.last_lines() or last_lines(self.log_path, LAST_RAW_LINES, with_noise=True)
@@ -153,10 +153,10 @@ def start_program(
     """Start a program as a child of this process, in a session of its own.
 
     Args:
-        name: for example ``worker 0``.
+        name: the task's name, for example ``worker 0``.
         command: the program and its arguments.
-        environment: all its variables.
-        log_path: its output is appended to this file, unless `streams` say otherwise.
+        environment: all its environment variables.
+        log_path: the file that its output is appended to, unless `streams` say otherwise.
         signals_wait: whether SIGINT and SIGTERM are blocked in it until it takes them
             (`tfps.launch.stop_signals.take_signals`).
         streams: ``stdin``, ``stdout``, ``stderr`` and ``pass_fds`` of `subprocess.Popen`; without
@@ -174,7 +174,7 @@ def start_program(
 
 
 def describe_status(status: int) -> str:
-    """Say how a process ended.
+    """Return a phrase that says how a process ended.
 
     Example:
 
@@ -190,9 +190,9 @@ def last_lines(path: Path, count: int = LAST_LINES, *, with_noise: bool = False)
     """Return the last lines of a log; none if it does not exist.
 
     Args:
-        path: of the log.
-        count: how many.
-        with_noise: those that libraries write by themselves, too.
+        path: the log.
+        count: the number of lines.
+        with_noise: whether to include the lines of libraries.
     """
     if not path.exists():
         return []
@@ -207,7 +207,7 @@ def last_lines(path: Path, count: int = LAST_LINES, *, with_noise: bool = False)
 def _start(**arguments: Any) -> subprocess.Popen[bytes]:
     """Start a process from a thread that lives as long as this process.
 
-    Linux ends a child when the *thread* that started it ends, and callers' threads come and go.
+    Linux ends a child when the *thread* that started it ends, and the caller's thread may end.
     """
     global _starter
     with _starter_lock:
@@ -222,7 +222,7 @@ def _start(**arguments: Any) -> subprocess.Popen[bytes]:
 def _serve_starts() -> None:
     while True:
         future, arguments = _starts.get()
-        # A child inherits what its thread blocks.
+        # A child inherits the blocked signals of its thread.
         blocked = STOPPING if arguments.pop("signals_wait") else ()
         before = signals.pthread_sigmask(signals.SIG_BLOCK, blocked)
         try:

@@ -1,4 +1,4 @@
-"""One process, started again after a crash within a budget."""
+"""Runs one process, and starts it again after a crash, within a budget."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ LOOK_EVERY_S = 0.05
 
 
 class ProcessRestarts:
-    """Runs the process of one task, and starts it again where its end is worth another try.
+    """Runs the process of one task, and starts it again if its exit status allows it.
 
     Args:
-        task: whose process it is.
-        fault_tolerance: the budget, and how long the task rests before each restart.
-        signals: which this process gets; after one nothing is started again.
+        task: the task.
+        fault_tolerance: the budget of restarts, and the pause before each.
+        signals: the signals that this process gets; after one nothing is started again.
         events: gets a record of each restart.
     """
 
@@ -44,7 +44,7 @@ class ProcessRestarts:
         *,
         may_go_on: Callable[[], bool] = lambda: True,
     ) -> int:
-        """Run the process as often as need be; return the last exit status.
+        """Run the process, again after each crash; return the last exit status.
 
         Args:
             once: runs the process until its end; receives whether it is a restart.
@@ -83,7 +83,7 @@ class ProcessRestarts:
     def _is_followed(
         self, process: TaskProcess, status: int, *, may_go_on: Callable[[], bool]
     ) -> bool:
-        """Decide whether another start follows an end, and say it."""
+        """Decide whether another start follows an end, and report it."""
         how = describe_status(status)
         if self._signals.received:
             return False

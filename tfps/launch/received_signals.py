@@ -1,4 +1,4 @@
-"""The signals that a process gets which has started others, and passes on to them."""
+"""Collects the signals of a process that has started others, to pass them on."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ReceivedSignals:
-    """Takes the signals that end a job, so that they end it in order.
+    """Collects the signals that end a job, so that its parts end in order.
 
     Attributes:
-        received: their numbers, in their order.
-        first_at: when the first one came, on the monotonic clock; 0 before.
+        received: the numbers of the signals, in their order.
+        first_at: the time of the first one, on the monotonic clock; 0 before.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class ReceivedSignals:
 
 @contextlib.contextmanager
 def resting_together(send: Callable[[int], object]) -> Iterator[None]:
-    """While it is open, a terminal's Ctrl-Z stops a child in a session of its own as well.
+    """Return a context in which a terminal's Ctrl-Z also stops a child in another session.
 
     Args:
         send: sends the child a signal.
@@ -50,7 +50,7 @@ def resting_together(send: Callable[[int], object]) -> Iterator[None]:
 
     def rest(_number: int, _frame: FrameType | None) -> None:
         send(signal.SIGSTOP)
-        os.kill(os.getpid(), signal.SIGSTOP)  # returns when somebody lets this process go on
+        os.kill(os.getpid(), signal.SIGSTOP)  # returns when this process is resumed
         send(signal.SIGCONT)
 
     if threading.current_thread() is not threading.main_thread():

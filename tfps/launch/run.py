@@ -1,4 +1,4 @@
-"""`tfps run`: this process as one task of a cluster, or as the starter of a whole local one."""
+"""`tfps run`: runs one task of a cluster, or starts a whole cluster on this machine."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def run(
 
     Args:
         script: the file to run.
-        arguments: what follows its name in `sys.argv`.
-        workers: how many workers a local cluster has; None is 2.
-        ps: how many parameter servers it has; None is 1.
-        log_dir: where the tasks' logs go; None is a new temporary folder, kept on failure.
+        arguments: its command-line arguments.
+        workers: the number of workers of a local cluster; None is 2.
+        ps: its number of parameter servers; None is 1.
+        log_dir: the folder of the tasks' logs; None is a new temporary folder, kept on failure.
         fault_tolerance: how often a task of a local cluster that dies is started again.
 
     Raises:
-        ConfigError: `TF_CONFIG` is wrong, or a count or `fault_tolerance` is given although it
-            is set.
+        ConfigError: `TF_CONFIG` is invalid, or it is set and a count or `fault_tolerance` is
+            given as well.
         TaskFailed: a task of the local cluster ended while it started.
     """
     supervised = bool(end_with_parent())
@@ -94,10 +94,10 @@ def play_role(
 
     Args:
         spec: the cluster and this task.
-        program: what a chief or an evaluator runs, such as a call of `run_script`.
-        log_dir: where the libraries' own lines go; None is a new temporary folder.
+        program: the function of a chief or an evaluator, such as a call of `run_script`.
+        log_dir: the folder for the lines of libraries; None is a new temporary folder.
         supervised: whether the process that started this one also ends the other tasks.
-        stopping: signals after which the program ends in time, if nothing supervises it.
+        stopping: signals after which the program ends in time, if it is not supervised.
         tell: called with an exception that the program does not catch.
     """
     assert spec.task_type is not None
@@ -115,12 +115,12 @@ def play_role(
     another: AnotherStart | None = None
 
     def announce() -> None:
-        if another is not AnotherStart.JOB:  # which is on the servers
+        if another is not AnotherStart.JOB:  # the servers keep it
             announce_finished(spec, status)
 
     def status_of_error(error: BaseException) -> int:
         nonlocal another
-        # What a keeper gives up is lost for the next chief too.
+        # A server that a keeper gives up is lost for the next chief too.
         is_over = keeper is not None and bool(keeper.end_reason or keeper.given_up)
         another = another_start(error, has_servers=not is_over) if is_chief else None
         return TEMPORARY_STATUS if another else 1
@@ -128,8 +128,8 @@ def play_role(
     if is_chief and not supervised:
         # Registered first, so run last: the script's own exit functions still find the servers.
         atexit.register(announce)
-        os.environ[SUPERVISED] = "1"  # a strategy in the script leaves the message to us
-    if supervised:  # by the process that has started this one, which says that signals came
+        os.environ[SUPERVISED] = "1"  # no message by a strategy in the script
+    if supervised:  # the process that has started this one reports signals
         take_signals()
     else:
         last_words = partial(announce_finished, spec) if is_chief else None

@@ -1,4 +1,4 @@
-"""Running a user's script, or another program, in this process as `python script.py` would."""
+"""Runs a user's script, or another program, in this process, as `python script.py` would."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run_script(script: str | os.PathLike[str], arguments: Sequence[str]) -> None
 
     Args:
         script: the file.
-        arguments: what follows the script's name in `sys.argv`.
+        arguments: its command-line arguments.
     """
     path = os.fspath(script)
     sys.argv = [path, *arguments]
@@ -54,13 +54,13 @@ def exit_status_of(
 ) -> int:
     """Run a program and return the exit status that it would have under Python.
 
-    An uncaught exception is told once; a Ctrl-C that is not caught is one line, wherever it came.
+    An uncaught exception is reported once; an uncaught Ctrl-C prints one line.
 
     Args:
-        program: such as a call of `run_script`.
-        supervised: whether the process that started this one says that Ctrl-C ends the program.
-        tell: called with an uncaught exception.
-        status_of_error: called with an uncaught exception once it is told.
+        program: a function, such as a call of `run_script`.
+        supervised: whether the process that started this one reports Ctrl-C.
+        tell: called with an uncaught exception, to report it.
+        status_of_error: called with an uncaught exception after that; returns the status.
     """
     try:
         program()
@@ -69,7 +69,7 @@ def exit_status_of(
             print(error.code, file=sys.stderr)
         return status_of(error)
     except KeyboardInterrupt as error:
-        if sys.excepthook is not sys.__excepthook__:  # the script's own way to tell of it
+        if sys.excepthook is not sys.__excepthook__:  # the script's own report
             print_error(error)
         elif not supervised and status_of_signal() is None:
             say("SIGINT: stopped")
@@ -85,14 +85,14 @@ def exit_status_of(
 def _put_first_on_path(folder: str) -> None:
     if os.environ.get("PYTHONSAFEPATH"):
         return
-    if sys.flags.safe_path:  # started with -P by us: there is no entry of the command's own
+    if sys.flags.safe_path:  # tfps starts it with -P: there is no entry for the command
         sys.path.insert(0, folder)
     else:
         sys.path[0] = folder
 
 
 def _from_script(trace: TracebackType | None) -> TracebackType | None:
-    """Cut off the frames above the script; a mistake in its syntax has none below."""
+    """Remove the frames above the script; a syntax error leaves none."""
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     return trace

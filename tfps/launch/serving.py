@@ -1,4 +1,4 @@
-"""What a worker or a parameter server does: it serves until the chief says how the job ended."""
+"""Serves as a worker or a parameter server until the chief reports the end of the job."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_CHIEF_TIMEOUT_S = 600.0  # a scheduler restarts a lost chief within minutes
 FAILED_STATUS = 1
-# What the chief's status means for a task, which ends with the same; any other is a failure.
+# The meaning of the chief's status for a task, which ends with the same; others are failures.
 ENDS = {
     0: "the job finished",
     TEMPORARY_STATUS: "the chief lost a task and goes on from a checkpoint when all start again",
 }
 LOOK_EVERY_S = 5.0  # for the chief; a TCP connection each
-ANSWER_S = 0.5  # the message's answer leaves the process before it ends
+ANSWER_S = 0.5  # so that the reply to the message is sent before the process ends
 
 
 def serve(
@@ -56,21 +56,21 @@ def serve(
 ) -> int:
     """Serve as the task that `TF_CONFIG` names until the job ends; return the exit status.
 
-    The status is 0 after the chief's script ended well, 1 after it failed, and 75 if the chief
-    stayed away, or ended so itself because all should start again. A dropped connection ends
-    nothing: the chief may come back. TensorFlow cannot take a server down, so the process has to
-    end when this returns (`os._exit`).
+    The status is 0 if the chief's script succeeded, 1 if it failed, and 75 if the chief was
+    unreachable for too long, or ended with 75 itself because all should start again. A dropped
+    connection ends nothing: the chief may return. TensorFlow cannot stop a server, so end the
+    process when this returns (`os._exit`).
 
     Args:
         spec: the cluster and this task; None reads `TF_CONFIG`.
-        chief_timeout_s: how long the chief may be unreachable; None reads `TFPS_CHIEF_TIMEOUT_S`,
-            else 600 s.
-        log_dir: where a terminal's task puts what libraries write; None is a new temporary folder.
-            Elsewhere the error output is the task's log.
+        chief_timeout_s: the seconds that the chief may be unreachable; None reads
+            `TFPS_CHIEF_TIMEOUT_S`, else 600 s.
+        log_dir: the folder for the lines of libraries, if the error output is a terminal; None is a
+            new temporary folder. Else the error output is the task's log.
 
     Raises:
-        ConfigError: `TF_CONFIG` is wrong, or names a task that does not serve.
-        PortInUse: the task's port is held by somebody else.
+        ConfigError: `TF_CONFIG` is invalid, or names a task that does not serve.
+        PortInUse: another process holds the task's port.
     """
     spec = spec or ClusterSpec.from_environment()
     if spec.task_type not in ("worker", "ps") or spec.task_index is None:
@@ -109,7 +109,7 @@ def serve(
 
 
 class ServiceEnd:
-    """The end of the job as one task sees it: told by the chief, or the chief stayed away."""
+    """The end of the job as a task sees it: reported by the chief, or by its absence."""
 
     def __init__(self) -> None:
         self._told = threading.Event()
@@ -181,7 +181,7 @@ def _start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
     # Spinning threads of every task on one machine take the cores from the tasks that compute.
     config.experimental.disable_thread_spinning = True
     target: Future[str] = Future()
-    # First: a chief that reaches a task without it takes the task for a plain server.
+    # First: to a chief, a task without it would be a plain TensorFlow server.
     start_data_plane(spec, target=target.result)
     with server_start(spec, spec.task_type, spec.task_index):
         target.set_result(tf.distribute.Server(definition).target)

@@ -1,4 +1,4 @@
-"""How the tasks of a local cluster start: each as a fork, or as a program of its own."""
+"""Starts the tasks of a local cluster: each as a fork, or as a program of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Starter(Protocol):
         """Start the task that ``TF_CONFIG`` in an environment names."""
 
     def failures(self) -> list[TaskFailed]:
-        """Return what keeps every task from starting."""
+        """Return the errors that prevent all tasks from starting."""
 
 
 class Programs:
@@ -33,22 +33,22 @@ class Programs:
         """Start a program."""
         return start_program(
             name=name,
-            # -P: a user's file with the name of a module does not stand for it.
+            # -P: a user's file with the name of a module does not replace it.
             command=[sys.executable, "-P", "-m", "tfps", "serve"],
             environment={**environment, PARENT_PID: str(os.getpid())},
             log_path=log_path,
         )
 
     def failures(self) -> list[TaskFailed]:
-        """Nothing that they have in common can fail."""
+        """Return no errors: the programs share nothing that can fail."""
         return []
 
 
 def starter(environment: Mapping[str, str]) -> contextlib.AbstractContextManager[Starter]:
-    """Choose how tasks start; leaving the context ends what only starting needed.
+    """Return a context with the starter for this platform.
 
     Args:
-        environment: what all of them have in common, at least.
+        environment: the environment variables that all tasks have in common.
     """
     # Elsewhere a fork of a process with Apple's frameworks crashes, and nothing ends orphans.
     if platform.system() == "Linux":

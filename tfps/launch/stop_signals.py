@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a job in order; one that does not come to its end is ended at once."""
+"""Ends a job in order after Ctrl-C or SIGTERM, or at once if that takes too long."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import ClassVar, NoReturn
 
 from tfps.terminal import SHOW_CURSOR, fresh_line, open_line
 
-# Ending takes a second, and ten where servers have to be found lost. Kubernetes kills after 30.
+# Ending takes a second, or ten if lost servers must be detected. Kubernetes kills after 30.
 GRACE_S = 20.0
 RECEIPT_S = 1.0  # writing a line takes microseconds
 STOPPING = (signal.SIGINT, signal.SIGTERM)
@@ -28,24 +28,24 @@ def end_on_signals(
     grace_s: float = GRACE_S,
     last_words: Callable[[int], object] | None = None,
 ) -> None:
-    """Let a first signal raise `KeyboardInterrupt` or `SystemExit`, and make sure that it helps.
+    """Let a first signal raise `KeyboardInterrupt` or `SystemExit`, and end the process in time.
 
-    An exception out of a signal can come anywhere, also within a lock of somebody's that is then
-    never released; and it does not come at all while the main thread is in C++ code that waits for
-    a lost task. So a thread sees to it that the process ends in time, with the status that shells
-    expect: 128 + the signal's number. After a second signal it ends at once.
+    A signal's exception can be raised anywhere, even where it leaves a lock unreleased, and it is
+    not raised while the main thread is in C++ code that waits for a lost task. So a thread ends the
+    process after `grace_s`, or at once after a second signal, with the status that shells expect:
+    128 + the signal's number.
 
-    A signal that the program takes over afterwards, with a handler of its own, is left to it. Call
-    this in the main thread.
+    A signal for which the program sets its own handler afterwards is left to it. Call this in the
+    main thread.
 
     Args:
-        numbers: of the signals.
-        grace_s: from the first signal to the end at the latest.
-        last_words: called before such an end, with the status.
+        numbers: the numbers of the signals.
+        grace_s: the most seconds from the first signal to the end.
+        last_words: called with the status before the thread ends the process.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    # By C code: the thread hears of a signal even where Python code of the main thread never runs.
+    # C code writes to it, so the thread gets a signal even if the main thread runs no Python code.
     signal.set_wakeup_fd(writer)
     receipt = _Receipt()
     handler = partial(_raise, receipt, numbers)
@@ -64,21 +64,21 @@ def end_on_signals(
 
 
 def status_of_signal() -> int | None:
-    """The exit status of a signal that has begun to end this process; None: none has.
+    """Return the exit status of a signal that has begun to end this process, or None.
 
-    Where TensorFlow was just making an error of its own, it raises that one, or a `RuntimeError` of
-    pybind11, in the place of the signal's exception.
+    If TensorFlow was just making an error of its own, it raises that one, or a `RuntimeError` of
+    pybind11, instead of the signal's exception.
     """
     return _Receipt.status
 
 
 def take_signals() -> None:
-    """Get the signals that came while this process was started, and those to come."""
+    """Unblock the signals that came while this process was started, and later ones."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
 
 
 class _Receipt:
-    """Says which signal came, once: by the thread, or by a main thread that ends before it."""
+    """Reports a signal once: from the thread, or from the main thread if it is faster."""
 
     status: ClassVar[int | None] = None  # of the process, once one has come
 
@@ -109,7 +109,7 @@ def _raise(
 
 
 def _leave_to_thread(_number: int, _frame: FrameType | None) -> None:
-    """A second exception would only disturb what the first one ends."""
+    """Ignore a signal in the main thread: a second exception would only disturb the end."""
 
 
 def _watch(
@@ -140,7 +140,7 @@ def _watch(
 
 
 def _next(reader: int, handlers: Sequence[object], *, timeout_s: float | None) -> int | None:
-    """The next signal that one of our handlers gets, or None."""
+    """Return the next signal that one of these handlers gets, or None after the timeout."""
     while select.select([reader], [], [], timeout_s)[0]:
         number = os.read(reader, 1)[0]
         if signal.getsignal(number) in handlers:
@@ -149,8 +149,8 @@ def _next(reader: int, handlers: Sequence[object], *, timeout_s: float | None) -
 
 
 def _say(text: str, *, is_last: bool = False) -> None:
-    """Past Python's streams, whose locks the main thread may hold."""
-    stream = sys.stderr  # of a file number of its own where libraries' lines are sorted out
+    """Write a message directly, since the main thread may hold the locks of Python's streams."""
+    stream = sys.stderr  # has its own file number if a noise filter is installed
     number, is_terminal = (stream.fileno(), stream.isatty()) if stream is not None else (2, False)
     begins = fresh_line() if is_terminal else ""
     ends = SHOW_CURSOR if is_last and is_terminal else ""

@@ -1,4 +1,4 @@
-"""TensorFlow for tasks that serve: they run graphs, and nothing of Keras."""
+"""Imports TensorFlow without Keras, for tasks that serve: they only run graphs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ KERAS = "keras"
 
 
 def import_without_keras() -> None:
-    """Import TensorFlow, and leave Keras to whoever asks for it afterwards.
+    """Import TensorFlow, but not Keras, which can still be imported later.
 
-    TensorFlow imports Keras at its end, and Keras matplotlib where there is one: a quarter of
-    the CPU that a task takes to start, or more.
+    TensorFlow imports Keras, and Keras imports matplotlib if it is installed: a quarter of the
+    CPU time of a task's start, or more.
     """
     if KERAS in sys.modules:
         import tensorflow
