@@ -1,4 +1,4 @@
-"""Where variables live: their cost, the policy that chooses a server, the plan. No TensorFlow."""
+"""Placement of variables: sizes, the policies that choose servers, the plan. No TensorFlow."""
 
 from tfps.placement.policy import ByPath, LeastLoaded, Placement, RoundRobin
 

@@ -1,4 +1,4 @@
-"""Which strategy to train a job with, and why. Pure: sizes and limits in, one sentence out."""
+"""Advises which strategy to train a job with. Pure: sizes and limits in, one sentence out."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tfps.units import format_bytes, format_seconds
 
 @dataclass(frozen=True)
 class MemoryLimits:
-    """The memory of a task; None: not said, so all fits.
+    """The memory of a task; None: not known, so everything fits.
 
     Args:
-        worker_bytes: of each task that computes.
-        server_bytes: of each parameter server.
+        worker_bytes: the memory of each task that computes.
+        server_bytes: the memory of each parameter server.
     """
 
     worker_bytes: float | None = None
@@ -34,14 +34,14 @@ class MemoryLimits:
 
 @dataclass(frozen=True)
 class StrategySizes:
-    """What a strategy needs for a job.
+    """The memory and the traffic of a strategy for a job.
 
     Args:
-        strategy: which.
-        task_bytes: memory of the largest task that computes.
-        server_bytes: memory of the fullest parameter server; None: there are none.
-        step_bytes: what a step moves to and from the busiest of the tasks that compute.
-        obstacle: why the job cannot be trained so; empty: it can.
+        strategy: the strategy.
+        task_bytes: the memory of the largest task that computes.
+        server_bytes: the memory of the fullest parameter server; None: there are none.
+        step_bytes: the traffic of the busiest computing task in a step.
+        obstacle: why the strategy cannot train the job; empty: it can.
     """
 
     strategy: TrainingStrategy
@@ -51,7 +51,7 @@ class StrategySizes:
     obstacle: str
 
     def fits(self, limits: MemoryLimits) -> bool:
-        """Whether it can be trained so, and no task has too little memory."""
+        """Return whether the strategy can train the job within the tasks' memory."""
         return not self.obstacle and (
             _is_within(self.task_bytes, limits.worker_bytes)
             and _is_within(self.server_bytes or 0, limits.server_bytes)
@@ -60,17 +60,17 @@ class StrategySizes:
 
 @dataclass(frozen=True)
 class Advice:
-    """The strategy to take, None if none fits, and why in one sentence."""
+    """The advised strategy, None if none fits, and the reason in one sentence."""
 
     strategy: TrainingStrategy | None
     why: str
 
 
 def sizes_of_strategies(sizes: JobSizes) -> list[StrategySizes]:
-    """What each strategy needs for a job, in the order of the report.
+    """Return the sizes of each strategy for a job, in the order of the report.
 
     Args:
-        sizes: of the job.
+        sizes: the sizes of the job.
     """
     return [
         StrategySizes(
@@ -87,16 +87,16 @@ def sizes_of_strategies(sizes: JobSizes) -> list[StrategySizes]:
 def advise(
     sizes: JobSizes, *, limits: MemoryLimits | None = None, step_ms: float | None = None
 ) -> Advice:
-    """Say which strategy to take.
+    """Return the strategy to use, and why.
 
-    One process, where the job fits into one and several workers would not take more steps: it moves
-    nothing. Parameter servers where it does not fit, or steps are long; local steps where an
-    exchange takes longer than a step. Else what fits at all.
+    It advises one process if the job fits into it and several workers would not take more steps,
+    since it has no traffic; parameter servers if the job does not fit, or steps are long; local
+    steps if an exchange takes longer than a step; else any strategy that fits.
 
     Args:
-        sizes: of the job.
-        limits: of the tasks; None: there are none.
-        step_ms: how long one process computes for a step; None: not known, taken for short.
+        sizes: the sizes of the job.
+        limits: the memory of the tasks; None: unlimited.
+        step_ms: the time of a step in one process; None: not known, treated as short.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""The variables of a program as shards. Pure: no TensorFlow."""
+"""Divides the variables of a program into shards. Pure: no TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tfps.placement.forecast import Wanted
 
 
 def divided(wanted: Sequence[Wanted], partitioner: Partitioner, *, servers: int) -> list[Wanted]:
-    """Each variable as its shards; what belongs to it and has its shape is divided alike.
+    """Return the shards of all variables; slots of the same shape are divided like their weight.
 
-    Only what workers train is divided, or would if its layer were not frozen: all else is small, or
-    of another shape.
+    Only trainable weights are divided, those of frozen layers included: other variables are small,
+    or of another shape.
 
     Args:
         wanted: the variables of a program.
-        partitioner: decides how.
-        servers: that the shards are for.
+        partitioner: divides each variable.
+        servers: the number of servers.
 
     Example:
 
@@ -49,7 +49,7 @@ def divided(wanted: Sequence[Wanted], partitioner: Partitioner, *, servers: int)
                     rows_per_step=_share(variable, sharding, number),
                 )
             )
-    # What it follows may come after it.
+    # The variable that a shard follows may come after it.
     return [
         shard if shard.follows is None else replace(shard, follows=first[shard.follows])
         for shard in shards
@@ -73,7 +73,7 @@ def _sharding(
 
 
 def _share(variable: Wanted, sharding: Sharding, number: int) -> int | None:
-    """The rows of a shard among those that a step asks for, if all are asked for alike."""
+    """Return how many rows of a shard a step looks up, if it looks up all rows alike."""
     if variable.rows_per_step is None:
         return None
     rows = rows_per_shard(sharding.rule)[number]

@@ -1,4 +1,4 @@
-"""What a plan will be, from the variables that a program makes. Pure: no TensorFlow, no server."""
+"""Forecasts the plan of a job from the variables of its program. Pure: no TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import dataclass, replace
 from tfps.partitioners.variable_spec import VariableSpec
 from tfps.placement.policy import Placement
 
-# What a parameter server's process takes with TensorFlow and no variable, rounded up.
+# The memory of a parameter server's process with TensorFlow but no variable, rounded up.
 PROCESS_BYTES = 512 << 20
 
 
 @dataclass(frozen=True)
 class Wanted(VariableSpec):
-    """A variable that a program makes, in the order in which it makes them.
+    """A variable that a program makes, in a list that has the program's order.
 
     Args:
-        path: of Keras.
-        shape: fully known.
-        dtype: its name.
-        rows_per_step: how many rows a step asks for, where it asks for rows only; None: for all.
+        path: the Keras path.
+        shape: the shape, fully known.
+        dtype: the dtype's name.
+        rows_per_step: the number of rows that a step looks up; None: it reads all.
         beside: the position of the variable that it belongs to, such as the weight of a slot.
-        follows: the position of the variable beside which it is moved once all are there, such as
-            an optimizer's count of steps.
-        is_pulled: workers compute with it, so it travels to them.
-        is_trained: they send a gradient for it.
-        is_frozen: they would, but for a frozen layer, such as an embedding that was trained before.
+        follows: the position of the variable beside which it is moved once all are made, such as
+            for an optimizer's count of steps.
+        is_pulled: whether workers pull it, to compute with it.
+        is_trained: whether workers push a gradient for it.
+        is_frozen: whether it is a weight of a frozen layer, such as a pretrained embedding.
     """
 
     beside: int | None = None
@@ -37,7 +37,7 @@ class Wanted(VariableSpec):
 
     @property
     def pull_bytes(self) -> int:
-        """What a step of one worker asks for."""
+        """The bytes that a step of one worker pulls."""
         if not self.is_pulled:
             return 0
         if self.rows_per_step is None or not self.shape or not self.shape[0]:
@@ -46,9 +46,9 @@ class Wanted(VariableSpec):
 
     @property
     def step_bytes(self) -> int:
-        """What a step of one worker moves: the value to the worker, and what it sends back.
+        """The bytes that a step of one worker pulls and pushes.
 
-        What is frozen travels when a worker joins; of a table rows are asked for in each step.
+        A frozen variable is pulled when a worker joins; rows of a table are pulled in each step.
         """
         if self.is_frozen and self.rows_per_step is None:
             return 0
@@ -57,13 +57,13 @@ class Wanted(VariableSpec):
 
 @dataclass(frozen=True)
 class Forecast:
-    """Which server takes which variable.
+    """A forecast of which server takes which variable.
 
     Args:
-        servers: how many.
+        servers: the number of servers.
         wanted: the variables.
-        places: the server of each.
-        activation_bytes: the most that a layer hands to the next in a step; None: not known.
+        places: the server of each variable.
+        activation_bytes: the largest output of a layer in a step; None: not known.
 
     Example:
 
@@ -85,7 +85,7 @@ class Forecast:
 
     @classmethod
     def of(cls, wanted: Sequence[Wanted], *, servers: int, placement: Placement) -> Forecast:
-        """Ask a policy for each variable, as a strategy does when the variable is made."""
+        """Place each variable by a policy, as a strategy does when it makes the variable."""
         loads = [0] * servers
         places: list[int] = []
         for number, variable in enumerate(wanted):
@@ -105,23 +105,23 @@ class Forecast:
 
     @property
     def bytes_per_server(self) -> tuple[int, ...]:
-        """Values and slots."""
+        """The bytes of values and slots on each server."""
         return self._totals([variable.size_bytes for variable in self.wanted])
 
     @property
     def step_bytes_per_server(self) -> tuple[int, ...]:
-        """What a step of one worker moves to and from each."""
+        """The bytes that a step of one worker exchanges with each server."""
         return self._totals([variable.step_bytes for variable in self.wanted])
 
     def memory_bytes_per_server(self, *, workers: int, has_rounds: bool) -> tuple[int, ...]:
-        """What each server's process will need at least.
+        """Return the least memory of each server's process.
 
-        The process, its variables, a request and a reply of every worker at once, and, where rounds
-        are applied as one, the sums of their gradients.
+        It consists of the process, its variables, a request and a reply of every worker at once,
+        and, if gradients are applied in rounds, their sums.
 
         Args:
-            workers: that exchange with it.
-            has_rounds: of synchronous modes.
+            workers: the number of workers.
+            has_rounds: whether gradients are applied in rounds, as in synchronous modes.
         """
         pulled = self._totals([v.pull_bytes for v in self.wanted])
         sent = [v.pull_bytes if v.is_trained else 0 for v in self.wanted]
@@ -134,11 +134,11 @@ class Forecast:
         )
 
     def with_whole_tables(self) -> Forecast:
-        """The same in a mode in which no rows travel."""
+        """Return the forecast for a mode in which workers pull whole tables."""
         return replace(self, wanted=tuple(replace(v, rows_per_step=None) for v in self.wanted))
 
     def beside(self) -> tuple[int, ...]:
-        """Bytes of what belongs to each variable."""
+        """Return the bytes of the slots that belong to each variable."""
         totals = [0] * len(self.wanted)
         for variable in self.wanted:
             if variable.beside is not None:
@@ -153,14 +153,14 @@ class Forecast:
 
 
 def _round_bytes(variable: Wanted, *, workers: int) -> int:
-    """What the sum of a round has; of a table a row for each that came."""
+    """Return the bytes of a round's sum of gradients; for a table, of all rows that came."""
     if not variable.is_trained:
         return 0
     return variable.pull_bytes * (1 if variable.rows_per_step is None else workers)
 
 
 def imbalance(totals: Sequence[int]) -> float:
-    """The largest over the mean; 1.0 is perfect, and that of nothing.
+    """Return the largest number over the mean; 1.0 is perfect, also if all are 0.
 
     Example:
 

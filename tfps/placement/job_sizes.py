@@ -1,4 +1,4 @@
-"""How large a job is, as far as its strategies depend on it. Pure: no TensorFlow."""
+"""The sizes of a job that the choice of a strategy depends on. Pure: no TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from tfps.placement.step_rows import whole_path
 
 @dataclass(frozen=True, kw_only=True)
 class JobSizes:
-    """Sums over a job's variables; bytes, and those of a step are one worker's.
+    """The sums over a job's variables, in bytes; sizes of a step are those of one worker.
 
     Args:
-        workers: of the cluster.
-        servers: of the cluster.
-        dense_bytes: weights that a step reads as a whole.
-        gradient_bytes: of those, what it sends back.
-        slot_bytes: what the optimizer keeps for them, and all other state.
-        table_bytes: weights of which a step reads rows.
-        table_slot_bytes: what the optimizer keeps for those.
+        workers: the number of workers.
+        servers: the number of servers.
+        dense_bytes: the weights that a step reads as a whole.
+        gradient_bytes: the gradients of these weights.
+        slot_bytes: the optimizer's slots of these weights, and all other state.
+        table_bytes: the weights of which a step reads rows.
+        table_slot_bytes: the optimizer's slots of these tables.
         row_bytes: the rows that a step reads.
-        largest_table_bytes: weights of one table.
-        largest_bytes: one variable with its slots.
-        step_bytes: what a step moves between a worker and all servers.
-        left_out_bytes: of those, what codecs of tfps leave out.
+        largest_table_bytes: the weights of the largest table.
+        largest_bytes: the largest variable with its slots.
+        step_bytes: the traffic of a step between a worker and all servers.
+        left_out_bytes: the part of this traffic that tfps's codecs save.
         server_bytes: the memory of the fullest server's process.
-        round_server_bytes: the same where gradients are applied in rounds.
-        activation_bytes: the most that a layer hands to the next; None: not known.
-        period_steps: steps between two exchanges, where there are local ones.
+        round_server_bytes: the same if gradients are applied in rounds.
+        activation_bytes: the largest output of a layer; None: not known.
+        period_steps: the number of steps between two exchanges of local steps.
     """
 
     workers: int
@@ -54,13 +54,13 @@ class JobSizes:
     def of(
         cls, forecast: Forecast, *, workers: int, period_steps: int, left_out_bytes: int = 0
     ) -> JobSizes:
-        """Those of a forecast in which only rows of tables travel.
+        """Return the sizes of a forecast in which workers pull only rows of tables.
 
         Args:
-            forecast: which server takes what.
-            workers: of the cluster.
-            period_steps: steps between two exchanges, where there are local ones.
-            left_out_bytes: what codecs leave out of a step.
+            forecast: which server takes which variable.
+            workers: the number of workers.
+            period_steps: the number of steps between two exchanges of local steps.
+            left_out_bytes: the bytes of a step that codecs save.
         """
         wanted = forecast.wanted
         is_table = [_owner(v, wanted).rows_per_step is not None for v in wanted]
@@ -97,32 +97,32 @@ class JobSizes:
 
     @property
     def weight_bytes(self) -> int:
-        """All that a model holds."""
+        """The bytes of all weights."""
         return self.dense_bytes + self.table_bytes
 
     @property
     def state_bytes(self) -> int:
-        """All that a training holds between two steps: weights, slots and other state."""
+        """The bytes of all variables between two steps: weights, slots and other state."""
         return self.weight_bytes + self.slot_bytes + self.table_slot_bytes
 
     @property
     def exchange_bytes(self) -> int:
-        """What a step moves between a worker and all servers of tfps."""
+        """The traffic of a step between a worker and all tfps servers, after coding."""
         return self.step_bytes - self.left_out_bytes
 
     @property
     def sent_bytes(self) -> int:
-        """The gradients of a step: whole ones, and rows."""
+        """The bytes of a step's gradients: whole ones, and rows."""
         return self.gradient_bytes + self.row_bytes
 
     @property
     def pulled_bytes(self) -> int:
-        """The parameters of a step: whole ones, and rows."""
+        """The bytes of a step's parameters: whole ones, and rows."""
         return self.dense_bytes + self.row_bytes
 
 
 def _owner(variable: Wanted, wanted: tuple[Wanted, ...]) -> Wanted:
-    """The weight that a slot is beside; of all else itself."""
+    """Return the weight that a slot belongs to, or the variable itself."""
     return variable if variable.beside is None else wanted[variable.beside]
 
 

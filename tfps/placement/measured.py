@@ -1,6 +1,6 @@
-"""What was measured and advice stands on; a test compares it with the reports.
+"""The measurements that the advice uses; a test compares them with the reports.
 
-All of one machine with two cores, so a processor's part is in it and a network's is not.
+They are from one machine with two cores, so they include the processor's part, but no network's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SHARE_OF_ONE_PROCESS = 0.545
 
 
 def push_ms(size_bytes: int) -> float:
-    """How long a worker waits for an exchange of so many bytes each way.
+    """Return how many ms a worker waits for an exchange of ``size_bytes`` each way.
 
     >>> round(push_ms(407_080), 2)
     0.84
@@ -25,14 +25,14 @@ def push_ms(size_bytes: int) -> float:
 
 
 def pays_from_ms(*, workers: int, size_bytes: int) -> float:
-    """How long a step has to compute so that several workers take more steps than one process.
+    """Return the step time in ms from which several workers take more steps than one process.
 
-    A worker computes and then exchanges, so workers together take ``workers`` steps in the time of
-    both; a server takes a push after another.
+    A worker computes and then exchanges, so all workers take ``workers`` steps in the time of both;
+    a server applies one push after the other.
 
     Args:
-        workers: at least two.
-        size_bytes: of an exchange, each way.
+        workers: the number of workers, at least two.
+        size_bytes: the bytes of an exchange, each way.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""A plan: which part of which variable lies where; it prints, compares and hashes as a value."""
+"""The plan: where each variable lies; a value that prints, compares and hashes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class View:
     other variable is a slab of its own, under its own name.
 
     Args:
-        variable: its path; that of a shard ends with the shard's number.
-        rule: of a shard: the name of the rule that divides the rows, all rows, and the shards.
+        variable: the variable's path; that of a shard ends with the shard's number.
+        rule: for a shard, the name of its row rule, the number of all rows, and of shards.
     """
 
     variable: str

@@ -13,23 +13,24 @@ from tfps.partitioners.variable_spec import VariableSpec
 
 @runtime_checkable
 class Placement(Protocol):
-    """Chooses a server for a variable, knowing what the servers hold already.
+    """Chooses a server for each variable, from the bytes that the servers have already.
 
-    What belongs to a variable, such as an optimizer's slots, lies beside it and is not asked about.
+    It is not called for variables that belong to another one, such as an optimizer's slots: they
+    lie beside it.
     """
 
     def choose(
         self, variable: VariableSpec, *, bytes_per_server: Sequence[int], variables_placed: int
     ) -> int:
-        """The index of the server that takes the variable."""
+        """Return the index of the server that takes the variable."""
 
 
 @dataclass(frozen=True)
 class LeastLoaded:
-    """The server that holds the fewest bytes; the first of several.
+    """Chooses the server with the fewest bytes; the first of several. The default.
 
     For variables of equal size this is TensorFlow's round-robin; for others it keeps a few large
-    variables from meeting on one server (tensorflow#45291).
+    variables from sharing one server (tensorflow#45291).
 
     Example:
 
@@ -46,7 +47,7 @@ class LeastLoaded:
 
 @dataclass(frozen=True)
 class RoundRobin:
-    """Server after server, by count, as `tf.distribute.ParameterServerStrategy` does."""
+    """Chooses one server after the other, as `tf.distribute.ParameterServerStrategy` does."""
 
     def choose(
         self, variable: VariableSpec, *, bytes_per_server: Sequence[int], variables_placed: int
@@ -56,17 +57,16 @@ class RoundRobin:
 
 @dataclass(frozen=True)
 class ByPath(by_path.ByPath[int | Placement | str]):
-    """The first pattern that is found in a variable's path decides.
+    """Chooses the server by the first pattern that is found in a variable's path.
 
-    For what a policy cannot know: that a table has a machine of its own, or that two towers shall
-    not meet.
+    Use it if a table needs a machine of its own, or two towers must not share a server.
 
     Args:
-        rules: a regular expression to the index of a server, to a policy or to a policy's name.
-        otherwise: a policy, or its name, for variables in whose path no pattern is found.
+        rules: the index of a server, a policy or a policy's name, by regular expression.
+        otherwise: a policy, or its name, for variables whose path matches no pattern.
 
     Raises:
-        ConfigError: no regular expressions, or neither an index nor a policy.
+        ConfigError: a pattern, an index or a policy is invalid.
 
     Example:
 
@@ -96,12 +96,12 @@ class ByPath(by_path.ByPath[int | Placement | str]):
 
 
 def server_problems(placement: Placement | str, *, servers: int, source: str = "") -> list[str]:
-    """Say which rules name servers that a cluster does not have.
+    """Return a sentence for each rule that names a server that a cluster does not have.
 
     Args:
         placement: the policy.
-        servers: how many there are.
-        source: who says so, where that is worth a word.
+        servers: the number of servers.
+        source: the origin of this number, for the message; may be empty.
     """
     if not isinstance(placement, ByPath):
         return []
@@ -128,10 +128,10 @@ EXPECTED = f"an object with a method choose() or one of {', '.join(map(repr, ALI
 
 
 def resolve(placement: Placement | str | None) -> Placement:
-    """A policy from itself, its alias or None (`LeastLoaded`).
+    """Return a policy given as itself, its alias or None (`LeastLoaded`).
 
     Raises:
-        ConfigError: neither a policy nor a known alias.
+        ConfigError: it is neither a policy nor a known alias.
     """
     if placement is None:
         return LeastLoaded()
@@ -144,7 +144,7 @@ def resolve(placement: Placement | str | None) -> Placement:
 
 
 def _chooses(value: Any) -> bool:
-    """Whether a value is a policy, or the name of one."""
+    """Return whether a value is a policy, or the name of one."""
     return _is_policy(value) or (isinstance(value, str) and value in ALIASES)
 
 

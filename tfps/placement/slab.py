@@ -1,4 +1,4 @@
-"""Which variables share a flat vector of a server, and at which offset. Pure: no TensorFlow."""
+"""Lays variables out in slabs, the flat vectors of a server. Pure: no TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALIGNMENT_BYTES = 64
 
 
 def padded_items(items: int, dtype: str) -> int:
-    """How much room a tensor takes, in items: whole lines of 64 bytes, at least one.
+    """Return the room of a tensor in items: whole lines of 64 bytes, at least one.
 
     Payloads and slabs follow the same rule, so a slab's bytes are those of its variables packed.
 
@@ -32,10 +32,10 @@ class Candidate:
     """A variable that may share a slab with others of its server, dtype and group.
 
     Args:
-        name: unique.
-        server: where it lies.
-        dtype: of `ITEM_BYTES`.
-        shape: fully known.
+        name: a unique name.
+        server: the index of its server.
+        dtype: a dtype of `ITEM_BYTES`.
+        shape: the shape, fully known.
         group: equal for variables that are always updated together and in the same way.
     """
 
@@ -80,7 +80,7 @@ class SlabLayout:
     def of(
         cls, server: int, dtype: str, variables: Sequence[tuple[str, tuple[int, ...]]]
     ) -> SlabLayout:
-        """Lay out (name, shape) in their order."""
+        """Lay out variables, given as (name, shape), in their order."""
         members: list[Member] = []
         offset_items = 0
         for name, shape in variables:
@@ -103,7 +103,7 @@ class SlabLayout:
         return sum(padded_items(member.items, self.dtype) for member in self.members)
 
     def renamed(self, names: Sequence[str]) -> SlabLayout:
-        """The same places for other variables, such as an optimizer's slots."""
+        """Return the same layout for other variables, such as an optimizer's slots."""
         members = zip(names, self.members, strict=True)
         return SlabLayout(
             self.server,
@@ -113,7 +113,7 @@ class SlabLayout:
 
 
 def lay_out(candidates: Sequence[Candidate]) -> tuple[SlabLayout, ...]:
-    """One slab per server, dtype and group; the candidates' order is kept in each.
+    """Return one slab per server, dtype and group; each keeps the candidates' order.
 
     Example:
 
@@ -125,7 +125,7 @@ def lay_out(candidates: Sequence[Candidate]) -> tuple[SlabLayout, ...]:
     [('kernel', 'head'), ('bias',)]
 
     Raises:
-        ValueError: a name that appears twice.
+        ValueError: a name appears twice.
     """
     names = [candidate.name for candidate in candidates]
     if len(set(names)) != len(names):

@@ -1,4 +1,4 @@
-"""How many rows of a table a step asks for, by shard. Pure: no TensorFlow."""
+"""Sets how many rows of each table's shard a step looks up. Pure: no TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tfps.placement.forecast import Wanted
 def with_step_rows(
     wanted: Sequence[Wanted], rows_per_step: Mapping[str, int], *, least_bytes: int
 ) -> list[Wanted]:
-    """Say of tables that only rows of them travel; of shards a share, as if all were asked alike.
+    """Return variables with ``rows_per_step`` set for tables; a shard gets its share.
 
-    Only after they have been divided: what divides them does not know of it.
+    Call it after the division: partitioners must not use ``rows_per_step``.
 
     Args:
         wanted: variables, or shards whose paths end with their number.
-        rows_per_step: by the path of the whole table.
-        least_bytes: smaller tables travel as a whole.
+        rows_per_step: the number of rows, by the path of the whole table.
+        least_bytes: smaller tables are pulled as a whole.
 
     Example:
 
@@ -46,7 +46,7 @@ def with_step_rows(
 
 
 def _table(variable: Wanted, rows_per_step: Mapping[str, int]) -> str | None:
-    """The path of the table that it is, or is a shard of."""
+    """Return the path of the table that a variable is, or is a shard of; else None."""
     if not variable.is_pulled:
         return None
     paths = (variable.path, whole_path(variable.path))
@@ -54,7 +54,7 @@ def _table(variable: Wanted, rows_per_step: Mapping[str, int]) -> str | None:
 
 
 def whole_path(path: str) -> str:
-    """Of the variable that a shard belongs to; of what is whole its own.
+    """Return the path of the variable that a shard belongs to, or of a whole variable.
 
     >>> whole_path("table/embeddings/1"), whole_path("table/embeddings")
     ('table/embeddings', 'table/embeddings')

@@ -1,7 +1,7 @@
-"""The strategies that a job may be trained with: what each needs, as functions of its sizes.
+"""The strategies for training a job, with memory and traffic as functions of the job's sizes.
 
-Memory is what a task needs at least: the process, state, and what a step sends and receives; what
-layers answer within a step depends on the model and is left out.
+Memory is the least that a task needs: the process, state, and the gradients and parameters of a
+step. Outputs of layers within a step depend on the model and are left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tfps.placement.job_sizes import JobSizes
 
 Size = Callable[[JobSizes], int]
 Obstacle = Callable[[JobSizes], str]
-# A worker may hold as much, as `tfps.bridge.variables.shards.WHOLE_BYTES`.
+# The largest table that a worker may hold, as `tfps.bridge.variables.shards.WHOLE_BYTES`.
 LARGEST_WHOLE_TABLE_BYTES = 64 << 20
 
 
@@ -27,12 +27,12 @@ class TrainingStrategy:
     """A way to train a job.
 
     Args:
-        title: what tables call it.
-        task_bytes: memory of the largest task that computes.
-        step_bytes: what a step moves to and from the busiest of those.
-        needs: of the cluster.
-        server_bytes: memory of the fullest parameter server; None: there are none.
-        obstacle: why a job cannot be trained so; empty: it can.
+        title: the name in tables.
+        task_bytes: the memory of the largest task that computes.
+        step_bytes: the traffic of the busiest of these tasks in a step.
+        needs: the requirements on the cluster.
+        server_bytes: the memory of the fullest parameter server; None: there are none.
+        obstacle: why the strategy cannot train a job; empty: it can.
     """
 
     title: str
@@ -48,17 +48,17 @@ def _one_process(sizes: JobSizes) -> int:
 
 
 def _mirrored(sizes: JobSizes) -> int:
-    """One process has a copy for each device."""
+    """Return the memory of one process, which has a copy for each device."""
     return PROCESS_BYTES + sizes.workers * (sizes.state_bytes + sizes.sent_bytes)
 
 
 def _all_reduced(sizes: JobSizes) -> int:
-    """A copy, its gradients and their mean."""
+    """Return the memory of a copy, its gradients and their mean."""
     return _one_process(sizes) + sizes.sent_bytes
 
 
 def _all_reduce_bytes(sizes: JobSizes) -> int:
-    """A ring hands on all parts but one twice, rows of tables once to everybody.
+    """Return the traffic of a ring: all parts but one twice, rows of tables once to all others.
 
     Source: Patarasuk and Yuan, "Bandwidth Optimal All-reduce Algorithms for Clusters of
     Workstations", JPDC 2009.
@@ -68,12 +68,12 @@ def _all_reduce_bytes(sizes: JobSizes) -> int:
 
 
 def _worker(sizes: JobSizes) -> int:
-    """Parameters of a step and its gradients."""
+    """Return the memory of a step's parameters and gradients."""
     return PROCESS_BYTES + sizes.pulled_bytes + sizes.sent_bytes
 
 
 def _local_worker(sizes: JobSizes) -> int:
-    """The weights twice, slots and a gradient: it runs the optimizer."""
+    """Return the memory of the weights twice, slots and a gradient: it runs the optimizer."""
     return _one_process(sizes) + sizes.weight_bytes
 
 
@@ -87,13 +87,13 @@ def _local_obstacle(sizes: JobSizes) -> str:
 
 
 def _layers_task(sizes: JobSizes) -> int:
-    """An even share, or the largest variable where that is more."""
+    """Return the memory of an even share, or of the largest variable if that is more."""
     share = -(-(sizes.state_bytes + sizes.sent_bytes) // sizes.workers)
     return PROCESS_BYTES + max(share, sizes.largest_bytes)
 
 
 def _layers_bytes(sizes: JobSizes) -> int:
-    """Activations there and their gradients back, on each side of a task."""
+    """Return the bytes of activations and their gradients, to both neighbours of a task."""
     return 2 * min(2, sizes.workers - 1) * (sizes.activation_bytes or 0)
 
 
@@ -108,7 +108,7 @@ def _one_worker_obstacle(sizes: JobSizes) -> str:
 
 
 def _tables_task(sizes: JobSizes) -> int:
-    """An even share of the tables, or the largest; or on the chief all else."""
+    """Return the memory of an even share of tables, of the largest, or of the chief's rest."""
     tables = sizes.table_bytes + sizes.table_slot_bytes
     # `largest_bytes` may be that of a dense variable, which the chief has anyway.
     largest = max(-(-tables // sizes.workers), sizes.largest_table_bytes) + sizes.row_bytes
