@@ -1,4 +1,4 @@
-"""How variables are divided into shards: rules for rows, and who decides. No TensorFlow."""
+"""Division of variables into shards: rules for rows, and partitioners. No TensorFlow."""
 
 from tfps.partitioners.balanced import Balanced
 from tfps.partitioners.by_path import ByPath

@@ -1,4 +1,4 @@
-"""Shards that fill all servers alike, whatever the sizes of the variables."""
+"""A partitioner whose shards fill all servers alike, for variables of any sizes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tfps.partitioners.variable_spec import VariableSpec
 
 @dataclass(frozen=True)
 class Balanced(Counts):
-    """Divides what is large into one shard for each server, and leaves the rest whole.
+    """Divides large variables into one shard for each server, and leaves the others whole.
 
-    A variable of one shard for each server adds the same to all of them, bytes and traffic alike;
-    what stays whole is small, and `LeastLoaded` evens it out. So no server holds much more than the
-    mean, and the more there is of everything, the less. Tables of which a step asks for some rows
-    only are divided row by row, since nobody knows which rows those are.
+    A divided variable adds the same bytes and traffic to all servers. Whole ones are small, and
+    `LeastLoaded` evens them out. So no server holds much more than the mean, the less so the more
+    variables there are. Tables of which a step looks up rows are divided row by row, since it is
+    not known which rows these are.
 
     Args:
-        min_shard_bytes: what is smaller than two of these stays whole: below that a further message
-            costs more than it evens out.
+        min_shard_bytes: variables smaller than two of these stay whole: below that, another
+            message costs more than the balance gains.
 
     Raises:
-        ConfigError: no whole number from 1.
+        ConfigError: ``min_shard_bytes`` is not a whole number from 1.
 
     Example:
 

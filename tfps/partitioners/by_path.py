@@ -1,4 +1,4 @@
-"""Another partitioner for some of the variables, by their paths."""
+"""Chooses partitioners by the paths of variables."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tfps.partitioners.whole import Whole
 
 @dataclass(frozen=True)
 class ByPath(by_path.ByPath[Partitioner]):
-    """The first pattern that is found in a variable's path decides.
+    """Chooses the partitioner by the first pattern that is found in a variable's path.
 
     Args:
-        rules: a regular expression to a partitioner.
-        otherwise: for variables in whose path no pattern is found.
+        rules: partitioners by regular expression.
+        otherwise: the partitioner of variables whose path matches no pattern.
 
     Raises:
-        ConfigError: no regular expressions, or no partitioners.
+        ConfigError: a pattern or a partitioner is invalid.
 
     Example:
 

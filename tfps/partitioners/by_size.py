@@ -1,6 +1,6 @@
-"""TensorFlow's three partitioners: neighbouring rows, as many shards as a number or a size says.
+"""TensorFlow's three partitioners: shards of neighbouring rows, by their number or size.
 
-Source: `tf.distribute.experimental.partitioners`, whose names and numbers of shards they have.
+Source: `tf.distribute.experimental.partitioners`, with the same names and numbers of shards.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from tfps.partitioners.row_rule import Contiguous
 from tfps.partitioners.sharding import Sharding
 from tfps.partitioners.variable_spec import VariableSpec
 
-# Of TensorFlow: below it, a message costs more than its bytes.
+# TensorFlow's default: below it, a message costs more than its bytes.
 MIN_SHARD_BYTES = 256 << 10
 
 
 @dataclass(frozen=True)
 class FixedShardsPartitioner(Counts):
-    """As many shards as are asked for, of every variable; fewer where there are fewer rows.
+    """Divides every variable into the same number of shards; fewer if it has fewer rows.
 
     Args:
-        num_shards: how many.
+        num_shards: the number of shards.
 
     Raises:
-        ConfigError: no whole number from 1.
+        ConfigError: ``num_shards`` is not a whole number from 1.
 
     Example:
 
@@ -40,14 +40,14 @@ class FixedShardsPartitioner(Counts):
 
 @dataclass(frozen=True)
 class MinSizePartitioner(Counts):
-    """As many shards as can be, none of which is smaller than a size.
+    """Divides a variable into as many shards as possible, none smaller than a size.
 
     Args:
-        min_shard_bytes: of a shard, but for rounding.
-        max_shards: at most; None: as many as there are servers.
+        min_shard_bytes: the smallest size of a shard, but for rounding.
+        max_shards: the most shards; None: the number of servers.
 
     Raises:
-        ConfigError: no whole numbers from 1.
+        ConfigError: a value is not a whole number from 1.
 
     Example:
 
@@ -68,14 +68,14 @@ class MinSizePartitioner(Counts):
 
 @dataclass(frozen=True)
 class MaxSizePartitioner(Counts):
-    """As few shards as can be, none of which is larger than a size, or than one row.
+    """Divides a variable into as few shards as possible, none larger than a size or one row.
 
     Args:
-        max_shard_bytes: of a shard.
-        max_shards: at most, however large they are then; None: as many as it takes.
+        max_shard_bytes: the largest size of a shard.
+        max_shards: the most shards, even if they are larger then; None: unlimited.
 
     Raises:
-        ConfigError: no whole numbers from 1.
+        ConfigError: a value is not a whole number from 1.
 
     Example:
 
@@ -94,6 +94,6 @@ class MaxSizePartitioner(Counts):
 
 
 def _contiguous(variable: VariableSpec, shards: int) -> Sharding:
-    # A scalar has no axis to divide, and what has no rows one shard of none.
+    # A scalar has no axis to divide, and a variable without rows has one empty shard.
     most = variable.rows if variable.shape else 1
     return Sharding(variable, Contiguous(variable.rows, max(1, min(shards, most))))

@@ -1,4 +1,4 @@
-"""Partitioners that are made with whole numbers."""
+"""The base class of partitioners with whole numbers as arguments."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tfps.errors import refuse
 
 @dataclass(frozen=True)
 class Counts:
-    """The base of partitioners whose fields are whole numbers from 1; by default None: or None.
+    """Checks that all fields are whole numbers from 1; or None, if that is a field's default.
 
     Raises:
-        ConfigError: a field is something else; it names them all.
+        ConfigError: fields are invalid; names all of them.
     """
 
     def __post_init__(self) -> None:

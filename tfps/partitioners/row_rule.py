@@ -1,6 +1,6 @@
-"""Which shard has a row of a variable, and where in it.
+"""Rules that map each row of a variable to a shard and a place in it.
 
-Pure arithmetic on int64, so that NumPy's arrays and TensorFlow's tensors go through the same lines.
+They are pure arithmetic on int64, so that they work for NumPy's arrays and TensorFlow's tensors.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 
 @runtime_checkable
 class RowRule(Protocol):
-    """Puts each row of a variable, known by its logical number, into one place of one shard."""
+    """Maps each row of a variable, given by its logical number, to one place of one shard."""
 
     @property
     def rows(self) -> int:
-        """Of the variable."""
+        """The number of rows of the variable."""
 
     @property
     def shards(self) -> int:
-        """How many there are; each has one row at least."""
+        """The number of shards; each has at least one row."""
 
     def shard_of(self, rows: Any) -> Any:
-        """The shard of each row."""
+        """Return the shard of each row."""
 
     def place_of(self, rows: Any) -> Any:
-        """Which row of its shard each row is."""
+        """Return the place of each row within its shard."""
 
     def row_at(self, shard: Any, places: Any) -> Any:
-        """The logical number of what a shard holds at each place."""
+        """Return the logical number of a shard's row at each place."""
 
 
 def rows_of(rule: RowRule, shard: int) -> np.ndarray[Any, Any]:
-    """The logical numbers of a shard's rows, in the order in which it holds them.
+    """Return the logical numbers of a shard's rows, in the shard's order.
 
     Example:
 
@@ -54,7 +54,7 @@ def rows_of(rule: RowRule, shard: int) -> np.ndarray[Any, Any]:
 
 
 def rows_per_shard(rule: RowRule) -> tuple[int, ...]:
-    """How many rows each shard holds: as equal as can be, the first ones one more.
+    """Return the number of rows of each shard: as equal as possible, the first ones one more.
 
     Example:
 
@@ -84,7 +84,7 @@ class _Division:
 
 @dataclass(frozen=True)
 class Contiguous(_Division):
-    """Neighbouring rows lie together, as in TensorFlow's partitioners.
+    """Keeps neighbouring rows together, as in TensorFlow's partitioners.
 
     Example:
 
@@ -96,7 +96,7 @@ class Contiguous(_Division):
         return "contiguous" if self.shards > 1 else "whole"
 
     def begin_of(self, shards: Any) -> Any:
-        """The first row of each shard."""
+        """Return the first row of each shard."""
         least, longer = divmod(self.rows, self.shards)
         return shards * least + _smaller(shards, longer) if longer else shards * least
 
@@ -104,7 +104,7 @@ class Contiguous(_Division):
         least, longer = divmod(self.rows, self.shards)
         if not longer:
             return rows // max(1, least)
-        # As if all were as long as the first ones, or as if those were as short as the others.
+        # As if all shards were as long as the first ones, or as short as the others.
         return _larger(rows // (least + 1), (rows - longer) // max(1, least))
 
     def place_of(self, rows: Any) -> Any:
@@ -116,9 +116,9 @@ class Contiguous(_Division):
 
 @dataclass(frozen=True)
 class Modulo(_Division):
-    """Row i lies on shard i mod n: the first rows are on all shards.
+    """Maps row i to shard i mod n: the first rows are spread over all shards.
 
-    For tables whose low numbers are asked for most, such as words by frequency.
+    Use it for tables whose low rows are looked up most, such as words by frequency.
 
     Example:
 
@@ -141,12 +141,12 @@ class Modulo(_Division):
 
 @dataclass(frozen=True)
 class Scattered(_Division):
-    """Rows are exchanged among each other by a fixed rule, then divided like `Contiguous`.
+    """Permutes the rows by a fixed rule, then divides them like `Contiguous`.
 
-    Also evens out tables whose busy rows come in regular distances, which `Modulo` may put on one
-    shard. The rule is row times m modulo the number of rows, with m near to its golden section and
-    without a common divisor. So it is one to one, shards are as equal as can be, neighbours and
-    regular distances are spread evenly, and no row has to be looked up in a table.
+    Use it for tables whose busy rows have regular distances, which `Modulo` may put on one shard.
+    The rule is row times m modulo the number of rows, with m near its golden section and without a
+    common divisor. So it is one to one, shards are as equal as possible, neighbours and regular
+    distances are spread evenly, and no table of rows is needed.
 
     Source: Fibonacci hashing, Knuth, "The Art of Computer Programming" 3, section 6.4.
 
@@ -169,7 +169,7 @@ class Scattered(_Division):
 
     @functools.cached_property
     def multiplier(self) -> int:
-        """Without a common divisor with the number of rows; one shard holds them in order."""
+        """The multiplier, coprime to the number of rows; 1 for one shard."""
         if self.shards == 1:
             return 1
         near = max(1, round(self.rows * GOLDEN_RATIO))
@@ -198,10 +198,10 @@ RULES: dict[str, type[Any]] = {
 
 
 def rule_name(rule: RowRule) -> str:
-    """What manifests and records call a rule.
+    """Return the name of a rule in manifests and records.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: it is another rule.
     """
     for name, kind in RULES.items():
         if type(rule) is kind:

@@ -1,4 +1,4 @@
-"""Partitioners for tables: rows that are asked for often do not lie on one shard."""
+"""Partitioners for tables, which spread the rows that are looked up most over all shards."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ class _RowSpread(Counts):
 
 @dataclass(frozen=True)
 class RowModulo(_RowSpread):
-    """Row i goes to shard i mod n.
+    """Divides a table by rows: row i goes to shard i mod n.
 
-    For tables whose low numbers are asked for most, such as words by frequency: with neighbouring
-    rows together they would all be on the first server.
+    Use it for tables whose low rows are looked up most, such as words by frequency: with
+    neighbouring rows together they would all be on the first server.
 
     Args:
-        shards: how many; None: as many as there are servers.
+        shards: the number of shards; None: the number of servers.
 
     Raises:
-        ConfigError: no whole number from 1; when it divides, more shards than rows.
+        ConfigError: ``shards`` is not a whole number from 1; or, when it divides, is larger than
+            the number of rows.
 
     Example:
 
@@ -56,16 +57,17 @@ class RowModulo(_RowSpread):
 
 @dataclass(frozen=True)
 class RowHash(_RowSpread):
-    """Rows are scattered over the shards by a fixed rule.
+    """Divides a table by rows, which a fixed rule scatters over the shards.
 
-    As `RowModulo`, and also for tables in which the busy rows have regular distances, such as the
-    first row of every country.
+    Use it as `RowModulo`, and for tables whose busy rows have regular distances, such as the first
+    row of every country.
 
     Args:
-        shards: how many; None: as many as there are servers.
+        shards: the number of shards; None: the number of servers.
 
     Raises:
-        ConfigError: no whole number from 1; when it divides, more shards than rows.
+        ConfigError: ``shards`` is not a whole number from 1; or, when it divides, is larger than
+            the number of rows.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""How one variable is divided: its shards, as a value that prints."""
+"""The division of a variable into shards, as a value that prints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfps.partitioners.variable_spec import VariableSpec
 
 @dataclass(frozen=True)
 class Sharding:
-    """A rule, and what it makes of a variable.
+    """A variable and the rule that divides its rows into shards.
 
     Example:
 
@@ -27,7 +27,7 @@ class Sharding:
 
     @classmethod
     def whole(cls, variable: VariableSpec) -> Sharding:
-        """One shard: nothing is divided."""
+        """Return a division into one shard."""
         return cls(variable, Contiguous(variable.rows, 1))
 
     @property
@@ -36,7 +36,7 @@ class Sharding:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of the shards."""
+        """The shapes of the shards."""
         if self.shards == 1:
             return (self.variable.shape,)
         return tuple((rows, *self.variable.shape[1:]) for rows in rows_per_shard(self.rule))
@@ -48,7 +48,7 @@ class Sharding:
 
 @runtime_checkable
 class Partitioner(Protocol):
-    """Decides how a variable is divided."""
+    """Decides how variables are divided; implement it for a partitioner of your own."""
 
     def divide(self, variable: VariableSpec, *, servers: int) -> Sharding:
-        """The shards of a variable for so many servers."""
+        """Return the division of a variable for a number of servers."""

@@ -1,4 +1,4 @@
-"""A variable before it lies anywhere."""
+"""The description of a variable that has no server yet."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ITEM_BYTES = {
 class VariableSpec:
     """A variable, or a shard of one, that has no server yet.
 
-    Partitioners and placement policies are asked about it.
+    Partitioners and placement policies get it as their argument.
 
     Args:
-        path: of Keras, such as ``"mlp/dense/kernel"``.
-        shape: fully known.
-        dtype: its name.
-        rows_per_step: how many rows a step asks for, where it asks for rows only; None: for all.
+        path: the Keras path, such as ``"mlp/dense/kernel"``.
+        shape: the shape, fully known.
+        dtype: the dtype's name.
+        rows_per_step: the number of rows that a step looks up; None: it reads all.
 
     Example:
 

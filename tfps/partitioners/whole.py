@@ -1,4 +1,4 @@
-"""No division: each variable lies on one server."""
+"""The partitioner that divides nothing: each variable lies on one server."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tfps.partitioners.variable_spec import VariableSpec
 
 @dataclass(frozen=True)
 class Whole:
-    """Divides nothing.
+    """Divides nothing; the default.
 
-    The default, and the exception in `ByPath`: for layers that must not be divided, and for models
-    whose largest variable is small against a server.
+    Use it if the largest variable is small for a server, or in a `ByPath` for layers that must not
+    be divided.
 
     Example:
 
