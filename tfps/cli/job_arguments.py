@@ -1,4 +1,4 @@
-"""What the commands that take a job have in common: its file, and changes of its keys."""
+"""The arguments of all commands that take a job: its file, and changes of its keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the shipped job files and examples are: in a checkout, or inside the wheel."""
+"""Finds the shipped job files and examples: in a checkout, or inside the wheel."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ SETTINGS, WORKLOAD = "settings.py", "workload.py"  # of an example
 
 @dataclass(frozen=True)
 class Example:
-    """What a job trains: a folder with a `settings.py` and a `workload.py`.
+    """An example that a job trains: a folder with a `settings.py` and a `workload.py`.
 
     Args:
-        name: of its package, the folder's own.
-        folder: that folder.
+        name: the name of its package, which is the folder's name.
+        folder: the folder.
     """
 
     name: str
     folder: Path
 
     def job(self) -> type[JobConfig]:
-        """Return what the example's job files may say: ``JOB`` of its `settings.py`.
+        """Return the schema of the example's job files: ``JOB`` of its `settings.py`.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: `settings.py` has no such class.
         """
         found = getattr(self.module("settings"), "JOB", None)
         if isinstance(found, type) and issubclass(found, JobConfig):

@@ -1,4 +1,4 @@
-"""Reading a job file with its overrides into a checked value, and writing that value again."""
+"""Reads a job file with its overrides into a checked value, and writes that value."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> JobConfig:
         overrides: ``key=value`` each, with TOML values; bare words are strings.
 
     Raises:
-        ConfigError: the file cannot be read, or everything that is wrong in it, at once.
+        ConfigError: the file cannot be read, or has mistakes; names all of them at once.
     """
     values, errors = apply_overrides(_read(path), overrides)
     config = None
@@ -39,12 +39,12 @@ def load(path: Path, overrides: Sequence[str] = ()) -> JobConfig:
 
 
 def blamed(problems: Sequence[str], *, path: Path, overrides: Sequence[str]) -> ConfigError:
-    """Say of each mistake whether the file has it or ``--set``.
+    """Return an error that says for each mistake whether it is in the file or in ``--set``.
 
     Args:
-        problems: one at least, each starting with the path of its key.
-        path: of the file.
-        overrides: as for `load`.
+        problems: one sentence at least, each starting with the path of its key.
+        path: the job file.
+        overrides: see `load`.
     """
     try:
         own = _read(path)
@@ -60,12 +60,11 @@ def parse(values: Mapping[str, Any], *, source: str = "") -> JobConfig:
     """Check the values of a job file.
 
     Args:
-        values: as the TOML parser gives them.
-        source: what error messages call them.
+        values: the values from the TOML parser.
+        source: their name in error messages.
 
     Raises:
-        ConfigError: everything that is wrong, each with its key, what was received and what is
-            allowed.
+        ConfigError: values are invalid; names each key, the value and what is allowed.
 
     Example:
 
@@ -85,15 +84,15 @@ allowed: workers, ps, max_workers, connect_timeout_s
 
 
 def salvage(path: Path, overrides: Sequence[str] = ()) -> tuple[JobConfig, frozenset[str]]:
-    """Read what is right in a job file that may have mistakes, so that more can be checked.
+    """Read the valid values of a job file that may have mistakes, so that more can be checked.
 
     Args:
         path: a TOML file.
-        overrides: as for `load`.
+        overrides: see `load`.
 
     Returns:
-        The configuration with defaults in the place of wrong values, and the paths of the keys
-        that were wrong; the empty path if the file cannot be read.
+        The configuration with defaults instead of wrong values, and the paths of the keys that
+        were wrong; the empty path if the file cannot be read.
     """
     try:
         values, _ = apply_overrides(_read(path), overrides)
@@ -124,7 +123,7 @@ def to_toml(config: JobConfig) -> str:
 
 
 def _schema_of(values: Mapping[str, Any]) -> tuple[type[JobConfig], list[str]]:
-    """What a file of its example may say, and why that is not known."""
+    """Return the schema of a job file's example, and why there is none."""
     name = values.get("example", DEFAULT_EXAMPLE)
     if not isinstance(name, str) or not name:
         name = DEFAULT_EXAMPLE  # validation describes what is wrong

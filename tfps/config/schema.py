@@ -1,4 +1,4 @@
-"""What a job file may say: every section, every key, its default and its allowed values."""
+"""The schema of a job file: every section, every key, its default and its allowed values."""
 
 from __future__ import annotations
 
