@@ -1,4 +1,4 @@
-"""A choice for each variable, by its path."""
+"""The base class of choices by the paths of variables."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ ChoiceT = TypeVar("ChoiceT")
 
 @dataclass(frozen=True)
 class ByPath(ABC, Generic[ChoiceT]):
-    """The first pattern that is found in a variable's path decides.
+    """Chooses by the first pattern that is found in a variable's path.
 
-    The base of those for codecs, partitioners and servers.
+    It is the base class of those for codecs, partitioners and servers.
 
     Args:
-        rules: a regular expression to a choice.
-        otherwise: for variables in whose path no pattern is found.
+        rules: choices by regular expression.
+        otherwise: the choice for variables whose path matches no pattern.
 
     Raises:
-        ConfigError: no regular expressions, or no choices.
+        ConfigError: a pattern or a choice is invalid.
     """
 
     rules: Mapping[str, ChoiceT]
@@ -35,10 +35,10 @@ class ByPath(ABC, Generic[ChoiceT]):
 
     @abstractmethod
     def expected(self, choice: Any, *, is_rule: bool) -> str:
-        """Return the end of "expected ...", or nothing where the choice is one.
+        """Return the end of "expected ...", or an empty string if the choice is valid.
 
         Args:
-            choice: whatever was passed.
+            choice: the value that was passed.
             is_rule: false for `otherwise`.
         """
 
@@ -57,6 +57,6 @@ class ByPath(ABC, Generic[ChoiceT]):
         return problems
 
     def found_in(self, path: str) -> tuple[str, ChoiceT]:
-        """Return the pattern that decides, or ``"otherwise"``, and what it chooses."""
+        """Return the pattern that matches, or ``"otherwise"``, and its choice."""
         found = (each for each in self.rules.items() if re.search(each[0], path))
         return next(found, ("otherwise", self.otherwise))

@@ -37,10 +37,10 @@ class ConfigError(TfpsError, ValueError):
 
     @classmethod
     def joined(cls, errors: Iterable[ConfigError]) -> ConfigError:
-        """One error for the mistakes of several sources, each below the name of its own.
+        """Return one error for the mistakes of several sources, each with its source's name.
 
         Args:
-            errors: one at least; what two of them say of one source is said once.
+            errors: one error at least; the same mistake of one source is named once.
 
         Example:
 

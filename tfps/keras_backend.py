@@ -1,4 +1,4 @@
-"""tfps needs Keras on TensorFlow; says so where another backend was chosen. Imports neither."""
+"""Checks that Keras runs on TensorFlow, which tfps needs. Imports neither."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfps.errors import BackendError
 
 
 def chosen_backend() -> tuple[str, str]:
-    """The backend that Keras uses or will use, and where that was set."""
+    """Return the backend that Keras uses or will use, and where it was set."""
     keras = sys.modules.get("keras")
     if keras is not None and hasattr(keras, "config"):
         return str(keras.config.backend()), "Keras is imported with it already"
@@ -32,7 +32,7 @@ def check_backend() -> None:
     """Refuse a backend other than TensorFlow before anything is built on it.
 
     Raises:
-        BackendError: naming the backend, where it was chosen and how to change it.
+        BackendError: another backend is chosen; names it, where it was set and how to change it.
     """
     backend, where = chosen_backend()
     if backend != "tensorflow":

@@ -1,4 +1,4 @@
-"""Which versions of packages are at work here, however they came here."""
+"""The versions of the packages in use, installed or from a folder."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from importlib import metadata
 
 
 def package_versions(packages: Iterable[str]) -> dict[str, str | None]:
-    """Return the versions of Python, of tfps and of packages; None for one that is not here.
+    """Return the versions of Python, of tfps and of packages; None for a missing package.
 
     Args:
-        packages: names, as they are installed by.
+        packages: the names by which the packages are installed.
 
     >>> list(package_versions(["numpy", "no_such_package"]))
     ['python', 'tfps', 'numpy', 'no_such_package']
@@ -28,7 +28,7 @@ def package_versions(packages: Iterable[str]) -> dict[str, str | None]:
     }
 
 
-# In how many parts versions have to agree for a task to take part; None: in all.
+# How many parts of a version have to agree for a task to take part; None: all.
 COMPARED_PARTS = {"tfps": None, "tensorflow": 2, "keras": 2, "python": 2}
 
 
@@ -40,11 +40,11 @@ def task_versions() -> dict[str, str | None]:
 def version_differences(
     other: Mapping[str, str | None], *, own: Mapping[str, str | None]
 ) -> list[str]:
-    """Return what a task has in another version than this process, in words.
+    """Return a phrase for each package of which a task has another version than this process.
 
     Args:
         other: the versions of the task.
-        own: those of this process.
+        own: the versions of this process.
 
     >>> own = {"tfps": "0.2.0", "tensorflow": "2.21.0", "keras": "3.15.1", "python": "3.11.7"}
     >>> version_differences({**own, "keras": "3.15.0"}, own=own)
@@ -64,10 +64,10 @@ def version_differences(
 
 
 def package_version(package: str) -> str | None:
-    """Return the version of a package; None if it is not here.
+    """Return the version of a package, or None if it is missing. Imports no package.
 
     A module may come from a distribution of another name (`tensorflow-cpu`), or from a folder on
-    the path, of which nothing is installed. No package is imported for it.
+    the path that is not installed.
     """
     try:
         return metadata.version(package)

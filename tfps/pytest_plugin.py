@@ -1,7 +1,7 @@
-"""What pytest loads of tfps: fixtures with clusters, markers with their sizes.
+"""The pytest plugin of tfps: fixtures with clusters, and markers with their sizes.
 
-pytest imports it for every project of an environment, also for those on another backend of Keras:
-what it needs of tfps is imported when a test asks for it, TensorFlow when a fixture needs it.
+pytest imports it for every project of an environment, also for those on another Keras backend. So
+it imports tfps when a test uses a fixture, and TensorFlow when the fixture needs it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def tfps_cluster(
 
 @pytest.fixture(scope="session")
 def _tfps_cluster_pool(request: pytest.FixtureRequest) -> Iterator[ClusterPool]:
-    """The clusters that modules lend each other."""
+    """The pool of clusters that modules share."""
     from tfps.testing.cluster_pool import ClusterPool
 
     with contextlib.closing(ClusterPool()) as pool:
@@ -220,7 +220,7 @@ def _keep_logs(node: pytest.Item | pytest.Collector, folder: Path) -> None:
 
 
 def _marked(node: pytest.Item, name: str) -> dict[str, Any]:
-    """What the nearest mark of a name says."""
+    """Return the options of the nearest mark with a name, or the defaults."""
     from tfps.testing.marks import options_of
 
     mark = node.get_closest_marker(name)
@@ -228,7 +228,7 @@ def _marked(node: pytest.Item, name: str) -> dict[str, Any]:
 
 
 def _mistakes(items: list[pytest.Item]) -> str:
-    """All that is wrong with the markers of tests."""
+    """Return a text with all mistakes in the markers of tests; empty if there are none."""
     marked: dict[str, tuple[pytest.Item, pytest.Mark]] = {}
     for item in items:
         for name in MARKERS:

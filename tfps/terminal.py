@@ -1,4 +1,4 @@
-"""What tfps tells whoever runs a program: one look, and no message within another line."""
+"""The messages of tfps on a terminal: one style, and each on a line of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SHOW_CURSOR = "\x1b[?25h"
 ERASE_LINE = "\r\x1b[2K"
-FRAMES_PER_S = 10  # of what turns while nothing else is written
+FRAMES_PER_S = 10  # of the spinner
 
 _LEVELS = ((logging.ERROR, "error: "), (logging.WARNING, "warning: "))
 
@@ -24,10 +24,10 @@ _spinner: Spinner | None = None
 
 
 def open_line(is_open: bool) -> None:
-    """Note that the terminal's last line is being redrawn, such as a progress bar, or has ended.
+    """Set whether the terminal's last line is still being drawn, such as a progress bar.
 
     Args:
-        is_open: whether a message would stand in it.
+        is_open: whether a message would be written into that line.
     """
     global _line_is_open
     if _shared_line is not None and is_open != _line_is_open:
@@ -36,17 +36,17 @@ def open_line(is_open: bool) -> None:
 
 
 def share_line(file_number: int | None) -> None:
-    """Let several processes on one terminal know of each other's lines.
+    """Share the state of the last line between several processes on one terminal.
 
     Args:
-        file_number: an open file of theirs; None: this process is alone from now on.
+        file_number: an open file that they share; None: stop sharing.
     """
     global _shared_line
     _shared_line = file_number
 
 
 def fresh_line() -> str:
-    """Return what a message has to begin with to stand on a line of its own on this terminal."""
+    """Return the characters that put a message on a line of its own on this terminal."""
     global _line_is_open
     if _shared_line is not None:
         _line_is_open = os.pread(_shared_line, 1, 0) == b"\1"
@@ -63,14 +63,14 @@ def say(text: str) -> None:
     """
     stream = sys.stderr
     if stream is not None:
-        # What moves makes room by itself for what is written through Python.
+        # A spinner makes room by itself for lines that Python writes.
         begins = fresh_line() if _spinner is None and stream.isatty() else ""
         stream.write(f"{begins}tfps: {text}\n")
         stream.flush()
 
 
 def announce(text: str) -> None:
-    """Say on a terminal what takes its time from now on; write nothing elsewhere.
+    """Write on a terminal what takes time from now on; write nothing elsewhere.
 
     Args:
         text: for example ``connecting to 2 workers``.
@@ -83,10 +83,10 @@ def announce(text: str) -> None:
 
 @contextlib.contextmanager
 def status(text: str) -> Iterator[None]:
-    """Show on a terminal what goes on, in a line that moves and is gone afterwards.
+    """Show a spinner with a text on a terminal, until the context ends.
 
-    `announce` replaces its text meanwhile. For phases in which no code of a user's runs: one that
-    asks for something, such as a debugger, would not be seen.
+    `announce` replaces its text meanwhile. Use it only for phases without user code, whose prompts,
+    such as a debugger's, would not be visible.
 
     Args:
         text: for example ``starting 2 workers``.
@@ -115,14 +115,15 @@ def status(text: str) -> Iterator[None]:
 
 
 class MessageHandler(logging.Handler):
-    """Writes tfps's records as messages where nobody else takes them.
+    """Writes tfps's log records as messages if no other handler gets them.
 
-    As Python's own handler of last resort: it looks at each record anew, so that an application
-    may configure logging before or after it imports tfps, and no record is written twice.
+    It works like Python's own handler of last resort: it decides for each record, so that an
+    application may configure logging before or after it imports tfps, and no record is written
+    twice.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record unless some other handler gets it."""
+        """Write a record unless another handler gets it."""
         if _has_another_handler(logging.getLogger(record.name)):
             return
         try:
@@ -131,13 +132,13 @@ class MessageHandler(logging.Handler):
             self.handleError(record)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the message after its level, where that is a warning or worse."""
+        """Return the message, after its level if that is a warning or worse."""
         level = next((name for number, name in _LEVELS if record.levelno >= number), "")
         return level + super().format(record)
 
 
 def show_own_records() -> None:
-    """Let records of the logger ``tfps`` be messages; a second call changes nothing."""
+    """Write records of the logger ``tfps`` as messages; a second call changes nothing."""
     logger = logging.getLogger("tfps")
     if not any(isinstance(handler, MessageHandler) for handler in logger.handlers):
         logger.addHandler(MessageHandler())
@@ -147,8 +148,8 @@ def show_own_records() -> None:
 def root_logger_as_it_was() -> Iterator[None]:
     """Keep absl from configuring Python's root logger, which it does for its first record.
 
-    TensorFlow logs through it when it connects to a cluster. Every later record of the program
-    would be written in absl's choice of a look, and TensorFlow's own twice.
+    TensorFlow logs through absl when it connects to a cluster. Every later record of the program
+    would be written in absl's format, and TensorFlow's own twice.
     """
     root = logging.getLogger()
     if root.handlers:

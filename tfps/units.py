@@ -1,10 +1,10 @@
-"""How quantities print."""
+"""Formats quantities for messages."""
 
 from __future__ import annotations
 
 
 def format_bytes(count: int) -> str:
-    """Bytes for people, in decimal units.
+    """Format a number of bytes in decimal units.
 
     >>> format_bytes(512), format_bytes(401408), format_bytes(2_500_000_000)
     ('512 B', '401.4 kB', '2.5 GB')
@@ -20,7 +20,7 @@ def format_bytes(count: int) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration for people.
+    """Format a duration.
 
     >>> format_seconds(0.00042), format_seconds(3.2), format_seconds(192)
     ('0.42 ms', '3.2 s', '3 min 12 s')
@@ -34,7 +34,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things for people.
+    """Format a number of things.
 
     >>> counted(1, "worker"), counted(5346, "step")
     ('1 worker', '5,346 steps')
@@ -43,7 +43,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def count_tasks(*, workers: int, ps: int) -> str:
-    """The size of a cluster for people.
+    """Format the size of a cluster.
 
     >>> count_tasks(workers=2, ps=1)
     '2 workers and 1 parameter server'
