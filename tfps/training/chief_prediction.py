@@ -19,10 +19,10 @@ from tfps.runtime.program.program import is_metric
 
 
 class ChiefPrediction:
-    """What `predict` on the chief keeps with a model.
+    """The state that `predict` on the chief keeps for a model.
 
-    In an object of its own: TensorFlow puts every function that is an attribute of a model into a
-    SavedModel of it, and this one reads variables that are none of the model's.
+    It is a separate object because TensorFlow exports every function that is an attribute of a
+    model with its SavedModel, and this function reads variables that the model does not own.
     """
 
     def __init__(self) -> None:
@@ -32,14 +32,14 @@ class ChiefPrediction:
 
     @classmethod
     def of(cls, model: Any) -> ChiefPrediction:
-        """The model's own."""
+        """Return the model's state, created on first use."""
         return model.__dict__.setdefault("_tfps_on_chief", cls())
 
     @contextlib.contextmanager
     def going_on(self, model: Any) -> Iterator[None]:
-        """While it is open, Keras predicts here.
+        """Let Keras predict in this process while the context is open.
 
-        Weights have come once, and the rows of large tables come with each batch.
+        Weights are read once; the rows of large tables come with each batch.
         """
         with model._distribute_strategy.runtime.turn.taken(), self._going_on(model):
             yield
@@ -83,7 +83,7 @@ class ChiefPrediction:
                         variable._initialize(variable.numpy())
 
     def _copy_of(self, variable: Any, chief: str) -> tf.Variable:
-        """A variable of this process with the value that the servers have now."""
+        """Return a variable of this process with the value that the servers have now."""
         value, copies = variable._value.numpy(), self._copies  # in parts, where it is large
         with private.placed_on(chief), private.default_replica_context():
             if id(variable) in copies:
@@ -94,7 +94,7 @@ class ChiefPrediction:
 
 
 def _large_tables(model: Any) -> list[Any]:
-    """Tables of which nobody but servers is to hold more than rows."""
+    """Return the embedding tables of which only servers may hold all rows."""
     layers = [layer for layer in model._flatten_layers() if asks_for_rows(layer) and layer.built]
     return [layer._embeddings for layer in layers if is_large(layer._embeddings)]
 

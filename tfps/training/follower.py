@@ -26,7 +26,7 @@ from tfps.training.training_strategy import TrainingStrategy
 
 
 class Follower:
-    """Runs runs of one of a model's steps and lets Keras's loop follow them.
+    """Runs one kind of a model's steps on the workers, and lets Keras's loop follow.
 
     Keras calls it once per execution, each time asking for some more steps. Workers do not wait
     for that: they take tickets until the epoch's end, and a call returns when its steps are done.
@@ -34,7 +34,8 @@ class Follower:
 
     Args:
         model: of this strategy.
-        strategy: ours; ``step`` is ``"train"`` or ``"test"``.
+        strategy: ours.
+        step: ``"train"``, ``"test"`` or ``"predict"``.
     """
 
     def __init__(self, model: Any, *, strategy: TrainingStrategy, step: str) -> None:
@@ -67,7 +68,7 @@ class Follower:
         assert run is not None
         strategy = self._strategy
         try:
-            # Whoever asked to stop before the epoch gets the one execution that Keras still runs.
+            # With `stop_training` set before the epoch, Keras still runs one execution: no more.
             stops = self._kind == "train" and self._model.stop_training
             asked = max(0, request.upto_steps - self._warmed_up_steps)
             stop = self.hooks.next_stop(request.upto_steps, steps_per_call=self._per_call())
@@ -109,11 +110,11 @@ class Follower:
 
     @property
     def outer_run(self) -> tuple[TicketRun | None, Any]:
-        """The run that this one interrupts, and who follows it."""
+        """The run that this one interrupts, and its follower."""
         return self._outer
 
     def follows(self, request: TicketRunRequest | None) -> bool:
-        """Whether the run at hand is the one that was asked for."""
+        """Return whether `request` is the one that started the latest run."""
         return request is not None and self._request is request
 
     def end_of_epoch(self, *, is_whole: bool = True) -> None:
@@ -135,7 +136,7 @@ class Follower:
         self._finish(run)
 
     def give_up(self, error: BaseException) -> None:
-        """Whoever followed a run has raised an error, such as a hook of the user's."""
+        """Abandon the run after an error in Keras's loop, such as in a user's hook."""
         if self._run is not None:
             self._abandon(self._run, error)
 
@@ -147,7 +148,7 @@ class Follower:
         return int(self._model.steps_per_execution)
 
     def _abandon(self, run: TicketRun, error: BaseException) -> None:
-        """Nobody waits for this run any more; its workers stop at their next ticket."""
+        """Stop following the run after an error; its workers stop at their next ticket."""
         self._run = self._request = None
         self._leave()
         if self._state.recovery is not None:
@@ -175,13 +176,13 @@ class Follower:
         self._run = self._new_run(
             request, tickets=None if tickets is None else tickets - self._warmed_up_steps
         )
-        # Whoever fills a lost server writes its totals from here on, not those of the one before.
+        # A thread that refills a lost server writes this run's totals from here on, not the last's.
         self._state.run, self._state.follower = self._run, self
         if self._state.recovery is not None:
             self._state.recovery.begin_run(self._run)
 
     def _warms_up(self, request: TicketRunRequest) -> bool:
-        """At the begin of a job, unless it goes on from a checkpoint."""
+        """Return whether to warm up: at the start of a job, unless a checkpoint was restored."""
         strategy = self._strategy
         return (
             self._kind == "train"
@@ -192,7 +193,7 @@ class Follower:
         )
 
     def _warm_up(self, request: TicketRunRequest) -> None:
-        """The first steps of the request: see `tfps.consistency.warm_up`."""
+        """Run the first steps of the request alone: see `tfps.consistency.warm_up`."""
         steps = self._strategy.consistency.warm_up_steps
         tickets = steps * max(1, sum(self._strategy.alive_workers()))
         if request.tickets is not None:
@@ -222,7 +223,7 @@ class Follower:
             private.closure_queue(strategy.coordinator).wait_until_idle(seconds)
 
     def _show(self, completed: int) -> None:
-        """Let whoever watches see the steps that are done within an execution, too."""
+        """Show the steps that are done on the progress line, also within an execution."""
         progress, request = self._state.progress, self._request
         if progress is None or request is None:
             return
@@ -260,9 +261,9 @@ class Follower:
         return keras_step(self._model, self._kind)
 
     def _bring_home(self) -> None:
-        """Metric totals into the model's metrics, and the logs that Keras shows."""
+        """Write totals into the model's metrics, and update the logs that Keras shows."""
         run = self._run
-        # A sample may answer for many calls; what it says is written once.
+        # One sample may serve many calls; its values are written once.
         if run is None or run.samples == self._taken_samples:
             return
         self._taken_samples = run.samples

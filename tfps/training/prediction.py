@@ -34,14 +34,14 @@ def is_worth_distributing(batches: int | None, *, workers: int) -> bool:
 
 
 class Outputs:
-    """What workers have sent for each batch, by its position. Pure."""
+    """The outputs that workers have sent for each batch, by its position. Pure."""
 
     def __init__(self) -> None:
         self._components: dict[int, list[Any]] = {}
         self._lock = threading.Lock()
 
     def put(self, position: int, components: Sequence[Any]) -> None:
-        """A batch that two workers have predicted is kept once."""
+        """Store a batch's outputs; a batch that two workers have predicted is kept once."""
         with self._lock:
             self._components[position] = list(components)
 
@@ -56,7 +56,7 @@ class Outputs:
 
 
 class Predictor(Follower):
-    """Runs runs of a model's `predict_step`; each step sends its outputs to the chief.
+    """Runs a model's `predict_step` on the workers; each step sends its outputs to the chief.
 
     Args:
         model: the model.

@@ -1,4 +1,4 @@
-"""What our strategy does in the place of Keras's trainer: `bridge.trainer_hooks.TrainerHooks`."""
+"""The hooks with which our strategy replaces Keras's trainer: see `bridge.trainer_hooks`."""
 
 from __future__ import annotations
 
@@ -353,7 +353,7 @@ def _on_workers(model: Any, strategy: TrainingStrategy) -> Iterator[None]:
 
 
 def _build_symbolically(model: Any, strategy: TrainingStrategy, data_batch: Any) -> None:
-    """Not where a step of the user's own never calls the model; that builds what it uses."""
+    """Build the model, unless it has no `call`: a user's own step then builds what it uses."""
     if model.optimizer is not None:
         adopt(model.optimizer, strategy)
     refuse_strangers(model.trainable_variables)
@@ -379,7 +379,7 @@ def _is_built(model: Any) -> bool:
 
 
 def _reason_not_to_build(error: Exception) -> BaseException:
-    """What Keras puts into a `RuntimeError` of its own."""
+    """Return the error that Keras wraps into a `RuntimeError` of its own."""
     if isinstance(error, RuntimeError) and str(error).startswith("Unable to automatically build"):
         return error.__context__ or error
     return error

@@ -13,15 +13,15 @@ NO_STEP_ON_A_WORKER = (
 
 
 class Closable(Protocol):
-    """What a strategy holds on its cluster."""
+    """The resources that a strategy holds on its cluster."""
 
     @property
     def closed(self) -> bool:
-        """Whether the cluster is used no more."""
+        """Whether the strategy no longer uses its cluster."""
 
 
 class Work:
-    """Of all strategies of a process, one after the other.
+    """Records whether the strategies of a process have used workers.
 
     Example:
 
@@ -36,16 +36,16 @@ class Work:
         self.has_begun = False
 
     def expect(self, runtime: Closable) -> None:
-        """A strategy was made.
+        """Note that a strategy was made.
 
         Args:
-            runtime: its own.
+            runtime: the strategy's.
         """
         self._is_expected = True
         self._runtimes.add(runtime)
 
     def begin(self) -> None:
-        """A run of `fit`, `evaluate` or `predict`, or a function, goes to the workers."""
+        """Note that a run of `fit`, `evaluate` or `predict`, or a function, goes to workers."""
         self.has_begun = True
 
     @property
@@ -55,7 +55,7 @@ class Work:
 
     @property
     def is_missing(self) -> bool:
-        """Whether a strategy was made, and none of them has used a worker."""
+        """Whether a strategy was made, and none has used a worker."""
         return self._is_expected and not self.has_begun
 
 

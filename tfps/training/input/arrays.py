@@ -20,7 +20,7 @@ MAX_RESIDENT_BYTES = 1 << 30
 
 
 class Orders:
-    """The orders of the examples in one pass after the other, as Keras's own adapter draws them.
+    """Draws the order of the examples for each pass, as Keras's own adapter draws it.
 
     Args:
         adapter: what Keras made of the arguments of `fit`.
@@ -40,13 +40,13 @@ class Orders:
             self._next = tf.range(examples, dtype=tf.int64)
 
     def draw_ahead(self) -> None:
-        """Draw the next one before it is wanted: TensorFlow takes its time to make the pipeline."""
+        """Draw the next order early: TensorFlow takes its time to make the pipeline."""
         if self._next is None:
             parts = [tree.flatten(indices)[0] for indices in self._dataset]
             self._next = tf.cast(tf.concat(parts, 0), tf.int64)
 
     def draw(self) -> tf.Tensor:
-        """The next one: the indices of all examples, int64."""
+        """Return the next order: the indices of all examples, int64."""
         self.draw_ahead()
         order = self._next
         if self._is_shuffled:
@@ -57,8 +57,8 @@ class Orders:
 class ArraysPass:
     """The order of the examples in one pass.
 
-    Keras begins a new pass at the end of each epoch, which it mostly throws away: that draws no
-    order, as it draws none in Keras, and at the end of `fit` waits for no task.
+    The order is drawn on first use. Keras begins a new pass at the end of each epoch and mostly
+    throws it away: such a pass draws no order and waits for no task.
 
     Args:
         orders: where it is drawn from.
@@ -69,7 +69,7 @@ class ArraysPass:
 
     @functools.cached_property
     def indices(self) -> tf.Tensor:
-        """Of all examples, int64."""
+        """The indices of all examples in this order, int64."""
         return self._orders.draw()
 
 
@@ -113,7 +113,7 @@ class ResidentArrays(BatchSource):
         return "arrays, copied to every worker once"
 
     def key(self) -> Any:
-        """Closures are traced once for all inputs of equal key."""
+        """Return a key; closures are traced once for all inputs of equal key."""
         return ("arrays", self._batch_size, self._is_even, str(self.batch_spec))
 
     @property
@@ -122,15 +122,15 @@ class ResidentArrays(BatchSource):
         return self._examples % self._batch_size == 0
 
     def new_pass(self) -> ArraysPass:
-        """The order of one pass, drawn when it is used."""
+        """Return the order of one pass, drawn when it is used."""
         return ArraysPass(self.orders)
 
     def arguments(self, data_pass: ArraysPass, offset_steps: int) -> Any:
-        """What a closure receives: arrays, order, and where in the pass its run begins."""
+        """Return a closure's arguments: arrays, order, and where in the pass its run begins."""
         return (*self._arrays, data_pass.indices, tf.constant(offset_steps, tf.int64))
 
     def argument_specs(self, arguments: Any) -> Any:
-        """Of any number of examples: another one is not traced anew."""
+        """Return specs for any number of examples: another number is not traced anew."""
         *parts, offset = arguments
         return (*(tf.TensorSpec([None, *part.shape[1:]], part.dtype) for part in parts), offset)
 
@@ -149,9 +149,9 @@ class ResidentArrays(BatchSource):
 
 
 def _spec_of_batches(adapter: ArrayDataAdapter, *, is_even: bool) -> Any:
-    """What Keras's dataset of the batches would yield.
+    """Return the element spec of Keras's dataset of the batches.
 
-    Found with a dataset of one row: that of all of them would copy the arrays once more.
+    It is read from a dataset of one row: one of all rows would copy the arrays once more.
     """
     row = tree.map_structure(lambda a: None if a is None else a[:1], adapter._inputs)
     alone = ArrayDataAdapter(*_unpacked(row), batch_size=1).get_tf_dataset().element_spec
@@ -166,12 +166,12 @@ def _spec_of_batches(adapter: ArrayDataAdapter, *, is_even: bool) -> Any:
 
 
 def _unpacked(inputs: Any) -> tuple[Any, ...]:
-    """Keras's own packing, undone: x alone, or a tuple of x, y and weights."""
+    """Return the inputs as a tuple, also where Keras has packed x alone."""
     return inputs if isinstance(inputs, tuple) else (inputs,)
 
 
 def _plain(array: Any) -> Any:
-    """Pandas objects become arrays, as Keras makes them."""
+    """Convert Pandas objects to arrays, as Keras does."""
     sliceables = tree.flatten(
         array_slicing.convert_to_sliceable(array, target_backend="tensorflow")
     )

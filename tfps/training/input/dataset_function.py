@@ -105,16 +105,16 @@ def dataset_of_pipeline(
     pipelines: int,
     strategy: tf.distribute.Strategy,
 ) -> tf.data.Dataset:
-    """What a dataset function makes for one of several input pipelines.
+    """Return the dataset that a function makes for one of several input pipelines.
 
     Args:
-        function: from an InputContext (or nothing) to a dataset.
+        function: takes an InputContext, or nothing, and returns a dataset.
         index: of the pipeline.
         pipelines: how many there are.
         strategy: ours.
 
     Raises:
-        TypeError: it is no dataset.
+        TypeError: the function returns no dataset.
     """
     context = tf.distribute.InputContext(
         num_input_pipelines=pipelines,

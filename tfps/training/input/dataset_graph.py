@@ -146,7 +146,7 @@ def _check_cache(node: Any, by_name: dict[str, Any]) -> None:
 
 
 def _reason(error: tf.errors.OpError) -> str:
-    """What TensorFlow says, without the names of its own operations around it."""
+    """Return TensorFlow's message without the names of its own operations around it."""
     text = error.message.split("graph: ")[-1].split(" [Op:")[0].strip().rstrip(".")
     return f"it cannot be serialised: {text}"
 

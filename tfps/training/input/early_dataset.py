@@ -9,13 +9,13 @@ import tensorflow as tf
 
 from tfps.bridge.closures.connection import is_on_a_cluster
 
-# Of whatever is made before connecting; afterwards no device has this name.
+# The device of all that is made before connecting; afterwards no device has this name.
 EARLY_DEVICE = "/job:localhost"
 PYTHON_OPERATIONS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 
 
 def on_this_task(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The same dataset on a device that still exists; TensorFlow fails with "unknown device".
+    """Return the dataset on a device that exists; else TensorFlow fails with "unknown device".
 
     A dataset derived from it is made on today's device, without a copy. Functions that call Python
     name the old device in their graph; they are taken from the graph of the dataset, in which no
@@ -37,7 +37,7 @@ def _is_gone(text: str) -> bool:
 
 
 def graph_of(dataset: tf.data.Dataset, *, external_state: Any) -> tf.compat.v1.GraphDef:
-    """A dataset as a graph that names no device.
+    """Return a dataset as a graph that names no device.
 
     Args:
         dataset: any.
@@ -45,7 +45,7 @@ def graph_of(dataset: tf.data.Dataset, *, external_state: Any) -> tf.compat.v1.G
             that depend on more than their arguments.
 
     Raises:
-        FailedPreconditionError: there are such, and the policy is FAIL.
+        FailedPreconditionError: there are such functions, and the policy is FAIL.
     """
     graph = tf.compat.v1.GraphDef()
     serialized = dataset._as_serialized_graph(external_state_policy=external_state)
@@ -56,7 +56,7 @@ def graph_of(dataset: tf.data.Dataset, *, external_state: Any) -> tf.compat.v1.G
 
 
 def nodes_of(graph: tf.compat.v1.GraphDef) -> Iterator[Any]:
-    """All nodes, also those of functions."""
+    """Yield all nodes, also those of functions."""
     yield from graph.node
     for function in graph.library.function:
         yield from function.node_def

@@ -85,7 +85,7 @@ def refuse_endless_input(
 
 
 def _kind_of_endless(x: Any, strategy: TrainingStrategy) -> str | None:
-    """What an input is, if it is endless for sure."""
+    """Return the kind of an input that is endless for sure; else None."""
     if isinstance(x, tf.data.Dataset):
         return "a tf.data.Dataset" if _is_infinite(x.cardinality()) else None
     if isinstance(x, keras.utils.PyDataset):
@@ -97,7 +97,7 @@ def _kind_of_endless(x: Any, strategy: TrainingStrategy) -> str | None:
 
 
 def _is_endless(shards: Shards, strategy: TrainingStrategy) -> bool:
-    """Asked of a worker, where the function's files are."""
+    """Ask a worker, where the function's files are, whether its dataset is endless."""
     strategy.run_state.guard.wait_for_silent_workers()
     alive = private.alive_workers(strategy.coordinator)
     worker = alive.index(True) if any(alive) else 0

@@ -71,7 +71,7 @@ def choose_source(
 
 
 class TicketRunRequest:
-    """What the train or test function receives: run this epoch's run up to a step.
+    """A request to the train or test function to run this epoch up to a step.
 
     Attributes:
         source: where batches come from.
@@ -174,7 +174,7 @@ class TicketIterator(EpochIterator):
         return int(total)
 
     def tf_sync(self) -> None:
-        """Keras calls this when the epoch's loop ends, also early: nobody works on after it."""
+        """End the run on all workers; Keras calls this when its loop ends, also early."""
         self._end_of_epoch(is_whole=True)
 
     def _end_of_epoch(self, *, is_whole: bool) -> None:
@@ -183,7 +183,7 @@ class TicketIterator(EpochIterator):
             follower.end_of_epoch(is_whole=is_whole)
 
     def _interrupted_warning(self) -> None:
-        """Not where the length could not be known: the advice to repeat the data would be wrong."""
+        """Skip Keras's warning if the length is unknown: its advice to repeat data is wrong."""
         if self.steps_per_epoch or not isinstance(self.data_adapter, DatasetFunctionAdapter):
             super()._interrupted_warning()
 
@@ -204,7 +204,7 @@ class TicketIterator(EpochIterator):
 
 
 def undistributed(x: Any) -> Any:
-    """What the strategy's own `experimental_distribute_dataset` and its kin were given."""
+    """Return the input that `experimental_distribute_dataset` and its kin were given."""
     for attribute in ("_original_dataset", "_dataset_fn"):
         if isinstance(x, tf.distribute.DistributedDataset) and hasattr(x, attribute):
             return getattr(x, attribute)
@@ -217,14 +217,14 @@ def _say_once(message: str, *arguments: int) -> None:
 
 
 def _weighted(x: Any, options: dict[str, Any]) -> Any:
-    """A dataset with the weights that `fit` was given for its classes."""
+    """Return the dataset with the class weights that `fit` was given."""
     if not isinstance(x, tf.data.Dataset) or options["class_weight"] is None:
         return x
     return TFDatasetAdapter(x, class_weight=options["class_weight"]).get_tf_dataset()
 
 
 def _most_steps(strategy: TrainingStrategy) -> int:
-    """How many steps a worker can take between two exchanges."""
+    """Return how many steps a worker can take between two exchanges."""
     adaptive_batches = adaptive_batches_of(strategy.consistency)
     if adaptive_batches > 1:
         return int(adaptive_batches * strategy.runtime.workers)

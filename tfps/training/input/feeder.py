@@ -83,7 +83,7 @@ class BatchKeeper:
             self._asked.clear()
 
     def hold_from(self, number: int) -> None:
-        """From a number on, batches may be asked for again; those before are done with."""
+        """Keep batches from a number on, which may be asked for again; drop those before."""
         with self._lock:
             self._held_from = number
             for done in [known for known in self._kept if known < number]:
@@ -96,14 +96,14 @@ class BatchKeeper:
             return self._passed + len(self._closed)
 
     def are_seen(self, closed: int) -> None:
-        """The chief has seen that the tickets of so many are closed."""
+        """Drop batches, now that the chief has seen the tickets of `closed` batches closed."""
         with self._lock:
             while self._passed < closed and self._closed:
                 self._kept.pop(self._closed.popleft(), None)
                 self._passed += 1
 
     def on_server_return(self) -> None:
-        """What the chief has not seen closed is open again: it is asked for once more."""
+        """Keep batches that the chief has not seen closed: they are asked for once more."""
         with self._lock:
             self._pass_over()
 
@@ -172,7 +172,7 @@ class Feeder(BatchSource):
 
     @property
     def failure(self) -> Exception | None:
-        """What the dataset raised when a batch was drawn from it."""
+        """The error that the dataset raised when a batch was drawn from it."""
         return None if self.keeper is None else self.keeper.failure
 
     def new_pass(self) -> BatchKeeper:

@@ -1,4 +1,4 @@
-"""Where workers ask the chief which batch of which shard is theirs."""
+"""The chief's desk, where workers ask which batch of which shard is theirs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _desks: weakref.WeakKeyDictionary[Any, LeaseDesk] = weakref.WeakKeyDictionary()
 
 
 class LeaseDesk:
-    """One function for all inputs of a coordinator, so that a worker's closure fits all of them.
+    """Leases batches of all inputs of a coordinator with one function, so one closure fits all.
 
     Args:
         device: of the chief.
@@ -34,19 +34,19 @@ class LeaseDesk:
 
     @classmethod
     def of(cls, coordinator: Any) -> LeaseDesk:
-        """The coordinator's one."""
+        """Return the coordinator's desk, created on first use."""
         if coordinator not in _desks:
             _desks[coordinator] = cls(coordinator.strategy.runtime.topology.chief)
         return _desks[coordinator]
 
     def open(self, book: ShardBook) -> int:
-        """Answer from a book, under the name that this returns, until it is closed or gone."""
+        """Serve a book under the name that this returns, until it is closed or gone."""
         name = next(self._names)
         self._books[name] = book
         return name
 
     def close(self, name: int) -> None:
-        """Who still asks for that name does it too late, and finds no batch."""
+        """Forget the book of that name; later requests find no batch."""
         self._books.pop(name, None)
 
     def ask(
@@ -58,7 +58,7 @@ class LeaseDesk:
         goes_back: bool,
         ended: Any,
     ) -> list[tf.Tensor]:
-        """Traced on a worker: the shard and the index of a ticket's batch, or `NOWHERE`.
+        """Return the shard and index of a ticket's batch, or `NOWHERE`; traced on a worker.
 
         Args:
             name: of the book.

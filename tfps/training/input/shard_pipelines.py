@@ -38,15 +38,14 @@ class ShardPass:
 class ShardPipelines(BatchSource):
     """Pipelines that workers build for the shards that they hold a lease of.
 
-    The chief keeps the book: it is asked, in each step, which batch of which shard a ticket stands
-    for, and a ticket that came back from a lost worker stands for the same one. Whoever takes it
-    over builds the shard's pipeline anew and draws until it is there, so all workers must see a
-    shard's batches in one order: what the function leaves to chance is settled, and is another one
-    in each pass.
+    In each step a worker asks the chief which batch of which shard its ticket stands for. A ticket
+    that came back from a lost worker stands for the same batch. The worker that takes it over
+    builds the shard's pipeline anew and draws up to that batch, so all workers must see a shard's
+    batches in one order: random choices of the function are fixed, differently in each pass.
 
     Args:
-        function: from an InputContext to the dataset of a shard, or from nothing to one that is cut
-            into shards, batch by batch.
+        function: takes an InputContext and returns the dataset of a shard, or takes nothing and
+            returns a dataset that is cut into shards, batch by batch.
         number: of shards.
         coordinator: runs the function on every worker, and again on one that came back.
         workers: how many there are.
@@ -175,7 +174,7 @@ class ShardPipelines(BatchSource):
         return self._pipeline(pipelines, first), pipelines
 
     def _datasets(self) -> list[tf.data.Dataset]:
-        """Of the shards; what a function without a context makes is cut."""
+        """Return a dataset per shard; that of a function without a context is cut."""
         make = functools.partial(
             dataset_of_pipeline,
             self._function,
@@ -188,7 +187,7 @@ class ShardPipelines(BatchSource):
         return [whole.shard(self._number, shard) for shard in range(self._number)]
 
     def _pipeline(self, pipelines: tf.Tensor, shard: tf.Tensor) -> tf.data.Dataset:
-        """(number, (shard, whether it is a batch, *components)), without end."""
+        """Return an endless dataset of (number, (shard, whether it is a batch, *components))."""
         with tf.device(PROCESSOR):
             variant = tf.gather(pipelines, shard)
             return numbered(tf.data.experimental.from_variant(variant, self.batch_spec), shard)
@@ -196,7 +195,7 @@ class ShardPipelines(BatchSource):
     def _reach(
         self, iterator: Any, pipelines: tf.Tensor, place: tuple[tf.Tensor, tf.Tensor]
     ) -> list[tf.Tensor]:
-        """Draw until a place, or the end of its shard: (number, whether it is there, *batch)."""
+        """Draw up to a place, or its shard's end: return (number, whether it exists, *batch)."""
         shard, index = place
         scalar = tf.TensorShape([])
         invariants = [scalar, scalar, scalar, *(spec.shape for spec in self._flat_specs)]

@@ -28,19 +28,19 @@ LEAST_BAR_WIDTH = 5
 
 
 class ClusterPace(Protocol):
-    """What the line shows of the cluster."""
+    """The measurements of the cluster that the line shows."""
 
     progress: ClusterProgbar | None  # what shows the epoch that goes on
 
     def describe_pace(self) -> str:
-        """For example ``2/2 workers - staleness 0.9``."""
+        """Describe the pace, such as ``2/2 workers - staleness 0.9``."""
 
     def step_rate(self, kind: str, *, since_s: float) -> StepRate | None:
-        """As it was measured where the steps are counted, since a moment; None: it was not."""
+        """Return the rate as the servers count steps, since a moment; None: not measured."""
 
 
 class ClusterProgbar:
-    """In the place of `keras.utils.Progbar`; shows metrics as they are given.
+    """Replaces `keras.utils.Progbar`; shows metrics as they are given.
 
     On a terminal it is one line that is redrawn and never wider than the terminal; what does not
     fit appears when the epoch ends. Into a file or a pipe it writes plain lines, now and then.

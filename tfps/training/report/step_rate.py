@@ -81,18 +81,18 @@ class StepRate:
         return seconds if seconds >= LEAST_MEASURED_S else None
 
     def expected_s(self, steps: int) -> float | None:
-        """How long so many steps take; None where that cannot be told."""
+        """Return how long a number of steps takes; None where that cannot be told."""
         rate = self.per_second
         return steps / rate if rate else None
 
     def period_s(self, remaining_steps: int) -> float:
-        """How long to wait for a report: until the steps that are waited for should be done."""
+        """Return how long to wait for a report: until the remaining steps should be done."""
         expected_s = self.expected_s(remaining_steps) or 0.0
         return min(max(SAMPLE_PERIOD_S, expected_s), LONGEST_SAMPLE_PERIOD_S)
 
     @property
     def per_second_by_worker(self) -> tuple[float, ...] | None:
-        """The same for each worker."""
+        """The rate of each worker; None where it cannot be measured."""
         first, seconds = self._first, self._measured_s
         if first is None or seconds is None:
             return None

@@ -17,7 +17,7 @@ SAMPLE_PERIOD_S = 1.0
 
 
 class TrafficRate:
-    """What has travelled per second, from the first step that was seen to the last.
+    """The bytes sent per second, from the first step that was seen to the last.
 
     Args:
         runtime: the job.
@@ -28,12 +28,12 @@ class TrafficRate:
         self.cells: list[np.ndarray[Any, Any]] = []  # of all servers, when they were last asked
 
     def sample(self, steps: int, *, now_s: float, is_last: bool = False) -> None:
-        """Ask all servers, if a second has passed and all are there.
+        """Read the ledgers of all servers, if a second has passed and no server is lost.
 
         Args:
             steps: of the run that are done.
             now_s: when.
-            is_last: no more steps follow; they are asked sooner, so that a short epoch has a rate.
+            is_last: no more steps follow; read sooner then, so that a short epoch has a rate.
         """
         servers = self._runtime.servers
         due_s = self._due_s - (SAMPLE_PERIOD_S - LEAST_MEASURED_S if is_last else 0.0)
@@ -51,6 +51,6 @@ class TrafficRate:
 
     @property
     def bytes_per_s(self) -> list[tuple[float, float]] | None:
-        """What each server receives and sends; None where it cannot be measured."""
+        """The rates at which each server receives and sends; None if not measured."""
         found = self._rate.per_second_by_worker
         return None if found is None else list(zip(found[::2], found[1::2], strict=True))

@@ -33,13 +33,13 @@ NO_CHECKPOINT = (
 
 
 class FunctionCheckpoints:
-    """Saves before the first function and after so many; a program's own saves count as well.
+    """Saves before the first function and every few functions; a program's own saves count too.
 
-    Where one cannot be written the program goes on, and later functions try again: 10 s after the
-    first failure at the earliest, then after twice as long each time, up to 10 minutes.
+    If a checkpoint cannot be written, the program goes on, and later functions try again: 10 s
+    after the first failure at the earliest, then after twice as long each time, up to 10 minutes.
 
     Args:
-        every_steps: how many functions; None: only the program saves.
+        every_steps: functions from one save to the next; None: only the program saves.
 
     Attributes:
         begins_anew: whether something else has changed variables, so that it is not known whether a

@@ -30,13 +30,13 @@ class RecoveryCheckpoints(Checkpoint):
 
 
 class RoundCheckpoints(Checkpoint):
-    """Saves also, and waits for it, where an epoch begins or ends: for `RoundPoints`.
+    """Saves also where an epoch begins or ends, and waits for that: for `RoundPoints`.
 
     Args:
         manager: what saves.
-        every_steps: save after so many steps as well, in the background; None: do not.
-        is_kept: answers whether a complete checkpoint has what the servers hold. Nothing is saved
-            then: while the same were saved once more, no other would count as of that state.
+        every_steps: save each time after this many steps, in the background; None: do not.
+        is_kept: returns whether a complete checkpoint has what the servers hold. If so, nothing is
+            saved: while the same is saved again, no other checkpoint counts as of that state.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class RoundCheckpoints(Checkpoint):
             super()._save(logs, background=background)
 
     def keep(self, *, done_steps: int | None) -> None:
-        """Save what training has made now, unless an attempt has failed just before.
+        """Save the present state and wait, unless an attempt has failed just before.
 
         Args:
             done_steps: of the epoch, if all of them are done; None: it goes on, or is to begin.

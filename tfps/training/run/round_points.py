@@ -126,14 +126,14 @@ class RoundPoints:
         functions.count()
 
     def unchanged(self, living: Sequence[Server], *, seen: Sequence[int] | None) -> int:
-        """The number of the checkpoint that has all variables as they are now; no run trains.
+        """Return the checkpoint that has all variables as they are now; no run trains.
 
         Args:
             living: the servers that hold what they held.
-            seen: the ledger of the ticket server as it was read last; None: nobody knows it.
+            seen: the ledger of the ticket server as it was read last; None: unknown.
 
         Raises:
-            CheckpointError: there is none.
+            CheckpointError: there is no such checkpoint.
         """
         point = self._newest
         if point is None or point.checkpoint not in self._there():
@@ -150,13 +150,13 @@ class RoundPoints:
         return point.checkpoint
 
     def renew(self) -> None:
-        """Servers were filled from the newest checkpoint, which still is what they hold."""
+        """Note that servers, filled from the newest checkpoint, still hold what it has."""
         if self._newest is not None:
             self._newest = point_now(self._runtime, checkpoint=self._newest.checkpoint)
 
     @property
     def _saver(self) -> RoundCheckpoints | None:
-        """Of the innermost `fit` that goes on."""
+        """The saver of the innermost `fit` that goes on."""
         return next(filter(_is_active, reversed(self._savers)), None)
 
     def _let_go_back(self, run: TicketRun) -> None:
@@ -183,10 +183,10 @@ class RoundPoints:
             starts = starts_of(self._runtime)
             saver.keep(done_steps=done_steps)
             if starts_of(self._runtime) == starts:
-                return  # it is there, or it was said why it cannot be saved
+                return  # it is saved, or a warning has said why it cannot be
 
     def _on_checkpoint(self, manifest: Manifest) -> None:
-        """Workers are drained, and the servers have noted all values."""
+        """Note a new checkpoint; workers are drained, servers have noted all values."""
         layout, starts = self._runtime.ticket_server.layout, starts_of(self._runtime)
         point = point_now(self._runtime, checkpoint=manifest.number)
         counters = manifest.counters
@@ -201,11 +201,11 @@ class RoundPoints:
                 self.run.note(point, committed=self._there())
 
     def _there(self) -> list[int]:
-        """The numbers of the checkpoints that are complete."""
+        """Return the numbers of the checkpoints that are complete."""
         return [] if self._manager is None else Folder(self._manager.directory).numbers()
 
     def is_kept(self) -> bool:
-        """Whether a complete checkpoint has what the servers hold now."""
+        """Return whether a complete checkpoint has what the servers hold now."""
         point = self._newest
         if point is None or self.functions.since or point.checkpoint not in self._there():
             return False

@@ -37,7 +37,7 @@ class RunPoint(NamedTuple):
 
 
 class RunProgress:
-    """What the chief has read of the ticket server; who brings servers back writes it as well.
+    """The progress that the chief reads from the ticket server; recovery of servers resets it.
 
     Args:
         compiled: the program, compiled for servers and workers.
@@ -50,7 +50,7 @@ class RunProgress:
     Attributes:
         steps: how many the run has at most.
         completed: steps that count; fewer than `known` after servers went back.
-        known: the most steps that somebody has heard of.
+        known: the most steps that the chief has ever read.
         running: whether closures may be at work.
         samples: how often progress was read.
         sampled_s: when it was read last, on the monotonic clock.
@@ -81,7 +81,7 @@ class RunProgress:
         self._recalled = False  # closures end for a moment, and are sent out once more
         self._points: list[RunPoint] = []
         self._went_back = self._repeated = 0  # how often, and by how many steps the last time
-        self._sampling = threading.Lock()  # whoever brings servers back has a thread of its own
+        self._sampling = threading.Lock()  # servers are recovered in a thread of its own
         self.samples, self.sampled_s = 0, time.monotonic()
         self.rate, self.traffic = StepRate(self.sampled_s), TrafficRate(runtime)
 
@@ -125,12 +125,12 @@ class RunProgress:
 
     @property
     def is_behind(self) -> bool:
-        """Whether steps that somebody has heard of have still to be repeated."""
+        """Whether steps that the chief has read as done have still to be repeated."""
         return self.completed < self.known
 
     @property
     def repeats(self) -> str:
-        """What it does while steps are repeated that somebody has heard of; else nothing."""
+        """A note for the progress line while lost steps are repeated; else empty."""
         return f"repeating {self._repeated} steps" if self.is_behind else ""
 
     @property
@@ -171,7 +171,7 @@ class RunProgress:
         self.hold_from(held_from)
 
     def go_back(self, point: RoundPoint) -> int:
-        """Begin again from a point; answers how many steps are repeated that are known of."""
+        """Begin again from a point, and return how many known steps are repeated."""
         with self._sampling:
             at = [known.servers for known in self._points].index(point)
             back = self._points[at]
@@ -186,7 +186,7 @@ class RunProgress:
             return self._repeated
 
     def hold_from(self, position: int) -> None:
-        """Tickets from a position of the run on may be handed out again."""
+        """Keep the batches from a position on: their tickets may be handed out again."""
         source: object = self.compiled.source
         if isinstance(source, Feeder):
             source.hold_from(position)

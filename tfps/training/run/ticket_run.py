@@ -102,7 +102,7 @@ class TicketRun(RunProgress):
             self._runtime.ticket_server.set_limit(limit)
 
     def _send_out(self) -> None:
-        """One closure per worker; each ends when it finds no ticket."""
+        """Schedule a closure per worker; each ends when it finds no ticket."""
         self.running = True
         self.dispatch.prepare()
         self._runtime.ticket_server.set_limit(self._limit)
@@ -115,7 +115,7 @@ class TicketRun(RunProgress):
         meanwhile: Callable[[int], None],
         wait: Callable[[float], None] | None = None,
     ) -> bool:
-        """Sample until so many steps are done; False if the run ended before.
+        """Sample until `steps` are done; return False if the run ended before.
 
         Args:
             steps: of this run.
@@ -157,7 +157,7 @@ class TicketRun(RunProgress):
         return True
 
     def _left_out(self, steps: int) -> int:
-        """How many closures shall look for data that nobody has asked for.
+        """Return how many closures shall look for data that no worker has asked for.
 
         The coordinator does not say which worker takes a closure: while one still builds its
         pipeline, another can take both, and the second finds its own data used up.
@@ -168,7 +168,7 @@ class TicketRun(RunProgress):
         return len(dispatch.left_out) if source.is_per_worker else 0
 
     def _goes_on(self, shards: ShardBook, steps: int) -> bool:
-        """Whether there are batches left, now that no worker found any, and tickets for them."""
+        """Return whether batches are left, now that no worker found any, and tickets for them."""
         if shards.exhausted:
             return self._has_returned()
         layout = self._runtime.ticket_server.layout
@@ -181,9 +181,9 @@ class TicketRun(RunProgress):
         return False
 
     def _has_returned(self) -> bool:
-        """Whether a ticket came back that surely has a batch.
+        """Return whether a ticket came back that surely has a batch.
 
-        Once all shards are used up, those without one go: they would be drawn before it.
+        Once all shards are used up, withdraw those without one: they would be drawn before it.
         """
         shards, layout = self.compiled.source.shards, self._runtime.ticket_server.layout
         if shards is None:
@@ -199,8 +199,8 @@ class TicketRun(RunProgress):
     def drain(self) -> None:
         """Hand out no more tickets and wait until every worker has left.
 
-        All weights are of one version then, and no older than what anybody has heard of. A worker
-        that hangs is not waited for once it was let out on the servers.
+        All weights are of one version then, and no older than the steps that the chief has read. A
+        worker that hangs is not waited for once the servers have removed it.
 
         Raises:
             CheckpointError: steps had to be repeated, and the input did not have their batches.
@@ -225,7 +225,7 @@ class TicketRun(RunProgress):
             self._catch_up()
 
     def _catch_up(self) -> None:
-        """Repeat the steps that somebody has heard of, and no others."""
+        """Repeat the steps that the chief has read as done, and no others."""
         self._limit = min(self._end, self.first + self._periods(self.known))
         self._meanwhile(self.completed)
         self._send_out()
@@ -259,6 +259,6 @@ class TicketRun(RunProgress):
         )
 
     def give_up(self) -> None:
-        """End the run for good; no worker need be there to begin what is left of it."""
+        """End the run for good, without a worker to begin what is left of it."""
         self.dispatch.give_up()
         self.running = self._recalled = False
