@@ -15,14 +15,14 @@ FARTHEST_STEPS = 10_000
 
 
 def saves_at_steps(callback: Any) -> bool:
-    """Whether it saves after a number of steps, as Keras's own and subclasses of these do."""
+    """Return whether a callback saves after a number of steps, as `ModelCheckpoint` can."""
     frequency = getattr(callback, "save_freq", "epoch")
     is_number = isinstance(frequency, int) and frequency > 0
     return hasattr(callback, "_should_save_on_batch") and is_number
 
 
 def writes_at_steps(callback: Any) -> bool:
-    """Whether it writes down what a number of steps have brought."""
+    """Return whether a callback writes logs after a number of steps."""
     return isinstance(callback, keras.callbacks.TensorBoard) and callback.update_freq != "epoch"
 
 

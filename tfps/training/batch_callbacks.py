@@ -34,7 +34,7 @@ LOOKING = frozenset(
 
 
 def check_setting(setting: str) -> str:
-    """One of `SETTINGS`.
+    """Return a setting that is one of `SETTINGS`.
 
     Raises:
         ConfigError: another value.
@@ -45,7 +45,7 @@ def check_setting(setting: str) -> str:
 
 
 def may_change_things(callback: Any, *, kind: str) -> bool:
-    """Whether a batch hook of a callback is of no package that is known to only look.
+    """Return whether a callback has a batch hook of a package not known to only look.
 
     Args:
         callback: any object with hooks.

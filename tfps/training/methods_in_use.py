@@ -25,12 +25,12 @@ class MethodsInUse:
 
     @classmethod
     def of(cls, model: Any) -> MethodsInUse:
-        """The model's own."""
+        """Return the model's own, created on first use."""
         return model.__dict__.setdefault("_tfps_in_use", cls())
 
     @contextlib.contextmanager
     def going_on(self, model: Any, kind: str, turn: ThreadTurn) -> Iterator[None]:
-        """While it is open, no other thread runs a step of this kind.
+        """Keep other threads from running a step of this kind while it is open.
 
         Training waits for an evaluation or a prediction that another thread has begun before it:
         it may move variables to other places, where the steps of those do not look for them.
@@ -72,7 +72,7 @@ class MethodsInUse:
 
     @contextlib.contextmanager
     def _other_function(self, model: Any, name: str) -> Iterator[None]:
-        """Keep the run of the outer call: each function follows one."""
+        """Replace the model's function, which follows the outer call's run, by another."""
         outer = getattr(model, name)
         setattr(model, name, self._functions.get(name))
         try:

@@ -27,7 +27,7 @@ class Recovery(Protocol):
 
     @property
     def updates_lost(self) -> int:
-        """On the rows of all servers that came back."""
+        """How many updates were lost on the rows of all servers that came back."""
 
     def attend(self, coordinator: Any) -> None:
         """Watch the closures of the strategy's coordinator."""
@@ -36,19 +36,19 @@ class Recovery(Protocol):
         """Return what `fit` of a model needs to be recovered."""
 
     def begin_run(self, run: TicketRun) -> None:
-        """A run is about to hand out its first tickets."""
+        """Note that a run is about to hand out its first tickets."""
 
     def end_run(self, run: TicketRun, *, is_whole: bool) -> None:
-        """A run was drained for good; unless it is whole, an error has ended it."""
+        """Note that a run was drained for good; unless it is whole, an error has ended it."""
 
     def abandon_run(self) -> None:
-        """A run has ended with an error."""
+        """Note that a run has ended with an error."""
 
     def after_warm_up(self, steps: int) -> None:
-        """The first steps of a `fit` were taken without servers, which hold their mean now."""
+        """Note that `fit` has taken warm-up steps, of which the servers hold the mean now."""
 
     def end(self, reason: str) -> bool:
-        """Wait for no server any more; return whether one was lost."""
+        """Stop waiting for servers; return whether one was lost."""
 
 
 class RunState:
@@ -106,7 +106,7 @@ class RunState:
 
     @contextlib.contextmanager
     def predicting(self, predictor: Predictor) -> Iterator[None]:
-        """Let this thread's epoch iterators be those of a prediction on the workers."""
+        """Make this thread's epoch iterators feed a prediction on the workers."""
         self._predicting.predictor = predictor
         try:
             yield
@@ -114,10 +114,10 @@ class RunState:
             self._predicting.predictor = None
 
     def watch_tasks(self, coordinator: Any) -> None:
-        """Probe the tasks from now on, until the strategy is closed: work is handed out.
+        """Probe the tasks from now on, until the strategy is closed.
 
         Args:
-            coordinator: hands it out.
+            coordinator: hands work to the tasks.
         """
         runtime = self._runtime
         runtime.refuse_if_closed()
@@ -138,9 +138,9 @@ class RunState:
                     self.run.drain()
 
     def drain_all(self) -> None:
-        """Wait until nothing runs, in `fit` or of what was scheduled, before variables move.
+        """Wait until `fit` and all scheduled functions are idle, before variables move.
 
-        What was traced before looks for them where they were.
+        Functions that were traced before look for variables where they were.
         """
         with self._runtime.turn.taken():
             self.drain()
@@ -158,18 +158,18 @@ class RunState:
         return rate if rate is not None and rate.began_s >= since_s else None
 
     def worker_lives(self) -> tuple[int, ...]:
-        """How many lives each worker has had: 1, and one more each time that it worked again."""
+        """Return each worker's number of lives: 1, and one more for each return to work."""
         workers = self._runtime.workers
         if self.coordinator is None:
             return (1,) * workers
         return private.closure_queue(self.coordinator).lives(workers=workers)
 
     def life_of(self, worker: int) -> int:
-        """The number of the life that a worker is in; the coordinator has one."""
+        """Return the number of a worker's present life; the coordinator has one."""
         return self.worker_lives()[worker] if worker >= 0 else 1
 
     def residuals_dropped(self) -> int:
-        """How often what codecs have left out went with a worker."""
+        """Return how often residuals of codecs were lost with a worker."""
         if self.coordinator is None or not self._runtime.residuals.has_names:
             return 0
         return private.closure_queue(self.coordinator).ended_lives

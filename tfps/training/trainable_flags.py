@@ -32,7 +32,7 @@ class TrainableFlags:
 
     @contextlib.contextmanager
     def in_force(self) -> Iterator[None]:
-        """Set them as they were when this was called first, until the end of the block."""
+        """Set the flags as at the first call, until the end of the block."""
         now = self._flags()
         known = self._known = self._known or now
         changed = {

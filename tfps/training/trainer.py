@@ -90,7 +90,7 @@ class Trainer:
         return TicketIterator(strategy=strategy, **options)
 
     def predict(self, model: Any, original: Any, x: Any, options: dict[str, Any]) -> Any:
-        """On the workers, or on the chief where that is quicker or the workers are busy."""
+        """Predict on the workers, or on the chief where that is quicker or the workers are busy."""
         with model._distribute_strategy.runtime.turn.taken():
             return self._predict(model, original, x, options)
 
@@ -123,7 +123,7 @@ class Trainer:
 
     @contextlib.contextmanager
     def eagerly(self, model: Any) -> Iterator[None]:
-        """The stock Keras loop runs here; reads and updates go to the servers one by one."""
+        """Run Keras's own loop on the chief; each read and update goes to the servers."""
         _check_not_overridden(model)
         strategy = model._distribute_strategy
         strategy.runtime.refuse_if_closed()
@@ -141,7 +141,7 @@ class Trainer:
 
     @contextlib.contextmanager
     def following(self, model: Any, kind: str) -> Iterator[None]:
-        """No ticket is handed out for a loop that has ended with an error."""
+        """Follow a loop of Keras's; if it raises an error, abandon its run."""
         strategy = model._distribute_strategy
         strategy.runtime.refuse_if_closed()
         turn = strategy.runtime.turn
@@ -157,7 +157,7 @@ class Trainer:
                 raise
 
     def accessing(self, layer: Any) -> contextlib.AbstractContextManager[None]:
-        """No other thread lets the workers go on."""
+        """Take the turn for a layer's weights, so that no other thread starts the workers."""
         native = next((variable._value for variable in layer.weights), None)
         if not isinstance(native, ServerVariable):
             return contextlib.nullcontext()
@@ -166,7 +166,7 @@ class Trainer:
         return runtime.turn.taken()
 
     def call_hooks(self, model: Any, callbacks: Any, call: functools.partial[None]) -> None:
-        """Watch those that may change something, each by itself."""
+        """Call a hook of all callbacks; watch each callback that may change something."""
         name = call.func.__name__
         kind = next((kind for kind, names in BATCH_HOOKS.items() if name in names), None)
         function = None if kind is None else getattr(model, f"{kind}_function")
@@ -188,7 +188,7 @@ class Trainer:
                 callbacks.callbacks = everyone
 
     def _in_callbacks(self, model: Any) -> contextlib.AbstractContextManager[None]:
-        """Another thread may use the workers, so that a hook can wait for one that does."""
+        """Lend the workers to other threads, so that a hook can wait for such a thread."""
         strategy: TrainingStrategy = model._distribute_strategy
         state, follower = strategy.run_state, strategy.run_state.follower
         is_mine = follower is not None and follower.is_mine
@@ -200,7 +200,7 @@ class Trainer:
         refuse_endless_input(method, arguments, strategy=model._distribute_strategy)
 
     def check_stranger(self, model: Any, method: str) -> None:
-        """Refuse what cannot work, and say what works without a worker."""
+        """Refuse a model half in the scope; warn of a model that no worker trains."""
         if runs_eagerly(model):
             return
         optimizer = getattr(model, "optimizer", None)
@@ -254,7 +254,7 @@ class Trainer:
 
     @contextlib.contextmanager
     def building(self, optimizer: Any, variables: Any) -> Iterator[None]:
-        """Slots lie beside what they belong to, wherever the optimizer was made and is built."""
+        """Build an optimizer in the scope of its variables, so that slots lie beside them."""
         native = getattr(variables[0], "_value", None) if variables else None
         strategy = getattr(native, "_distribute_strategy", None)
         if strategy is None or not isinstance(native, ServerVariable):
@@ -265,7 +265,7 @@ class Trainer:
             yield
 
     def apply_outside_step(self, optimizer: Any, gradients: Any, variables: Any) -> bool:
-        """On the chief, between scheduled functions: the servers apply it like any push."""
+        """Push gradients of the chief to the servers; return False where Keras must apply them."""
         if not tf.executing_eagerly():
             return False
         variables = list(variables if variables is not None else optimizer._trainable_variables)
@@ -312,7 +312,7 @@ def say_once(model: Any, topic: str, message: str, *arguments: Any) -> None:
 
 
 def _sums_in_rounds(model: Any) -> bool:
-    """Whether a mean over workers is not what the model's loss asks for."""
+    """Return whether rounds average over workers a loss that asks for a sum."""
     strategy = model._distribute_strategy
     if strategy.runtime.workers == 1 or strategy.consistency.backup_workers is None:
         return False
@@ -321,13 +321,13 @@ def _sums_in_rounds(model: Any) -> bool:
 
 
 def _asks_for_xla(model: Any) -> bool:
-    """Whether the user did; Keras's "auto" turns it on for most models."""
+    """Return whether the user asked for XLA; Keras's "auto" turns it on for most models."""
     compiled = getattr(model, "_compile_config", None)
     return compiled is not None and compiled.config.get("jit_compile") is True
 
 
 def _can_predict_on_workers(model: Any) -> bool:
-    """Not within an epoch of `fit`, whose tickets are open, nor what the chief alone can do."""
+    """Return whether no run goes on and workers can run the model's `predict_step`."""
     strategy = model._distribute_strategy
     return (
         strategy.run_state.run is None
@@ -344,7 +344,7 @@ def _can_predict_on_workers(model: Any) -> bool:
 
 @contextlib.contextmanager
 def _on_workers(model: Any, strategy: TrainingStrategy) -> Iterator[None]:
-    """While it is open, Keras's own loop receives the outputs of the workers, in order."""
+    """Let Keras's own loop receive the outputs of the workers, in order."""
     attributes = model.__dict__
     if not isinstance(model.predict_function, Joined):
         attributes["predict_function"] = Joined(Predictor(model, strategy=strategy))

@@ -46,7 +46,7 @@ class WorkerDataset(BatchSource):
         workers: how many there are.
 
     Raises:
-        NotPortable: it must be iterated on the chief.
+        NotPortable: the dataset must be iterated on the chief.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class WorkerDataset(BatchSource):
         return ("worker_dataset", str(self.batch_spec))
 
     def new_pass(self) -> WorkerPass:
-        """The dataset from its begin, in the order of its next iteration."""
+        """Begin the dataset anew, in the order of its next iteration."""
         number = _passes_of.get(self._identity, 0)
         _passes_of[self._identity] = number + 1
         return WorkerPass(number)
@@ -147,12 +147,12 @@ class WorkerDataset(BatchSource):
         return there, restore_batch(self.batch_spec, components)
 
     def _create(self, worker: int) -> tf.data.Dataset:
-        """The dataset on a worker; it lives as long as this source, and so do its caches."""
+        """Make the dataset on a worker; it lives as long as this source, and so do its caches."""
         self._next_pass[worker] = self._first_pass
         return self._numbered(self._graph, tf.constant(self._first_pass, tf.int64))
 
     def _begin(self, worker: int, number: int) -> Any:
-        """An iterator of a pass; those of passes before it take their seeds."""
+        """Return a pass's iterator, after earlier passes have taken their seeds."""
         dataset = private.remote_result(self._datasets[worker])
         while self._next_pass[worker] < number:
             iter(dataset)
@@ -161,7 +161,7 @@ class WorkerDataset(BatchSource):
         return iter(dataset)
 
     def _make(self, graph: tf.Tensor, passes: tf.Tensor) -> tf.data.Dataset:
-        """(number, (whether it is a batch, *components)), without end: nothing follows the last."""
+        """Return an endless dataset of (number, (whether it is a batch, *components))."""
         variant = tf.raw_ops.DatasetFromGraph(graph_def=graph)
         dataset = tf.data.experimental.from_variant(variant, self.batch_spec)
 
@@ -174,7 +174,7 @@ class WorkerDataset(BatchSource):
             return numbered(dataset)
 
     def _check_files(self, coordinator: Any, workers: int) -> None:
-        """A worker on another machine may lack the files; the chief has them."""
+        """Raise NotPortable if a worker cannot read the files, which the chief has."""
 
         @tf.function(autograph=False)
         def first(graph: tf.Tensor) -> tf.Tensor:

@@ -20,7 +20,7 @@ WAIT = 2  # the histogram of the ledger
 
 
 class InputReport(keras.callbacks.Callback):
-    """Says how the data reach the workers, and at the end how long these waited for them.
+    """Prints how data reach the workers, and at the end how long workers waited for them.
 
     Args:
         strategy: ours.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LineSchedule:
-    """Soon after the epoch's begin, then more seldom, and never more than half a minute apart.
+    """Spaces log lines: soon after the epoch's start, then fewer, at most 29 s apart by default.
 
     Steps are counted five times a second, so the longest pause leaves time for that.
 
@@ -26,10 +26,10 @@ class LineSchedule:
     longest_s: float = 29.0
 
     def pause_s(self, lines: int) -> float:
-        """How long after the last line, or the epoch's begin, the next one is due.
+        """Return how long after the last line, or the epoch's start, the next one is due.
 
         Args:
             lines: of this epoch, so far.
         """
-        # A float of any number of lines: two to the power of a thousand is none.
+        # The cap of 30 keeps the power finite: 2.0 ** 1024 overflows.
         return min(self.longest_s, self.first_s * 2.0 ** min(lines, 30))

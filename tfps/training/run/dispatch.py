@@ -99,7 +99,7 @@ class Dispatch:
         return self.present - self._closure.visited
 
     def halt(self) -> None:
-        """Let no worker take another ticket, and wait for none."""
+        """Stop handing out tickets, without waiting for workers."""
         if self.queue.has_failed:
             self._coordinator.done()  # cancels what still waits for a lost server
         else:

@@ -24,20 +24,20 @@ class Invitations:
         self._open: set[int] = set()
 
     def renew(self, there: Sequence[bool]) -> None:
-        """Invite workers; for each whether it is alive."""
+        """Invite the workers that are alive, as `there` says of each."""
         with self._lock:
             self._open = {worker for worker, alive in enumerate(there) if alive}
             self._runtime.expect(there)
 
     def cancel(self, workers: frozenset[int]) -> None:
-        """Workers that hang get no closure."""
+        """Cancel the invitations of workers that hang: they get no closure."""
         with self._lock:
             for worker in self._open & workers:
                 self._open.remove(worker)
                 self._runtime.cancel_expected(worker)
 
     def take(self, worker: int) -> None:
-        """A worker has begun its closure, and joins now."""
+        """Use up the invitation of a worker that has begun its closure and joins now."""
         with self._lock:
             if worker in self._open:
                 self._open.remove(worker)

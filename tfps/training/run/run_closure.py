@@ -32,7 +32,7 @@ Array = np.ndarray[Any, Any]
 
 
 class RunClosure:
-    """Called on any worker; connects again where a connection to a living server broke.
+    """Runs steps on any worker; connects again after a connection to a living server broke.
 
     Args:
         progress: knows the run's program, its first ticket, and how many steps it has.
@@ -144,7 +144,7 @@ def _after_draws(program: Program, seeds: Array, *, steps: int = 0, totals: Arra
 
 
 def _seeds_of_visit(compiled: CompiledProgram, seeds: Array, *, workers: int) -> tf.Tensor:
-    """The states that a worker begins with: the only one goes on behind what it has drawn.
+    """Return a worker's first seed states; an only worker goes on behind its own draws.
 
     Args:
         compiled: the program.
