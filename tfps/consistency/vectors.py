@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import numpy as np
+
 
 class Vectors(Protocol):
     """The operations on int64 vectors that differ between NumPy and TensorFlow."""
@@ -19,3 +21,19 @@ class Vectors(Protocol):
 
     def largest(self, values: Any) -> Any:
         """Return the maximum, a scalar."""
+
+
+class ArrayVectors:
+    """`Vectors` of NumPy."""
+
+    def where(self, condition: Any, yes: Any, no: Any) -> Any:
+        return np.where(condition, yes, no)
+
+    def sum(self, values: Any) -> Any:
+        return np.sum(values)
+
+    def smallest(self, values: Any) -> Any:
+        return np.min(values)
+
+    def largest(self, values: Any) -> Any:
+        return np.max(values)

@@ -10,10 +10,10 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.consistency.array_vectors import ArrayVectors
 from tfps.consistency.logic import PlainLogic
 from tfps.consistency.quota import NOT_KNOWN, pace_after, quota_of
 from tfps.consistency.server_ledger import GraphLogic
+from tfps.consistency.vectors import ArrayVectors
 from tfps.consistency.waiters import TensorVectors
 
 PACES_US = st.integers(1, 10**8)
