@@ -14,7 +14,7 @@ ChoiceT = TypeVar("ChoiceT")
 
 
 @dataclass(frozen=True)
-class ByPath(ABC, Generic[ChoiceT]):
+class PathRules(ABC, Generic[ChoiceT]):
     """Chooses by the first pattern that is found in a variable's path.
 
     It is the base class of those for codecs, partitioners and servers.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tfps import by_path
+from tfps.by_path import PathRules
 from tfps.compression.codec import Codec, is_codec
 from tfps.compression.identity import Identity
 
@@ -20,7 +20,7 @@ class CodecChoice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ByPath(by_path.ByPath[Codec]):
+class ByPath(PathRules[Codec]):
     """Chooses a variable's codec by the first pattern that is found in its path.
 
     Use it to send biases, norms and embeddings without compression, and kernels with it.

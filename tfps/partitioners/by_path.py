@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfps import by_path
+from tfps.by_path import PathRules
 from tfps.partitioners.sharding import Partitioner, Sharding
 from tfps.partitioners.variable_spec import VariableSpec
 from tfps.partitioners.whole import Whole
 
 
 @dataclass(frozen=True)
-class ByPath(by_path.ByPath[Partitioner]):
+class ByPath(PathRules[Partitioner]):
     """Chooses the partitioner by the first pattern that is found in a variable's path.
 
     Args:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from tfps import by_path
+from tfps.by_path import PathRules
 from tfps.errors import ConfigError
 from tfps.partitioners.variable_spec import VariableSpec
 
@@ -56,7 +56,7 @@ class RoundRobin:
 
 
 @dataclass(frozen=True)
-class ByPath(by_path.ByPath[int | Placement | str]):
+class ByPath(PathRules[int | Placement | str]):
     """Chooses the server by the first pattern that is found in a variable's path.
 
     Use it if a table needs a machine of its own, or two towers must not share a server.

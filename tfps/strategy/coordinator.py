@@ -29,7 +29,7 @@ from tfps.runtime.compile.packed_function import PackedStrategy, trace_packed
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import explain, servers_error
 from tfps.terminal import announce
-from tfps.training.training_strategy import TrainingStrategy
+from tfps.training.fit_strategy import FitStrategy
 
 
 class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
@@ -81,7 +81,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
             watch = watch._replace(prepare=strategy.runtime.function_tables.prepare)
         watch_closures(self, watch)
 
-    def _attend(self, strategy: TrainingStrategy) -> None:
+    def _attend(self, strategy: FitStrategy) -> None:
         """Notify the parts of the strategy that need to know when workers leave and return."""
         queue, runtime = private.closure_queue(self), strategy.runtime
         membership: ClosureMembership = ClosureMembership()

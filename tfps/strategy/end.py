@@ -16,7 +16,7 @@ from tfps.recovery.guard import Guard
 from tfps.recovery.probing.probe import Task, all_answer
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.strategy.weak_method import weak_method
-from tfps.training.training_strategy import TrainingStrategy
+from tfps.training.fit_strategy import FitStrategy
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class End:
     """
 
     def __init__(
-        self, strategy: TrainingStrategy, *, runtime: Runtime, guard: Guard, is_named: bool
+        self, strategy: FitStrategy, *, runtime: Runtime, guard: Guard, is_named: bool
     ) -> None:
         self._strategy = weakref.ref(strategy)
         self._tasks, self._runtime, self._guard = runtime.processes, runtime, guard

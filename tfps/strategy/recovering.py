@@ -29,13 +29,13 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.strategy.primitives.primitives import Primitives
 from tfps.strategy.weak_method import weak_method
+from tfps.training.fit_strategy import FitStrategy
 from tfps.training.run.recovery_checkpoints import RecoveryCheckpoints, RoundCheckpoints
 from tfps.training.run.round_points import RoundPoints
 from tfps.training.run.ticket_run import TicketRun
-from tfps.training.training_strategy import TrainingStrategy
 
 
-class RecoveredStrategy(TrainingStrategy, Protocol):
+class RecoveredStrategy(FitStrategy, Protocol):
     """A strategy, as the recovery of its servers sees it."""
 
     connections: Connections

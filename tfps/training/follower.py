@@ -15,6 +15,7 @@ from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.modes import whole_rounds
 from tfps.runtime.coordinator.worker_error import explain
 from tfps.training.batch_hooks import BatchHooks
+from tfps.training.fit_strategy import FitStrategy
 from tfps.training.input.arrays import ResidentArrays
 from tfps.training.input.epoch_iterator import TicketRunRequest
 from tfps.training.input.one_batch import OneBatch
@@ -22,7 +23,6 @@ from tfps.training.run.run_closure import advance_seeds
 from tfps.training.run.ticket_run import TicketRun
 from tfps.training.step_compiler import StepCompiler, keras_step
 from tfps.training.trainable_flags import TrainableFlags
-from tfps.training.training_strategy import TrainingStrategy
 
 
 class Follower:
@@ -38,7 +38,7 @@ class Follower:
         step: ``"train"``, ``"test"`` or ``"predict"``.
     """
 
-    def __init__(self, model: Any, *, strategy: TrainingStrategy, step: str) -> None:
+    def __init__(self, model: Any, *, strategy: FitStrategy, step: str) -> None:
         self._model, self._strategy, self._kind = model, strategy, step
         self._state = strategy.run_state
         self._flags = TrainableFlags(model, tells=step == "train")

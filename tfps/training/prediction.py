@@ -15,10 +15,10 @@ from keras.src.backend.tensorflow.trainer import concat
 
 from tfps.bridge.functions.server_function import server_function
 from tfps.bridge.step_scope import current_step
+from tfps.training.fit_strategy import FitStrategy
 from tfps.training.follower import Follower
 from tfps.training.input.epoch_iterator import TicketIterator, TicketRunRequest
 from tfps.training.run.ticket_run import TicketRun
-from tfps.training.training_strategy import TrainingStrategy
 
 # Below, sending out closures costs more than the chief needs to predict itself.
 LEAST_BATCHES_PER_WORKER = 4
@@ -63,7 +63,7 @@ class Predictor(Follower):
         strategy: ours.
     """
 
-    def __init__(self, model: Any, *, strategy: TrainingStrategy) -> None:
+    def __init__(self, model: Any, *, strategy: FitStrategy) -> None:
         super().__init__(model, strategy=strategy, step="predict")
         self.outputs = Outputs()
         self._structure: Any = None

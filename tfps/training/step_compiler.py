@@ -18,9 +18,9 @@ from tfps.runtime.program.program import Program
 from tfps.runtime.program.tables import let_rows_travel
 from tfps.runtime.worker.visit import BatchSource
 from tfps.training.batch_hooks import BatchHooks
+from tfps.training.fit_strategy import FitStrategy
 from tfps.training.input.one_batch import OneBatch
 from tfps.training.step_exchanges import can_be_pipelined, refuse_several_exchanges
-from tfps.training.training_strategy import TrainingStrategy
 
 _numbers = itertools.count()
 
@@ -38,7 +38,7 @@ class StepCompiler:
         is_new: whether no step of what was compiled last has ended.
     """
 
-    def __init__(self, model: Any, *, strategy: TrainingStrategy, kind: str) -> None:
+    def __init__(self, model: Any, *, strategy: FitStrategy, kind: str) -> None:
         self._model, self._strategy, self._kind = model, strategy, kind
         self.compiled: dict[Any, CompiledProgram] = {}
         self.is_new = False

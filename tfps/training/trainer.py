@@ -21,6 +21,7 @@ from tfps.runtime.program.program import is_metric, is_seed, refuse_strangers
 from tfps.training.batch_callbacks import BATCH_HOOKS
 from tfps.training.batch_hooks import BatchHooks
 from tfps.training.chief_prediction import ChiefPrediction
+from tfps.training.fit_strategy import FitStrategy
 from tfps.training.follower import Follower
 from tfps.training.input.dataset_function import is_dataset_function
 from tfps.training.input.early_dataset import on_this_task
@@ -39,7 +40,6 @@ from tfps.training.report.progress import TrainingProgress
 from tfps.training.report.restart_report import RestartReport
 from tfps.training.report.step_rate import SAMPLE_PERIOD_S
 from tfps.training.step_compiler import StepCompiler
-from tfps.training.training_strategy import TrainingStrategy
 from tfps.training.work import WORK
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Trainer:
             data_batch = iterator._distributed_dataset.element_spec
         _build_symbolically(model, strategy, data_batch)
 
-    def epoch_iterator(self, strategy: TrainingStrategy, options: dict[str, Any]) -> Any:
+    def epoch_iterator(self, strategy: FitStrategy, options: dict[str, Any]) -> Any:
         strategy.run_state.guard.wait_for_silent_workers()
         predictor = strategy.run_state.predictor
         if predictor is not None:
@@ -189,7 +189,7 @@ class Trainer:
 
     def _in_callbacks(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """Lend the workers to other threads, so that a hook can wait for such a thread."""
-        strategy: TrainingStrategy = model._distribute_strategy
+        strategy: FitStrategy = model._distribute_strategy
         state, follower = strategy.run_state, strategy.run_state.follower
         is_mine = follower is not None and follower.is_mine
         return strategy.runtime.turn.lent(
@@ -343,7 +343,7 @@ def _can_predict_on_workers(model: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _on_workers(model: Any, strategy: TrainingStrategy) -> Iterator[None]:
+def _on_workers(model: Any, strategy: FitStrategy) -> Iterator[None]:
     """Let Keras's own loop receive the outputs of the workers, in order."""
     attributes = model.__dict__
     if not isinstance(model.predict_function, Joined):
@@ -352,7 +352,7 @@ def _on_workers(model: Any, strategy: TrainingStrategy) -> Iterator[None]:
         yield
 
 
-def _build_symbolically(model: Any, strategy: TrainingStrategy, data_batch: Any) -> None:
+def _build_symbolically(model: Any, strategy: FitStrategy, data_batch: Any) -> None:
     """Build the model, unless it has no `call`: a user's own step then builds what it uses."""
     if model.optimizer is not None:
         adopt(model.optimizer, strategy)

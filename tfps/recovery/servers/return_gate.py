@@ -38,7 +38,7 @@ class LosableServer(Protocol):
     lost: str | None
 
 
-class Job(Protocol):
+class GatedJob(Protocol):
     """The job that the gate belongs to."""
 
     @property
@@ -59,7 +59,7 @@ class ReturnGate:
         job: its end ends every wait, and its servers are marked while they are lost.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: GatedJob) -> None:
         self._job = job
         self._changed = threading.Condition()
         self._lost: dict[int, str] = {}

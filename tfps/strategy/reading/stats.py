@@ -10,7 +10,7 @@ import numpy as np
 from tfps.consistency.histogram import DURATION_BINS, quantile_seconds
 from tfps.consistency.ledger import LedgerLayout
 from tfps.strategy.reading.traffic import Traffic, take_traffic
-from tfps.training.training_strategy import TrainingStrategy
+from tfps.training.fit_strategy import FitStrategy
 
 PUSH, PULL, WAIT, UPDATE, ENCODE, DECODE = range(6)
 
@@ -108,7 +108,7 @@ class Stats(JobStats):
     updates_lost: int
 
 
-class CountedStrategy(TrainingStrategy, Protocol):
+class CountedStrategy(FitStrategy, Protocol):
     """A strategy, as `take_stats` sees it."""
 
     @property

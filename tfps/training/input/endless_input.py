@@ -19,7 +19,7 @@ from tfps.training.input.epoch_iterator import undistributed
 from tfps.training.input.shards import Shards
 
 if TYPE_CHECKING:
-    from tfps.training.training_strategy import TrainingStrategy
+    from tfps.training.fit_strategy import FitStrategy
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ LIMITS = {
 
 
 def refuse_endless_input(
-    method: str, arguments: Mapping[str, Any], *, strategy: TrainingStrategy
+    method: str, arguments: Mapping[str, Any], *, strategy: FitStrategy
 ) -> None:
     """Refuse to begin what would never end, where that can be known.
 
@@ -84,7 +84,7 @@ def refuse_endless_input(
             )
 
 
-def _kind_of_endless(x: Any, strategy: TrainingStrategy) -> str | None:
+def _kind_of_endless(x: Any, strategy: FitStrategy) -> str | None:
     """Return the kind of an input that is endless for sure; else None."""
     if isinstance(x, tf.data.Dataset):
         return "a tf.data.Dataset" if _is_infinite(x.cardinality()) else None
@@ -96,7 +96,7 @@ def _kind_of_endless(x: Any, strategy: TrainingStrategy) -> str | None:
     return None
 
 
-def _is_endless(shards: Shards, strategy: TrainingStrategy) -> bool:
+def _is_endless(shards: Shards, strategy: FitStrategy) -> bool:
     """Ask a worker, where the function's files are, whether its dataset is endless."""
     strategy.run_state.guard.wait_for_silent_workers()
     alive = private.alive_workers(strategy.coordinator)

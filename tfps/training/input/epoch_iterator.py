@@ -31,7 +31,7 @@ from tfps.training.input.shards import Shards
 from tfps.training.input.worker_dataset import WorkerDataset
 
 if TYPE_CHECKING:
-    from tfps.training.training_strategy import TrainingStrategy
+    from tfps.training.fit_strategy import FitStrategy
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class TicketIterator(EpochIterator):
         options: the other arguments of Keras's epoch iterator.
     """
 
-    def __init__(self, *, strategy: TrainingStrategy, x: Any, **options: Any) -> None:
+    def __init__(self, *, strategy: FitStrategy, x: Any, **options: Any) -> None:
         x = undistributed(x)
         # Only `fit` passes class weights; an evaluation visits each example once, whatever is set.
         fits, workers = "class_weight" in options, strategy.runtime.workers
@@ -223,7 +223,7 @@ def _weighted(x: Any, options: dict[str, Any]) -> Any:
     return TFDatasetAdapter(x, class_weight=options["class_weight"]).get_tf_dataset()
 
 
-def _most_steps(strategy: TrainingStrategy) -> int:
+def _most_steps(strategy: FitStrategy) -> int:
     """Return how many steps a worker can take between two exchanges."""
     adaptive_batches = adaptive_batches_of(strategy.consistency)
     if adaptive_batches > 1:

@@ -12,7 +12,7 @@ from keras.src.utils import io_utils
 from tfps.consistency.histogram import DURATION_BINS, quantile_seconds
 
 if TYPE_CHECKING:
-    from tfps.training.training_strategy import TrainingStrategy
+    from tfps.training.fit_strategy import FitStrategy
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class InputReport(keras.callbacks.Callback):
         strategy: ours.
     """
 
-    def __init__(self, strategy: TrainingStrategy) -> None:
+    def __init__(self, strategy: FitStrategy) -> None:
         super().__init__()
         self._strategy = strategy
         self._before = np.zeros(DURATION_BINS, np.int64)

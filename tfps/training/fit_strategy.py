@@ -9,7 +9,7 @@ from tfps.runtime.compile.packed_function import PackedStrategy
 from tfps.training.run_state import RunState
 
 
-class TrainingStrategy(PackedStrategy, Protocol):
+class FitStrategy(PackedStrategy, Protocol):
     """The members that `fit`, `evaluate` and `predict` use."""
 
     consistency: Mode
