@@ -99,6 +99,7 @@ class ServerReturn:
         self._runtime, self._presences, self._job = runtime, presences, job
         self.gate = ReturnGate(runtime)
         self._looking = threading.Lock()
+        self._starting = threading.Lock()  # a loss is known only with the thread that mends it
         self._cut: set[int] = set()  # lost servers whose connections are closed
         self._thread: threading.Thread | None = None  # the last one
         self._returned_s = float("-inf")
@@ -195,23 +196,26 @@ class ServerReturn:
         Args:
             reason: a part of the error that waiting threads get.
         """
-        if not self.gate.lost or self._thread is None:
-            return False
+        with self._starting:
+            thread = self._thread
+            if not self.gate.lost or thread is None:
+                return False
         if not self._is_given_up:
             self._give_up(f"It is not waited for any more: {reason}.")
-        self._thread.join(END_S)
+        thread.join(END_S)
         return True
 
     def lose(self, index: int, reason: str) -> None:
         """Begin to bring back a server that does not reply."""
-        number = self.gate.lose(index, reason)
+        with self._starting:
+            number = self.gate.lose(index, reason)
+            if number == 1:
+                self._thread = threading.Thread(
+                    target=self._run, name="tfps-server-return", daemon=True
+                )
+                self._thread.start()
         if number:
             logger.warning("%s Training goes on when it is started again.", reason)
-        if number == 1:
-            self._thread = threading.Thread(
-                target=self._run, name="tfps-server-return", daemon=True
-            )
-            self._thread.start()
 
     @property
     def _is_given_up(self) -> bool:
