@@ -54,7 +54,7 @@ RULES = {rule: re.compile(pattern, re.IGNORECASE) for rule, pattern in BANNED.it
 # A class is named by a noun. Participles that are nouns of the field stay.
 PARTICIPLE = re.compile(
     r"^_?(?:[A-Z]\w*)?(?:Sent|Seen|Moved|Remembered|Corrected|Remembering|Recovering|Filling|Kept|Held"
-    r"|Handed\w*|Pending|Saving|Told|Made)$|^_?(?:Both|Newcomer|Estate|Place|Descent|End|Visit)$"
+    r"|Handed\w*|Pending|Saving|Told|Made)$|^_?(?:Newcomer|Estate|Place|Descent|End|Visit)$"
 )
 
 

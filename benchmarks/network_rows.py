@@ -12,7 +12,7 @@ from unittest import mock
 import tfps
 from benchmarks.training import Row, stock_strategy
 from benchmarks.workload import LEARNING_RATE, MODELS, Model
-from tfps.compression import Both, Cast, Difference, Quantize, TopK
+from tfps.compression import Cast, Delta, PushPull, Quantize, TopK
 
 STEPS, ACCURACY = "steps", "accuracy"  # the parts of the benchmark
 WORKERS, SERVERS = 2, 2
@@ -105,13 +105,13 @@ WAYS: Mapping[str, NetworkWay] = {
     "quantize_1": NetworkWay("1 bit up", Quantize(1)),
     "top_k": NetworkWay("1 % up", TopK(0.01), models=_ALL, is_everywhere=True),
     BOTH: NetworkWay(
-        "8 bits both ways", Both(up=Quantize(8), down=Quantize(8)), is_everywhere=True
+        "8 bits both ways", PushPull(push=Quantize(8), pull=Quantize(8)), is_everywhere=True
     ),
-    "top_k_4": NetworkWay("1 % up, 4 bits down", Both(up=TopK(0.01), down=Quantize(4))),
+    "top_k_4": NetworkWay("1 % up, 4 bits down", PushPull(push=TopK(0.01), pull=Quantize(4))),
     **{
         f"top_k_difference_{bits}": NetworkWay(
             f"1 % up, {bits} bits of change",
-            Both(up=TopK(0.01), down=Difference(Quantize(bits))),
+            PushPull(push=TopK(0.01), pull=Delta(Quantize(bits))),
             is_everywhere=True,
         )
         for bits in (4, 2)

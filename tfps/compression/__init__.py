@@ -3,18 +3,18 @@
 from tfps.compression.by_path import ByPath
 from tfps.compression.cast import Cast
 from tfps.compression.codec import Codec
-from tfps.compression.difference import Difference
-from tfps.compression.directions import Both
+from tfps.compression.delta import Delta
+from tfps.compression.directions import PushPull
 from tfps.compression.identity import Identity
 from tfps.compression.quantize import Quantize
 from tfps.compression.top_k import TopK
 
 __all__ = [
-    "Both",
+    "PushPull",
     "ByPath",
     "Cast",
     "Codec",
-    "Difference",
+    "Delta",
     "Identity",
     "Quantize",
     "TopK",

@@ -1,4 +1,4 @@
-"""The codecs of both directions: up from workers to servers, and down."""
+"""The codecs of both directions: of pushes to servers, and of pulls from them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from tfps.compression.by_path import EXPECTED, ByPath, CodecChoice
 from tfps.compression.codec import Codec, is_codec
-from tfps.compression.difference import is_difference
+from tfps.compression.delta import is_delta
 from tfps.compression.identity import Identity
 from tfps.compression.memory import keeps_something
 from tfps.errors import ConfigError, refuse
@@ -16,12 +16,12 @@ Codecs: TypeAlias = Codec | ByPath  # of one direction
 
 
 @dataclass(frozen=True)
-class Both:
+class PushPull:
     """The codecs of both directions; use it to compress parameters as well as gradients.
 
     Args:
-        up: the codec of gradients, from workers to servers.
-        down: the codec of parameters, from servers to workers.
+        push: the codec of gradients, from workers to servers.
+        pull: the codec of parameters, from servers to workers.
 
     Raises:
         ConfigError: a value is neither a codec nor a `ByPath`.
@@ -29,34 +29,34 @@ class Both:
     Example:
 
     >>> from tfps.compression.top_k import TopK
-    >>> Both(up=TopK(0.01))
-    Both(up=TopK(fraction=0.01), down=Identity())
+    >>> PushPull(push=TopK(0.01))
+    PushPull(push=TopK(fraction=0.01), pull=Identity())
     """
 
-    up: Codecs = field(default_factory=Identity)
-    down: Codecs = field(default_factory=Identity)
+    push: Codecs = field(default_factory=Identity)
+    pull: Codecs = field(default_factory=Identity)
 
     def __post_init__(self) -> None:
         problems = [
             f"{name}: received {codecs!r}, expected {EXPECTED}, or a ByPath"
-            for name, codecs in (("up", self.up), ("down", self.down))
+            for name, codecs in (("push", self.push), ("pull", self.pull))
             if not _chooses(codecs)
         ]
-        refuse(problems, source="Both")
+        refuse(problems, source="PushPull")
 
 
-def resolve(compression: Any) -> Both:
-    """Return a ``compression`` argument as a `Both`; a single codec is for gradients.
+def resolve(compression: Any) -> PushPull:
+    """Return a ``compression`` argument as a `PushPull`; a single codec is for gradients.
 
     Raises:
-        ConfigError: it is not a codec, a `ByPath` or a `Both`.
+        ConfigError: it is not a codec, a `ByPath` or a `PushPull`.
     """
     if compression is None:
-        return Both()
-    if isinstance(compression, Both):
+        return PushPull()
+    if isinstance(compression, PushPull):
         return compression
     if _chooses(compression):
-        return Both(up=compression)
+        return PushPull(push=compression)
     raise ConfigError(
         f"compression: received {compression!r}, expected {EXPECTED}, a ByPath or a Both of "
         "tfps.compression, or None to send gradients as they are"
@@ -77,26 +77,26 @@ def all_codecs(codecs: Codecs) -> tuple[Codec, ...]:
     return (codecs,)
 
 
-def without_differences(compression: Both) -> Both:
-    """Replace each `Difference` by `Identity`, for servers that keep no copies of workers.
+def without_deltas(compression: PushPull) -> PushPull:
+    """Replace each `Delta` by `Identity`, for servers that keep no copies of workers.
 
     Example:
 
-    >>> from tfps.compression.difference import Difference
+    >>> from tfps.compression.delta import Delta
     >>> from tfps.compression.top_k import TopK
-    >>> without_differences(Both(up=TopK(0.1), down=Difference(TopK(0.1))))
-    Both(up=TopK(fraction=0.1), down=Identity())
+    >>> without_deltas(PushPull(push=TopK(0.1), pull=Delta(TopK(0.1))))
+    PushPull(push=TopK(fraction=0.1), pull=Identity())
     """
-    down = compression.down
-    if isinstance(down, ByPath):
-        rules = {rule: _whole(codec) for rule, codec in down.rules.items()}
-        whole = replace(down, rules=rules, otherwise=_whole(down.otherwise))
-        return replace(compression, down=whole)
-    return replace(compression, down=_whole(down))
+    pull = compression.pull
+    if isinstance(pull, ByPath):
+        rules = {rule: _whole(codec) for rule, codec in pull.rules.items()}
+        whole = replace(pull, rules=rules, otherwise=_whole(pull.otherwise))
+        return replace(compression, pull=whole)
+    return replace(compression, pull=_whole(pull))
 
 
 def _whole(codec: Codec) -> Codec:
-    return Identity() if is_difference(codec) else codec
+    return Identity() if is_delta(codec) else codec
 
 
 def any_keeps_something(codecs: Codecs) -> bool:

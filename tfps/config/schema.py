@@ -173,8 +173,8 @@ class CompressionSection(Section):
     bits: Literal[8, 4, 2, 1] = 8  # of quantize
     fraction: Annotated[float, Field(gt=0, le=1)] = 0.01  # of top_k
     # For parameters, or for what has changed of them.
-    down: Literal[CODECS] = "identity"  # type: ignore[valid-type]
-    differences: bool = False
+    pull: Literal[CODECS] = "identity"  # type: ignore[valid-type]
+    deltas: bool = False
     minimum_bytes: Annotated[int, Field(ge=0)] = 0  # smaller variables go as they are
     # A pattern that is found in a variable's path, and the name of its codec.
     rules: dict[Text, Literal[CODECS]] = {}  # type: ignore[valid-type]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 
-from tfps.compression import Both
+from tfps.compression import PushPull
 from tfps.compression.codec import ITEM_BYTES, Codec
-from tfps.compression.difference import is_difference
+from tfps.compression.delta import is_delta
 from tfps.compression.directions import Codecs, choice_for
 from tfps.placement.forecast import Forecast, Wanted
 
 
-def bytes_left_out(forecast: Forecast, compression: Both) -> int:
-    """Return how many bytes codecs save in a worker's step, up and down together.
+def bytes_left_out(forecast: Forecast, compression: PushPull) -> int:
+    """Return how many bytes codecs save in a worker's step, with its push and its reply.
 
     Only variables that are sent whole count, since tables are sent by rows. A codec counts as if it
     encoded each variable alone: together on a server they take a few bytes less.
@@ -27,21 +27,21 @@ def bytes_left_out(forecast: Forecast, compression: Both) -> int:
     >>> from tfps.placement import LeastLoaded
     >>> kernel = Wanted("dense/kernel", (784, 128), "float32", is_pulled=True, is_trained=True)
     >>> forecast = Forecast.of([kernel], servers=1, placement=LeastLoaded())
-    >>> bytes_left_out(forecast, Both(up=Quantize(8)))
+    >>> bytes_left_out(forecast, PushPull(push=Quantize(8)))
     299488
     """
     return sum(
         _left_out(variable, codecs)
         for variable in forecast.wanted
         if _is_coded(variable)
-        for codecs in (compression.up, compression.down)
+        for codecs in (compression.push, compression.pull)
     )
 
 
 def kept_bytes_per_server(
-    forecast: Forecast, compression: Both, *, workers: int
+    forecast: Forecast, compression: PushPull, *, workers: int
 ) -> tuple[int, ...]:
-    """Return the size of each server's copies of the workers' parameters, for `Difference`.
+    """Return the size of each server's copies of the workers' parameters, for `Delta`.
 
     Args:
         forecast: the variables.
@@ -50,16 +50,16 @@ def kept_bytes_per_server(
 
     Example:
 
-    >>> from tfps.compression import Difference, TopK
+    >>> from tfps.compression import Delta, TopK
     >>> from tfps.placement import LeastLoaded
     >>> kernel = Wanted("dense/kernel", (784, 128), "float32", is_pulled=True, is_trained=True)
     >>> forecast = Forecast.of([kernel], servers=2, placement=LeastLoaded())
-    >>> kept_bytes_per_server(forecast, Both(down=Difference(TopK(0.01))), workers=4)
+    >>> kept_bytes_per_server(forecast, PushPull(pull=Delta(TopK(0.01))), workers=4)
     (1605632, 0)
     """
     kept = [0] * forecast.servers
     for variable, server in zip(forecast.wanted, forecast.places, strict=True):
-        if _is_coded(variable) and is_difference(_codec_of(variable, compression.down)):
+        if _is_coded(variable) and is_delta(_codec_of(variable, compression.pull)):
             kept[server] += workers * variable.size_bytes
     return tuple(kept)
 

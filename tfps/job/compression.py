@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tfps.compression import (
-    Both,
     ByPath,
     Cast,
     Codec,
-    Difference,
+    Delta,
     Identity,
+    PushPull,
     Quantize,
     TopK,
 )
@@ -28,7 +28,7 @@ CODEC_MAKERS: Mapping[str, Callable[[CompressionSection], Codec]] = {
 }
 
 
-def compression_of(section: CompressionSection) -> Both:
+def compression_of(section: CompressionSection) -> PushPull:
     """Return the codecs of ``[compression]``.
 
     Raises:
@@ -36,12 +36,12 @@ def compression_of(section: CompressionSection) -> Both:
     """
     least = section.minimum_bytes
     rules = {rule: CODEC_MAKERS[name](section) for rule, name in section.rules.items()}
-    up, down = (CODEC_MAKERS[name](section) for name in (section.codec, section.down))
-    if section.differences and section.down != "identity":
-        down = Difference(down)
-    return Both(
-        up=ByPath(rules, otherwise=up, minimum_bytes=least) if rules or least else up,
-        down=ByPath({}, otherwise=down, minimum_bytes=least) if least else down,
+    push, pull = (CODEC_MAKERS[name](section) for name in (section.codec, section.pull))
+    if section.deltas and section.pull != "identity":
+        pull = Delta(pull)
+    return PushPull(
+        push=ByPath(rules, otherwise=push, minimum_bytes=least) if rules or least else push,
+        pull=ByPath({}, otherwise=pull, minimum_bytes=least) if least else pull,
     )
 
 

@@ -54,8 +54,8 @@ class JobPlan:
             ps_memory_gib: the memory of each server.
         """
         ways = "take more servers, or an optimizer with fewer slots"
-        if self.config.compression.differences:
-            ways += ", or leave compression.differences out"
+        if self.config.compression.deltas:
+            ways += ", or leave compression.deltas out"
         return [
             f"parameter server {server} needs {needed / GIB:.2f} GiB at least and has "
             f"{ps_memory_gib:g}: {ways}"

@@ -63,7 +63,7 @@ class Arguments:
     spec: ClusterSpec
     placement: policy.Placement
     consistency: Mode
-    compression: directions.Both
+    compression: directions.PushPull
     transport: str
     batch_callbacks: str
     fault_tolerance: FaultTolerance

@@ -17,7 +17,7 @@ from tfps.cluster import (
     announce_at_exit,
     devices_of_workers,
 )
-from tfps.compression.directions import Both, Codecs
+from tfps.compression.directions import Codecs, PushPull
 from tfps.consistency.mode import Mode
 from tfps.partitioners import Partitioner
 from tfps.placement.plan import Plan
@@ -66,7 +66,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         placement: chooses the server of each Keras variable; `LeastLoaded()` when None.
         consistency: `tfps.Asynchronous()` when None; `tfps.Asynchronous(pipeline_steps=1)` hides
             exchanges behind the computation.
-        compression: a codec of `tfps.compression` for gradients, or a `tfps.compression.Both`;
+        compression: a codec of `tfps.compression` for gradients, or a `tfps.compression.PushPull`;
             no compression when None.
         transport: how requests reach servers: ``"direct"`` (between tfps's own processes),
             ``"grpc"`` (TensorFlow's RPC, to any server), or ``"auto"``: what ``TFPS_TRANSPORT``
@@ -109,7 +109,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         *,
         placement: Placement | str | None = None,
         consistency: Mode | str | None = None,
-        compression: Codecs | Both | None = None,
+        compression: Codecs | PushPull | None = None,
         transport: str = "auto",
         batch_callbacks: str = "auto",
         fault_tolerance: FaultTolerance | None = None,

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.counting_job import CountingJob
 from tests.cluster.kill_worker import KillWorker
-from tfps.compression import Both, Difference, TopK
+from tfps.compression import Delta, PushPull, TopK
 from tfps.launch import LocalCluster
 
 pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
@@ -43,7 +43,7 @@ def test_a_worker_that_comes_back_holds_nothing(
     cluster: Callable[..., LocalCluster], carrier: str
 ) -> None:
     """It gets all parameters, then differences to these; each gradient counts once."""
-    compression = Both(down=Difference(TopK(0.01)))
+    compression = PushPull(pull=Delta(TopK(0.01)))
     job = CountingJob(cluster(workers=2, ps=1), compression=compression)
     assert job.strategy.stats().carriers == ("grpc" if carrier == "grpc" else "direct",)
     killer = KillWorker(job, restart=True)

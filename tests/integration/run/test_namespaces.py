@@ -35,8 +35,8 @@ def network() -> Iterator[NamespaceNetwork]:
 # Rounds of rows, as TensorFlow optimizes their graphs: tests with --quickly leave that out.
 SCRIPT = """
 import keras, numpy as np, tfps
-from tfps.compression import Both, ByPath, Cast, Quantize, TopK
-codecs = Both(up=ByPath({"embedding": Quantize(8)}, otherwise=TopK(0.1)), down=Cast())
+from tfps.compression import PushPull, ByPath, Cast, Quantize, TopK
+codecs = PushPull(push=ByPath({"embedding": Quantize(8)}, otherwise=TopK(0.1)), pull=Cast())
 strategy = tfps.ParameterServerStrategy(consistency="synchronous", compression=codecs)
 with strategy.scope():
     layers = [keras.layers.Embedding(50, 3), keras.layers.Flatten(), keras.layers.Dense(1)]

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from tfps.compression import Both, ByPath, Cast, Identity, Quantize, TopK
+from tfps.compression import ByPath, Cast, Identity, PushPull, Quantize, TopK
 from tfps.compression.directions import all_codecs, any_keeps_something, choice_for, resolve
 from tfps.errors import ConfigError
 
@@ -16,13 +16,13 @@ RULES = ByPath({"embedding/": Cast(), "kernel": TopK(0.1)}, otherwise=Quantize(8
 @pytest.mark.parametrize(
     ("compression", "expected"),
     [
-        (None, Both(Identity(), Identity())),
-        (TopK(0.1), Both(up=TopK(0.1))),
-        (RULES, Both(up=RULES)),
-        (Both(down=Cast()), Both(Identity(), Cast())),
+        (None, PushPull(Identity(), Identity())),
+        (TopK(0.1), PushPull(push=TopK(0.1))),
+        (RULES, PushPull(push=RULES)),
+        (PushPull(pull=Cast()), PushPull(Identity(), Cast())),
     ],
 )
-def test_one_codec_alone_is_up(compression: Any, expected: Both) -> None:
+def test_one_codec_alone_is_for_pushes(compression: Any, expected: PushPull) -> None:
     assert resolve(compression) == expected
 
 
@@ -51,8 +51,8 @@ def test_what_any_variable_may_have() -> None:
     [
         (lambda: resolve("topk"), "compression: received 'topk', expected a codec"),
         (lambda: resolve(TopK), "compression: received <class"),
-        (lambda: Both(up=cast("Any", 1)), "up: received 1"),
-        (lambda: Both(down=cast("Any", Both())), "down: received Both"),
+        (lambda: PushPull(push=cast("Any", 1)), "push: received 1"),
+        (lambda: PushPull(pull=cast("Any", PushPull())), "pull: received PushPull"),
         (lambda: ByPath({"(": TopK(0.1)}), "received no regular expression"),
         (
             lambda: ByPath({"kernel": cast("Any", "topk")}),

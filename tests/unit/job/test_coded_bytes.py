@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfps.compression import (
-    Both,
     ByPath,
     Cast,
     Codec,
-    Difference,
+    Delta,
     Identity,
+    PushPull,
     Quantize,
     TopK,
 )
@@ -32,19 +32,19 @@ def _dense(*shape: int, path: str = "dense/kernel") -> Wanted:
     return Wanted(path, shape, "float32", is_pulled=True, is_trained=True)
 
 
-@given(shape=st.lists(st.integers(1, 200), min_size=1, max_size=3), up=CODECS, down=CODECS)
-def test_less_is_left_out_than_there_is(shape: list[int], up: Codec, down: Codec) -> None:
+@given(shape=st.lists(st.integers(1, 200), min_size=1, max_size=3), push=CODECS, pull=CODECS)
+def test_less_is_left_out_than_there_is(shape: list[int], push: Codec, pull: Codec) -> None:
     variable = _dense(*shape)
-    left_out = bytes_left_out(_forecast(variable), Both(up=up, down=down))
+    left_out = bytes_left_out(_forecast(variable), PushPull(push=push, pull=pull))
     assert 0 <= left_out < variable.step_bytes
-    assert left_out == 0 or (up, down) != (Identity(), Identity())
+    assert left_out == 0 or (push, pull) != (Identity(), Identity())
 
 
 def test_rules_and_what_goes_as_it_is() -> None:
     table = Wanted("embedding", (1000, 16), "float32", is_pulled=True, is_trained=True)
     rows = Wanted("rows", (1000, 16), "float32", is_trained=True, is_pulled=True, rows_per_step=9)
     frozen = Wanted("frozen", (1000, 16), "float32", is_pulled=True, is_frozen=True)
-    codecs = Both(up=ByPath({"embedding": Identity()}, otherwise=Cast()))
+    codecs = PushPull(push=ByPath({"embedding": Identity()}, otherwise=Cast()))
     assert bytes_left_out(_forecast(table, rows, frozen), codecs) == 0
     assert bytes_left_out(_forecast(table, _dense(8, 8)), codecs) == 2 * 64
 
@@ -52,14 +52,14 @@ def test_rules_and_what_goes_as_it_is() -> None:
 def test_servers_keep_what_each_worker_holds() -> None:
     rows = Wanted("rows", (1000, 16), "float32", is_trained=True, is_pulled=True, rows_per_step=9)
     forecast = _forecast(_dense(8, 8), _dense(8, path="bias"), rows)
-    differences = Both(down=ByPath({"bias": Cast()}, otherwise=Difference(Quantize(8))))
-    assert kept_bytes_per_server(forecast, differences, workers=3) == (3 * 4 * 64,)
-    for other in (Both(), Both(up=TopK(), down=Quantize(8))):
+    deltas = PushPull(pull=ByPath({"bias": Cast()}, otherwise=Delta(Quantize(8))))
+    assert kept_bytes_per_server(forecast, deltas, workers=3) == (3 * 4 * 64,)
+    for other in (PushPull(), PushPull(push=TopK(), pull=Quantize(8))):
         assert kept_bytes_per_server(forecast, other, workers=3) == (0,)
 
 
 def test_a_plan_counts_it() -> None:
-    options = ["compression.down=top_k", "compression.differences=true"]
+    options = ["compression.pull=top_k", "compression.deltas=true"]
     (plain, *_), (more, *_) = (
         plan_job(None, overrides).memory_bytes_per_server for overrides in ([], options)
     )
@@ -68,7 +68,7 @@ def test_a_plan_counts_it() -> None:
     homes = zip(plan.forecast.wanted, plan.forecast.places, strict=True)
     here = sum(v.size_bytes for v, server in homes if server == 0 and v in trained)
     assert more - plain == plan.workers * here
-    assert "leave compression.differences out" in plan.memory_problems(ps_memory_gib=0.01)[0]
+    assert "leave compression.deltas out" in plan.memory_problems(ps_memory_gib=0.01)[0]
 
 
 def test_strategies_of_tfps_move_what_codecs_leave() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tfps.compression import (
-    Both,
     ByPath,
     Cast,
-    Difference,
+    Delta,
     Identity,
+    PushPull,
     Quantize,
     TopK,
 )
@@ -29,23 +29,23 @@ def test_every_name_has_a_codec() -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, Both()),
-        ({"codec": "cast", "dtype": "float16"}, Both(up=Cast("float16"))),
-        ({"codec": "quantize", "bits": 2}, Both(up=Quantize(2))),
-        ({"codec": "top_k", "fraction": 0.1}, Both(up=TopK(0.1))),
-        ({"codec": "top_k", "down": "cast"}, Both(up=TopK(0.01), down=Cast())),
-        ({"down": "top_k", "differences": True}, Both(down=Difference(TopK(0.01)))),
-        ({"differences": True}, Both()),
+        ({}, PushPull()),
+        ({"codec": "cast", "dtype": "float16"}, PushPull(push=Cast("float16"))),
+        ({"codec": "quantize", "bits": 2}, PushPull(push=Quantize(2))),
+        ({"codec": "top_k", "fraction": 0.1}, PushPull(push=TopK(0.1))),
+        ({"codec": "top_k", "pull": "cast"}, PushPull(push=TopK(0.01), pull=Cast())),
+        ({"pull": "top_k", "deltas": True}, PushPull(pull=Delta(TopK(0.01)))),
+        ({"deltas": True}, PushPull()),
         (
             {"codec": "top_k", "rules": {"bias": "identity"}, "minimum_bytes": 64},
-            Both(
-                up=ByPath({"bias": Identity()}, otherwise=TopK(0.01), minimum_bytes=64),
-                down=ByPath({}, minimum_bytes=64),
+            PushPull(
+                push=ByPath({"bias": Identity()}, otherwise=TopK(0.01), minimum_bytes=64),
+                pull=ByPath({}, minimum_bytes=64),
             ),
         ),
     ],
 )
-def test_a_section_is_a_choice_of_codecs(options: dict[str, Any], expected: Both) -> None:
+def test_a_section_is_a_choice_of_codecs(options: dict[str, Any], expected: PushPull) -> None:
     section = CompressionSection(**options)
     assert compression_of(section) == expected
     assert compression_problems(section, mode=Asynchronous()) == []
@@ -56,8 +56,8 @@ def test_a_section_is_a_choice_of_codecs(options: dict[str, Any], expected: Both
     [
         (["compression.codec=zip"], "compression.codec"),
         (["compression.bits=3"], "compression.bits"),
-        (["compression.down=zip"], "compression.down"),
-        (["compression.down=top_k"], "expected codecs without a residual"),
+        (["compression.pull=zip"], "compression.pull"),
+        (["compression.pull=top_k"], "expected codecs without a residual"),
         (["compression.fraction=0"], "compression.fraction"),
         (["compression.fraction=1.5"], "compression.fraction"),
         (['compression.rules={"(" = "top_k"}'], "compression.rules: '(': received no regular"),

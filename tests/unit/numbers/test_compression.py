@@ -13,10 +13,10 @@ import tfps
 from tests.unit.numbers.comparison import BATCH, LABELS, X, compiled, cross_entropy, densify
 from tests.unit.numbers.tables import IDS, WIDTH, tables_model
 from tfps.compression import (
-    Both,
     ByPath,
     Cast,
     Identity,
+    PushPull,
     Quantize,
     TopK,
 )
@@ -134,11 +134,11 @@ def test_rows_of_tables_follow_the_bytes_of_a_codec(cluster: Clusters) -> None:
     ids=repr,
 )
 def test_rows_of_tables_are_coded_both_ways(cluster: Clusters, mode: Any) -> None:
-    up, down = Quantize(8), Cast("float16")
+    push, pull = Quantize(8), Cast("float16")
     weights, traffic = [], None
     for compression in (
         None,
-        Both(up=ByPath({"embedding": up}), down=ByPath({"embedding": down})),
+        PushPull(push=ByPath({"embedding": push}), pull=ByPath({"embedding": pull})),
     ):
         strategy = tfps.ParameterServerStrategy(
             cluster(workers=1, ps=2).cluster_resolver, consistency=mode, compression=compression
@@ -159,15 +159,15 @@ def test_rows_of_tables_are_coded_both_ways(cluster: Clusters, mode: Any) -> Non
         for each in direction.codecs
         if each.sent_bytes
     }
-    assert ratios[repr(up)] == 4 * WIDTH / (4 + WIDTH)  # a scale, and a byte for each number
-    assert ratios[repr(down)] == 2
+    assert ratios[repr(push)] == 4 * WIDTH / (4 + WIDTH)  # a scale, and a byte for each number
+    assert ratios[repr(pull)] == 2
 
 
 @pytest.mark.repeats
 def test_tables_of_local_steps_are_coded_as_a_whole(cluster: Clusters) -> None:
     """Their rows do not travel by themselves; what a period has changed of them goes up."""
     found = []
-    for compression in (None, Both(up=Quantize(8), down=Quantize(8))):
+    for compression in (None, PushPull(push=Quantize(8), pull=Quantize(8))):
         strategy = tfps.ParameterServerStrategy(
             cluster(workers=1, ps=2).cluster_resolver,
             consistency=tfps.LocalSteps(2),
@@ -243,16 +243,16 @@ def test_shards_are_coded_by_server(cluster: Clusters) -> None:
 
 @pytest.mark.repeats
 @pytest.mark.parametrize(
-    "down",
+    "pull",
     [
         Cast("bfloat16"),
         ByPath({"hidden/kernel": Quantize(8)}, otherwise=Cast("float16")),
     ],
     ids=repr,
 )
-def test_parameters_come_with_fewer_bytes(cluster: Clusters, plain: Trained, down: Any) -> None:
+def test_parameters_come_with_fewer_bytes(cluster: Clusters, plain: Trained, pull: Any) -> None:
     _, expected, before = plain
-    weights, losses, after = trained(cluster, Both(up=Quantize(8), down=down), epochs=15)
+    weights, losses, after = trained(cluster, PushPull(push=Quantize(8), pull=pull), epochs=15)
     assert losses[-1] < 0.5 * losses[0]
     assert losses[-1] < expected[-1] + 0.15 * expected[0]
     assert after.bytes_pulled * 1.3 < before.bytes_pulled
@@ -262,10 +262,10 @@ def test_parameters_come_with_fewer_bytes(cluster: Clusters, plain: Trained, dow
 
 def test_who_remembers_what_was_sent_takes_no_codec_down(cluster: Clusters) -> None:
     strategy = tfps.ParameterServerStrategy(
-        cluster(workers=1, ps=2).cluster_resolver, compression=Both(down=Cast())
+        cluster(workers=1, ps=2).cluster_resolver, compression=PushPull(pull=Cast())
     )
     with strategy.scope():
         model = compiled(tfps.optimizers.GapAware(keras.optimizers.SGD(0.1)))
-    with pytest.raises(tfps.errors.UnsupportedError, match="down with GapAware"):
+    with pytest.raises(tfps.errors.UnsupportedError, match="pull with GapAware"):
         model.fit(X, LABELS, batch_size=BATCH, verbose=0)
     strategy.close()

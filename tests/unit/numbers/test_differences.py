@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfps
 from tests.unit.numbers.comparison import BATCH, LABELS, X, compiled
-from tfps.compression import Both, ByPath, Difference, Identity, Quantize, TopK
+from tfps.compression import ByPath, Delta, Identity, PushPull, Quantize, TopK
 from tfps.errors import ConfigError
 from tfps.runtime.server import sent_values
 from tfps.runtime.server.sent_values import SentValues
@@ -97,7 +97,7 @@ def test_a_worker_holds_what_its_servers_keep(
     strategies: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, codec: Any, mode: Any
 ) -> None:
     ledger = Ledger(monkeypatch)
-    strategy = strategies(Both(down=Difference(codec)), consistency=mode)
+    strategy = strategies(PushPull(pull=Delta(codec)), consistency=mode)
     fitted(strategy)
     kept = ledger.kept()
     assert set(kept) == set(ledger.held)
@@ -114,9 +114,9 @@ def test_what_a_codec_leaves_out_comes_later(strategies: Callable[..., Any]) -> 
     _, expected = fitted(strategies(None), 15)
     plain = strategies(None)
     fitted(plain, 1)
-    coded = strategies(Both(down=Difference(TopK(0.1))))
+    coded = strategies(PushPull(pull=Delta(TopK(0.1))))
     fitted(coded, 1)
-    _, losses = fitted(strategies(Both(down=Difference(TopK(0.1)))), 15)
+    _, losses = fitted(strategies(PushPull(pull=Delta(TopK(0.1)))), 15)
     assert losses[-1] < 0.5 * losses[0]
     assert losses[-1] < expected[-1] + 0.15 * expected[0]
     assert 1.5 * coded.stats().bytes_pulled < plain.stats().bytes_pulled
@@ -125,8 +125,8 @@ def test_what_a_codec_leaves_out_comes_later(strategies: Callable[..., Any]) -> 
 @pytest.mark.repeats
 def test_a_rule_leaves_vectors_as_they_are(strategies: Callable[..., Any]) -> None:
     """All of them here, so no bit is another one."""
-    down = ByPath({".": Identity()}, otherwise=Difference(TopK()))
-    model, _ = fitted(strategies(Both(down=down)))
+    pull = ByPath({".": Identity()}, otherwise=Delta(TopK()))
+    model, _ = fitted(strategies(PushPull(pull=pull)))
     other, _ = fitted(strategies(None))
     for one, expected in zip(model.get_weights(), other.get_weights(), strict=True):
         assert one.tobytes() == expected.tobytes()
@@ -138,7 +138,7 @@ def test_a_worker_that_was_let_out_gets_everything(
 ) -> None:
     """It joins anew, in the middle of an epoch of two workers."""
     ledger = Ledger(monkeypatch)
-    strategy = strategies(Both(down=Difference(TopK(0.1))), workers=2)
+    strategy = strategies(PushPull(pull=Delta(TopK(0.1))), workers=2)
     incarnations = []
 
     class Loss(keras.callbacks.Callback):
@@ -159,7 +159,7 @@ def test_a_worker_that_was_let_out_gets_everything(
 
 @pytest.mark.rare
 def test_functions_get_parameters_as_they_are(strategies: Callable[..., Any]) -> None:
-    strategy = strategies(Both(down=Difference(TopK(0.1))))
+    strategy = strategies(PushPull(pull=Delta(TopK(0.1))))
     with strategy.scope():
         weight, optimizer = keras.Variable(np.ones([64], "float32")), keras.optimizers.SGD(0.5)
         optimizer.build([weight])
@@ -179,6 +179,6 @@ def test_more_than_a_servers_memory_is_refused(
     strategies: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sent_values, "free_memory_bytes", lambda device: 100)
-    strategy = strategies(Both(down=Difference(TopK(0.1))))
+    strategy = strategies(PushPull(pull=Delta(TopK(0.1))))
     with pytest.raises(ConfigError, match="ps 0 would keep .* for 1 workers"):
         fitted(strategy)

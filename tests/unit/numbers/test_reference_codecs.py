@@ -10,7 +10,7 @@ import pytest
 
 import tfps
 from tests.unit.numbers.comparison import cross_entropy
-from tfps.compression import Both, Cast, Identity, Quantize, TopK
+from tfps.compression import Cast, Identity, PushPull, Quantize, TopK
 from tfps.config.bundle import example
 from tfps.testing import OneProcess
 
@@ -27,8 +27,8 @@ BOUNDS: dict[Any, float] = {
     Quantize(2): 0.01,
     Quantize(1): 0.05,
     TopK(0.01): 0.03,
-    Both(up=TopK(0.01), down=Quantize(8)): 0.03,
-    Both(down=Cast()): 0.01,
+    PushPull(push=TopK(0.01), pull=Quantize(8)): 0.03,
+    PushPull(pull=Cast()): 0.01,
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.compression import Both, Difference, Quantize
+from tfps.compression import Delta, PushPull, Quantize
 from tfps.consistency.histogram import DURATION_BINS
 from tfps.strategy.reading.stats import DECODE, ENCODE, Quantiles
 from tfps.testing import OneProcess
@@ -64,14 +64,14 @@ def test_gradients_are_encoded_on_workers_and_decoded_on_servers(
 
 
 @pytest.mark.parametrize(
-    ("mode", "down"),
-    [(tfps.Synchronous(), EIGHT_BITS), (tfps.LocalSteps(2), Difference(EIGHT_BITS))],
+    ("mode", "pull"),
+    [(tfps.Synchronous(), EIGHT_BITS), (tfps.LocalSteps(2), Delta(EIGHT_BITS))],
     ids=["synchronous", "local_steps"],
 )
 def test_parameters_are_encoded_on_servers_and_decoded_on_workers(
-    cluster: OneProcess, mode: Any, down: Any
+    cluster: OneProcess, mode: Any, pull: Any
 ) -> None:
-    both = Both(up=EIGHT_BITS, down=down)
+    both = PushPull(push=EIGHT_BITS, pull=pull)
     strategy = _fitted(cluster, compression=both, consistency=mode)
     pushes = sum(strategy.stats().exchanges) - 2 * WORKERS  # but for the joins
     assert _counted(strategy, ENCODE) == 2 * pushes
@@ -82,7 +82,7 @@ def test_parameters_are_encoded_on_servers_and_decoded_on_workers(
 
 
 def test_pushes_of_functions_tell_of_the_reply_before(cluster: OneProcess) -> None:
-    both = Both(up=EIGHT_BITS, down=EIGHT_BITS)
+    both = PushPull(push=EIGHT_BITS, pull=EIGHT_BITS)
     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, compression=both)
     with strategy.scope():
         weights = [keras.Variable(np.ones([16], "float32"), name=f"w{n}") for n in range(2)]

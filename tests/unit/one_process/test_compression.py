@@ -21,7 +21,7 @@ from tests.unit.one_process.linear import (
     gradients,
     linear,
 )
-from tfps.compression import Both, ByPath, Cast, Identity, Quantize, TopK
+from tfps.compression import ByPath, Cast, Identity, PushPull, Quantize, TopK
 from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.worker.residuals import PushCoding
 from tfps.testing import OneProcess
@@ -131,7 +131,7 @@ def test_a_checkpoint_says_once_what_it_does_not_hold(
 )
 def test_servers_lose_nothing_by_what_they_send(make_strategy: Make, mode: Any) -> None:
     """In `fit` and in a scheduled function; the gradients do not depend on the parameters."""
-    strategy = make_strategy(mode, compression=Both(down=Quantize(4)))
+    strategy = make_strategy(mode, compression=PushPull(pull=Quantize(4)))
     model, x = linear(strategy), examples(2 * STEPS)
     fit(model, x)
     workers = 2 if strategy.consistency.backup_workers is not None else 1

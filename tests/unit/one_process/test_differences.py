@@ -9,7 +9,7 @@ import pytest
 
 import tfps
 from tests.unit.one_process.jobs import FitJob
-from tfps.compression import Both, Difference, TopK
+from tfps.compression import Delta, PushPull, TopK
 from tfps.consistency.ledger import Status
 from tfps.testing import OneProcess
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.rare
 
 @pytest.fixture(scope="module")
 def job() -> Iterator[FitJob]:
-    compression: Any = Both(down=Difference(TopK(0.1)))
+    compression: Any = PushPull(pull=Delta(TopK(0.1)))
     with OneProcess(workers=2, ps=1) as cluster:
         strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, compression=compression)
         yield FitJob(strategy)

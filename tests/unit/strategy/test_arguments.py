@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tfps
 from tfps.cluster import ClusterSpec
-from tfps.compression import Both, Cast, Quantize, TopK
+from tfps.compression import Cast, PushPull, Quantize, TopK
 from tfps.errors import ConfigError, UnsupportedError
 from tfps.strategy.arguments import check_arguments
 
@@ -45,8 +45,8 @@ def test_every_wrong_argument_is_named_once(wrong: dict[str, Any]) -> None:
     [
         (TopK(0.1), tfps.Asynchronous(pipeline_steps=1), "expected a codec without a residual"),
         (Quantize(8), tfps.LocalSteps(4, elasticity=0.5), "under elastic averaging"),
-        (Both(down=TopK(0.1)), None, "parameters are coded anew each time"),
-        (Both(down=Cast()), tfps.Asynchronous(pipeline_steps=1), "late, or ahead"),
+        (PushPull(pull=TopK(0.1)), None, "parameters are coded anew each time"),
+        (PushPull(pull=Cast()), tfps.Asynchronous(pipeline_steps=1), "late, or ahead"),
     ],
 )
 def test_what_codecs_cannot_be_combined_with(compression: Any, mode: Any, message: str) -> None:
@@ -57,7 +57,7 @@ def test_what_codecs_cannot_be_combined_with(compression: Any, mode: Any, messag
 def test_one_codec_is_for_gradients() -> None:
     pipelined = tfps.Asynchronous(pipeline_steps=1)
     found = check_arguments(**{**GOOD, "compression": Quantize(8), "consistency": pipelined})
-    assert found.compression == Both(up=Quantize(8))
+    assert found.compression == PushPull(push=Quantize(8))
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.step_scope import StepScope, refusals
 from tfps.bridge.variables.server_variable import ServerVariable
-from tfps.compression.directions import without_differences
+from tfps.compression.directions import without_deltas
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
 from tfps.runtime.compile.regimes import REGIMES
@@ -90,7 +90,7 @@ def _scheduled(program: Program, runtime: Runtime) -> Program:
             "keras.optimizers.schedules.CosineDecay(0.0, 5000, warmup_target=0.1, "
             "warmup_steps=500), for example."
         )
-    compression = without_differences(runtime.compression)
+    compression = without_deltas(runtime.compression)
     program = keep_to(program, mode, compression=compression)
     if program.schedule.local is not None:
         refuse_strangers(program.variables)

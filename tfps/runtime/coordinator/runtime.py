@@ -18,7 +18,7 @@ from tfps.bridge.functions.function_table import FunctionTables
 from tfps.cluster import ClusterSpec, has_clients, note_move
 from tfps.cluster.introduction import this_chief
 from tfps.cluster.served_chief import Question
-from tfps.compression.directions import Both
+from tfps.compression.directions import PushPull
 from tfps.consistency.applied_window import FUNCTION_CELLS
 from tfps.consistency.ledger import TERM_INCARNATIONS
 from tfps.consistency.mode import Mode
@@ -69,7 +69,7 @@ class Runtime(Storage):
         placement: Placement,
         transport: str = "auto",
         mode: Mode,
-        compression: Both | None = None,
+        compression: PushPull | None = None,
         max_workers: int | None = None,
         held: Sequence[Mapping[str, VariableRecord]] | None = None,
     ) -> None:
@@ -83,7 +83,7 @@ class Runtime(Storage):
         self.cluster = cluster
         self.job_id = number_of(job)
         self.placement, self.mode = placement, mode
-        self.compression = compression or Both()
+        self.compression = compression or PushPull()
         self.servers = [
             Server(
                 index=index,

@@ -208,8 +208,8 @@ def call_wire(
     looked_up = [v for v in trained if id(v) in known]
     tables = shards_on(looked_up, device)
     gradients = server_shards(shards_on(whole, device))
-    coded, plain = _coded(gradients, choices=choices_for(whole, program.schedule.up))
-    down = choices_for(whole, program.schedule.down)
+    coded, plain = _coded(gradients, choices=choices_for(whole, program.schedule.push))
+    pull = choices_for(whole, program.schedule.pull)
     # A learning rate that the step assigns has a copy on every server of its optimizer.
     state = tuple(p for p in all_shards(program.state) if device in p._value.devices)
     state = state if is_last else ()
@@ -219,10 +219,10 @@ def call_wire(
     counts = tuple(v for v in counts if device in v._value.devices)
     brought = program.variables if brought is None else brought
     values = server_shards(shards_on((v for v in brought if id(v) not in known), device))
-    coded_values, plain_values = _coded(values, choices=down, gradients=False)
+    coded_values, plain_values = _coded(values, choices=pull, gradients=False)
     scale = loss_scale_of(program.calls[call_number].optimizer)
     if coded_values:
-        values = _one_after_the_other(values, plain_values, choices=down)
+        values = _one_after_the_other(values, plain_values, choices=pull)
     bytes_down = [each.entry for each in coded_values]
     bytes_of = [each.entry for each in coded]
     rest = [*(_entry(v._value) for v in state), *entries_of(moves, program)]
@@ -241,7 +241,7 @@ def call_wire(
             [*bytes_of, *plain.entries(gradients=True, of_server=True), *rest]
         ),
         tables=tables,
-        row_formats=row_formats(tables, choices_for(looked_up, program.schedule.up)),
+        row_formats=row_formats(tables, choices_for(looked_up, program.schedule.push)),
         coded=coded,
         server_reply=Layout.of(
             [*bytes_down, *plain_values.entries(gradients=False, of_server=True)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from tfps.compression.directions import Both
+from tfps.compression.directions import PushPull
 from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.mode import Mode
 from tfps.consistency.optimizer_limits import average_problem
@@ -21,7 +21,7 @@ from tfps.runtime.program.schedule import LocalTraining, PeriodEnd
 
 
 def keep_to(
-    program: Program, mode: Mode, *, compression: Both | None = None, adds_counts: bool = True
+    program: Program, mode: Mode, *, compression: PushPull | None = None, adds_counts: bool = True
 ) -> Program:
     """Return a program with the schedule of a mode; one that does not train keeps its own.
 
@@ -40,8 +40,8 @@ def keep_to(
         in_rounds=mode.backup_workers is not None,
         is_bounded=mode.bound_steps is not None,
         adaptive_batches=adaptive_batches_of(mode),
-        up=None if compression is None else compression.up,
-        down=None if compression is None else compression.down,
+        push=None if compression is None else compression.push,
+        pull=None if compression is None else compression.pull,
     )
     if isinstance(mode, LocalSteps):
         program = _train_locally(program, mode, adds_counts=adds_counts)

@@ -69,9 +69,9 @@ class Schedule:
     # Variables that travel as rows; they are not among the program's ``variables``.
     tables: Sequence[Any] = ()
     # Codecs of gradients, see `tfps.compression`; None: gradients travel as they are.
-    up: Any = None
+    push: Any = None
     # Codecs of parameters in the replies to pushes, likewise.
-    down: Any = None
+    pull: Any = None
 
     @property
     def period_steps(self) -> int:

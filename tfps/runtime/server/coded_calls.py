@@ -13,7 +13,7 @@ def refuse_remembering(updates: Sequence[ServerUpdate]) -> None:
     for update in updates:
         if update.asks_who:
             raise UnsupportedError(
-                f"compression: received a codec for down with {type(update.optimizer).__name__}, "
+                f"compression: received a codec for pull with {type(update.optimizer).__name__}, "
                 "which remembers for each worker what it was sent, expected Identity(): a codec "
-                "sends something else. Leave down out, or take another optimizer"
+                "sends something else. Leave pull out, or take another optimizer"
             )

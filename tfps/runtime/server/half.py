@@ -160,7 +160,7 @@ class ServerHalf(PlanFunctions):
     def look_up_formats(self) -> tuple[RowFormat, ...]:
         """Return the formats in which rows of these shards travel to workers."""
         schedule = self.program.schedule
-        return row_formats(self.look_up_shards(), choices_for(schedule.tables, schedule.down))
+        return row_formats(self.look_up_shards(), choices_for(schedule.tables, schedule.pull))
 
     def longest_rows_bytes(self) -> int | None:
         """Return the most bytes of rows that a look-up may bring; None: all rows at once."""

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfps.bridge.free_memory import free_memory_bytes
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.compression.codec import ITEM_BYTES
-from tfps.compression.difference import is_difference
+from tfps.compression.delta import is_delta
 from tfps.consistency.ledger import Status
 from tfps.errors import ConfigError
 from tfps.runtime.coordinator.runtime import Runtime
@@ -153,7 +153,7 @@ def refuse_without_memory(needed_bytes: int, *, workers: int, server: Server) ->
     free_bytes = free_memory_bytes(server.device)
     if free_bytes is not None and needed_bytes > free_bytes:
         raise ConfigError(
-            f"compression: received Difference(...) for down; ps {server.index} would keep "
+            f"compression: received Delta(...) for pull; ps {server.index} would keep "
             f"{format_bytes(needed_bytes)} for {workers} workers, what each of them holds, and has "
             f"{format_bytes(free_bytes)} left. Take more servers, fewer workers, or a codec that "
             "codes parameters anew, such as tfps.compression.Quantize(8)"
@@ -162,7 +162,7 @@ def refuse_without_memory(needed_bytes: int, *, workers: int, server: Server) ->
 
 def differences(wire: CallWire) -> Iterator[CodedVector]:
     """Return the coded vectors of a call that travel as differences."""
-    return (each for each in wire.coded_values if is_difference(each.codec))
+    return (each for each in wire.coded_values if is_delta(each.codec))
 
 
 def _read(variable: ServerVariable, worker: tf.Tensor) -> tf.Tensor:

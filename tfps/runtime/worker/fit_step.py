@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.compression.difference import is_difference
+from tfps.compression.delta import is_delta
 from tfps.consistency.ledger import NO_TICKET, Status, key_of
 from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.message.moved_state import begin_name, center_name
@@ -220,7 +220,7 @@ class FitStep(Step):
     def arrived(
         self, call_number: int | None, coded: CodedVector, data: tf.Tensor
     ) -> Mapping[str, tf.Tensor]:
-        if call_number is None or not is_difference(coded.codec):
+        if call_number is None or not is_delta(coded.codec):
             return super().arrived(call_number, coded, data)
         return self._held.arrived(call_number, coded, data)
 

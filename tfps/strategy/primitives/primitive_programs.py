@@ -105,7 +105,7 @@ class PrimitivePrograms:
 
     def _compile(self, call: OptimizerCall, *, by_rows: bool, coded: bool) -> list[FunctionHalf]:
         tables = call.variables if by_rows else ()
-        up = self._runtime.compression.up if coded else None
+        push = self._runtime.compression.push if coded else None
         program = Program(
             name="primitives",
             step=lambda _: None,
@@ -113,7 +113,7 @@ class PrimitivePrograms:
             trains=True,
             variables=() if by_rows else list(call.variables),
             calls=[call],
-            schedule=Schedule(tables=tables, up=up),
+            schedule=Schedule(tables=tables, push=push),
         )
         if not isinstance(call.optimizer, Descent):
             for shard in all_shards(tables):

@@ -11,14 +11,14 @@ from tfps.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Difference:
+class Delta:
     """Sends parameters as differences to the worker's copy, which another codec makes smaller.
 
-    Use it for ``down`` of `Both`: parameters need most of their bits, but the change of an update
-    is small, and mostly in a few places. A server keeps a copy of each worker's parameters, so the
-    error of one reply is part of the next difference and nothing is lost: biased codecs work as
-    well. It costs each server one float32 copy of these parameters for each worker, and each worker
-    one copy.
+    Use it for ``pull`` of `PushPull`: parameters need most of their bits, but the change of an
+    update is small, and mostly in a few places. A server keeps a copy of each worker's parameters,
+    so the error of one reply is part of the next difference and nothing is lost: biased codecs work
+    as well. It costs each server one float32 copy of these parameters for each worker, and each
+    worker one copy.
 
     Source: Tang et al., "DoubleSqueeze: Parallel Stochastic Gradient Descent with Double-Pass
     Error-Compensated Compression", ICML 2019.
@@ -28,26 +28,26 @@ class Difference:
             decode the same bytes to the same numbers, bit by bit, on every machine.
 
     Raises:
-        ConfigError: ``codec`` is not a codec, or another `Difference`.
+        ConfigError: ``codec`` is not a codec, or another `Delta`.
 
     Example:
 
     >>> from tfps.compression.top_k import TopK
-    >>> Difference(TopK(0.01)).size_bytes(10_000)
+    >>> Delta(TopK(0.01)).size_bytes(10_000)
     800
     """
 
     codec: Codec
 
     is_unbiased: ClassVar[bool] = True  # workers keep no residual
-    is_difference: ClassVar[bool] = True
+    is_delta: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not is_codec(self.codec) or is_difference(self.codec):
+        if not is_codec(self.codec) or is_delta(self.codec):
             raise ConfigError(
                 f"codec: received {self.codec!r}, expected a codec of values, such as "
                 "tfps.compression.TopK(0.01)",
-                source="Difference",
+                source="Delta",
             )
 
     def encode(self, vector: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
@@ -61,6 +61,6 @@ class Difference:
         return self.codec.size_bytes(items)
 
 
-def is_difference(codec: Codec) -> bool:
+def is_delta(codec: Codec) -> bool:
     """Return whether a codec's values are added to the other side's copy."""
-    return bool(getattr(codec, "is_difference", False))
+    return bool(getattr(codec, "is_delta", False))
