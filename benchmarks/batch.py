@@ -60,7 +60,7 @@ class Batch(Benchmark):
     kinds: tuple[str, ...] = choices(
         KINDS, "Only this exchange; elastic ones come after the most steps.", flag="--exchange"
     )
-    rule: str = option(  # of `tfps.optimizers.ScaledRate`
+    rule: str = option(  # of `tfps.schedules.ScaledLearningRate`
         "square_root",
         "How the learning rate follows the batch.",
         click.Choice(["square_root", "linear"]),
@@ -100,7 +100,7 @@ class Batch(Benchmark):
     def rate(self, batch_size: int) -> Any:
         """The schedule of the learning rate for a batch; imports TensorFlow."""
         sizes = {"base_batch_size": self.base_batch_size, "batch_size": batch_size}
-        return tfps.optimizers.ScaledRate(self.base_rate, rule=self.rule, **sizes)
+        return tfps.schedules.ScaledLearningRate(self.base_rate, rule=self.rule, **sizes)
 
     def measure(
         self,

@@ -66,7 +66,7 @@ class TableModel:
         adagrad = keras.optimizers.Adagrad(LEARNING_RATE)
         if keras.__name__ == "tf_keras":
             return adagrad
-        return tfps.optimizers.RowUpdates(adagrad)
+        return tfps.optimizers.SparseUpdates(adagrad)
 
     def examples(self, ids: str, *, batch_size: int) -> Examples:
         """Make batches of ids, one of `IDS`, and labels."""

@@ -1,7 +1,7 @@
 """What servers save that update of an embedding table only the rows of a batch.
 
 One worker looks up 1,280 random rows in each step, on one server. With dense gradients an update
-is a pass over the table and the optimizer's slots; with `RowUpdates` it touches the rows alone.
+is a pass over the table and the optimizer's slots; with `SparseUpdates` it touches the rows alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WIDTH = 64
 IDS_PER_EXAMPLE = 10
 # Rates of updates of rows over those of all: by optimizer and size of the table in MiB.
 AIMS = {("sgd", 64): 4.0, ("adam", 64): 10.0, ("sgd", 256): 15.0, ("adam", 256): 40.0}
-WAYS = ("all rows", "rows of the batch (RowUpdates)")
+WAYS = ("all rows", "rows of the batch (SparseUpdates)")
 LARGEST_OVER_SMALLEST_AIM = 0.8  # with updates of rows the table's size makes no difference
 COLUMNS: Columns = {
     "steps/s,\nall rows": lambda pair: pair[0].steps_per_s,
@@ -76,7 +76,7 @@ class Rows(Benchmark):
         with strategy.scope():
             chosen: Any = keras.optimizers.get(optimizer)
             if by_rows:
-                chosen = tfps.optimizers.RowUpdates(chosen)
+                chosen = tfps.optimizers.SparseUpdates(chosen)
             layers = [
                 keras.Input((IDS_PER_EXAMPLE,), dtype="int32"),
                 keras.layers.Embedding(rows, WIDTH),

@@ -158,7 +158,7 @@ def _check(model: Any) -> None:
 
 
 def table_model(strategy: Any, rows: int, *, steps: int) -> tuple[Any, Any, Any]:
-    """A model of tables of so many rows that `RowUpdates` trains, and what to fit it to."""
+    """A model of tables of so many rows that `SparseUpdates` trains, and what to fit it to."""
     import keras
     import numpy as np
 
@@ -169,7 +169,7 @@ def table_model(strategy: Any, rows: int, *, steps: int) -> tuple[Any, Any, Any]
             for k in range(VARIABLES)
         ]
         model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Add()(found)))
-        model.compile(tfps.optimizers.RowUpdates(keras.optimizers.Adam(1e-3)), "mse")
+        model.compile(tfps.optimizers.SparseUpdates(keras.optimizers.Adam(1e-3)), "mse")
     ids = np.random.default_rng(0).integers(0, rows, size=(steps * BATCH, VARIABLES), dtype="int32")
     return model, ids, np.zeros([len(ids), 1], "float32")
 

@@ -2,16 +2,16 @@
 
 tfps run --workers 2 --ps 2 examples/embedding_rows.py
 
-A plain Adam passes over the whole table for each update; in `RowUpdates` it changes the rows that
-the batch has looked up, and their slots. `python -m benchmarks rows` measures both by the size of
-the table.
+A plain Adam passes over the whole table for each update; in `SparseUpdates` it changes the rows
+that the batch has looked up, and their slots. `python -m benchmarks rows` measures both by the size
+of the table.
 """
 
 import keras
 import numpy as np
 
 import tfps
-from tfps.optimizers import RowUpdates
+from tfps.optimizers import SparseUpdates
 from tfps.partitioners import RowModulo
 
 ITEMS, WIDTH, STEPS = 200_000, 32, 100
@@ -36,14 +36,14 @@ def train(strategy, optimizer):
     stats = strategy.stats()
     moved = stats.bytes_pulled + stats.bytes_pushed - before.bytes_pulled - before.bytes_pushed
     name = type(optimizer).__name__
-    print(f"{name:<11} {sum(stats.steps_per_s):.0f} steps/s, loss {history.history['loss'][0]:.2f}")
-    print(f"{'':<11} {moved / STEPS / 1024:.0f} KiB moved for each step")
+    print(f"{name:<14} {sum(stats.steps_per_s):.0f} steps/s, loss {history.history['loss'][0]:.2f}")
+    print(f"{'':<14} {moved / STEPS / 1024:.0f} KiB moved for each step")
 
 
 def main():
     strategy = tfps.ParameterServerStrategy(variable_partitioner=RowModulo())
     train(strategy, keras.optimizers.Adam(0.01))
-    train(strategy, RowUpdates(keras.optimizers.Adam(0.01)))
+    train(strategy, SparseUpdates(keras.optimizers.Adam(0.01)))
     print(f"the whole table: {ITEMS * WIDTH * 4 / 1024:,.0f} KiB")
 
 

@@ -27,7 +27,7 @@ def main():
             ]
         )
         # Only the rows of a batch are updated, on the servers, without a pass over the table.
-        model.compile(tfps.optimizers.RowUpdates(keras.optimizers.Adagrad(0.05)), "mse")
+        model.compile(tfps.optimizers.SparseUpdates(keras.optimizers.Adagrad(0.05)), "mse")
     random = np.random.default_rng(0)
     baskets = random.integers(0, ROWS, size=(64 * STEPS, 8)).astype("int32")
     prices = (baskets.mean(axis=1) / ROWS).astype("float32")

@@ -80,6 +80,7 @@ __all__ = [
     "optimizers",
     "partitioners",
     "placement",
+    "schedules",
     "testing",
 ]
 

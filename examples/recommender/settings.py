@@ -89,7 +89,7 @@ class RecommenderTraining(TrainingSection):
     epochs: Count = 6
     learning_rate: Annotated[float, Field(gt=0)] = 0.003
     learning_rate_schedule: Literal["constant", "cosine"] = "constant"
-    row_updates: bool = True
+    sparse_updates: bool = True
     saved: Literal["keras", "checkpoint"] = "checkpoint"
     output: Text = "runs/recommender"
 

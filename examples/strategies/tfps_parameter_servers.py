@@ -25,7 +25,7 @@ def main():
         model = job.build(keras)
         optimizer = job.optimizer(keras)
         if job.model == "large":  # a server updates the rows of a batch, and passes over no other
-            optimizer = tfps.optimizers.RowUpdates(optimizer)
+            optimizer = tfps.optimizers.SparseUpdates(optimizer)
         model.compile(optimizer, job.loss(keras), metrics=["accuracy"])
     model.fit(
         data.x_train,

@@ -101,7 +101,7 @@ class TrainingSection(Section):
     learning_rate: Annotated[float, Field(gt=0)] = 0.002
     learning_rate_schedule: Literal["constant", "cosine"] = "cosine"
     steps_per_execution: Count = 50
-    row_updates: bool = False  # of embedding tables only the rows of a batch are updated
+    sparse_updates: bool = False  # of embedding tables only the rows of a batch are updated
     batch_callbacks: Literal["auto", "sampled", "lock_step"] = "auto"
     # Keras hands the seed to numpy, which takes 32 bits.
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0

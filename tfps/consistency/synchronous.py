@@ -29,7 +29,7 @@ class Synchronous(Mode):
     this for workers that always differ in speed; against moments in which any of them is slow, use
     backup workers, or both. Each batch counts as a step, and `optimizer.iterations` counts rounds.
     The gradient's scale does not depend on the number of batches: scale the learning rate for the
-    larger global batch (`tfps.optimizers.ScaledRate`). A worker holds one gradient more.
+    larger global batch (`tfps.schedules.ScaledLearningRate`). A worker holds one gradient more.
 
     In a custom loop each optimizer call of a scheduled function is a round, and all gradients of a
     round weigh the same, since their numbers of examples are not known. A worker takes part while

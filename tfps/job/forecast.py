@@ -45,7 +45,7 @@ def forecast_of(config: JobConfig, *, size: ClusterSize) -> Forecast:
         raise ConfigError([f"partitioner: {problem}" for problem in error.problems]) from error
     batch_size = config.data.batch_size
     rows = rows_looked_up(model, batch_size=batch_size)
-    least_bytes = 0 if config.training.row_updates else LEAST_TABLE_BYTES
+    least_bytes = 0 if config.training.sparse_updates else LEAST_TABLE_BYTES
     shards = with_step_rows(shards, rows, least_bytes=least_bytes)
     placement = placement_of(config.placement)
     forecast = replace(

@@ -82,7 +82,7 @@ def build_optimizer(section: TrainingSection, *, steps: int | None) -> Any:
     except (TypeError, ValueError) as error:
         raise ConfigError(_refusal(cls, error)) from error
     optimizer = _for_stale_gradients(optimizer, section.staleness)
-    return _of_rows(optimizer) if section.row_updates else optimizer
+    return _of_rows(optimizer) if section.sparse_updates else optimizer
 
 
 def trial_problems(section: TrainingSection) -> list[str]:
@@ -122,13 +122,15 @@ def _for_stale_gradients(optimizer: Any, section: StalenessSection) -> Any:
 
 
 def _of_rows(optimizer: Any) -> Any:
-    from tfps.optimizers import RowUpdates
+    from tfps.optimizers import SparseUpdates
 
     try:
-        return RowUpdates(optimizer)
+        return SparseUpdates(optimizer)
     except ConfigError as error:
         problems = [problem.removeprefix("optimizer: ") for problem in error.problems]
-        raise ConfigError([f"training.row_updates: {problem}" for problem in problems]) from error
+        raise ConfigError(
+            [f"training.sparse_updates: {problem}" for problem in problems]
+        ) from error
 
 
 def optimizer_class(name: str) -> type:

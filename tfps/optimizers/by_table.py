@@ -10,7 +10,7 @@ import keras
 from keras.src.saving import serialization_lib
 
 from tfps.errors import ConfigError, refuse
-from tfps.optimizers.row_updates import RowUpdates
+from tfps.optimizers.sparse_updates import SparseUpdates
 from tfps.optimizers.wrapped import members
 
 
@@ -22,7 +22,7 @@ class ByTable(keras.optimizers.MultiOptimizer):
     identified by the names of their layers: those of a `keras.layers.Embedding`, or of a
     `tfps.layers.Table` in a `tfps.layers.EmbeddingCollection`, whose ``optimizers`` has the
     optimizers of its tables. Each named table is updated only in the rows of a batch: its optimizer
-    is wrapped in `tfps.optimizers.RowUpdates`, which documents for which optimizers the results
+    is wrapped in `tfps.optimizers.SparseUpdates`, which documents for which optimizers the results
     equal those of Keras. Tables given the same object, or the same string, share one optimizer,
     which updates those with rows of the same shape together. It is a
     `keras.optimizers.MultiOptimizer`, so each optimizer has its own learning rate and iterations.
@@ -42,7 +42,7 @@ class ByTable(keras.optimizers.MultiOptimizer):
 
     >>> optimizer = ByTable({"users": "adagrad", "items": keras.optimizers.Adam(1e-4)}, "sgd")
     >>> [type(each).__name__ for each in optimizer.optimizers]
-    ['RowUpdates', 'RowUpdates', 'SGD']
+    ['SparseUpdates', 'SparseUpdates', 'SGD']
     """
 
     def __init__(
@@ -117,8 +117,8 @@ def _by_rows(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         try:
             if key not in made:
                 optimizer = keras.optimizers.get(given)
-                is_there = any(isinstance(each, RowUpdates) for each in members(optimizer))
-                made[key] = optimizer if is_there else RowUpdates(optimizer)
+                is_there = any(isinstance(each, SparseUpdates) for each in members(optimizer))
+                made[key] = optimizer if is_there else SparseUpdates(optimizer)
             by_rows[name] = made[key]
         except ConfigError as error:
             problems += [f"{name}: {problem}" for problem in error.problems]

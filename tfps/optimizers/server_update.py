@@ -29,8 +29,8 @@ from tfps.optimizers.gathered_rows import densified, gathered
 from tfps.optimizers.in_place import InPlace
 from tfps.optimizers.loss_scaling import for_divided
 from tfps.optimizers.remembering import Remembering
-from tfps.optimizers.row_updates import RowUpdates
 from tfps.optimizers.slabs import SlabStorage
+from tfps.optimizers.sparse_updates import SparseUpdates
 from tfps.optimizers.staleness_aware import StalenessAware
 from tfps.optimizers.state_placement import StatePlacement
 from tfps.optimizers.update_targets import UpdateTarget, UpdateTargets
@@ -77,7 +77,7 @@ class UpdateContext:
 
     def within(self, wrapper: Wrapper) -> UpdateContext:
         """Return the context for the inner optimizer of a wrapper."""
-        if isinstance(wrapper, RowUpdates):
+        if isinstance(wrapper, SparseUpdates):
             return replace(self, by_rows=True)
         if not isinstance(wrapper, StalenessAware):
             return self

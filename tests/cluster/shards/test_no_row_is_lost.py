@@ -37,7 +37,7 @@ def test_ten_thousand_pushes_and_a_death(cluster: Callable[..., LocalCluster]) -
         with strategy.scope():
             table = keras.layers.Embedding(ROWS, WIDTH, embeddings_initializer="zeros")
             table.build()
-            optimizer = tfps.optimizers.RowUpdates(keras.optimizers.SGD(1.0))
+            optimizer = tfps.optimizers.SparseUpdates(keras.optimizers.SGD(1.0))
             optimizer.build(table.trainable_variables)
         coordinator = tfps.ClusterCoordinator(strategy)
 

@@ -50,7 +50,7 @@ def _model(strategy: tfps.ParameterServerStrategy) -> keras.Model:
     with strategy.scope():
         layers = [keras.Input((8,), dtype="int32"), keras.layers.Embedding(ROWS, WIDTH)]
         model = keras.Sequential([*layers, keras.layers.Flatten(), keras.layers.Dense(1)])
-        model.compile(tfps.optimizers.RowUpdates(keras.optimizers.Adagrad(0.1)), "mse")
+        model.compile(tfps.optimizers.SparseUpdates(keras.optimizers.Adagrad(0.1)), "mse")
     return model
 
 

@@ -21,7 +21,8 @@ PRINTS = {
     "backup_worker": r"(?s)backup_workers=1.*\d+ rounds in [\d.]+ s, [1-9]\d* gradients dropped",
     "custom_loop": r"epoch 3: loss [\d.]+",
     "embedding_collection": r"test accuracy 0\.9\d\n.*2\.\d requests to each server for each step",
-    "embedding_rows": r"RowUpdates +\d+ steps/s, loss [\d.]+\n.* [1-9]\d* KiB moved for each step",
+    "embedding_rows": r"SparseUpdates +\d+ steps/s, loss [\d.]+\n.* [1-9]\d* KiB moved for each "
+    "step",
     "fit": r"471 updates applied by the parameter server",
     "larger_than_one_server": r"2\.6 GB on 3 servers; loss .*\n.*on the chief: \(4, 1\)",
     "partitioners_and_placement": r"imbalance .*: 1\.0\d\n.*the table.*: \(20000, 32\)",

@@ -41,7 +41,7 @@ strategy = tfps.ParameterServerStrategy(consistency="synchronous", compression=c
 with strategy.scope():
     layers = [keras.layers.Embedding(50, 3), keras.layers.Flatten(), keras.layers.Dense(1)]
     model = keras.Sequential([keras.Input((4,), dtype="int32"), *layers])
-    model.compile(tfps.optimizers.RowUpdates(keras.optimizers.SGD(0.1)), "mse")
+    model.compile(tfps.optimizers.SparseUpdates(keras.optimizers.SGD(0.1)), "mse")
 ids = np.arange(320).reshape(80, 4) % 50
 model.fit(ids, np.ones(80, "float32"), batch_size=2, verbose=0)
 stats = strategy.stats()

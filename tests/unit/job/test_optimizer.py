@@ -16,7 +16,7 @@ from tfps.job.optimizer import (
     optimizer_class,
     trial_problems,
 )
-from tfps.optimizers import RowUpdates, StalenessAware
+from tfps.optimizers import SparseUpdates, StalenessAware
 from tfps.optimizers.wrapped import members
 
 # Wrappers around optimizers, which a name alone cannot describe.
@@ -70,17 +70,17 @@ def test_what_an_optimizer_refuses_is_a_mistake_of_the_file(arguments, expected)
 
 
 def test_updates_of_rows_alone_wrap_whatever_the_section_says():
-    values = {"row_updates": True, "staleness": {"discount": "exponential"}}
+    values = {"sparse_updates": True, "staleness": {"discount": "exponential"}}
     optimizer = build_optimizer(parse({"training": values}).training, steps=10)
-    assert isinstance(optimizer, RowUpdates)
+    assert isinstance(optimizer, SparseUpdates)
     assert isinstance(optimizer.inner_optimizer, StalenessAware)
     with pytest.raises(ConfigError) as raised:
         build_optimizer(
-            parse({"training": {"row_updates": True, "optimizer": {"name": "lamb"}}}).training,
+            parse({"training": {"sparse_updates": True, "optimizer": {"name": "lamb"}}}).training,
             steps=10,
         )
     (problem,) = raised.value.problems
-    assert problem.startswith("training.row_updates: received Lamb, which may need all of a")
+    assert problem.startswith("training.sparse_updates: received Lamb, which may need all of a")
 
 
 def test_what_keras_only_notices_in_a_step_is_found_by_one():

@@ -63,7 +63,7 @@ def requests_of_a_run(of_a_step: int, *, servers: int, metrics: bool = True) -> 
 def assert_many_tables_take_one_request(strategy: tfps.ParameterServerStrategy) -> None:
     """Small tables travel by rows where only rows are updated."""
     with strategy.scope():
-        model = many_tables(lambda: tfps.optimizers.RowUpdates(keras.optimizers.SGD(0.5)))
+        model = many_tables(lambda: tfps.optimizers.SparseUpdates(keras.optimizers.SGD(0.5)))
     assert len(model.trainable_variables) == TABLES + 2
     run = exchanges_of(strategy, lambda: fit(model, FEATURES, LABELS, epochs=1))
     assert run == requests_of_a_run(LOOK_UP + PUSH, servers=len(run))

@@ -1,4 +1,4 @@
-"""Tables whose rows `RowUpdates` updates, and the same of one process."""
+"""Tables whose rows `SparseUpdates` updates, and the same of one process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import tfps
 from tests.unit.numbers.comparison import LABELS, Comparison, cross_entropy, fit
-from tfps.optimizers import RowUpdates, StalenessAware
+from tfps.optimizers import SparseUpdates, StalenessAware
 from tfps.optimizers.wrapped import leaves, slot_lists
 
 ROWS, WIDTH = 301, 6
@@ -32,26 +32,28 @@ def _of_several(of_tables: Any) -> Any:
 
 
 EXACT: dict[str, Make] = {
-    "sgd": lambda: RowUpdates(keras.optimizers.SGD(0.5)),
-    "adagrad": lambda: RowUpdates(keras.optimizers.Adagrad(0.1)),
-    "clipped": lambda: RowUpdates(keras.optimizers.SGD(0.5, clipnorm=0.05)),
-    "clipped together": lambda: RowUpdates(keras.optimizers.Adagrad(0.5, global_clipnorm=0.05)),
+    "sgd": lambda: SparseUpdates(keras.optimizers.SGD(0.5)),
+    "adagrad": lambda: SparseUpdates(keras.optimizers.Adagrad(0.1)),
+    "clipped": lambda: SparseUpdates(keras.optimizers.SGD(0.5, clipnorm=0.05)),
+    "clipped together": lambda: SparseUpdates(keras.optimizers.Adagrad(0.5, global_clipnorm=0.05)),
 }
 
 
 LAZY: dict[str, Make] = {
-    "momentum": lambda: RowUpdates(keras.optimizers.SGD(0.1, momentum=0.9)),
-    "adam": lambda: RowUpdates(keras.optimizers.Adam(0.01)),
-    "adamw": lambda: RowUpdates(keras.optimizers.AdamW(0.01, weight_decay=0.1)),
-    "rmsprop": lambda: RowUpdates(keras.optimizers.RMSprop(0.01)),
-    "stale": lambda: RowUpdates(StalenessAware(keras.optimizers.Adam(0.01))),
-    "in stale": lambda: StalenessAware(RowUpdates(keras.optimizers.Adam(0.01))),
-    "scaled": lambda: keras.optimizers.LossScaleOptimizer(RowUpdates(keras.optimizers.Adam(0.01))),
-    "around scaled": lambda: RowUpdates(
+    "momentum": lambda: SparseUpdates(keras.optimizers.SGD(0.1, momentum=0.9)),
+    "adam": lambda: SparseUpdates(keras.optimizers.Adam(0.01)),
+    "adamw": lambda: SparseUpdates(keras.optimizers.AdamW(0.01, weight_decay=0.1)),
+    "rmsprop": lambda: SparseUpdates(keras.optimizers.RMSprop(0.01)),
+    "stale": lambda: SparseUpdates(StalenessAware(keras.optimizers.Adam(0.01))),
+    "in stale": lambda: StalenessAware(SparseUpdates(keras.optimizers.Adam(0.01))),
+    "scaled": lambda: keras.optimizers.LossScaleOptimizer(
+        SparseUpdates(keras.optimizers.Adam(0.01))
+    ),
+    "around scaled": lambda: SparseUpdates(
         keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01, clipnorm=0.05))
     ),
-    "one of several": lambda: _of_several(RowUpdates(keras.optimizers.Adam(0.01))),
-    "around several": lambda: RowUpdates(_of_several(keras.optimizers.Adam(0.01))),
+    "one of several": lambda: _of_several(SparseUpdates(keras.optimizers.Adam(0.01))),
+    "around several": lambda: SparseUpdates(_of_several(keras.optimizers.Adam(0.01))),
 }
 
 

@@ -20,7 +20,7 @@ from tfps.compression import (
     Quantize,
     TopK,
 )
-from tfps.optimizers import RowUpdates
+from tfps.optimizers import SparseUpdates
 from tfps.strategy.reading.stats import Stats
 from tfps.testing import OneProcess
 
@@ -107,7 +107,7 @@ def test_rows_of_tables_follow_the_bytes_of_a_codec(cluster: Clusters) -> None:
 
     def seeded() -> keras.Model:
         keras.utils.set_random_seed(1)
-        return tables_model(lambda: RowUpdates(optimizer()))
+        return tables_model(lambda: SparseUpdates(optimizer()))
 
     expected = seeded()
     expected.compile(optimizer(), cross_entropy())
@@ -145,7 +145,7 @@ def test_rows_of_tables_are_coded_both_ways(cluster: Clusters, mode: Any) -> Non
         )
         keras.utils.set_random_seed(1)
         with strategy.scope():
-            model = tables_model(lambda: RowUpdates(keras.optimizers.SGD(0.5)))
+            model = tables_model(lambda: SparseUpdates(keras.optimizers.SGD(0.5)))
         model.fit(IDS, LABELS, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
         weights.append(model.get_weights())
         traffic = strategy.stats().traffic

@@ -15,7 +15,7 @@ import tfps
 from tests.unit.one_process.lost_servers import NoProcesses, lose
 from tests.unit.one_process.requests import Requests
 from tfps.bridge.closures import closure_error
-from tfps.optimizers import RowUpdates
+from tfps.optimizers import SparseUpdates
 from tfps.runtime.worker.function_step import FunctionStep
 from tfps.strategy.recovering import Recovering
 from tfps.transport.message import Kind
@@ -202,7 +202,7 @@ def test_rows_of_tables_count_once(make: Make) -> None:
     with strategy.scope():
         table = keras.layers.Embedding(300_000, 2, embeddings_initializer="zeros")
         table.build()
-        optimizer = RowUpdates(keras.optimizers.SGD(-1.0))
+        optimizer = SparseUpdates(keras.optimizers.SGD(-1.0))
         optimizer.build([table.embeddings])
     died: list[bool] = []
 

@@ -114,7 +114,7 @@ class Job:
         if by_rows:
             bins = keras.layers.Discretization(bin_boundaries=np.linspace(-2, 2, 30).tolist())
             layers = [bins, keras.layers.Embedding(40, 3), keras.layers.Flatten(), *layers]
-            optimizer = tfps.optimizers.RowUpdates(optimizer)
+            optimizer = tfps.optimizers.SparseUpdates(optimizer)
         with strategy.scope():
             self.model = keras.Sequential([keras.Input((4,)), *layers])
             self.model.compile(optimizer, "mse", metrics=["mae"])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tfps.errors import ConfigError
-from tfps.optimizers import ByTable, GapAware, RowUpdates
+from tfps.optimizers import ByTable, GapAware, SparseUpdates
 from tfps.optimizers.wrapped import leaves
 
 TABLES = ("a", "b", "c")
@@ -48,7 +48,7 @@ def test_each_table_has_its_own(tmp_path: Path) -> None:
     """Tables with the same optimizer object share it, also after the model was saved."""
     keras.backend.clear_session()
     of_two = keras.optimizers.Adagrad(0.5)
-    own = RowUpdates(keras.optimizers.SGD(0.25))
+    own = SparseUpdates(keras.optimizers.SGD(0.25))
     model = _model(ByTable({"a": of_two, "b": own, "c": of_two}, "adam"))
     before = model.get_weights()
     model.fit(IDS, np.ones([4, 1]), verbose=0)

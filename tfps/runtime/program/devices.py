@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.step_scope import StepScope, StepTrace
-from tfps.optimizers.row_updates import refuse_to_densify
+from tfps.optimizers.sparse_updates import refuse_to_densify
 from tfps.runtime.program.examples import (
     concat_examples,
     count_examples,

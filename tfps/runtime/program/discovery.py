@@ -20,7 +20,7 @@ from tfps.consistency.ledger import MAX_CALLS
 from tfps.errors import UnsupportedError
 from tfps.optimizers.loss_scaling import loss_scale_of
 from tfps.optimizers.optimizer_call import OptimizerCall
-from tfps.optimizers.row_updates import refuse_to_densify
+from tfps.optimizers.sparse_updates import refuse_to_densify
 from tfps.optimizers.wrapped import members
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import refuse_python_functions

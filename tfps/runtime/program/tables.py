@@ -11,7 +11,7 @@ from tfps.bridge.variables.shards import WHOLE_BYTES, all_shards, size_bytes_of
 from tfps.errors import UnsupportedError
 from tfps.optimizers.correction import Correction
 from tfps.optimizers.remembering import Remembering
-from tfps.optimizers.row_updates import gains_by_rows, refuse_inexact_by_rows, updates_rows
+from tfps.optimizers.sparse_updates import gains_by_rows, refuse_inexact_by_rows, updates_rows
 from tfps.optimizers.wrapped import members
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.schedule import Regime
@@ -71,10 +71,10 @@ def let_rows_travel(program: Program) -> Program:
     reason = _why_whole(program)
     if reason is not None and by_rows:
         raise UnsupportedError(
-            f"{by_rows[0][0].path} is trained by tfps.optimizers.RowUpdates: received {reason}, "
+            f"{by_rows[0][0].path} is trained by tfps.optimizers.SparseUpdates: received {reason}, "
             "under which gradients of whole tables are applied; expected tfps.Asynchronous(), "
             "tfps.BoundedStaleness(s) or tfps.Synchronous(). Choose one of those, or train without "
-            "RowUpdates."
+            "SparseUpdates."
         )
     refuse_whole_tables(program, reason)
     if reason is not None:
@@ -149,7 +149,8 @@ def _say_what_would_gain(program: Program, tables: Sequence[Any]) -> None:
                 table.__dict__["_tfps_said_rows"] = True
                 logger.warning(
                     "%s has %d MiB, and each update goes through all of it on the servers. "
-                    "tfps.optimizers.RowUpdates(%s(...)) would update the batch's rows alone; %s.",
+                    "tfps.optimizers.SparseUpdates(%s(...)) would update the batch's rows alone; "
+                    "%s.",
                     table.path,
                     size_bytes >> 20,
                     *gains,

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfps.bridge.closures.closure_error import lost_servers_as_unavailable
 from tfps.bridge.step_scope import known_value
-from tfps.optimizers.row_updates import refuse_to_densify
+from tfps.optimizers.sparse_updates import refuse_to_densify
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.compile.server_updates import ServerUpdates
 from tfps.runtime.coordinator.runtime import Runtime

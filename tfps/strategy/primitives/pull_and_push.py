@@ -63,7 +63,7 @@ class PullAndPush:
             ConfigError: no variable of the scope has one of the names.
             UnsupportedError: it is called in a scheduled function of a strategy whose workers wait
                 for each other (on the coordinator it is an update by itself, whatever the mode); or
-                a gradient for `tfps.optimizers.RowUpdates` consists of rows: use `push_rows`.
+                a gradient for `tfps.optimizers.SparseUpdates` consists of rows: use `push_rows`.
             tf.errors.InvalidArgumentError: a server has not reached the version; servers that
                 have reached it have applied their part.
             tf.errors.UnavailableError: a server is lost.
@@ -125,8 +125,8 @@ class PullAndPush:
 
         Each server makes one atomic update, which raises its version like any other push, even if
         it has none of the rows. An optimizer updates the rows and their slots as
-        `tfps.optimizers.RowUpdates` would, without being wrapped in it: exactly as in Keras for SGD
-        and Adagrad, and lazily for the others.
+        `tfps.optimizers.SparseUpdates` would, without being wrapped in it: exactly as in Keras for
+        SGD and Adagrad, and lazily for the others.
 
         Args:
             name: the path of a Keras variable, or name of a raw one, with at least two axes.

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfps.bridge.closures.closure_error import lost_servers_as_unavailable
 from tfps.bridge.id_check import AskedIds, check_ids
 from tfps.bridge.step_scope import known_value
-from tfps.optimizers.row_updates import refuse_without_row_updates
+from tfps.optimizers.sparse_updates import refuse_without_sparse_updates
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.payload import Body, encode
@@ -91,7 +91,7 @@ class RowPrimitives:
         is_reached = self._reached.has(version if tf.is_tensor(version) else named)
         if optimizer is not None:
             variable = keras_variable_of(table, source=source)
-            refuse_without_row_updates(optimizer, variable, source=source)
+            refuse_without_sparse_updates(optimizer, variable, source=source)
         # This may move variables, so it comes before anything is traced.
         servers = self._programs.of_rows(name, optimizer)
         if not tf.executing_eagerly():

@@ -45,7 +45,7 @@ def _fit(model: Any) -> dict[str, Any]:
 
 
 # Quicker ones: tests/cluster/shards/test_collection.py, and optimizers by rows in
-# test_row_updates.py.
+# test_sparse_updates.py.
 @pytest.mark.repeats
 @pytest.mark.parametrize("servers", [1, 2, 3])
 @pytest.mark.parametrize("optimizer", EXACT)

@@ -109,8 +109,8 @@ def _adagrad() -> Any:
     return keras.optimizers.Adagrad(0.1)
 
 
-def _row_updates() -> Any:
-    return tfps.optimizers.RowUpdates(_adagrad())
+def _sparse_updates() -> Any:
+    return tfps.optimizers.SparseUpdates(_adagrad())
 
 
 def _dependent(optimizer: Callable[[], Any]) -> keras.Model:
@@ -156,7 +156,7 @@ def test_requests_and_the_numbers_of_one_process(
 ) -> None:
     make, look_ups = MODELS[name]
     with hashed.scope():
-        model = make(_row_updates)
+        model = make(_sparse_updates)
         model.optimizer.build(model.trainable_variables)
     begin = model.get_weights()
     steps = FORMS[form](step_of(model, 1), hashed.run)
@@ -200,7 +200,7 @@ def test_rows_keep_their_place_among_pushes(hashed: tfps.ParameterServerStrategy
         return steps
 
     with hashed.scope():
-        model = make(_row_updates)
+        model = make(_sparse_updates)
         model.optimizer.build(model.trainable_variables)
     begin, batch = model.get_weights(), [tf.constant(each) for each in BATCHES[0]]
     coordinator = tfps.ClusterCoordinator(hashed)

@@ -16,7 +16,7 @@ from tests.unit.numbers.comparison import assert_same, cross_entropy, fit
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tests.unit.numbers.tables import leave_other_rows
 from tfps.bridge.variables.shards import shards_of
-from tfps.optimizers import RowUpdates, StalenessAware
+from tfps.optimizers import SparseUpdates, StalenessAware
 from tfps.optimizers.wrapped import leaves, slot_lists
 from tfps.testing import OneProcess
 
@@ -146,7 +146,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "adam": lambda: keras.optimizers.Adam(0.01),
     "adamw": lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1),
     "clipped": lambda: keras.optimizers.SGD(0.5, global_clipnorm=0.05),
-    "rows": lambda: RowUpdates(keras.optimizers.Adam(0.01)),
+    "rows": lambda: SparseUpdates(keras.optimizers.Adam(0.01)),
     "stale": lambda: StalenessAware(keras.optimizers.Adam(0.01)),
     "scaled": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01)),
 }

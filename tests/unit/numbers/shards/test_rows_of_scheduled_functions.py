@@ -50,7 +50,7 @@ def test_one_process(
         )
 
 
-# A quicker one, of `fit`, is in test_row_updates.py.
+# A quicker one, of `fit`, is in test_sparse_updates.py.
 @pytest.mark.repeats
 def test_only_rows_are_updated(cluster: Callable[..., OneProcess]) -> None:
     """Which changes nothing for Adagrad; Adam's momentum leaves the other rows where they are."""
@@ -61,7 +61,7 @@ def test_only_rows_are_updated(cluster: Callable[..., OneProcess]) -> None:
             return keras.optimizers.Adagrad(0.1)
 
         with strategy.scope():
-            model = small_tables(lambda: tfps.optimizers.RowUpdates(adagrad()))
+            model = small_tables(lambda: tfps.optimizers.SparseUpdates(adagrad()))
         begin = model.get_weights()
         step = tf.function(step_of(model, 1))
         losses = [float(coordinator.schedule(step, args=b).fetch()) for b in batches()]
@@ -70,7 +70,7 @@ def test_only_rows_are_updated(cluster: Callable[..., OneProcess]) -> None:
         assert_same(model.get_weights(), weights, tolerance=2e-5)
 
         with strategy.scope():
-            model = small_tables(lambda: tfps.optimizers.RowUpdates(keras.optimizers.Adam(0.01)))
+            model = small_tables(lambda: tfps.optimizers.SparseUpdates(keras.optimizers.Adam(0.01)))
         step = tf.function(step_of(model, 1))
         first, second = batches()[:2]
         coordinator.schedule(step, args=first).fetch()

@@ -14,7 +14,7 @@ from tests.unit.numbers.delayed_tables import (
 )
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tests.unit.numbers.tables import Make
-from tfps.optimizers import RowUpdates
+from tfps.optimizers import SparseUpdates
 from tfps.runtime.program import tables
 from tfps.testing import OneProcess
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 MODE = tfps.Asynchronous(pipeline_steps=1)
 OPTIMIZERS: dict[str, Make] = {
     "adam": lambda: keras.optimizers.Adam(0.01),
-    "rows": lambda: RowUpdates(keras.optimizers.Adagrad(0.1)),
+    "rows": lambda: SparseUpdates(keras.optimizers.Adagrad(0.1)),
 }
 
 

@@ -1,4 +1,4 @@
-"""`RowUpdates`: which rows an update touches, what it is away from servers, and what is refused."""
+"""`SparseUpdates`: the rows that an update touches, what it is without servers, and refusals."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tfps.errors import ConfigError, UnsupportedError
 from tfps.optimizers import (
     DANA,
     GapAware,
-    RowUpdates,
+    SparseUpdates,
     StalenessAware,
 )
-from tfps.optimizers.row_updates import gains_by_rows, refuse_inexact_by_rows, refuse_to_densify
 from tfps.optimizers.server_update import ServerUpdate, UpdateContext
+from tfps.optimizers.sparse_updates import gains_by_rows, refuse_inexact_by_rows, refuse_to_densify
 from tfps.optimizers.wrapped import leaves, slot_lists
 
 ROWS, WIDTH = 7, 3
@@ -155,12 +155,12 @@ def _assert_close(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_rows_that_did_not_come_stay(name: str, in_slab: bool) -> None:
     make = OPTIMIZERS[name]
-    _assert_close(_Served(RowUpdates(make()), in_slab=in_slab).train(), _lazily(make()))
+    _assert_close(_Served(SparseUpdates(make()), in_slab=in_slab).train(), _lazily(make()))
 
 
 @pytest.mark.parametrize("name", ["SGD", "Adagrad", "clipvalue"])
 def test_some_optimizers_have_the_numbers_of_dense_gradients(name: str) -> None:
-    found = _Served(RowUpdates(OPTIMIZERS[name]())).train()
+    found = _Served(SparseUpdates(OPTIMIZERS[name]())).train()
     _assert_close(found[:2], _dense(OPTIMIZERS[name]())[:2])
 
 
@@ -171,9 +171,9 @@ def test_without_it_all_rows_are_updated() -> None:
 @pytest.mark.parametrize(
     "wrap",
     [
-        lambda adam: RowUpdates(StalenessAware(adam)),
-        lambda adam: StalenessAware(RowUpdates(adam)),
-        lambda adam: keras.optimizers.LossScaleOptimizer(RowUpdates(adam), initial_scale=1.0),
+        lambda adam: SparseUpdates(StalenessAware(adam)),
+        lambda adam: StalenessAware(SparseUpdates(adam)),
+        lambda adam: keras.optimizers.LossScaleOptimizer(SparseUpdates(adam), initial_scale=1.0),
     ],
     ids=["around StalenessAware", "inside of StalenessAware", "inside of LossScaleOptimizer"],
 )
@@ -184,7 +184,7 @@ def test_in_and_around_other_wrappers(wrap: Callable[[Any], Any]) -> None:
 
 def test_no_operation_reads_or_writes_the_whole_table() -> None:
     """The table and its slots take one gather and one scatter each."""
-    served = _Served(RowUpdates(keras.optimizers.Adam(0.1)))
+    served = _Served(SparseUpdates(keras.optimizers.Adam(0.1)))
     served.train()
     graph = served.serve.graph.as_graph_def()
     own = {v._value.shared_name for v in served.variables + served.optimizer.variables}
@@ -221,13 +221,13 @@ def test_on_one_machine_it_is_the_inner_optimizer(tmp_path: Path) -> None:
 
     plain, wrapped = (
         trained(keras.optimizers.Adam(0.05)),
-        trained(RowUpdates(keras.optimizers.Adam(0.05), name="rows")),
+        trained(SparseUpdates(keras.optimizers.Adam(0.05), name="rows")),
     )
     for one, two in zip(plain.get_weights(), wrapped.get_weights(), strict=True):
         np.testing.assert_array_equal(two, one)
     wrapped.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras").optimizer
-    assert isinstance(loaded, RowUpdates)
+    assert isinstance(loaded, SparseUpdates)
     assert loaded.name == "rows"
     assert isinstance(loaded.inner_optimizer, keras.optimizers.Adam)
     for one, two in zip(wrapped.optimizer.variables, loaded.variables, strict=True):
@@ -242,7 +242,7 @@ class _Own(keras.optimizers.SGD):
     ("make", "message"),
     [
         (lambda: "adam", "optimizer: received 'adam', expected an optimizer of Keras"),
-        (keras.optimizers.Lamb, "RowUpdates: optimizer: received Lamb, which may need"),
+        (keras.optimizers.Lamb, "SparseUpdates: optimizer: received Lamb, which may need"),
         (keras.optimizers.Muon, "received Muon, which may need all of a variable"),
         (keras.optimizers.Adafactor, "received Adafactor, which may need"),
         (_Own, "received _Own, which may need.*tfps_elementwise = True"),
@@ -262,12 +262,12 @@ class _Own(keras.optimizers.SGD):
 )
 def test_what_is_refused(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        RowUpdates(make())
+        SparseUpdates(make())
 
 
 def test_a_constraint_across_rows_is_refused() -> None:
     table = keras.Variable(TABLE)
-    optimizer = RowUpdates(keras.optimizers.Adam())
+    optimizer = SparseUpdates(keras.optimizers.Adam())
     optimizer.build([table])
     table.constraint = keras.constraints.MaxNorm(axis=1)
     refuse_inexact_by_rows(optimizer, table)
@@ -287,7 +287,7 @@ class _OneCount(keras.optimizers.SGD):
 
 
 def test_a_slot_that_has_no_rows_is_refused() -> None:
-    table, optimizer = keras.Variable(TABLE), RowUpdates(_OneCount())
+    table, optimizer = keras.Variable(TABLE), SparseUpdates(_OneCount())
     optimizer.build([table])
     with pytest.raises(UnsupportedError, match=r"_OneCount has _counts of the shape \(\) for it"):
         refuse_inexact_by_rows(optimizer, table)
@@ -295,10 +295,10 @@ def test_a_slot_that_has_no_rows_is_refused() -> None:
 
 def test_rows_that_would_become_dense_are_refused() -> None:
     table, other = keras.Variable(TABLE), keras.Variable(TABLE)
-    optimizer = RowUpdates(keras.optimizers.Adam())
+    optimizer = SparseUpdates(keras.optimizers.Adam())
     optimizer.build([table])
     rows = tf.IndexedSlices(tf.ones([1, WIDTH]), tf.constant([2]))
-    with pytest.raises(UnsupportedError, match=r"RowUpdates received rows of a gradient where"):
+    with pytest.raises(UnsupportedError, match=r"SparseUpdates received rows of a gradient where"):
         refuse_to_densify(optimizer, rows, table)
     refuse_to_densify(optimizer, rows, other)
     refuse_to_densify(optimizer, tf.convert_to_tensor(TABLE), table)
@@ -313,7 +313,7 @@ def test_rows_that_would_become_dense_are_refused() -> None:
         (lambda: keras.optimizers.SGD(momentum=0.9), ("SGD", "the numbers change: rows")),
         (lambda: keras.optimizers.SGD(weight_decay=0.1), ("SGD", "the numbers change: rows")),
         (lambda: StalenessAware(keras.optimizers.Adam()), ("Adam", "the numbers change: rows")),
-        (lambda: RowUpdates(keras.optimizers.Adam()), None),
+        (lambda: SparseUpdates(keras.optimizers.Adam()), None),
         (keras.optimizers.Lamb, None),
         (lambda: GapAware(keras.optimizers.Adam()), None),
         (lambda: keras.optimizers.Adam(use_ema=True), None),
@@ -341,6 +341,6 @@ def test_a_constraint_acts_on_all_rows_of_a_table() -> None:
 
 
 def test_what_several_optimizers_choose_late_is_refused() -> None:
-    optimizer = RowUpdates(keras.optimizers.MultiOptimizer(lambda _: keras.optimizers.Lamb()))
+    optimizer = SparseUpdates(keras.optimizers.MultiOptimizer(lambda _: keras.optimizers.Lamb()))
     with pytest.raises(ConfigError, match="received Lamb, which may need all of a variable"):
         optimizer.build([keras.Variable(TABLE)])

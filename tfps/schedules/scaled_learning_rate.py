@@ -13,7 +13,7 @@ RULES = ("linear", "square_root")
 
 
 @keras.saving.register_keras_serializable("tfps")
-class ScaledRate(keras.optimizers.schedules.LearningRateSchedule):
+class ScaledLearningRate(keras.optimizers.schedules.LearningRateSchedule):
     """A learning rate, or schedule, scaled to another batch size, with a gradual warm-up.
 
     Use it when more workers make the global batch larger. An update that averages the gradients of
@@ -40,7 +40,7 @@ class ScaledRate(keras.optimizers.schedules.LearningRateSchedule):
 
     Example:
 
-    >>> rate = ScaledRate(0.1, base_batch_size=256, batch_size=1024, warm_up_updates=100)
+    >>> rate = ScaledLearningRate(0.1, base_batch_size=256, batch_size=1024, warm_up_updates=100)
     >>> [round(float(rate(step)), 3) for step in (0, 50, 100, 1000)]
     [0.1, 0.25, 0.4, 0.4]
     """
@@ -66,7 +66,7 @@ class ScaledRate(keras.optimizers.schedules.LearningRateSchedule):
         if rule not in RULES:
             names = " or ".join(repr(name) for name in RULES)
             problems.append(f"rule: received {rule!r}, expected {names}")
-        refuse(problems, source="ScaledRate")
+        refuse(problems, source="ScaledLearningRate")
         self.learning_rate = learning_rate
         self.base_batch_size, self.batch_size = base_batch_size, batch_size
         self.rule, self.warm_up_updates = rule, warm_up_updates

@@ -1,4 +1,4 @@
-"""`RowUpdates`: servers update the rows of a batch and no others."""
+"""`SparseUpdates`: servers update the rows of a batch and no others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.unit.numbers.tables import (
 )
 from tfps.bridge.functions.traced_graph import operations_below
 from tfps.errors import UnsupportedError
-from tfps.optimizers import GapAware, RowUpdates
+from tfps.optimizers import GapAware, SparseUpdates
 from tfps.runtime.program import tables
 from tfps.runtime.program.tables import LEAST_TABLE_BYTES
 from tfps.testing import OneProcess
@@ -76,7 +76,7 @@ def test_tables_with_rows_alike_are_updated_together(cluster: Callable[..., OneP
     """The numbers are those of one process, and a server computes once for each width."""
 
     def model() -> keras.Model:
-        return many_tables(lambda: RowUpdates(keras.optimizers.Adagrad(0.1)), tables=5)
+        return many_tables(lambda: SparseUpdates(keras.optimizers.Adagrad(0.1)), tables=5)
 
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
         Comparison(strategy).run(model, lambda m: fit(m, FEATURES, LABELS))
@@ -127,7 +127,7 @@ def test_it_is_saved_and_goes_on(strategy: tfps.ParameterServerStrategy, tmp_pat
     model.save(tmp_path / "model.keras")
     with strategy.scope():
         loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert isinstance(loaded.optimizer, RowUpdates)
+    assert isinstance(loaded.optimizer, SparseUpdates)
     fit(model, IDS, LABELS, epochs=1)
     fit(loaded, IDS, LABELS, epochs=1)
     assert_same_state(loaded, model)
@@ -153,7 +153,9 @@ def test_rows_of_another_layer_are_refused(strategy: tfps.ParameterServerStrateg
         layers = [_Gathering(), keras.layers.Flatten(), keras.layers.Dense(3)]
         model = keras.Sequential([keras.Input((5,), dtype="int32"), *layers])
         model.compile(LAZY["adam"](), cross_entropy())
-    with pytest.raises(UnsupportedError, match="table: tfps.optimizers.RowUpdates received rows"):
+    with pytest.raises(
+        UnsupportedError, match="table: tfps.optimizers.SparseUpdates received rows"
+    ):
         fit(model, IDS, LABELS)
 
 
@@ -190,7 +192,7 @@ def test_where_whole_gradients_travel_it_is_refused(
         strategy.push({v.path: g for v, g in named}, version, optimizer=model.optimizer)
 
     run = {"scheduled": schedule, "on the coordinator": step, "pushed": push}[way]
-    with pytest.raises(UnsupportedError, match="RowUpdates received rows of a gradient where"):
+    with pytest.raises(UnsupportedError, match="SparseUpdates received rows of a gradient where"):
         run()
 
 
@@ -219,11 +221,12 @@ def test_it_is_said_once_what_would_gain(
     fit(model, IDS[:BATCH], LABELS[:BATCH], epochs=1)
     model.compile(keras.optimizers.SGD(0.1), cross_entropy())
     fit(model, IDS[:BATCH], LABELS[:BATCH], epochs=1)
-    said = [record.getMessage() for record in caplog.records if "RowUpdates" in record.message]
+    said = [record.getMessage() for record in caplog.records if "SparseUpdates" in record.message]
     assert sorted(text.split()[0] for text in said) == ["own/embeddings", "shared/embeddings"]
     assert "has 1 MiB, and each update goes through all of it" in said[0]
     assert (
-        "RowUpdates(Adam(...)) would update the batch's rows alone; the numbers change" in said[0]
+        "SparseUpdates(Adam(...)) would update the batch's rows alone; the numbers change"
+        in said[0]
     )
     caplog.clear()
     with strategy.scope():

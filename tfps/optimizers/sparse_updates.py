@@ -19,7 +19,7 @@ from tfps.optimizers.wrapper import Wrapper
 
 
 @keras.saving.register_keras_serializable("tfps")
-class RowUpdates(Wrapper):
+class SparseUpdates(Wrapper):
     """Updates only the rows of a `keras.layers.Embedding` table that a batch has looked up.
 
     Use it if a table is large, 64 MiB or more. By default a server gives the optimizer the gradient
@@ -55,7 +55,7 @@ class RowUpdates(Wrapper):
 
     Example:
 
-    >>> optimizer = RowUpdates(keras.optimizers.Adam(1e-3))
+    >>> optimizer = SparseUpdates(keras.optimizers.Adam(1e-3))
     >>> float(optimizer.learning_rate)
     0.0010000000474974513
     """
@@ -68,7 +68,7 @@ class RowUpdates(Wrapper):
         self._refuse()  # again: a MultiOptimizer may have chosen its optimizers only now
 
     def _refuse(self) -> None:
-        refuse(list(_problems(self.inner_optimizer)), source="RowUpdates")
+        refuse(list(_problems(self.inner_optimizer)), source="SparseUpdates")
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         """Apply gradients as `Wrapper.apply` does; on the coordinator refuse rows of a gradient."""
@@ -120,7 +120,7 @@ def updates_rows(optimizer: Any, variable: Any) -> bool:
         variable: a Keras variable that it trains.
     """
     return any(
-        isinstance(wrapper, RowUpdates)
+        isinstance(wrapper, SparseUpdates)
         for leaf in leaves(optimizer)
         if any(trained is variable for trained in leaf._trainable_variables)
         for wrapper in wrappers_over(optimizer, leaf)
@@ -168,7 +168,7 @@ def refuse_inexact_by_rows(optimizer: Any, table: Any) -> None:
             f"{table.path} is updated by rows, and its constraint "
             f"{type(table.constraint).__name__} needs all of it; expected one of each row, such as "
             "keras.constraints.MaxNorm(axis=1). Take that, or train without "
-            "tfps.optimizers.RowUpdates."
+            "tfps.optimizers.SparseUpdates."
         )
     for leaf in leaves(optimizer):
         trained = leaf._trainable_variables
@@ -182,11 +182,11 @@ def refuse_inexact_by_rows(optimizer: Any, table: Any) -> None:
                     f"{table.path} is updated by rows, and {type(leaf).__name__} has {name} of the "
                     f"shape {tuple(slot.shape)} for it; expected {tuple(table.shape)}, of which a "
                     "row belongs to each row of the table. Train without "
-                    "tfps.optimizers.RowUpdates."
+                    "tfps.optimizers.SparseUpdates."
                 )
 
 
-def refuse_without_row_updates(optimizer: Any, table: Any, *, source: str) -> None:
+def refuse_without_sparse_updates(optimizer: Any, table: Any, *, source: str) -> None:
     """Check that an optimizer, wrapped or not, can update single rows of a table.
 
     Args:
@@ -229,10 +229,10 @@ def refuse_to_densify(optimizer: Any, gradient: Any, variable: Any) -> None:
     """
     if isinstance(gradient, tf.IndexedSlices) and updates_rows(optimizer, variable):
         raise UnsupportedError(
-            f"{variable.path}: tfps.optimizers.RowUpdates received rows of a gradient where only "
-            "whole gradients travel; expected a step of fit() or a scheduled function with one "
-            "device per worker, in which a keras.layers.Embedding looks the rows up where the "
+            f"{variable.path}: tfps.optimizers.SparseUpdates received rows of a gradient where "
+            "only whole gradients travel; expected a step of fit() or a scheduled function with "
+            "one device per worker, in which a keras.layers.Embedding looks the rows up where the "
             "optimizer is called, not in another function, branch or loop. Train so, or without "
-            "RowUpdates; keras.optimizers.MultiOptimizer gives it to some layers alone. Rows of "
+            "SparseUpdates; keras.optimizers.MultiOptimizer gives it to some layers alone. Rows of "
             "your own go to strategy.push_rows(name, ids, gradients, version, optimizer=...)."
         )
