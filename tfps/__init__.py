@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from tfps.strategy.parameter_server import ParameterServerStrategy
     from tfps.strategy.reading.attach import attach
     from tfps.strategy.reading.attachment import Attachment
-    from tfps.training.input.shards import Shards
-    from tfps.transport.direct.encryption import Tls
+    from tfps.training.input.sharded_dataset import ShardedDataset
+    from tfps.transport.direct.encryption import TLS
 
 _HOMES = {
     "Asynchronous": "tfps.consistency.modes",
@@ -44,11 +44,11 @@ _HOMES = {
     "LocalCluster": "tfps.launch.local_cluster",
     "LocalSteps": "tfps.consistency.local_steps",
     "ParameterServerStrategy": "tfps.strategy.parameter_server",
-    "Shards": "tfps.training.input.shards",
+    "ShardedDataset": "tfps.training.input.sharded_dataset",
     "SidecarEvaluator": "tfps.evaluation.sidecar_evaluator",
     "SidecarEvaluatorModelExport": "tfps.evaluation.best_model",
     "Synchronous": "tfps.consistency.synchronous",
-    "Tls": "tfps.transport.direct.encryption",
+    "TLS": "tfps.transport.direct.encryption",
     "attach": "tfps.strategy.reading.attach",
 }
 # What a project on another backend of Keras may use: pytest has the plugin in all of them.
@@ -65,11 +65,11 @@ __all__ = [
     "LocalCluster",
     "LocalSteps",
     "ParameterServerStrategy",
-    "Shards",
+    "ShardedDataset",
     "SidecarEvaluator",
     "SidecarEvaluatorModelExport",
     "Synchronous",
-    "Tls",
+    "TLS",
     "attach",
     "callbacks",
     "checkpoint",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tfps import Shards
+    from tfps import ShardedDataset
 
 Part = Callable[[Any], Any]  # from an InputContext to a dataset of batches
 
@@ -50,16 +50,16 @@ class ShardInputs:
 
     def fit_arguments(self, batch_size: int) -> dict[str, Any]:
         """Return the arguments of `fit`."""
-        from tfps import Shards
+        from tfps import ShardedDataset
 
         return {
-            "x": Shards(self.training, number=self.shards),
+            "x": ShardedDataset(self.training, number=self.shards),
             "steps_per_epoch": self.steps,
-            "validation_data": Shards(self.validation, number=self.shards),
+            "validation_data": ShardedDataset(self.validation, number=self.shards),
         }
 
-    def test_data(self) -> Shards:
+    def test_data(self) -> ShardedDataset:
         """Return the data of the last `evaluate`."""
-        from tfps import Shards
+        from tfps import ShardedDataset
 
-        return Shards(self.test, number=self.shards)
+        return ShardedDataset(self.test, number=self.shards)

@@ -79,7 +79,7 @@ def test_a_worker_that_dies(
     pair: LocalCluster, carrier: str, period: int, shards: int | None
 ) -> None:
     job = CountingJob(pair, consistency=tfps.LocalSteps(period), placement="round_robin")
-    data = None if shards is None else tfps.Shards(job.share, number=shards)
+    data = None if shards is None else tfps.ShardedDataset(job.share, number=shards)
     visits = EpochsOfOneVisit(job)
     assert job.fit(visits, epochs=2, data=data) == 2
     assert visits.wrong_epochs == {}

@@ -92,7 +92,7 @@ def test_class_weights_of_a_dataset_function(
         examples = tf.data.Dataset.from_tensor_slices((X, Y))
         return examples.shard(context.num_input_pipelines, context.input_pipeline_id).batch(6)
 
-    data = share if shards is None else tfps.Shards(share, number=shards)
+    data = share if shards is None else tfps.ShardedDataset(share, number=shards)
     ours = pair[0].fit(data, class_weight=CLASS_WEIGHTS, verbose=0).history
     plain = pair[1].fit(X, Y, batch_size=6, class_weight=CLASS_WEIGHTS, verbose=0).history
     np.testing.assert_allclose(ours["loss"], plain["loss"], rtol=1e-4)

@@ -100,8 +100,10 @@ INPUTS: dict[str, Callable[[], Any]] = {
     "DatasetCreator": lambda: DatasetCreator(_share),
     "callable object": CallableObject,
     "partial": lambda: functools.partial(_share, batch=4),
-    "shards": lambda: tfps.Shards(_share, number=3),
-    "shards of a function without context": lambda: tfps.Shards(_all_with_a_global_seed, number=3),
+    "shards": lambda: tfps.ShardedDataset(_share, number=3),
+    "shards of a function without context": lambda: tfps.ShardedDataset(
+        _all_with_a_global_seed, number=3
+    ),
 }
 MORE_INPUTS: dict[str, Callable[[], Any]] = {
     "PyDataset with threads": lambda: Batches(workers=2),
@@ -114,7 +116,7 @@ MORE_INPUTS: dict[str, Callable[[], Any]] = {
     ),
     "generator dataset": _by_python,
     "sharding policy DATA": lambda: _with_policy("DATA"),
-    "one shard": lambda: tfps.Shards(_share, number=1),
+    "one shard": lambda: tfps.ShardedDataset(_share, number=1),
 }
 
 
@@ -204,7 +206,11 @@ def test_fit_says_once_that_a_function_is_not_exact(
     for _ in range(2):
         model.fit(_share, validation_data=_share, verbose=0)
         model.evaluate(_share, verbose=0)
-    model.fit(tfps.Shards(_share, number=1), validation_data=tfps.Shards(_all, number=3), verbose=0)
+    model.fit(
+        tfps.ShardedDataset(_share, number=1),
+        validation_data=tfps.ShardedDataset(_all, number=3),
+        verbose=0,
+    )
     assert visits() == [1] * EXAMPLES
     messages = [r.getMessage() for r in caplog.records if r.name == epoch_iterator.__name__]
     assert messages == [NOT_EXACT, IDLE % (1, 2, 1)]

@@ -29,7 +29,7 @@ STEPS = 6
 class Guarded:
     """A named job whose server shows a certificate, and the readers that it admits."""
 
-    def __init__(self, cluster: LocalCluster, port: int, tls: tfps.Tls) -> None:
+    def __init__(self, cluster: LocalCluster, port: int, tls: tfps.TLS) -> None:
         self.cluster, self.addresses, self.tls = cluster, [f"127.0.0.1:{port}"], tls
         self.strategy = tfps.ParameterServerStrategy(
             cluster.cluster_resolver, job="night", transport="direct"
@@ -125,6 +125,6 @@ def test_arguments_that_do_not_fit(job: Guarded, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ConfigError) as raised:
         tfps.attach("night", tls=True)  # type: ignore[arg-type]
     text = str(raised.value)
-    assert "tls: received True, expected a tfps.Tls" in text
+    assert "tls: received True, expected a tfps.TLS" in text
     assert "addresses: received None; with tls=, expected a list" in text
     assert "secret: received none; with tls=, expected that of the servers" in text

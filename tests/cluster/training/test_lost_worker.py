@@ -42,7 +42,7 @@ def _arrays(job: CountingJob) -> Any:
 
 
 def _shards(job: CountingJob) -> Any:
-    return tfps.Shards(job.share, number=4)
+    return tfps.ShardedDataset(job.share, number=4)
 
 
 # With arrays a quicker one is tests/cluster/recovery/test_restarts.py, where both are killed.

@@ -201,7 +201,7 @@ def test_data_that_end_within_an_execution_are_no_mistake(make_strategy: Make) -
         batches = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4)
         return batches.shard(context.num_input_pipelines, context.input_pipeline_id)
 
-    shards = tfps.Shards(make, number=2)  # of 8 batches: one execution, and a part of one
+    shards = tfps.ShardedDataset(make, number=2)  # of 8 batches: one execution, and a part of one
     history = model.fit(shards, validation_data=shards, verbose=0).history
     expected = model.evaluate(X, Y, batch_size=4, verbose=0, return_dict=True)
     assert history["val_loss"] == pytest.approx([expected["loss"]])

@@ -45,8 +45,10 @@ def iterated() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(EXAMPLES, seed=3).batch(BATCH)
 
 
-def in_shards() -> tfps.Shards:
-    return tfps.Shards(lambda: tf.data.Dataset.from_tensor_slices((X, Y)).batch(BATCH), number=2)
+def in_shards() -> tfps.ShardedDataset:
+    return tfps.ShardedDataset(
+        lambda: tf.data.Dataset.from_tensor_slices((X, Y)).batch(BATCH), number=2
+    )
 
 
 INPUTS: dict[str, Callable[[], Any]] = {

@@ -178,7 +178,7 @@ def test_inputs(make_strategy: Make, kind: str) -> None:
     data = {
         "generator": generator(),
         "per worker": batches,
-        "shards": tfps.Shards(shard, number=4),
+        "shards": tfps.ShardedDataset(shard, number=4),
     }[kind]
     expected = 2 * STEPS if kind == "per worker" else STEPS  # each worker has all of them
     with repeated(model.get_weights) as hook:

@@ -19,7 +19,7 @@ from tfps.training.input.dataset_graph import (
     portable_graph,
     without_global_seed,
 )
-from tfps.training.input.shards import Shards
+from tfps.training.input.sharded_dataset import ShardedDataset
 
 NUMBERS = tf.data.Dataset.range
 
@@ -192,7 +192,7 @@ def test_what_is_left_to_chance_within_a_function_is_named(
 
 
 def test_shards_are_a_dataset_function() -> None:
-    assert is_dataset_function(Shards(NUMBERS, number=2))
+    assert is_dataset_function(ShardedDataset(NUMBERS, number=2))
 
 
 @pytest.mark.parametrize(
@@ -207,4 +207,4 @@ def test_shards_are_a_dataset_function() -> None:
 )
 def test_shards_that_cannot_be(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        Shards(arguments["function"], number=arguments["number"])
+        ShardedDataset(arguments["function"], number=arguments["number"])

@@ -25,9 +25,9 @@ from tfps.strategy.reading.server_addresses import data_ports, server_addresses
 from tfps.transport import tokens
 from tfps.transport.direct import (
     SECRET_VARIABLE,
+    TLS,
     Endpoint,
     HandshakeError,
-    Tls,
     fingerprint,
     secret_from_environment,
 )
@@ -40,7 +40,7 @@ def attach(
     addresses: Sequence[str] | tf.distribute.cluster_resolver.ClusterResolver | None = None,
     *,
     secret: str | bytes | None = None,
-    tls: Tls | None = None,
+    tls: TLS | None = None,
     timeout_s: float = 30.0,
 ) -> Attachment:
     """Read a running job's weights and counters from another process.
@@ -127,7 +127,7 @@ def _explained(job: str) -> Iterator[None]:
 
 
 def _attach_by_tls(
-    job: str, servers: Sequence[str], *, secret: bytes, tls: Tls, timeout_s: float
+    job: str, servers: Sequence[str], *, secret: bytes, tls: TLS, timeout_s: float
 ) -> Attachment:
     ends = [Endpoint(*split_address(server)) for server in servers]
     number = number_of(job)
@@ -153,8 +153,8 @@ def _attach_by_tls(
 
 def _tls_problems(tls: Any, secret: bytes | None) -> list[str]:
     problems = []
-    if not isinstance(tls, Tls):
-        problems.append(f"tls: received {tls!r}, expected a tfps.Tls or None")
+    if not isinstance(tls, TLS):
+        problems.append(f"tls: received {tls!r}, expected a tfps.TLS or None")
     if secret is None:
         problems.append(
             "secret: received none; with tls=, expected that of the servers, which admit nobody "

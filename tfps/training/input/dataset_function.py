@@ -15,7 +15,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.errors import ConfigError
 from tfps.runtime.worker.visit import BatchClaim, BatchSource
 from tfps.training.input.batch import common_spec, empty_batch, restore_batch
-from tfps.training.input.shards import Shards
+from tfps.training.input.sharded_dataset import ShardedDataset
 
 
 class DatasetFunctionAdapter(DataAdapter):
@@ -38,7 +38,7 @@ class DatasetFunctionAdapter(DataAdapter):
         """An adapter that sees to the other arguments of `fit` or `evaluate`.
 
         Args:
-            x: a callable, an object with a ``dataset_fn``, or `Shards` of one.
+            x: a callable, an object with a ``dataset_fn``, or a `ShardedDataset`.
             options: of Keras's epoch iterator; class weights are taken out.
             shards: how many, where `x` does not say it.
 
@@ -51,7 +51,7 @@ class DatasetFunctionAdapter(DataAdapter):
                     f"{name}: received an array beside a dataset function, expected it to be part "
                     "of the batches that the function's dataset yields"
                 )
-        if isinstance(x, Shards):
+        if isinstance(x, ShardedDataset):
             x, shards = x.function, x.number
         function = getattr(x, "dataset_fn", x)
         weights = options.pop("class_weight", None)
@@ -76,7 +76,7 @@ def is_dataset_function(x: Any) -> bool:
 
     In shards or not.
     """
-    if isinstance(x, Shards):
+    if isinstance(x, ShardedDataset):
         return True
     if isinstance(x, (tf.data.Dataset, DataAdapter)) or hasattr(x, "__array__"):
         return False

@@ -16,7 +16,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.errors import ConfigError
 from tfps.training.input.dataset_function import dataset_of_pipeline, is_dataset_function
 from tfps.training.input.epoch_iterator import undistributed
-from tfps.training.input.shards import Shards
+from tfps.training.input.sharded_dataset import ShardedDataset
 
 if TYPE_CHECKING:
     from tfps.training.fit_strategy import FitStrategy
@@ -91,12 +91,16 @@ def _kind_of_endless(x: Any, strategy: FitStrategy) -> str | None:
     if isinstance(x, keras.utils.PyDataset):
         return "a PyDataset" if x.num_batches is None else None
     if is_dataset_function(x):
-        shards = x if isinstance(x, Shards) else Shards(x, number=strategy.runtime.workers)
+        shards = (
+            x
+            if isinstance(x, ShardedDataset)
+            else ShardedDataset(x, number=strategy.runtime.workers)
+        )
         return "a dataset function" if _is_endless(shards, strategy) else None
     return None
 
 
-def _is_endless(shards: Shards, strategy: FitStrategy) -> bool:
+def _is_endless(shards: ShardedDataset, strategy: FitStrategy) -> bool:
     """Ask a worker, where the function's files are, whether its dataset is endless."""
     strategy.run_state.guard.wait_for_silent_workers()
     alive = private.alive_workers(strategy.coordinator)

@@ -26,8 +26,8 @@ from tfps.training.input.dataset_graph import NotPortable
 from tfps.training.input.early_dataset import on_this_task
 from tfps.training.input.feeder import Feeder
 from tfps.training.input.shard_pipelines import ShardPipelines
+from tfps.training.input.sharded_dataset import ShardedDataset
 from tfps.training.input.sharding import pipeline_per_worker
-from tfps.training.input.shards import Shards
 from tfps.training.input.worker_dataset import WorkerDataset
 
 if TYPE_CHECKING:
@@ -37,9 +37,12 @@ logger = logging.getLogger(__name__)
 
 NOT_EXACT = (
     "fit with a dataset function: what a worker that dies has not used of its own data is not "
-    "visited again in that epoch. tfps.Shards(function, number=n) uses each example exactly once."
+    "visited again in that epoch. tfps.ShardedDataset(function, number=n) uses each example "
+    "exactly once."
 )
-IDLE = "tfps.Shards: received number=%d with %d workers: %d of them will have nothing to do."
+IDLE = (
+    "tfps.ShardedDataset: received number=%d with %d workers: %d of them will have nothing to do."
+)
 
 
 def choose_source(
@@ -115,9 +118,9 @@ class TicketIterator(EpochIterator):
         fits, workers = "class_weight" in options, strategy.runtime.workers
         if fits and (function := pipeline_per_worker(_weighted(x, options))):
             x, options["class_weight"] = function, None
-        elif isinstance(x, Shards) and x.number < workers:
+        elif isinstance(x, ShardedDataset) and x.number < workers:
             _say_once(IDLE, x.number, workers, workers - x.number)
-        elif fits and not isinstance(x, Shards) and is_dataset_function(x):
+        elif fits and not isinstance(x, ShardedDataset) and is_dataset_function(x):
             _say_once(NOT_EXACT)
         if is_dataset_function(x):
             # As many as the function would make pipelines in `fit`, so that it is called alike.

@@ -36,9 +36,9 @@ NOTHING_KEPT = (
 )
 CHANGED = (
     "variables have changed since checkpoint %d in a way that cannot be repeated: only steps of "
-    "fit can, other than with a dataset function without tfps.Shards; neither train_on_batch, "
-    "scheduled functions nor what this script writes itself. Start the job again from its newest "
-    "checkpoint"
+    "fit can, other than with a dataset function outside of a tfps.ShardedDataset; neither "
+    "train_on_batch, scheduled functions nor what this script writes itself. Start the job again "
+    "from its newest checkpoint"
 )
 FUNCTIONS_NOT_SAVED = (
     "scheduled functions under tfps.Synchronous: a parameter server that is lost ends this job, "
@@ -49,7 +49,7 @@ FUNCTIONS_NOT_SAVED = (
 NOT_REPEATABLE = (
     "fit with a dataset function under tfps.Synchronous: workers draw their own data, which cannot "
     "be drawn again, so a parameter server that is lost in an epoch ends this job. With "
-    "tfps.Shards(function, number=n) training goes on."
+    "tfps.ShardedDataset(function, number=n) training goes on."
 )
 
 

@@ -15,9 +15,9 @@ from tfps.transport.direct.buffers import AlignedBuffers
 from tfps.transport.direct.connection import Connection, ConnectionLost, ReceivedMessage
 from tfps.transport.direct.connector import connect
 from tfps.transport.direct.encryption import (
+    TLS,
     Encryption,
     Plain,
-    Tls,
     encryption_from_environment,
 )
 from tfps.transport.direct.endpoint import Endpoint, this_machine
@@ -47,7 +47,7 @@ __all__ = [
     "Listener",
     "Plain",
     "ReceivedMessage",
-    "Tls",
+    "TLS",
     "connect",
     "encryption_from_environment",
     "fingerprint",

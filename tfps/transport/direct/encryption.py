@@ -39,13 +39,13 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class Tls:
+class TLS:
     """TLS 1.3, in which both sides present a certificate signed by the job's authority.
 
     Use it if the network is shared. Host names are not checked, since tasks move between hosts, so
     create an authority for the job only. Certificates with restricted use need both `serverAuth`
     and `clientAuth`. Tasks read ``TFPS_TLS_CERTIFICATE``, ``TFPS_TLS_KEY`` and
-    ``TFPS_TLS_AUTHORITY``; `tfps.attach` takes a `Tls` object.
+    ``TFPS_TLS_AUTHORITY``; `tfps.attach` takes a `TLS` object.
 
     Args:
         certificate: the PEM file of this task's certificate, followed by intermediate ones.
@@ -119,7 +119,7 @@ def encryption_from_environment(environment: Mapping[str, str] | None = None) ->
         raise ConfigError(
             f"{' and '.join(missing)} not set, but TLS needs {', '.join(names)}: set all or none"
         )
-    return Tls(*(variables[name] for name in names))
+    return TLS(*(variables[name] for name in names))
 
 
 def _no_passphrase() -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tfps.transport.direct.encryption import Tls
+from tfps.transport.direct.encryption import TLS
 
 needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl command")
 
@@ -18,7 +18,7 @@ def openssl(*arguments: str | Path) -> None:
     subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
 
 
-def made_tls(folder: Path) -> Tls:
+def made_tls(folder: Path) -> TLS:
     """An authority and one certificate that it signed."""
     folder.mkdir()
     new = ("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
@@ -30,4 +30,4 @@ def made_tls(folder: Path) -> Tls:
         *("x509", "-req", "-in", folder / "request", "-CA", folder / "ca.pem"),
         *("-CAkey", folder / "ca.key", "-set_serial", "2", "-out", folder / "certificate.pem"),
     )
-    return Tls(*(str(folder / name) for name in ("certificate.pem", "key.pem", "ca.pem")))
+    return TLS(*(str(folder / name) for name in ("certificate.pem", "key.pem", "ca.pem")))

@@ -25,7 +25,7 @@ from tests.unit.transport.direct.wire import (
 from tfps.errors import ConfigError
 from tfps.transport.direct.connection import Connection, ConnectionLost
 from tfps.transport.direct.connector import connect
-from tfps.transport.direct.encryption import Encryption, Plain, Tls, encryption_from_environment
+from tfps.transport.direct.encryption import TLS, Encryption, Plain, encryption_from_environment
 from tfps.transport.direct.handshake import HandshakeError
 from tfps.transport.direct.hello import Hello
 from tfps.transport.direct.listener import Listener
@@ -34,12 +34,12 @@ HELLO = Hello(job=1, worker=2, incarnation=3)
 
 
 @pytest.fixture(scope="module")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
+def tls(tmp_path_factory: pytest.TempPathFactory) -> TLS:
     return made_tls(tmp_path_factory.mktemp("tls") / "job")
 
 
 @pytest.fixture(scope="module")
-def other_tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
+def other_tls(tmp_path_factory: pytest.TempPathFactory) -> TLS:
     return made_tls(tmp_path_factory.mktemp("tls") / "other")
 
 
@@ -73,7 +73,7 @@ class Meeting:
 
 @needs_openssl
 @pytest.mark.parametrize("payload_bytes", [0, 100, 16_384, 1_000_000])
-def test_messages_arrive_encrypted(tls: Tls, payload_bytes: int) -> None:
+def test_messages_arrive_encrypted(tls: TLS, payload_bytes: int) -> None:
     with Meeting(tls) as meeting:
         client = meeting.connect(tls)
         server = meeting.arrived.get()
@@ -87,7 +87,7 @@ def test_messages_arrive_encrypted(tls: Tls, payload_bytes: int) -> None:
 
 
 @needs_openssl
-def test_segments_arrive_encrypted(tls: Tls) -> None:
+def test_segments_arrive_encrypted(tls: TLS) -> None:
     arrays = [*segments(), np.arange(50_000), *segments()]
     with Meeting(tls) as meeting:
         client = meeting.connect(tls)
@@ -101,7 +101,7 @@ def test_segments_arrive_encrypted(tls: Tls) -> None:
 
 
 @needs_openssl
-def test_a_send_waits_for_the_message_that_another_thread_receives(tls: Tls) -> None:
+def test_a_send_waits_for_the_message_that_another_thread_receives(tls: TLS) -> None:
     """OpenSSL must not be entered twice; both come through in the end."""
     with Meeting(tls) as meeting:
         client = meeting.connect(tls)
@@ -119,7 +119,7 @@ def test_a_send_waits_for_the_message_that_another_thread_receives(tls: Tls) -> 
 
 
 @needs_openssl
-def test_close_wakes_a_reader_of_tls(tls: Tls) -> None:
+def test_close_wakes_a_reader_of_tls(tls: TLS) -> None:
     with Meeting(tls) as meeting:
         client = meeting.connect(tls)
         server = meeting.arrived.get()
@@ -135,7 +135,7 @@ def test_close_wakes_a_reader_of_tls(tls: Tls) -> None:
 
 
 @needs_openssl
-def test_a_unix_socket_stays_plain(tls: Tls) -> None:
+def test_a_unix_socket_stays_plain(tls: TLS) -> None:
     with Meeting(tls) as meeting:
         client = meeting.connect(Plain(), unix=True)
         assert "unix" in client.peer
@@ -145,12 +145,12 @@ def test_a_unix_socket_stays_plain(tls: Tls) -> None:
 
 @needs_openssl
 def test_certificates_of_another_authority_are_refused(
-    tls: Tls, other_tls: Tls, caplog: pytest.LogCaptureFixture
+    tls: TLS, other_tls: TLS, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Meeting(tls) as meeting:
         with pytest.raises(HandshakeError, match="TLS failed.*certificate verify failed"):
             meeting.connect(other_tls)
-        mixed = Tls(other_tls.certificate, other_tls.key, tls.authority)
+        mixed = TLS(other_tls.certificate, other_tls.key, tls.authority)
         with pytest.raises(HandshakeError, match="TLS failed"):
             meeting.connect(mixed)
     assert "refused a connection from 127.0.0.1: TLS failed" in caplog.text
@@ -158,7 +158,7 @@ def test_certificates_of_another_authority_are_refused(
 
 
 @needs_openssl
-def test_both_sides_need_tls(tls: Tls) -> None:
+def test_both_sides_need_tls(tls: TLS) -> None:
     with Meeting(tls) as meeting:
         with pytest.raises(ConnectionLost, match="uses TLS where this side does not"):
             meeting.connect(Plain(), timeout_s=0.05)
@@ -168,7 +168,7 @@ def test_both_sides_need_tls(tls: Tls) -> None:
 
 
 @needs_openssl
-def test_the_listener_ends_tls_handshakes_too(tls: Tls) -> None:
+def test_the_listener_ends_tls_handshakes_too(tls: TLS) -> None:
     with Meeting(tls) as meeting:
         stranger = socket.create_connection(("127.0.0.1", meeting.listener.port))
         while "tfps-handshake" not in {thread.name for thread in threading.enumerate()}:
@@ -178,7 +178,7 @@ def test_the_listener_ends_tls_handshakes_too(tls: Tls) -> None:
 
 
 @needs_openssl
-def test_the_environment_names_the_files(tls: Tls) -> None:
+def test_the_environment_names_the_files(tls: TLS) -> None:
     environment = {
         "TFPS_TLS_CERTIFICATE": tls.certificate,
         "TFPS_TLS_KEY": tls.key,
@@ -196,7 +196,7 @@ def test_without_settings_there_is_no_encryption() -> None:
 
 
 @needs_openssl
-def test_files_that_do_not_fit_are_refused(tls: Tls, other_tls: Tls, tmp_path: Path) -> None:
+def test_files_that_do_not_fit_are_refused(tls: TLS, other_tls: TLS, tmp_path: Path) -> None:
     locked = tmp_path / "locked.pem"
     openssl("ec", "-in", tls.key, "-aes128", "-passout", "pass:word", "-out", locked)
     for wrong in (
@@ -206,9 +206,9 @@ def test_files_that_do_not_fit_are_refused(tls: Tls, other_tls: Tls, tmp_path: P
         replace_file(tls, "authority", tls.key),
     ):
         with pytest.raises(ConfigError, match="cannot use the certificate .*TFPS_TLS_KEY"):
-            Tls(**wrong)
+            TLS(**wrong)
 
 
-def replace_file(tls: Tls, name: str, file: str) -> dict[str, str]:
+def replace_file(tls: TLS, name: str, file: str) -> dict[str, str]:
     files = {"certificate": tls.certificate, "key": tls.key, "authority": tls.authority}
     return files | {name: file}

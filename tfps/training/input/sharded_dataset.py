@@ -11,7 +11,7 @@ from tfps.errors import refuse
 
 
 @dataclass(frozen=True)
-class Shards:
+class ShardedDataset:
     """A dataset function whose data come in shards, so that each example is used exactly once.
 
     `fit`, `evaluate` and ``validation_data`` take it where they take a dataset function. The
@@ -42,7 +42,7 @@ class Shards:
     ...     files = tf.data.Dataset.list_files("train-*.tfrecord", shuffle=False)
     ...     files = files.shard(context.num_input_pipelines, context.input_pipeline_id)
     ...     return tf.data.TFRecordDataset(files).map(parse).shuffle(10_000).batch(64)
-    >>> shards = Shards(make, number=20)
+    >>> shards = ShardedDataset(make, number=20)
     >>> shards.number
     20
     """
@@ -55,13 +55,13 @@ class Shards:
         problems = []
         if not callable(getattr(self.function, "dataset_fn", self.function)):
             problems.append(
-                f"Shards: received {type(self.function).__name__} as function, expected a callable "
-                "that returns a tf.data.Dataset; `fit` uses each example of arrays and datasets "
-                "once as they are"
+                f"ShardedDataset: received {type(self.function).__name__} as function, expected a "
+                "callable that returns a tf.data.Dataset; `fit` uses each example of arrays and "
+                "datasets once as they are"
             )
         if not is_count(self.number) or self.number < 1:
             problems.append(
-                f"Shards: received number={self.number!r}, expected how many shards the data come "
-                "in, a whole number from 1, best several times the number of workers"
+                f"ShardedDataset: received number={self.number!r}, expected how many shards the "
+                "data come in, a whole number from 1, best several times the number of workers"
             )
         refuse(problems)
