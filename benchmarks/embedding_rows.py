@@ -34,7 +34,7 @@ def _divided_stock() -> Any:
 
 
 def _strategy(*, uses_tcp: bool = False) -> Any:
-    strategy = tfps.ParameterServerStrategy(variable_partitioner=tfps.partitioners.RowHash())
+    strategy = tfps.ParameterServerStrategy(variable_partitioner=tfps.partitioners.RowShuffle())
     if uses_tcp:
         _leave_unix_sockets(strategy.runtime)
     return strategy

@@ -13,7 +13,7 @@ import tensorflow as tf
 import tfps
 from tfps.layers import EmbeddingCollection, Table
 from tfps.optimizers import ByTable
-from tfps.partitioners import RowHash
+from tfps.partitioners import RowShuffle
 
 USERS, ITEMS, EXAMPLES = 300, 600, 20_000
 BATCH, TESTED = 64, 40
@@ -51,7 +51,7 @@ def model_of(inputs):
 
 
 def main():
-    strategy = tfps.ParameterServerStrategy(variable_partitioner=RowHash())
+    strategy = tfps.ParameterServerStrategy(variable_partitioner=RowShuffle())
     inputs = {
         "user": keras.Input((), name="user", dtype="int64"),
         "shown": keras.Input((), name="shown", dtype="int64"),

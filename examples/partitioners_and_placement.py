@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 import tfps
-from tfps.partitioners import Balanced, ByPath, RowHash
+from tfps.partitioners import Balanced, ByPath, RowShuffle
 
 WORDS, WIDTH = 20_000, 32
 
@@ -32,9 +32,9 @@ def make_model():
 
 def main():
     strategy = tfps.ParameterServerStrategy(
-        # Rows of the table are scattered, so that frequent words are on both servers. Of the rest,
+        # Rows of the table are shuffled, so that frequent words are on both servers. Of the rest,
         # what is large is divided evenly.
-        variable_partitioner=ByPath({"words": RowHash()}, otherwise=Balanced()),
+        variable_partitioner=ByPath({"words": RowShuffle()}, otherwise=Balanced()),
         # The last layer goes to server 0; everything else to the server with the fewest bytes.
         placement=tfps.placement.ByPath({"answer": 0}, otherwise=tfps.placement.LeastLoaded()),
     )

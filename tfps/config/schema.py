@@ -139,7 +139,7 @@ PARTITIONERS = (
     "min_size",
     "max_size",
     "row_modulo",
-    "row_hash",
+    "row_shuffle",
 )
 
 

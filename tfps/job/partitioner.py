@@ -12,8 +12,8 @@ from tfps.partitioners import (
     MaxSizePartitioner,
     MinSizePartitioner,
     Partitioner,
-    RowHash,
     RowModulo,
+    RowShuffle,
     Whole,
 )
 
@@ -25,7 +25,7 @@ MAKERS: Mapping[str, Callable[[PartitionerSection], Partitioner]] = {
     "min_size": lambda section: MinSizePartitioner(section.min_shard_bytes, section.shards),
     "max_size": lambda section: MaxSizePartitioner(section.max_shard_bytes, section.shards),
     "row_modulo": lambda section: RowModulo(section.shards),
-    "row_hash": lambda section: RowHash(section.shards),
+    "row_shuffle": lambda section: RowShuffle(section.shards),
 }
 
 

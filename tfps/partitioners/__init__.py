@@ -7,8 +7,8 @@ from tfps.partitioners.by_size import (
     MaxSizePartitioner,
     MinSizePartitioner,
 )
-from tfps.partitioners.row_rule import Contiguous, Modulo, RowRule, Scattered
-from tfps.partitioners.row_spread import RowHash, RowModulo
+from tfps.partitioners.row_rule import Contiguous, Modulo, RowRule, ShuffledRows
+from tfps.partitioners.row_spread import RowModulo, RowShuffle
 from tfps.partitioners.sharding import Partitioner, Sharding
 from tfps.partitioners.variable_spec import VariableSpec
 from tfps.partitioners.whole import Whole
@@ -22,10 +22,10 @@ __all__ = [
     "MinSizePartitioner",
     "Modulo",
     "Partitioner",
-    "RowHash",
+    "RowShuffle",
     "RowModulo",
     "RowRule",
-    "Scattered",
+    "ShuffledRows",
     "Sharding",
     "VariableSpec",
     "Whole",

@@ -24,17 +24,17 @@ class ByPath(PathRules[Partitioner]):
 
     Example:
 
-    >>> from tfps.partitioners.row_spread import RowHash
-    >>> partitioner = ByPath({"embedding/": RowHash()})
+    >>> from tfps.partitioners.row_spread import RowShuffle
+    >>> partitioner = ByPath({"embedding/": RowShuffle()})
     >>> print(partitioner.divide(VariableSpec("model/embedding/embeddings", (1000, 8)), servers=2))
-    model/embedding/embeddings (1000, 8): 2 shards, hash
+    model/embedding/embeddings (1000, 8): 2 shards, shuffle
     """
 
     otherwise: Partitioner = field(default_factory=Whole)
 
     def expected(self, choice: Any, *, is_rule: bool) -> str:
         is_partitioner = not isinstance(choice, type) and isinstance(choice, Partitioner)
-        return "" if is_partitioner else "a partitioner, such as tfps.partitioners.RowHash()"
+        return "" if is_partitioner else "a partitioner, such as tfps.partitioners.RowShuffle()"
 
     def divide(self, variable: VariableSpec, *, servers: int) -> Sharding:
         return self.found_in(variable.path)[1].divide(variable, servers=servers)

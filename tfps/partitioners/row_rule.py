@@ -14,8 +14,8 @@ import numpy as np
 
 from tfps.errors import ConfigError
 
-# A row times the multiplier of `Scattered` has to fit into 63 bits.
-MOST_SCATTERED_ROWS = 3_000_000_000
+# A row times the multiplier of `ShuffledRows` has to fit into 63 bits.
+MOST_SHUFFLED_ROWS = 3_000_000_000
 GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 
 
@@ -140,7 +140,7 @@ class Modulo(_Division):
 
 
 @dataclass(frozen=True)
-class Scattered(_Division):
+class ShuffledRows(_Division):
     """Permutes the rows by a fixed rule, then divides them like `Contiguous`.
 
     Use it for tables whose busy rows have regular distances, which `Modulo` may put on one shard.
@@ -152,20 +152,20 @@ class Scattered(_Division):
 
     Example:
 
-    >>> Scattered(rows=10, shards=3).shard_of(np.arange(10))
+    >>> ShuffledRows(rows=10, shards=3).shard_of(np.arange(10))
     array([0, 2, 1, 0, 2, 1, 0, 2, 1, 0])
     """
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.rows > MOST_SCATTERED_ROWS:
+        if self.rows > MOST_SHUFFLED_ROWS:
             raise ConfigError(
-                f"a variable of {self.rows} rows is to be scattered; expected at most "
-                f"{MOST_SCATTERED_ROWS}. Take tfps.partitioners.RowModulo for it."
+                f"a variable of {self.rows} rows is to be shuffled; expected at most "
+                f"{MOST_SHUFFLED_ROWS}. Take tfps.partitioners.RowModulo for it."
             )
 
     def __str__(self) -> str:
-        return "hash"
+        return "shuffle"
 
     @functools.cached_property
     def multiplier(self) -> int:
@@ -190,10 +190,11 @@ class Scattered(_Division):
         return self._divided.row_at(shard, places) * inverse % max(1, self.rows)
 
 
+# By the names in manifests and records, which stay as they are: older checkpoints have them.
 RULES: dict[str, type[Any]] = {
     "contiguous": Contiguous,
     "modulo": Modulo,
-    "scattered": Scattered,
+    "scattered": ShuffledRows,
 }
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from tfps.errors import ConfigError
 from tfps.partitioners.counts import Counts
-from tfps.partitioners.row_rule import Modulo, Scattered
+from tfps.partitioners.row_rule import Modulo, ShuffledRows
 from tfps.partitioners.sharding import Sharding
 from tfps.partitioners.variable_spec import VariableSpec
 
@@ -17,7 +17,7 @@ class _RowSpread(Counts):
     """Divides every variable by one rule."""
 
     shards: int | None = None
-    rule: ClassVar[type[Modulo | Scattered]]
+    rule: ClassVar[type[Modulo | ShuffledRows]]
 
     def divide(self, variable: VariableSpec, *, servers: int) -> Sharding:
         shards = self.shards
@@ -56,8 +56,8 @@ class RowModulo(_RowSpread):
 
 
 @dataclass(frozen=True)
-class RowHash(_RowSpread):
-    """Divides a table by rows, which a fixed rule scatters over the shards.
+class RowShuffle(_RowSpread):
+    """Divides a table by rows, which a fixed rule shuffles over the shards.
 
     Use it as `RowModulo`, and for tables whose busy rows have regular distances, such as the first
     row of every country.
@@ -71,8 +71,8 @@ class RowHash(_RowSpread):
 
     Example:
 
-    >>> print(RowHash(2).divide(VariableSpec("table", (1000, 8)), servers=4))
-    table (1000, 8): 2 shards, hash
+    >>> print(RowShuffle(2).divide(VariableSpec("table", (1000, 8)), servers=4))
+    table (1000, 8): 2 shards, shuffle
     """
 
-    rule = Scattered
+    rule = ShuffledRows

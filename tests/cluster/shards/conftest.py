@@ -18,7 +18,7 @@ def cluster_size() -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def strategy_options() -> dict[str, Any]:
-    return {"variable_partitioner": PARTITIONERS["hash"]}
+    return {"variable_partitioner": PARTITIONERS["shuffle"]}
 
 
 @pytest.fixture(scope="module")

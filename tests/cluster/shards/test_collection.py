@@ -25,6 +25,6 @@ def _use(model: keras.Model) -> dict[str, Any]:
 # Every optimizer, on one to three servers, is in tests/unit/numbers/shards/test_collection.py.
 @pytest.mark.conformance
 def test_over_each_carrier(cluster: Callable[..., LocalCluster], carrier: str) -> None:
-    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
+    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         Comparison(strategy).run(lambda: recommender(EXACT["adagrad"]), _use)
         assert strategy.stats().fallback_steps == 0

@@ -16,5 +16,5 @@ pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 @pytest.mark.conformance
 def test_many_tables_are_one_request(cluster: Callable[..., LocalCluster], carrier: str) -> None:
     """The numbers of one process are in ``tests/unit/numbers``."""
-    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
+    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         assert_many_tables_take_one_request(strategy)

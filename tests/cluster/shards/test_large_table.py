@@ -12,7 +12,7 @@ import pytest
 import tfps
 from tests.cluster.process_memory import available_gb, peak_gb
 from tfps.launch import LocalCluster
-from tfps.partitioners import RowHash
+from tfps.partitioners import RowShuffle
 from tfps.testing import watch_leftovers
 
 ROWS, WIDTH = 2_000_000, 250
@@ -29,7 +29,7 @@ def test_nobody_holds_it_whole(initializer: str) -> None:
     if available_gb() < NEEDED_GB:
         pytest.skip(f"needs {NEEDED_GB} GB of memory, {available_gb():.1f} GB are free")
     with watch_leftovers(), LocalCluster(workers=1, ps=2) as cluster:
-        strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, RowHash())
+        strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, RowShuffle())
         processes = [cluster.pid("ps", index) for index in (0, 1)]
         idle_gb = [peak_gb(process) for process in processes]
         chief_gb = peak_gb(os.getpid())

@@ -20,7 +20,7 @@ IDS = [3, 49, 3, 20]
 
 @pytest.mark.conformance
 def test_no_row_is_lost(cluster: Callable[..., LocalCluster], carrier: str) -> None:
-    with strategy_with(cluster(workers=2, ps=2), PARTITIONERS["hash"]) as strategy:
+    with strategy_with(cluster(workers=2, ps=2), PARTITIONERS["shuffle"]) as strategy:
         with strategy.scope():
             table = keras.Variable(np.zeros([ROWS, WIDTH], "float32"), name="table")
             optimizer = keras.optimizers.SGD(1.0)

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 # Numbers alone: tests/unit/numbers/shards/test_rows.py; on a cluster, quicker: test_collection.py.
 @pytest.mark.conformance
-@pytest.mark.parametrize(("name", "optimizer"), [("hash", "clipped"), (None, "adam")])
+@pytest.mark.parametrize(("name", "optimizer"), [("shuffle", "clipped"), (None, "adam")])
 def test_one_process(
     name: str | None, optimizer: str, cluster: Callable[..., LocalCluster], carrier: str
 ) -> None:
@@ -35,6 +35,6 @@ def test_one_process(
 def test_pipelined_rows_lack_one_update(cluster: Callable[..., LocalCluster], carrier: str) -> None:
     mode = tfps.Asynchronous(pipeline_steps=1)
     with strategy_with(
-        cluster(workers=1, ps=2), PARTITIONERS["hash"], consistency=mode
+        cluster(workers=1, ps=2), PARTITIONERS["shuffle"], consistency=mode
     ) as strategy:
         assert_rows_lack_one_update(strategy, EXACT["adagrad"])

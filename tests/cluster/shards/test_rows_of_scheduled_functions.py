@@ -24,9 +24,9 @@ pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 @pytest.mark.parametrize(
     ("mode", "name", "optimizer", "calls"),
     [
-        ("asynchronous", "hash", "adam", 2),
+        ("asynchronous", "shuffle", "adam", 2),
         ("bounded", None, "sgd", 1),
-        ("synchronous", "hash", "clipped", 1),
+        ("synchronous", "shuffle", "clipped", 1),
         ("local", None, "clipped together", 2),
     ],
 )

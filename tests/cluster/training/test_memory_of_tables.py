@@ -13,7 +13,7 @@ import pytest
 
 import tfps
 from tests.cluster.process_memory import peak_gb
-from tfps.partitioners import Balanced, RowHash
+from tfps.partitioners import Balanced, RowShuffle
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -27,7 +27,7 @@ def cluster_size() -> dict[str, int]:
     return {"workers": 1, "ps": 2}
 
 
-@pytest.fixture(scope="module", params=[Balanced(), RowHash()], ids=["contiguous", "hash"])
+@pytest.fixture(scope="module", params=[Balanced(), RowShuffle()], ids=["contiguous", "shuffle"])
 def strategy_options(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {"variable_partitioner": request.param}
 

@@ -58,7 +58,7 @@ def test_mistakes_are_those_of_check(tfps_here):
 def test_a_plan_of_shards(tfps_here):
     result = tfps_here(
         "plan", *SUBSET, "--set", "cluster.ps=2", "--set", "partitioner.name=balanced",
-        "--set", 'partitioner.rules={"dense/kernel" = "row_hash", "nowhere" = "whole"}',
+        "--set", 'partitioner.rules={"dense/kernel" = "row_shuffle", "nowhere" = "whole"}',
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     shards = [line.split() for line in result.stdout.splitlines() if "dense/kernel/" in line]

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.optimizers.server import DEVICE, LocalServer
 from tfps.bridge.variables.block_draw import BlockDraw, may_draw_blocks, seed_of
 from tfps.bridge.variables.shards import joined
-from tfps.partitioners.row_rule import Contiguous, Modulo, RowRule, Scattered, rows_per_shard
+from tfps.partitioners.row_rule import Contiguous, Modulo, RowRule, ShuffledRows, rows_per_shard
 
 SHAPE = (1000, 7)
 INITIALIZERS = {
@@ -47,7 +47,7 @@ def _drawn(initializer: Any, rule: RowRule, *, block_bytes: int = 17 * 7 * 4) ->
 def test_values_do_not_depend_on_the_division(name: str) -> None:
     initializer = INITIALIZERS[name]
     whole = _drawn(initializer, Contiguous(1000, 1))
-    for rule in (Contiguous(1000, 4), Modulo(1000, 3), Scattered(1000, 2)):
+    for rule in (Contiguous(1000, 4), Modulo(1000, 3), ShuffledRows(1000, 2)):
         np.testing.assert_array_equal(_drawn(initializer, rule), whole)
 
 
@@ -55,7 +55,7 @@ def test_values_do_not_depend_on_the_division(name: str) -> None:
 def test_constants_are_what_keras_makes_of_them(name: str) -> None:
     """A table that was trained before begins as it ended."""
     expected = INITIALIZERS[name](SHAPE)
-    np.testing.assert_array_equal(_drawn(INITIALIZERS[name], Scattered(1000, 3)), expected)
+    np.testing.assert_array_equal(_drawn(INITIALIZERS[name], ShuffledRows(1000, 3)), expected)
 
 
 @pytest.mark.repeats

@@ -11,10 +11,10 @@ import tensorflow as tf
 from hypothesis import given
 
 from tfps.bridge.variables.shards import cut, joined
-from tfps.partitioners.row_rule import Contiguous, Modulo, Scattered, rows_of
+from tfps.partitioners.row_rule import Contiguous, Modulo, ShuffledRows, rows_of
 
 
-@pytest.mark.parametrize("kind", [Contiguous, Modulo, Scattered])
+@pytest.mark.parametrize("kind", [Contiguous, Modulo, ShuffledRows])
 @given(data=st.data(), rows=st.integers(1, 60))
 def test_cut_and_joined(kind: Any, data: Any, rows: int) -> None:
     rule = kind(rows, data.draw(st.integers(1, rows)))

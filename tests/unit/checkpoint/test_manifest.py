@@ -13,7 +13,7 @@ from tfps.checkpoint.checksum import Checksum, text_checksum
 from tfps.checkpoint.layout import RowBlock
 from tfps.checkpoint.manifest import CHIEF, Counters, Manifest, Tensor
 from tfps.errors import CheckpointError
-from tfps.partitioners.row_rule import RULES
+from tfps.partitioners.row_rule import RULES, ShuffledRows
 
 COUNTS = st.integers(0, 2**60)
 NAMES = st.text(min_size=1, max_size=12)
@@ -85,6 +85,14 @@ def test_one_of_before_checksums_is_read() -> None:
     values = json.loads(manifest.to_json()) | {"format": 1}
     del values["checksum"], values["checksums"]
     assert Manifest.from_json(json.dumps(values)) == manifest
+
+
+def test_shuffled_rows_are_stored_under_the_name_of_older_checkpoints() -> None:
+    rule = ShuffledRows(10, 2)
+    table = Tensor(shape=(10, 4), dtype="float32", path="e", rule=rule, servers=(0, 1))
+    text = Manifest(number=1, saved_at_s=0.0, tensors={"table": table}).to_json()
+    assert json.loads(text)["tensors"]["table"]["rule"] == ["scattered", 10, 2]
+    assert Manifest.from_json(text).tensors["table"].rule == rule
 
 
 def test_it_prints_readably() -> None:

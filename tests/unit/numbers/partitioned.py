@@ -21,9 +21,9 @@ PARTITIONERS: dict[str, Any] = {
     "max size": STOCK.MaxSizePartitioner(max_shard_bytes=100),
     "balanced": partitioners.Balanced(min_shard_bytes=32),
     "modulo": partitioners.RowModulo(),
-    "hash": partitioners.RowHash(),
+    "shuffle": partitioners.RowShuffle(),
     "rules": partitioners.ByPath(
-        {"kernel": partitioners.RowHash()}, otherwise=partitioners.FixedShardsPartitioner(2)
+        {"kernel": partitioners.RowShuffle()}, otherwise=partitioners.FixedShardsPartitioner(2)
     ),
 }
 

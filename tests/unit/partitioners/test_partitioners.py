@@ -19,8 +19,8 @@ from tfps.partitioners import (
     MaxSizePartitioner,
     MinSizePartitioner,
     Partitioner,
-    RowHash,
     RowModulo,
+    RowShuffle,
     VariableSpec,
     Whole,
 )
@@ -64,11 +64,11 @@ def test_largest_shards_are_tensorflows(
 EVERY = [
     Balanced(),
     Balanced(min_shard_bytes=1),
-    ByPath({"v": RowHash()}),
+    ByPath({"v": RowShuffle()}),
     FixedShardsPartitioner(3),
     MaxSizePartitioner(100),
     MinSizePartitioner(100),
-    RowHash(),
+    RowShuffle(),
     RowModulo(),
     Whole(),
 ]
@@ -117,7 +117,7 @@ def test_rules_choose_by_path_in_their_order() -> None:
         (lambda: MinSizePartitioner(0.5), "min_shard_bytes: received 0.5"),  # type: ignore[arg-type]
         (lambda: MinSizePartitioner(1, 0), "max_shards: received 0"),
         (lambda: MaxSizePartitioner(True), "max_shard_bytes: received True"),
-        (lambda: RowHash(0), "shards: received 0, expected a whole number from 1, or None"),
+        (lambda: RowShuffle(0), "shards: received 0, expected a whole number from 1, or None"),
         (lambda: RowModulo("2"), "shards: received '2'"),  # type: ignore[arg-type]
         (lambda: Balanced(-1), "min_shard_bytes: received -1"),
         (lambda: ByPath({"(": Whole()}), "'(': received no regular expression"),
@@ -134,8 +134,8 @@ def test_what_makes_no_sense_is_refused(make: Any, expected: str) -> None:
 
 def test_more_shards_than_rows_are_refused_where_they_were_asked_for() -> None:
     with pytest.raises(ConfigError, match=r"bias: received shards=4 for a variable of shape \(3,"):
-        RowHash(4).divide(VariableSpec("bias", (3,)), servers=8)
-    assert RowHash().divide(VariableSpec("bias", (3,)), servers=8).shards == 3
+        RowShuffle(4).divide(VariableSpec("bias", (3,)), servers=8)
+    assert RowShuffle().divide(VariableSpec("bias", (3,)), servers=8).shards == 3
 
 
 def test_all_of_them_are_known_by_name() -> None:

@@ -11,11 +11,11 @@ from hypothesis import given
 
 from tfps.errors import ConfigError
 from tfps.partitioners.row_rule import (
-    MOST_SCATTERED_ROWS,
+    MOST_SHUFFLED_ROWS,
     RULES,
     Contiguous,
     Modulo,
-    Scattered,
+    ShuffledRows,
     rows_of,
     rows_per_shard,
     rule_name,
@@ -33,7 +33,7 @@ def test_every_row_has_one_place_and_is_found_there(kind: Any, data: Any, rows: 
         held = rows_of(rule, shard)
         np.testing.assert_array_equal(shards[held], shard)
         np.testing.assert_array_equal(places[held], np.arange(len(held)))
-        if kind is not Scattered:
+        if kind is not ShuffledRows:
             assert (np.diff(held) > 0).all()
 
 
@@ -51,9 +51,9 @@ def _busiest(rule: Any, distance: int) -> int:
 
 
 @pytest.mark.parametrize("distance", [1, 2, 8, 10, 16, 100, 128, 1000])
-def test_busy_rows_in_regular_distances_are_scattered(distance: int) -> None:
+def test_busy_rows_in_regular_distances_are_spread(distance: int) -> None:
     rows, shards = 10**6, 8
-    assert _busiest(Scattered(rows, shards), distance) <= 1.25 * 400 / shards
+    assert _busiest(ShuffledRows(rows, shards), distance) <= 1.25 * 400 / shards
     if distance % shards == 0:
         assert _busiest(Modulo(rows, shards), distance) == 400
 
@@ -71,10 +71,10 @@ def test_what_makes_no_sense_is_refused(kind: Any) -> None:
         kind(rows=4, shards=5)
 
 
-def test_more_rows_than_can_be_scattered() -> None:
-    assert Scattered(MOST_SCATTERED_ROWS, 4).multiplier < 2**63 // MOST_SCATTERED_ROWS
+def test_more_rows_than_can_be_shuffled() -> None:
+    assert ShuffledRows(MOST_SHUFFLED_ROWS, 4).multiplier < 2**63 // MOST_SHUFFLED_ROWS
     with pytest.raises(ConfigError, match=r"Take tfps\.partitioners\.RowModulo"):
-        Scattered(MOST_SCATTERED_ROWS + 1, 4)
+        ShuffledRows(MOST_SHUFFLED_ROWS + 1, 4)
 
 
 def test_a_rule_of_nobody_is_refused() -> None:

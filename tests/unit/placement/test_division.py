@@ -7,7 +7,7 @@ from dataclasses import replace
 import hypothesis.strategies as st
 from hypothesis import given
 
-from tfps.partitioners import Balanced, MinSizePartitioner, RowHash, Whole
+from tfps.partitioners import Balanced, MinSizePartitioner, RowShuffle, Whole
 from tfps.placement.division import divided
 from tfps.placement.forecast import Forecast, Wanted, imbalance
 from tfps.placement.policy import LeastLoaded
@@ -30,7 +30,7 @@ def _program(shapes: list[tuple[int, ...]]) -> list[Wanted]:
 
 SHAPES = st.lists(st.tuples(st.integers(1, 60), st.integers(2, 9)), min_size=1, max_size=8)
 PARTITIONERS = st.sampled_from(
-    [Whole(), RowHash(), Balanced(min_shard_bytes=64), MinSizePartitioner(64)]
+    [Whole(), RowShuffle(), Balanced(min_shard_bytes=64), MinSizePartitioner(64)]
 )
 
 
@@ -57,7 +57,7 @@ def test_rows_that_a_step_asks_for_come_from_all_shards() -> None:
         "table", (1000, 4), "float32", is_pulled=True, is_trained=True, rows_per_step=100
     )
     assert table.step_bytes == 2 * 100 * 4 * 4
-    shards = divided([table], RowHash(), servers=4)
+    shards = divided([table], RowShuffle(), servers=4)
     assert [shard.rows_per_step for shard in shards] == [25] * 4
     forecast = Forecast.of(shards, servers=4, placement=LeastLoaded())
     assert imbalance(forecast.step_bytes_per_server) == 1.0
@@ -65,7 +65,7 @@ def test_rows_that_a_step_asks_for_come_from_all_shards() -> None:
 
 def test_a_frozen_table_is_divided_and_pulled_when_a_worker_joins() -> None:
     table = Wanted("table", (1000, 4), "float32", is_pulled=True, is_frozen=True)
-    shards = divided([table], RowHash(), servers=4)
+    shards = divided([table], RowShuffle(), servers=4)
     assert [shard.path for shard in shards] == [f"table/{k}" for k in range(4)]
     assert sum(shard.pull_bytes for shard in shards) == table.size_bytes
     assert sum(shard.step_bytes for shard in shards) == 0

@@ -33,7 +33,9 @@ def test_more_shards_than_rows_are_as_many_as_rows_in_tensorflow() -> None:
     assert _rule(STOCK.FixedShardsPartitioner(500)) == Contiguous(100, 100)
 
 
-@pytest.mark.parametrize("partitioner", [STOCK.FixedShardsPartitioner(3), partitioners.RowHash()])
+@pytest.mark.parametrize(
+    "partitioner", [STOCK.FixedShardsPartitioner(3), partitioners.RowShuffle()]
+)
 def test_what_stays_whole(partitioner: Any) -> None:
     assert _rule(partitioner, is_trained=False).shards == 1
     assert _rule(partitioner, VariableSpec("scale", ())).shards == 1
@@ -48,7 +50,7 @@ def test_other_axes_are_refused(counts: list[int]) -> None:
 
 
 def test_raw_variables_are_divided_into_neighbouring_rows() -> None:
-    counts = for_raw_variables(partitioners.RowHash(), servers=4)
+    counts = for_raw_variables(partitioners.RowShuffle(), servers=4)
     assert counts(shape=tf.TensorShape([100, 8]), dtype=tf.float32) == [4, 1]
     stock = STOCK.FixedShardsPartitioner(3)
     assert for_raw_variables(stock, servers=4) is stock

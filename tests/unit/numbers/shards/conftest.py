@@ -1,4 +1,4 @@
-"""Every variable is divided by a hash of its rows."""
+"""Every variable is divided by shuffled rows."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ from tests.unit.numbers.partitioned import PARTITIONERS
 
 @pytest.fixture(scope="module")
 def strategy_options() -> dict[str, Any]:
-    return {"variable_partitioner": PARTITIONERS["hash"]}
+    return {"variable_partitioner": PARTITIONERS["shuffle"]}

@@ -49,7 +49,7 @@ def _fit(model: Any) -> dict[str, Any]:
 @pytest.mark.repeats
 @pytest.mark.parametrize("servers", [1, 2, 3])
 @pytest.mark.parametrize("optimizer", EXACT)
-@pytest.mark.parametrize("name", ["hash", None])
+@pytest.mark.parametrize("name", ["shuffle", None])
 def test_numbers_of_one_process(
     name: str | None, optimizer: str, servers: int, cluster: Callable[..., OneProcess]
 ) -> None:
@@ -62,7 +62,7 @@ def test_numbers_of_one_process(
 
 @pytest.mark.repeats
 def test_one_request_to_each_server(cluster: Callable[..., OneProcess]) -> None:
-    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
+    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         with strategy.scope():
             model = recommender(EXACT["sgd"])
         run = exchanges_of(strategy, lambda: model.fit(dataset(), shuffle=False, verbose=0))
@@ -75,7 +75,7 @@ def _by_table() -> Any:
 
 
 def test_an_optimizer_for_each_table(cluster: Callable[..., OneProcess]) -> None:
-    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
+    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         model = Comparison(strategy).run(lambda: recommender(_by_table), _fit)
         rates = [type(leaf).__name__ for leaf in leaves(model.optimizer)]
         assert rates == ["Adagrad", "SGD", "SGD"]
@@ -83,7 +83,7 @@ def test_an_optimizer_for_each_table(cluster: Callable[..., OneProcess]) -> None
 
 
 @pytest.mark.rare
-@pytest.mark.parametrize("partitioner", ["hash", "fixed"])
+@pytest.mark.parametrize("partitioner", ["shuffle", "fixed"])
 def test_a_large_table_that_was_trained_before(
     partitioner: str, cluster: Callable[..., OneProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +107,7 @@ def test_a_large_table_that_was_trained_before(
 def test_two_workers_in_rounds(servers: int, cluster: Callable[..., OneProcess]) -> None:
     """A round is one step of one process, with the batches of both workers."""
     running, mode = cluster(workers=2, ps=servers), tfps.Synchronous()
-    with strategy_with(running, PARTITIONERS["hash"], consistency=mode) as strategy:
+    with strategy_with(running, PARTITIONERS["shuffle"], consistency=mode) as strategy:
         with strategy.scope():
             model = recommender(_by_table)
         begin = model.get_weights()
@@ -129,7 +129,7 @@ def test_it_is_kept_and_restored_in_another_division(
     cluster: Callable[..., OneProcess], tmp_path: Path
 ) -> None:
     """Trained on after it came from two servers to three, and to one process: the same numbers."""
-    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
+    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         with strategy.scope():
             model = recommender(_by_table)
         _fit(model)

@@ -143,7 +143,7 @@ def _small_tables_travel_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def hashed(cluster: Callable[..., OneProcess]) -> Iterator[tfps.ParameterServerStrategy]:
     """Each server has rows of each table."""
-    with strategy_with(cluster(workers=1, ps=SERVERS), PARTITIONERS["hash"]) as strategy:
+    with strategy_with(cluster(workers=1, ps=SERVERS), PARTITIONERS["shuffle"]) as strategy:
         yield strategy
 
 
@@ -257,7 +257,7 @@ def test_an_id_that_is_in_no_table_is_named(cluster: Callable[..., OneProcess]) 
     """Keras counts negative ids from the end; the error shows the id after that."""
     ids = FEATURES.copy()
     ids[5, 2] = -ROWS - 1
-    with strategy_with(cluster(workers=1, ps=SERVERS), PARTITIONERS["hash"]) as strategy:
+    with strategy_with(cluster(workers=1, ps=SERVERS), PARTITIONERS["shuffle"]) as strategy:
         with strategy.scope():
             model = _shared_table()
         message = f"ids for .*embeddings, which has {ROWS} rows.*received.*-1"

@@ -129,7 +129,7 @@ MODELS: dict[str, tuple[Callable[..., keras.Model], int]] = {  # and requests fo
 @pytest.fixture(scope="module")
 def hashed(cluster: Callable[..., OneProcess]) -> Iterator[tfps.ParameterServerStrategy]:
     """Each server has rows of each table."""
-    with strategy_with(cluster(workers=1, ps=SERVERS), PARTITIONERS["hash"]) as strategy:
+    with strategy_with(cluster(workers=1, ps=SERVERS), PARTITIONERS["shuffle"]) as strategy:
         yield strategy
 
 

@@ -74,7 +74,7 @@ def rows_alone() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=["hash", "modulo", "fixed", None])
+@pytest.fixture(scope="module", params=["shuffle", "modulo", "fixed", None])
 def divided(
     request: pytest.FixtureRequest, cluster: Clusters
 ) -> Iterator[tfps.ParameterServerStrategy]:
@@ -97,7 +97,7 @@ def _local_with(weights: list[np.ndarray]) -> keras.Model:
     return model
 
 
-@pytest.mark.quick("hash-model.keras")
+@pytest.mark.quick("shuffle-model.keras")
 @pytest.mark.parametrize("name", ["model.keras", "a.weights.h5"])
 def test_files_of_keras(name: str, divided: tfps.ParameterServerStrategy, tmp_path: Path) -> None:
     """Written and read in blocks; one process finds in them what it always does."""

@@ -30,7 +30,7 @@ GRADIENTS = np.random.default_rng(4).normal(size=(len(IDS), WIDTH)).astype("floa
 numbers = itertools.count()
 
 
-@pytest.fixture(scope="module", params=["whole", "fixed", "modulo", "hash"])
+@pytest.fixture(scope="module", params=["whole", "fixed", "modulo", "shuffle"])
 def strategy(
     cluster: Callable[..., OneProcess], request: pytest.FixtureRequest
 ) -> Iterator[tfps.ParameterServerStrategy]:
@@ -55,7 +55,7 @@ def scheduled(strategy: tfps.ParameterServerStrategy, function: Callable[[], Any
     return tf.nest.map_structure(np.asarray, result.fetch())
 
 
-@pytest.mark.quick("hash")
+@pytest.mark.quick("shuffle")
 def test_each_id_has_its_row(strategy: tfps.ParameterServerStrategy, table: keras.Variable) -> None:
     rows, version = strategy.pull_rows(table.path, IDS)
     np.testing.assert_array_equal(rows, TABLE[IDS])
@@ -83,7 +83,7 @@ def test_rows_of_any_rank_and_dtype(strategy: tfps.ParameterServerStrategy) -> N
     np.testing.assert_array_equal(rows, value[IDS])
 
 
-@pytest.mark.quick("hash")
+@pytest.mark.quick("shuffle")
 def test_only_distinct_rows_travel(
     strategy: tfps.ParameterServerStrategy, table: keras.Variable
 ) -> None:
@@ -102,7 +102,7 @@ def summed(ids: Any, gradients: Any) -> np.ndarray[Any, Any]:
     return dense
 
 
-@pytest.mark.quick("hash")
+@pytest.mark.quick("shuffle")
 def test_gradients_are_subtracted(
     strategy: tfps.ParameterServerStrategy, table: keras.Variable
 ) -> None:
@@ -119,7 +119,7 @@ def test_gradients_are_subtracted(
     assert staleness == 1
 
 
-@pytest.mark.quick("hash")
+@pytest.mark.quick("shuffle")
 def test_in_a_scheduled_function(
     strategy: tfps.ParameterServerStrategy, table: keras.Variable
 ) -> None:
@@ -152,7 +152,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.quick("hash-adam")
+@pytest.mark.quick("shuffle-adam")
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_an_optimizer_updates_those_rows_as_keras_does(
     strategy: tfps.ParameterServerStrategy, name: str

@@ -32,9 +32,9 @@ from tfps.testing import OneProcess
 pytestmark = pytest.mark.timeout(240)
 
 
-@pytest.mark.quick("hash-clipped together")
+@pytest.mark.quick("shuffle-clipped together")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("name", ["hash", "modulo", "fixed", None])
+@pytest.mark.parametrize("name", ["shuffle", "modulo", "fixed", None])
 def test_one_process(name: str | None, optimizer: str, cluster: Callable[..., OneProcess]) -> None:
     partitioner = PARTITIONERS.get(name)  # type: ignore[arg-type]
     with strategy_with(cluster(workers=1, ps=2), partitioner) as strategy:
@@ -82,7 +82,7 @@ def _frozen() -> keras.Model:
 def test_a_frozen_table_is_divided_and_travels_by_rows(
     cluster: Callable[..., OneProcess],
 ) -> None:
-    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
+    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         Comparison(strategy).run(_frozen, lambda model: fit(model, IDS, LABELS))
         stats, plan = strategy.stats(), strategy.plan
     assert {view.server for view in plan.views if "embeddings" in view.variable} == {0, 1}
@@ -154,7 +154,7 @@ def test_modes_in_which_tables_travel_as_a_whole(
     consistency: Any, cluster: Callable[..., OneProcess]
 ) -> None:
     running = cluster(workers=1, ps=2)
-    with strategy_with(running, PARTITIONERS["hash"], consistency=consistency) as strategy:
+    with strategy_with(running, PARTITIONERS["shuffle"], consistency=consistency) as strategy:
         with strategy.scope():
             model = small_tables()
         history = fit(model, IDS, LABELS, epochs=4)

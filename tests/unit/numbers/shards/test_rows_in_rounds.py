@@ -40,7 +40,7 @@ ROUNDS = tfps.Synchronous()
 @pytest.mark.parametrize("optimizer", EXACT)
 def test_one_worker(optimizer: str, cluster: Callable[..., OneProcess]) -> None:
     running = cluster(workers=1, ps=2)
-    with strategy_with(running, PARTITIONERS["hash"], consistency=ROUNDS) as strategy:
+    with strategy_with(running, PARTITIONERS["shuffle"], consistency=ROUNDS) as strategy:
         Comparison(strategy).run(
             lambda: tables_model(EXACT[optimizer]), lambda m: fit(m, IDS, LABELS)
         )
@@ -49,7 +49,7 @@ def test_one_worker(optimizer: str, cluster: Callable[..., OneProcess]) -> None:
 
 @pytest.mark.repeats
 @pytest.mark.parametrize("optimizer", ["momentum", "stale", "scaled", "around several"])
-@pytest.mark.parametrize("name", ["hash", None])
+@pytest.mark.parametrize("name", ["shuffle", None])
 def test_only_rows_that_came_are_updated(
     name: str | None, optimizer: str, cluster: Callable[..., OneProcess]
 ) -> None:
@@ -76,7 +76,7 @@ def test_two_workers_make_the_mean_of_their_rows(
     make, count = MODELS[name], 2 * len(IDS) - BATCH // 2
     ids, labels = np.tile(IDS, (2, 1))[:count], np.tile(LABELS, 2)[:count]
     running = cluster(workers=2, ps=servers)
-    with strategy_with(running, PARTITIONERS["hash"], consistency=ROUNDS) as strategy:
+    with strategy_with(running, PARTITIONERS["shuffle"], consistency=ROUNDS) as strategy:
         keras.utils.set_random_seed(1)
         with strategy.scope():
             model = make()
@@ -112,7 +112,7 @@ def test_a_backup_worker(cluster: Callable[..., OneProcess]) -> None:
     """Each round is the gradient of one worker; what comes late changes no row."""
     mode = tfps.Synchronous(backup_workers=1)
     running = cluster(workers=2, ps=2)
-    with strategy_with(running, PARTITIONERS["hash"], consistency=mode) as strategy:
+    with strategy_with(running, PARTITIONERS["shuffle"], consistency=mode) as strategy:
         with strategy.scope():
             model = tables_model(EXACT["adagrad"])
         history = fit(model, IDS, LABELS, epochs=6)

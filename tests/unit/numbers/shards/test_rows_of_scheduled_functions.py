@@ -38,7 +38,7 @@ UNSCALED = [name for name in OPTIMIZERS if name != "scaled loss"]  # a loop scal
 @pytest.mark.parametrize("calls", [1, 2])
 @pytest.mark.parametrize("optimizer", UNSCALED)
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", ["hash", None])
+@pytest.mark.parametrize("name", ["shuffle", None])
 def test_one_process(
     name: str | None, mode: str, optimizer: str, calls: int, cluster: Callable[..., OneProcess]
 ) -> None:
@@ -54,7 +54,7 @@ def test_one_process(
 @pytest.mark.repeats
 def test_only_rows_are_updated(cluster: Callable[..., OneProcess]) -> None:
     """Which changes nothing for Adagrad; Adam's momentum leaves the other rows where they are."""
-    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
+    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         coordinator = tfps.ClusterCoordinator(strategy)
 
         def adagrad() -> Any:
@@ -83,7 +83,7 @@ def test_only_rows_are_updated(cluster: Callable[..., OneProcess]) -> None:
 
 @pytest.mark.repeats
 def test_a_function_that_only_reads(cluster: Callable[..., OneProcess]) -> None:
-    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
+    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         coordinator = tfps.ClusterCoordinator(strategy)
         with strategy.scope():
             model = small_tables(OPTIMIZERS["sgd"])
@@ -98,7 +98,7 @@ def test_a_function_that_only_reads(cluster: Callable[..., OneProcess]) -> None:
 @pytest.mark.parametrize("place", ["in a loop", "in a branch"])
 def test_where_rows_are_asked_for(place: str, cluster: Callable[..., OneProcess]) -> None:
     """A loop's body may ask for rows and train them; a branch cannot, for what comes after it."""
-    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
+    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         coordinator = tfps.ClusterCoordinator(strategy)
         with strategy.scope():
             model = small_tables(OPTIMIZERS["adam"])

@@ -33,7 +33,7 @@ def test_every_gradient_lacks_one_update(
 ) -> None:
     monkeypatch.setattr(tables, "LEAST_TABLE_BYTES", 1)
     running = cluster(workers=1, ps=2)
-    with strategy_with(running, PARTITIONERS["hash"], consistency=MODE) as strategy:
+    with strategy_with(running, PARTITIONERS["shuffle"], consistency=MODE) as strategy:
         assert_rows_lack_one_update(strategy, OPTIMIZERS[optimizer])
 
 
@@ -47,5 +47,5 @@ def test_collections_lack_one_update_too(
 ) -> None:
     monkeypatch.setattr(tables, "LEAST_TABLE_BYTES", 1)
     running = cluster(workers=1, ps=servers)
-    with strategy_with(running, PARTITIONERS["hash"], consistency=MODE) as strategy:
+    with strategy_with(running, PARTITIONERS["shuffle"], consistency=MODE) as strategy:
         assert_a_collection_lacks_one_update(strategy, OPTIMIZERS[optimizer])

@@ -29,7 +29,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.quick("hash")
+@pytest.mark.quick("shuffle")
 @pytest.mark.parametrize("name", PARTITIONERS)
 def test_partitioners(name: str, cluster: Callable[..., OneProcess]) -> None:
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS[name]) as strategy:

@@ -47,7 +47,7 @@ def test_wrappers_that_remember_what_each_worker_knows(
     cluster: Callable[..., OneProcess],
 ) -> None:
     running = cluster(workers=2, ps=2)
-    with strategy_with(running, PARTITIONERS["hash"]) as strategy:
+    with strategy_with(running, PARTITIONERS["shuffle"]) as strategy:
         with strategy.scope():
             inner = keras.optimizers.SGD(0.05)
             model = small(lambda: tfps.optimizers.GapAware(inner))

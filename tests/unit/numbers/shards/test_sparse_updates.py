@@ -53,16 +53,16 @@ LARGE_ROWS = 50_000
 def test_numbers_of_dense_gradients(
     optimizer: str, servers: int, cluster: Callable[..., OneProcess]
 ) -> None:
-    with strategy_with(cluster(workers=1, ps=servers), PARTITIONERS["hash"]) as strategy:
+    with strategy_with(cluster(workers=1, ps=servers), PARTITIONERS["shuffle"]) as strategy:
         Comparison(strategy).run(
             lambda: tables_model(EXACT[optimizer]), lambda m: fit(m, IDS, LABELS)
         )
         assert strategy.stats().fallback_steps == 0
 
 
-@pytest.mark.quick("hash-adam")
+@pytest.mark.quick("shuffle-adam")
 @pytest.mark.parametrize("optimizer", LAZY)
-@pytest.mark.parametrize("name", ["hash", "modulo", None])
+@pytest.mark.parametrize("name", ["shuffle", "modulo", None])
 def test_only_rows_that_came_are_updated(
     name: str | None, optimizer: str, cluster: Callable[..., OneProcess]
 ) -> None:
@@ -78,7 +78,7 @@ def test_tables_with_rows_alike_are_updated_together(cluster: Callable[..., OneP
     def model() -> keras.Model:
         return many_tables(lambda: SparseUpdates(keras.optimizers.Adagrad(0.1)), tables=5)
 
-    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
+    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         Comparison(strategy).run(model, lambda m: fit(m, FEATURES, LABELS))
         roots = [
             [operation.type for operation in operations_below(function.graph)].count("Sqrt")
@@ -237,7 +237,7 @@ def test_it_is_said_once_what_would_gain(
 
 @pytest.mark.repeats
 def test_two_workers_learn(cluster: Callable[..., OneProcess]) -> None:
-    with strategy_with(cluster(workers=2, ps=2), PARTITIONERS["hash"]) as strategy:
+    with strategy_with(cluster(workers=2, ps=2), PARTITIONERS["shuffle"]) as strategy:
         with strategy.scope():
             model = tables_model(LAZY["adam"])
         history = fit(model, IDS, LABELS, epochs=6)
@@ -260,7 +260,7 @@ def test_where_rows_cannot_be_updated_it_is_refused(
 ) -> None:
     running = cluster(workers=1, ps=2)
     options = {"consistency": case["consistency"]}
-    with strategy_with(running, PARTITIONERS["hash"], **options) as strategy:
+    with strategy_with(running, PARTITIONERS["shuffle"], **options) as strategy:
         with strategy.scope():
             model = tables_model(case["optimizer"])
         with pytest.raises(UnsupportedError, match=message):

@@ -24,7 +24,7 @@ def test_a_step_that_asks_for_more_than_a_message_brings(
 ) -> None:
     monkeypatch.setenv(CHUNK_BYTES_VARIABLE, str(LONGEST_BYTES))
     few, many = IDS % 20, np.arange(IDS.size).reshape(IDS.shape) % ROWS
-    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
+    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         with strategy.scope():
             model = tables_model(EXACT["sgd"])
         fit(model, few, LABELS, epochs=1)
