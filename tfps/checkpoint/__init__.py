@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tfps.checkpoint.retention import KeepAny, KeepBest, KeepEvery, KeepLatest, Retention
+from tfps.checkpoint.retention import AnyOf, KeepBest, KeepEvery, KeepLatest, RetentionPolicy
 from tfps.keras_backend import check_backend
 
-__all__ = ["KeepAny", "KeepBest", "KeepEvery", "KeepLatest", "Retention"]
+__all__ = ["AnyOf", "KeepBest", "KeepEvery", "KeepLatest", "RetentionPolicy"]
 
 check_backend()

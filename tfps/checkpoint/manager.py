@@ -21,7 +21,7 @@ from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.model_snapshot import ModelSnapshot
 from tfps.checkpoint.next_start import note_look
 from tfps.checkpoint.restore import restore_model
-from tfps.checkpoint.retention import KeepLatest, Retention
+from tfps.checkpoint.retention import KeepLatest, RetentionPolicy
 from tfps.checkpoint.saving import Saving
 from tfps.checkpoint.servers import build_optimizer, strategy_of
 from tfps.checkpoint.shared_folder import SharedFolder
@@ -79,7 +79,7 @@ class CheckpointManager:
         model: keras.Model,
         directory: str | os.PathLike[str],
         *,
-        keep: Retention | None = None,
+        keep: RetentionPolicy | None = None,
         shared: bool | None = None,
     ) -> None:
         self._folder = _check(model, directory, keep=keep, shared=shared)
@@ -88,7 +88,7 @@ class CheckpointManager:
         # Called with the manifest of a new checkpoint, while its variables are at rest.
         self.taken: Callable[[Manifest], None] = lambda _: None
         self.of_this_job: set[int] = set()  # what was saved or restored here
-        self._keep: Retention = KeepLatest() if keep is None else keep
+        self._keep: RetentionPolicy = KeepLatest() if keep is None else keep
         self._saving: Saving | None = None
         self._shared = SharedFolder(self._folder, shared)
         self._snapshot = ModelSnapshot(model, self._shared)
@@ -311,7 +311,7 @@ def _check(model: Any, directory: Any, *, keep: Any, shared: Any) -> Folder:
     problems = []
     if not hasattr(model, "trainable_variables") or not hasattr(model, "built"):
         problems.append(f"model: received {model!r}, expected a Keras model")
-    if keep is not None and not isinstance(keep, Retention):
+    if keep is not None and not isinstance(keep, RetentionPolicy):
         problems.append(f"keep: received {keep!r}, expected a policy such as KeepLatest(3)")
     if shared not in (None, True, False):
         problems.append(f"shared: received {shared!r}, expected True, False or None")

@@ -29,7 +29,7 @@ class Saved:
 
 
 @runtime_checkable
-class Retention(Protocol):
+class RetentionPolicy(Protocol):
     """Chooses the checkpoints that stay; the newest stays in any case."""
 
     def kept(self, saved: Sequence[Saved]) -> set[int]:
@@ -131,7 +131,7 @@ class KeepBest:
 
 
 @dataclass(frozen=True)
-class KeepAny:
+class AnyOf:
     """Keeps each checkpoint that any of several policies keeps.
 
     Args:
@@ -140,22 +140,22 @@ class KeepAny:
     Example:
 
     >>> saved = [Saved(number=n, saved_at_s=1800.0 * n) for n in (1, 2, 3, 4)]
-    >>> sorted(KeepAny(KeepLatest(1), KeepEvery(hours=1)).kept(saved))
+    >>> sorted(AnyOf(KeepLatest(1), KeepEvery(hours=1)).kept(saved))
     [1, 3, 4]
     """
 
-    policies: tuple[Retention, ...]
+    policies: tuple[RetentionPolicy, ...]
 
-    def __init__(self, *policies: Retention) -> None:
-        if not policies or not all(isinstance(policy, Retention) for policy in policies):
-            raise ConfigError(f"KeepAny: received {policies!r}, expected policies of retention")
+    def __init__(self, *policies: RetentionPolicy) -> None:
+        if not policies or not all(isinstance(policy, RetentionPolicy) for policy in policies):
+            raise ConfigError(f"AnyOf: received {policies!r}, expected policies of retention")
         object.__setattr__(self, "policies", policies)
 
     def kept(self, saved: Sequence[Saved]) -> set[int]:
         return set().union(*(policy.kept(saved) for policy in self.policies))
 
 
-def superfluous(saved: Sequence[Saved], policy: Retention) -> list[int]:
+def superfluous(saved: Sequence[Saved], policy: RetentionPolicy) -> list[int]:
     """Return the numbers of the checkpoints that may be deleted, the oldest first.
 
     Example:

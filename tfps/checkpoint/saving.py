@@ -15,7 +15,7 @@ import tensorflow as tf
 from tfps.checkpoint.commit import Folder
 from tfps.checkpoint.file_error import writing_into
 from tfps.checkpoint.manifest import Manifest
-from tfps.checkpoint.retention import Retention, superfluous
+from tfps.checkpoint.retention import RetentionPolicy, superfluous
 from tfps.checkpoint.snapshot import Snapshot
 from tfps.errors import CheckpointNotSaved
 
@@ -35,7 +35,7 @@ class Saving:
     """
 
     def __init__(
-        self, snapshot: Snapshot, manifest: Manifest, *, folder: Folder, keep: Retention
+        self, snapshot: Snapshot, manifest: Manifest, *, folder: Folder, keep: RetentionPolicy
     ) -> None:
         self._snapshot, self._manifest, self._folder = snapshot, manifest, folder
         self._keep = keep

@@ -119,7 +119,7 @@ def test_weights_alone_fit_another_optimizer_or_none(tmp_path: Path) -> None:
 
 def test_retention_after_each_save(tmp_path: Path) -> None:
     model = _model()
-    keep = tfps.checkpoint.KeepAny(KeepLatest(2), KeepBest("loss"))
+    keep = tfps.checkpoint.AnyOf(KeepLatest(2), KeepBest("loss"))
     manager = tfps.CheckpointManager(model, tmp_path, keep=keep)
     for number, loss in enumerate((0.5, 0.1, 0.3, 0.4, 0.2), start=1):
         manager.save(epoch=number, metrics={"loss": loss})

@@ -9,22 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfps.checkpoint.retention import (
-    KeepAny,
+    AnyOf,
     KeepBest,
     KeepEvery,
     KeepLatest,
-    Retention,
+    RetentionPolicy,
     Saved,
     superfluous,
 )
 from tfps.errors import ConfigError
 
-POLICIES: list[Retention] = [
+POLICIES: list[RetentionPolicy] = [
     KeepLatest(2),
     KeepEvery(hours=1.5),
     KeepBest("loss", count=2),
     KeepBest("accuracy", mode="max"),
-    KeepAny(KeepLatest(1), KeepEvery(hours=3), KeepBest("loss")),
+    AnyOf(KeepLatest(1), KeepEvery(hours=3), KeepBest("loss")),
 ]
 SAVES = st.lists(
     st.tuples(st.floats(0, 20000), st.one_of(st.none(), st.sampled_from([0.1, 0.2, math.nan]))),
@@ -45,7 +45,7 @@ def _saved(saves: list[tuple[float, float | None]]) -> list[Saved]:
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 @given(saves=SAVES)
 def test_what_went_before_changes_nothing(
-    policy: Retention, saves: list[tuple[float, float | None]]
+    policy: RetentionPolicy, saves: list[tuple[float, float | None]]
 ) -> None:
     """Deleting after each save keeps what the policy keeps of all saves, and the newest."""
     everything = _saved(saves)
@@ -87,8 +87,8 @@ def test_the_best_by_either_mode() -> None:
         (lambda: KeepBest(""), "metric"),
         (lambda: KeepBest("loss", mode="most"), "mode"),
         (lambda: KeepBest("loss", count=-1), "count"),
-        (KeepAny, "KeepAny"),
-        (lambda: KeepAny(3), "KeepAny"),  # type: ignore[arg-type]
+        (AnyOf, "AnyOf"),
+        (lambda: AnyOf(3), "AnyOf"),  # type: ignore[arg-type]
     ],
 )
 def test_refused(make: object, named: str) -> None:
