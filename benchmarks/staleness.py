@@ -124,7 +124,7 @@ class Staleness(Benchmark):
         pushed = self.scenarios[scenario]
         mode = tfps.Synchronous() if pushed.is_shared else tfps.Asynchronous()
         # Nothing of TensorFlow may be used before it.
-        with tfps.testing.OneProcess(workers=pushed.workers, ps=1) as cluster:
+        with tfps.testing.InProcessCluster(workers=pushed.workers, ps=1) as cluster:
             trainings = ContestantTrainings(
                 strategy=tfps.ParameterServerStrategy(cluster.cluster_resolver, consistency=mode),
                 scenario=pushed,

@@ -158,9 +158,9 @@ def _prepare_tensorflow(*, quickly: bool) -> None:
     That fixes what the tests of one process need. A cluster's chief has more devices than it uses,
     then.
     """
-    from tfps.testing import OneProcess
+    from tfps.testing import InProcessCluster
 
-    OneProcess.reserve(workers=3, ps=2)
+    InProcessCluster.reserve(workers=3, ps=2)
     if quickly:
         settings.load_profile("tfps-quickly")
         from tests.quickly import leave_inputs_untuned

@@ -18,7 +18,7 @@ import pytest
 if TYPE_CHECKING:
     import tfps
     from tfps.launch import LocalCluster
-    from tfps.testing import OneProcess
+    from tfps.testing import InProcessCluster
     from tfps.testing.cluster_pool import ClusterPool
 
 MARKERS = {
@@ -42,10 +42,10 @@ def tfps_cluster(
     ``@pytest.mark.tfps_cluster(workers=2, ps=1)`` says how large it is. After the test nothing may
     be left of it: no process, no port, no thread.
     """
-    from tfps.testing import watch_leftovers
+    from tfps.testing import assert_no_leaks
 
     start = _starts(request.node, tmp_path_factory)
-    with watch_leftovers(), start(**_marked(request.node, "tfps_cluster")) as cluster:
+    with assert_no_leaks(), start(**_marked(request.node, "tfps_cluster")) as cluster:
         yield cluster
 
 
@@ -74,13 +74,13 @@ def tfps_cluster_factory(
     test nothing may be left but what waits for the next one: a cluster of which no test has
     failed, killed a task or left a strategy open.
     """
-    from tfps.testing import watch_leftovers
+    from tfps.testing import assert_no_leaks
 
     pool, failed = _tfps_cluster_pool, request.session.testsfailed
     start = _starts(request.node, tmp_path_factory)
     clusters: dict[Any, LocalCluster] = {}
     with contextlib.ExitStack() as stack:
-        stack.enter_context(watch_leftovers(kept=lambda: pool.brought))
+        stack.enter_context(assert_no_leaks(kept=lambda: pool.brought))
 
         @stack.callback
         def give_back() -> None:
@@ -109,16 +109,16 @@ def tfps_cluster_factory(
 
 
 @pytest.fixture
-def tfps_one_process(request: pytest.FixtureRequest) -> Iterator[OneProcess]:
-    """A `tfps.testing.OneProcess`: workers and parameter servers within this process.
+def tfps_one_process(request: pytest.FixtureRequest) -> Iterator[InProcessCluster]:
+    """A `tfps.testing.InProcessCluster`: workers and parameter servers within this process.
 
     ``@pytest.mark.tfps_one_process(workers=2, ps=1)`` says how many. TensorFlow makes the devices
     for them only when it starts, so the most that any selected test needs is reserved before the
     first test runs.
     """
-    from tfps.testing import OneProcess
+    from tfps.testing import InProcessCluster
 
-    with OneProcess(**_marked(request.node, "tfps_one_process")) as cluster:
+    with InProcessCluster(**_marked(request.node, "tfps_one_process")) as cluster:
         yield cluster
 
 
@@ -147,13 +147,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     ]
     if sizes:
         from tfps.errors import BackendError, ConfigError
-        from tfps.testing import OneProcess
+        from tfps.testing import InProcessCluster
 
         most = {name: max(size[name] for size in sizes) for name in ("workers", "ps")}
         # TensorFlow has started already, or Keras runs on something else: the fixture says so for
         # each test that it concerns.
         with contextlib.suppress(BackendError, ConfigError):
-            OneProcess.reserve(**most)
+            InProcessCluster.reserve(**most)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -15,14 +15,14 @@ from tests.unit.graphs import graphs_as_traced
 from tfps.launch import LocalCluster
 from tfps.launch.environment import common_environment
 from tfps.launch.starter import starter
-from tfps.testing import watch_leftovers
+from tfps.testing import assert_no_leaks
 from tfps.transport.setting import TRANSPORT_VARIABLE
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _kept_fork_server() -> Iterator[None]:
     """Let the clusters of all tests start from one process that has imported TensorFlow."""
-    with watch_leftovers(), starter(common_environment()):
+    with assert_no_leaks(), starter(common_environment()):
         yield
 
 

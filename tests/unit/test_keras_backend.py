@@ -18,7 +18,7 @@ import tfps
 from tfps.cli import main
 from tfps.errors import BackendError
 from tfps.keras_backend import check_backend, chosen_backend
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -101,7 +101,7 @@ def test_the_first_name_of_tfps_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     assert not hasattr(tfps, "no_such_name")
 
 
-@pytest.mark.parametrize("call", [OneProcess, OneProcess.reserve])
+@pytest.mark.parametrize("call", [InProcessCluster, InProcessCluster.reserve])
 def test_a_cluster_in_one_process_says_so(
     call: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,7 +98,7 @@ def connections_of(resolver: Any, spec: ClusterSpec, *, job: str = "") -> Connec
     """Return the connections that a resolver brings with it, or new ones to the cluster's tasks.
 
     Args:
-        resolver: the strategy's resolver; that of `tfps.testing.OneProcess` has connections.
+        resolver: the strategy's resolver; that of `tfps.testing.InProcessCluster` has connections.
         spec: the cluster that it describes.
         job: the name of the strategy's job; empty for a job without a name.
     """

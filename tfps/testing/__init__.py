@@ -1,13 +1,13 @@
-"""Tools for tests: a cluster in one process, commands with deadlines, and checks for leftovers."""
+"""Tools for tests: a cluster in one process, commands with deadlines, and checks for leaks."""
 
 from tfps.testing.command import Command, run_command
-from tfps.testing.leaks import Leftovers, watch_leftovers
-from tfps.testing.one_process import OneProcess
+from tfps.testing.in_process_cluster import InProcessCluster
+from tfps.testing.leaks import ProcessSnapshot, assert_no_leaks
 
 __all__ = [
     "Command",
-    "Leftovers",
-    "OneProcess",
+    "ProcessSnapshot",
+    "InProcessCluster",
     "run_command",
-    "watch_leftovers",
+    "assert_no_leaks",
 ]

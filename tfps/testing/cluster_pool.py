@@ -13,7 +13,7 @@ from tfps.launch import LocalCluster
 from tfps.launch.environment import common_environment
 from tfps.launch.local_cluster import SERVED
 from tfps.launch.process import TaskProcess
-from tfps.testing.leaks import Leftovers
+from tfps.testing.leaks import ProcessSnapshot
 
 # Including those in use: a task takes half a gigabyte, and a module rarely needs two sizes.
 MOST_CLUSTERS = 2
@@ -36,14 +36,14 @@ class PooledCluster:
     key: Key
     cluster: LocalCluster
     processes: Mapping[tuple[str, int], TaskProcess]
-    brought: Leftovers
+    brought: ProcessSnapshot
 
     @classmethod
     def start(cls, key: Key, start: Callable[[], LocalCluster]) -> PooledCluster:
         """Start a cluster and record its state."""
-        before = Leftovers.now()
+        before = ProcessSnapshot.now()
         cluster = start()
-        brought = Leftovers.now().beyond(before)
+        brought = ProcessSnapshot.now().beyond(before)
         return cls(key, cluster, _processes(cluster), brought)
 
     def is_as_started(self) -> bool:
@@ -72,9 +72,9 @@ class ClusterPool:
         self._idle: list[PooledCluster] = []  # the last used one at the end
 
     @property
-    def brought(self) -> Leftovers:
+    def brought(self) -> ProcessSnapshot:
         """The processes, ports and threads of its clusters, which are no leftovers of a test."""
-        found = Leftovers()
+        found = ProcessSnapshot()
         for pooled in [*self._lent, *self._idle]:
             found |= pooled.brought
         return found

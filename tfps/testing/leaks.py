@@ -23,7 +23,7 @@ KEPT_PROGRAMS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver
 
 
 @dataclass(frozen=True)
-class Leftovers:
+class ProcessSnapshot:
     """The child processes, ports and threads of this process at one moment.
 
     Args:
@@ -37,7 +37,7 @@ class Leftovers:
     threads: frozenset[str] = frozenset()
 
     @classmethod
-    def now(cls) -> Leftovers:
+    def now(cls) -> ProcessSnapshot:
         """Return the current processes, ports and threads."""
         processes, ports = set(), set()
         for child in psutil.Process().children(recursive=True):
@@ -59,16 +59,16 @@ class Leftovers:
         }
         return cls(frozenset(processes), frozenset(ports), frozenset(threads))
 
-    def beyond(self, before: Leftovers) -> Leftovers:
+    def beyond(self, before: ProcessSnapshot) -> ProcessSnapshot:
         """Return those that did not exist before."""
-        return Leftovers(
+        return ProcessSnapshot(
             self.processes - before.processes,
             self.ports - before.ports,
             self.threads - before.threads,
         )
 
-    def __or__(self, other: Leftovers) -> Leftovers:
-        return Leftovers(
+    def __or__(self, other: ProcessSnapshot) -> ProcessSnapshot:
+        return ProcessSnapshot(
             self.processes | other.processes,
             self.ports | other.ports,
             self.threads | other.threads,
@@ -86,8 +86,8 @@ def _is_kept(child: psutil.Process) -> bool:
 
 
 @contextlib.contextmanager
-def watch_leftovers(
-    *, settle_s: float = SETTLE_S, kept: Callable[[], Leftovers] = Leftovers
+def assert_no_leaks(
+    *, settle_s: float = SETTLE_S, kept: Callable[[], ProcessSnapshot] = ProcessSnapshot
 ) -> Iterator[None]:
     """Fail unless everything that the block has started ends soon after the block.
 
@@ -98,10 +98,10 @@ def watch_leftovers(
     Raises:
         AssertionError: something is left; the message lists it.
     """
-    before = Leftovers.now()
+    before = ProcessSnapshot.now()
     yield
     ends_at = time.monotonic() + settle_s
-    while left := Leftovers.now().beyond(before | kept()):
+    while left := ProcessSnapshot.now().beyond(before | kept()):
         if time.monotonic() > ends_at:
             raise AssertionError(f"{settle_s:g} s after the end there still is {left}")
         time.sleep(LOOK_EVERY_S)

@@ -1,4 +1,4 @@
-"""Logical devices of this process's CPU, one for each task of a `OneProcess`."""
+"""Logical devices of this process's CPU, one for each task of an `InProcessCluster`."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def topology_for(*, workers: int, ps: int) -> Topology:
             f"workers={workers}, ps={ps}: TensorFlow has started with {len(found)} logical devices "
             f"and {has_threads} inter-op threads in this process, expected {devices} (the chief, "
             f"the workers and the servers) and {threads}. Both are fixed once it starts, at the "
-            "first operation: make the OneProcess, or call tfps.testing.OneProcess.reserve("
-            f"workers={workers}, ps={ps}), before anything else uses TensorFlow, for example at "
-            "the top of conftest.py",
-            source="OneProcess",
+            "first operation: make the InProcessCluster, or call "
+            f"tfps.testing.InProcessCluster.reserve(workers={workers}, ps={ps}), before anything "
+            "else uses TensorFlow, for example at the top of conftest.py",
+            source="InProcessCluster",
         )
     return Topology.of_devices(found[:devices], workers=workers)
 

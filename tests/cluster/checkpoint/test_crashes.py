@@ -13,7 +13,7 @@ import tfps
 from tests.cluster.checkpoint.counting_model import counting_model, updates_of
 from tests.cluster.checkpoint.crashing_job import UNAVAILABLE
 from tfps.checkpoint.commit import Folder
-from tfps.testing import Command, watch_leftovers
+from tfps.testing import Command, assert_no_leaks
 
 pytestmark = pytest.mark.timeout(280)
 
@@ -49,7 +49,7 @@ def test_the_last_committed_checkpoint_restores(
         ]
         environment = {"TFPS_CHUNK_BYTES": "40000"}
         with (
-            watch_leftovers(),
+            assert_no_leaks(),
             Command(command, deadline_s=80, environment=environment, folder=ROOT) as job,
         ):
             assert job.wait() == STATUS[victim], job.describe()

@@ -16,7 +16,7 @@ from tfps.cluster import lease_ports
 from tfps.errors import ConfigError, TaskFailed
 from tfps.launch import LocalCluster
 from tfps.runtime.coordinator.data_plane import DataPlane
-from tfps.testing import watch_leftovers
+from tfps.testing import assert_no_leaks
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -33,7 +33,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[Loc
     environment = {"TFPS_JOB_SECRET": "correct horse", "TFPS_DATA_PORT": str(port)}
     folder = tmp_path_factory.mktemp("guarded")
     with (
-        watch_leftovers(),
+        assert_no_leaks(),
         LocalCluster(workers=1, ps=1, log_dir=folder, environment=environment) as cluster,
     ):
         yield cluster
@@ -86,7 +86,7 @@ def test_a_task_that_comes_back_with_another_secret(
 
 @pytest.mark.rare
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, watch_leftovers():
+    with socket.create_server(("127.0.0.1", 0)) as taken, assert_no_leaks():
         number = taken.getsockname()[1]
         with pytest.raises(TaskFailed) as raised:
             LocalCluster(

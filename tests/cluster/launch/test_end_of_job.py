@@ -15,7 +15,7 @@ import tensorflow as tf
 import tfps
 from tfps.cluster import ClusterSpec, announce_finished, lease_ports
 from tfps.launch import LocalCluster
-from tfps.testing import Command, watch_leftovers
+from tfps.testing import Command, assert_no_leaks
 
 pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 
@@ -33,7 +33,7 @@ input()
 @pytest.fixture
 def tasks(tmp_path: Path) -> Iterator[LocalCluster]:
     """A worker and a server, which end with the job."""
-    with watch_leftovers(), LocalCluster(1, 1, log_dir=tmp_path / "logs") as cluster:
+    with assert_no_leaks(), LocalCluster(1, 1, log_dir=tmp_path / "logs") as cluster:
         yield cluster
 
 

@@ -17,7 +17,7 @@ import tfps
 from tfps.cluster import lease_ports
 from tfps.errors import TaskFailed
 from tfps.launch import LocalCluster
-from tfps.testing import Command, watch_leftovers
+from tfps.testing import Command, assert_no_leaks
 
 pytestmark = [pytest.mark.rare, pytest.mark.timeout(120)]
 
@@ -67,7 +67,7 @@ def test_tasks_have_the_variables_that_they_were_given(tmp_path: Path) -> None:
 
 
 def test_a_cluster_that_ends_before_its_tasks_begin(tmp_path: Path) -> None:
-    with watch_leftovers():
+    with assert_no_leaks():
         cluster = LocalCluster(1, 1, log_dir=tmp_path, environment=OWN_SERVER, wait=False)
         cluster.close()
     assert cluster.status("worker", 0) == -signal.SIGKILL
@@ -89,7 +89,7 @@ def test_the_next_cluster_starts_from_the_same_server(tmp_path: Path) -> None:
 
 
 def test_tasks_end_with_their_server_which_is_used_no_more(tmp_path: Path) -> None:
-    with watch_leftovers():
+    with assert_no_leaks():
         with LocalCluster(1, 1, log_dir=tmp_path / "0", environment=OWN_SERVER) as cluster:
             server = psutil.Process(cluster.pid("worker", 0)).parent()
             assert server is not None
@@ -115,7 +115,7 @@ time.sleep(60)
 
 # That of SIGKILL is in test_life.py.
 def test_tasks_end_with_a_chief_that_is_terminated() -> None:
-    with watch_leftovers(), Command([sys.executable, "-c", SCRIPT], deadline_s=60) as command:
+    with assert_no_leaks(), Command([sys.executable, "-c", SCRIPT], deadline_s=60) as command:
         match = command.wait_for(r"task (\d+) (\d+)")
         tasks = [psutil.Process(int(pid)) for pid in match.groups()]
         command.send(signal.SIGTERM)
@@ -127,5 +127,5 @@ def test_tasks_end_with_a_chief_that_is_terminated() -> None:
 def test_what_keeps_every_task_from_starting_is_said(tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("raise ImportError('not a real one')")
     environment = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', os.curdir)}"}
-    with watch_leftovers(), pytest.raises(TaskFailed, match="not a real one"):
+    with assert_no_leaks(), pytest.raises(TaskFailed, match="not a real one"):
         LocalCluster(1, 1, log_dir=tmp_path / "logs", environment=environment)

@@ -13,7 +13,7 @@ import tfps
 from tests.cluster.launch.small_fit import small_fit
 from tfps.cluster import ClusterSpec, lease_ports
 from tfps.runtime.coordinator.data_plane import DataPlane
-from tfps.testing import Command, watch_leftovers
+from tfps.testing import Command, assert_no_leaks
 
 DEADLINE_S = 150
 SERVE = [sys.executable, "-m", "tfps", "serve"]
@@ -34,7 +34,7 @@ def test_trains_directly() -> None:
     with lease_ports(3, host="::1") as lease:
         chief, worker, ps = (f"[::1]:{port}" for port in lease.ports)
     spec = ClusterSpec(jobs={"chief": (chief,), "worker": (worker,), "ps": (ps,)})
-    with watch_leftovers(), contextlib.ExitStack() as stack:
+    with assert_no_leaks(), contextlib.ExitStack() as stack:
         for task_type in ("worker", "ps"):
             environment = {"TF_CONFIG": json.dumps(spec.tf_config(task_type, 0))}
             command = Command(SERVE, deadline_s=DEADLINE_S, environment=environment)

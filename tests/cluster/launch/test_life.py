@@ -11,7 +11,7 @@ import pytest
 
 from tfps.errors import ConfigError, TaskFailed
 from tfps.launch import LocalCluster
-from tfps.testing import Command, run_command, watch_leftovers
+from tfps.testing import Command, assert_no_leaks, run_command
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -26,7 +26,7 @@ def test_counts_are_checked() -> None:
 @pytest.mark.repeats
 def test_a_task_that_ends_at_its_start_is_reported(tmp_path: Path) -> None:
     wrong = {"TFPS_CHIEF_TIMEOUT_S": "soon"}
-    with watch_leftovers(), pytest.raises(TaskFailed) as raised:
+    with assert_no_leaks(), pytest.raises(TaskFailed) as raised:
         LocalCluster(workers=1, ps=1, log_dir=tmp_path, environment=wrong)
     text = str(raised.value)
     assert "0 ended with status 1; its last lines:" in text

@@ -18,7 +18,7 @@ from tests.unit.transport.direct.certificates import made_tls, needs_openssl
 from tfps.cluster import lease_ports
 from tfps.errors import ConfigError, ConnectTimeout
 from tfps.launch import LocalCluster
-from tfps.testing import watch_leftovers
+from tfps.testing import assert_no_leaks
 
 pytestmark = [pytest.mark.rare, pytest.mark.timeout(180), needs_openssl]
 
@@ -58,7 +58,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     }
     with lease_ports(1) as lease:
         (port,) = lease.ports
-    with pytest.MonkeyPatch.context() as patch, watch_leftovers():
+    with pytest.MonkeyPatch.context() as patch, assert_no_leaks():
         for name, value in variables.items():
             patch.setenv(name, value)
         environment = variables | {"TFPS_DATA_PORT": str(port)}

@@ -19,7 +19,7 @@ import tfps
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
 from tfps.errors import StrategyClosed
 from tfps.launch import LocalCluster
-from tfps.testing import watch_leftovers
+from tfps.testing import assert_no_leaks
 
 DEADLINE_S = 60.0
 MOST_EPOCHS = 500
@@ -74,7 +74,7 @@ def test_ctrl_c_ends_the_wait_and_fit_may_begin_again(
 @pytest.mark.parametrize("what", ["strategy", "cluster"])
 def test_the_end_of_what_it_runs_on_ends_the_wait(what: str, tmp_path: Path) -> None:
     ended: list[BaseException] = []
-    with watch_leftovers(), LocalCluster(workers=1, ps=2) as cluster:
+    with assert_no_leaks(), LocalCluster(workers=1, ps=2) as cluster:
         job = _job(cluster, tmp_path)
         waits = threading.Event()
         lose = LoseServer(job, waits.set)

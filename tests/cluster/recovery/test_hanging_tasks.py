@@ -14,7 +14,7 @@ from tests.cluster.blocked_process import blocked
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
 from tfps.launch import LocalCluster
 from tfps.recovery.events import EventLog
-from tfps.testing import watch_leftovers
+from tfps.testing import assert_no_leaks
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
 
@@ -51,7 +51,7 @@ class Block(EpochsOfOneVisit):
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     with (
-        watch_leftovers(),
+        assert_no_leaks(),
         LocalCluster(
             workers=2, ps=2, fault_tolerance=RESTARTS, log_dir=tmp_path / "logs"
         ) as cluster,

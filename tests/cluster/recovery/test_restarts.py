@@ -16,7 +16,7 @@ import tensorflow as tf
 import tfps
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
 from tfps.launch import LocalCluster
-from tfps.testing import watch_leftovers
+from tfps.testing import assert_no_leaks
 
 DEADLINE_S = 60.0
 MOST_EPOCHS = 500
@@ -47,7 +47,7 @@ class KillAll(EpochsOfOneVisit):
 
 def test_both_workers_are_killed_and_work_again(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="tfps")
-    with watch_leftovers(), LocalCluster(workers=2, ps=1) as cluster:
+    with assert_no_leaks(), LocalCluster(workers=2, ps=1) as cluster:
         job = CountingJob(cluster)
         killer = KillAll(job)
         epochs = job.fit(killer, epochs=MOST_EPOCHS)
@@ -69,7 +69,7 @@ def test_both_workers_are_killed_and_work_again(caplog: pytest.LogCaptureFixture
 def test_a_job_ends_when_its_last_worker_cannot_return() -> None:
     fault_tolerance = tfps.FaultTolerance(restart_budget=0)
     with (
-        watch_leftovers(),
+        assert_no_leaks(),
         LocalCluster(workers=2, ps=1, fault_tolerance=fault_tolerance) as cluster,
     ):
         job = CountingJob(cluster)

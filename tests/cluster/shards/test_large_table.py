@@ -13,7 +13,7 @@ import tfps
 from tests.cluster.process_memory import available_gb, peak_gb
 from tfps.launch import LocalCluster
 from tfps.partitioners import RowShuffle
-from tfps.testing import watch_leftovers
+from tfps.testing import assert_no_leaks
 
 ROWS, WIDTH = 2_000_000, 250
 TABLE_GB = 4 * ROWS * WIDTH / 1e9
@@ -28,7 +28,7 @@ NEEDED_GB = 8
 def test_nobody_holds_it_whole(initializer: str) -> None:
     if available_gb() < NEEDED_GB:
         pytest.skip(f"needs {NEEDED_GB} GB of memory, {available_gb():.1f} GB are free")
-    with watch_leftovers(), LocalCluster(workers=1, ps=2) as cluster:
+    with assert_no_leaks(), LocalCluster(workers=1, ps=2) as cluster:
         strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, RowShuffle())
         processes = [cluster.pid("ps", index) for index in (0, 1)]
         idle_gb = [peak_gb(process) for process in processes]

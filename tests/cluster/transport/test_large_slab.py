@@ -13,7 +13,7 @@ import pytest
 import tfps
 from tests.cluster.process_memory import available_gb, peak_gb
 from tfps.launch import LocalCluster
-from tfps.testing import watch_leftovers
+from tfps.testing import assert_no_leaks
 
 ROWS, WIDTH = 536_872, 1_000
 BATCH_SIZE, EPOCHS = 4, 2
@@ -37,7 +37,7 @@ def test_fit(transport: str) -> None:
     assert 4 * ROWS * WIDTH > 2**31
     if available_gb() < NEEDED_GB:
         pytest.skip(f"needs {NEEDED_GB} GB of memory, {available_gb():.1f} GB are free")
-    with watch_leftovers(), LocalCluster(workers=1, ps=1) as cluster:
+    with assert_no_leaks(), LocalCluster(workers=1, ps=1) as cluster:
         strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, transport=transport)
         with strategy.scope():
             table = keras.layers.Embedding(ROWS, WIDTH, embeddings_initializer="zeros")

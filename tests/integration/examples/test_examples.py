@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.project import pages
-from tfps.testing import run_command, watch_leftovers
+from tfps.testing import assert_no_leaks, run_command
 
 pytestmark = pytest.mark.timeout(280)
 
@@ -38,7 +38,7 @@ PRINTS = {
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
 def test_example(script: Path) -> None:
     (options,) = re.findall(rf"tfps run (.*)examples/{script.name}", script.read_text())
-    with watch_leftovers():
+    with assert_no_leaks():
         result = run_command(
             [sys.executable, "-m", "tfps", "run", *options.split(), script],
             deadline_s=240,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.project import pages
-from tfps.testing import run_command, watch_leftovers
+from tfps.testing import assert_no_leaks, run_command
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -22,7 +22,7 @@ def _run(servers: int) -> subprocess.CompletedProcess[str]:
     """Under a limit that tasks inherit."""
     command = f'ulimit -d {LIMIT_KIB}; exec "$@"'
     tfps = [sys.executable, "-m", "tfps", "run", "--workers", "1", "--ps", str(servers)]
-    with watch_leftovers():
+    with assert_no_leaks():
         return run_command(
             ["sh", "-c", command, "sh", *tfps, "--restarts", "0", SCRIPT],
             deadline_s=350,

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.slow_script import steps_of
 from benchmarks.strategy_rows import ROWS, on_each_worker
-from tfps.testing import run_command, watch_leftovers
+from tfps.testing import assert_no_leaks, run_command
 
 pytestmark = pytest.mark.timeout(280)
 
@@ -53,7 +53,7 @@ def test_a_script_trains_the_job_and_reports(start: str, tmp_path: Path) -> None
     examples, least_accuracy = SIZES.get(model, SIZES["dense"])
     small = ["--examples", str(examples), "--epochs", "2"]
     own = [*STARTS[start], *small, "--report-file", str(report)]
-    with watch_leftovers():
+    with assert_no_leaks():
         result = run_command(
             [*command_of(script), *own],
             deadline_s=240,

@@ -21,7 +21,7 @@ from tests.integration.terminal import run_in_terminal
 from tfps.cli import main
 from tfps.config import load
 from tfps.config.bundle import config_path
-from tfps.testing import run_command, watch_leftovers
+from tfps.testing import assert_no_leaks, run_command
 
 pytestmark = pytest.mark.timeout(280)
 
@@ -73,7 +73,7 @@ def test_own_script_and_the_pages_that_continue_it_run(
     assert len(continued) > 8
     for name, texts in continued.items():
         (tmp_path / name).write_text("\n".join(texts))
-    with watch_leftovers():
+    with assert_no_leaks():
         status, shown = run_in_terminal(
             [
                 sys.executable,
@@ -125,7 +125,7 @@ def test_the_diff_changes_four_things() -> None:
 @pytest.mark.repeats
 @pytest.mark.parametrize("block", pages.runnable("alone"), ids=lambda block: block.page.stem)
 def test_programs_of_their_own_run(block: pages.Block, tmp_path: Path) -> None:
-    with watch_leftovers():
+    with assert_no_leaks():
         result = run_command(
             [sys.executable, "-"],
             deadline_s=120,
@@ -149,7 +149,7 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     program = (
         f"import json\nfor cell in json.loads({json.dumps(json.dumps(cells))}):\n    exec(cell)"
     )
-    with watch_leftovers():
+    with assert_no_leaks():
         result = run_command(
             [sys.executable, "-"],
             deadline_s=120,
@@ -167,7 +167,7 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
 def test_a_mistake_is_told_as_the_page_says(tmp_path: Path) -> None:
     (program,), (sample,) = pages.runnable("fails"), pages.samples("fails")
     (tmp_path / "train.py").write_text(program.text)
-    with watch_leftovers():
+    with assert_no_leaks():
         result = run_command(
             [sys.executable, "-m", "tfps", "run", "train.py"],
             deadline_s=120,

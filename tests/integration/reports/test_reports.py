@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.integration.reports.__main__ import NAMES
-from tfps.testing import run_command, watch_leftovers
+from tfps.testing import assert_no_leaks, run_command
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
@@ -15,6 +15,6 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 @pytest.mark.parametrize("name", NAMES)
 def test_report(name: str) -> None:
     command = [sys.executable, "-m", "tests.integration.reports", name]
-    with watch_leftovers():
+    with assert_no_leaks():
         result = run_command(command, deadline_s=570, environment={"TF_CONFIG": None})
     assert result.returncode == 0, result.stdout + result.stderr

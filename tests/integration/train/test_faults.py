@@ -14,7 +14,7 @@ import pytest
 from tests.integration.library_lines import RAW
 from tests.integration.train.commands import ALONE, DEADLINE_S, RESULTS, SMALL, SUBSET, TFPS
 from tfps.recovery.events import EventLog
-from tfps.testing import Command, watch_leftovers
+from tfps.testing import Command, assert_no_leaks
 
 pytestmark = [pytest.mark.repeats, pytest.mark.timeout(400)]
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.repeats, pytest.mark.timeout(400)]
 )
 def test_a_signal_ends_the_job_and_all_its_processes(tmp_path, number, status):
     with (
-        watch_leftovers(),
+        assert_no_leaks(),
         Command(
             [*TFPS, "train", *SMALL, "--set", "training.epochs=400"],
             deadline_s=DEADLINE_S,
@@ -69,7 +69,7 @@ def test_a_killed_chief_is_reported_and_ends_the_job(tmp_path):
     # An optimizer's arguments are what Keras has to be asked for.
     job = [*SMALL, "--set", "training.epochs=400", "--set", "training.optimizer.beta_1=0.8"]
     with (
-        watch_leftovers(),
+        assert_no_leaks(),
         Command(
             [*TFPS, "train", *job], deadline_s=DEADLINE_S, environment=ALONE, folder=tmp_path
         ) as command,
@@ -95,7 +95,7 @@ def test_a_killed_chief_is_reported_and_ends_the_job(tmp_path):
 def test_the_next_chief_of_a_job_with_a_name_goes_on(tmp_path):
     job = [*SMALL, "--set", "training.epochs=6", "--set", "job.name=night"]
     with (
-        watch_leftovers(),
+        assert_no_leaks(),
         Command(
             [*TFPS, "train", *job], deadline_s=DEADLINE_S, environment=ALONE, folder=tmp_path
         ) as command,
@@ -170,7 +170,7 @@ def test_workers_that_die_are_started_again_and_train(tmp_path):
 def test_a_lost_server_is_started_again_and_training_goes_on(tmp_path):
     recovery = ["recovery.every_steps=50", "training.epochs=6", "model.name=mlp"]
     with (
-        watch_leftovers(),
+        assert_no_leaks(),
         Command(
             [*TFPS, "train", *SUBSET, *(part for each in recovery for part in ("--set", each))],
             deadline_s=DEADLINE_S,

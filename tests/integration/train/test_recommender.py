@@ -16,7 +16,7 @@ from tests.integration.library_lines import RAW
 from tests.unit.recommender.click_files import rows, write_criteo, write_parquet, write_tfrecord
 from tfps.config import load
 from tfps.config.bundle import example
-from tfps.testing import run_command, watch_leftovers
+from tfps.testing import assert_no_leaks, run_command
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
@@ -49,7 +49,7 @@ def _trained(
     folder: Path, changes: Mapping[str, float | str], *, deadline_s: float
 ) -> subprocess.CompletedProcess[str]:
     changed = [part for key, value in changes.items() for part in ("--set", f"{key}={value}")]
-    with watch_leftovers():
+    with assert_no_leaks():
         result = run_command(
             [*RECOMMENDER, *changed], deadline_s=deadline_s, environment=ALONE, folder=folder
         )

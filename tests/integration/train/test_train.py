@@ -19,7 +19,7 @@ from tfps.config import load
 from tfps.config.bundle import config_path
 from tfps.job.figures import draw_all
 from tfps.recovery.events import EventLog
-from tfps.testing import Command, run_command, watch_leftovers
+from tfps.testing import Command, assert_no_leaks, run_command
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(400)
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("reference")
-    with watch_leftovers():
+    with assert_no_leaks():
         result = run_command(
             [*TFPS, "train", *SUBSET], deadline_s=DEADLINE_S, environment=ALONE, folder=folder
         )
@@ -170,7 +170,7 @@ print(f"accuracy {{accuracy:.6f}}")
 # ../run/test_roles.py; and tasks with a TF_CONFIG each in ../run/test_namespaces.py.
 @pytest.mark.repeats
 def test_every_task_of_a_tf_config_cluster_ends_well_and_the_chief_alone_writes(tmp_path):
-    with watch_leftovers(), lease_ports(3) as lease:
+    with assert_no_leaks(), lease_ports(3) as lease:
         addresses = [f"127.0.0.1:{port}" for port in lease.ports]
         jobs = {"chief": addresses[:1], "worker": addresses[1:2], "ps": addresses[2:]}
         spec = ClusterSpec(jobs={name: tuple(value) for name, value in jobs.items()})
@@ -226,7 +226,7 @@ def test_damaged_data_are_named_before_anything_starts(tmp_path):
     ],
 )
 def test_other_shipped_jobs_train(tmp_path, name, expected):
-    with watch_leftovers():
+    with assert_no_leaks():
         result = run_command(
             [*TFPS, "train", name, *SMALL],
             deadline_s=DEADLINE_S,

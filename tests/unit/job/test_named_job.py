@@ -16,7 +16,7 @@ from tfps.job.array_inputs import ArrayInputs
 from tfps.job.check import check_settings
 from tfps.job.fit_loop import train_with_fit
 from tfps.strategy import named_job
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 EXAMPLES, BATCH = 12, 4
 
@@ -74,7 +74,7 @@ def test_the_next_chief_goes_on_with_the_epoch_that_was_interrupted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     gc.collect()
-    with OneProcess(workers=1, ps=1) as cluster:
+    with InProcessCluster(workers=1, ps=1) as cluster:
         options: dict[str, Any] = {"job": "of-a-file", "cluster_resolver": cluster.cluster_resolver}
         chief = tfps.ParameterServerStrategy(**options)
         assert _train(chief, epochs=2, name="of-a-file") == [1, 2]

@@ -11,12 +11,12 @@ import threading
 
 import pytest
 
-from tfps.testing import Command, run_command, watch_leftovers
+from tfps.testing import Command, assert_no_leaks, run_command
 
 
 def test_a_process_left_behind_is_found() -> None:
     process = None
-    with pytest.raises(AssertionError, match="time.sleep"), watch_leftovers(settle_s=0.1):
+    with pytest.raises(AssertionError, match="time.sleep"), assert_no_leaks(settle_s=0.1):
         process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     assert process is not None
     process.kill()
@@ -40,7 +40,7 @@ def test_the_fork_server_stays_but_not_what_it_started(child: tuple[str, ...]) -
     expected = pytest.raises(AssertionError, match="61") if child else contextlib.nullcontext()
     process = None
     try:
-        with expected, watch_leftovers(settle_s=0.1):
+        with expected, assert_no_leaks(settle_s=0.1):
             process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
             assert process.stdout is not None
             assert process.stdout.readline() == b"ready\n"
@@ -53,8 +53,8 @@ def test_the_fork_server_stays_but_not_what_it_started(child: tuple[str, ...]) -
 TRACKED = """
 from multiprocessing import resource_tracker
 import psutil
-from tfps.testing import watch_leftovers
-with watch_leftovers(settle_s=0.1):
+from tfps.testing import assert_no_leaks
+with assert_no_leaks(settle_s=0.1):
     resource_tracker.ensure_running()
 print(len(psutil.Process().children()))
 """
@@ -67,13 +67,13 @@ def test_what_multiprocessing_keeps_is_fine() -> None:
 
 def test_a_thread_left_behind_is_found() -> None:
     stop = threading.Event()
-    with pytest.raises(AssertionError, match="forgotten"), watch_leftovers(settle_s=0.1):
+    with pytest.raises(AssertionError, match="forgotten"), assert_no_leaks(settle_s=0.1):
         threading.Thread(target=stop.wait, name="forgotten").start()
     stop.set()
 
 
 def test_what_ends_soon_is_fine() -> None:
-    with watch_leftovers(settle_s=20):
+    with assert_no_leaks(settle_s=20):
         process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.3)"])
         threading.Timer(0.2, print).start()
     process.wait()

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tfps.launch.process import TaskProcess, describe_status, last_lines, start_program
-from tfps.testing import Command, watch_leftovers
+from tfps.testing import Command, assert_no_leaks
 
 
 def _task(code: str, log_path: Path) -> TaskProcess:
@@ -48,7 +48,7 @@ def test_kill_takes_what_the_task_started(tmp_path: Path) -> None:
         "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
         "print(p.pid, flush=True); time.sleep(60)"
     )
-    with watch_leftovers():
+    with assert_no_leaks():
         task = _task(code, tmp_path / "log")
         while not task.last_lines():
             time.sleep(0.02)

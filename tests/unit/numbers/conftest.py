@@ -14,9 +14,9 @@ import pytest
 import tfps
 from tests.unit.graphs import graphs_as_traced, graphs_left_alone_by_the_collector
 from tests.unit.numbers.comparison import Comparison
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
-Clusters = Callable[..., OneProcess]
+Clusters = Callable[..., InProcessCluster]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -28,11 +28,11 @@ def _graphs_as_traced() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Clusters]:
     """Return a function that hands out the module's cluster of a size."""
-    clusters: dict[tuple[int, int], OneProcess] = {}
+    clusters: dict[tuple[int, int], InProcessCluster] = {}
 
-    def get(*, workers: int = 2, ps: int = 1) -> OneProcess:
+    def get(*, workers: int = 2, ps: int = 1) -> InProcessCluster:
         if (workers, ps) not in clusters:
-            clusters[workers, ps] = OneProcess(workers=workers, ps=ps)
+            clusters[workers, ps] = InProcessCluster(workers=workers, ps=ps)
         return clusters[workers, ps]
 
     yield get

@@ -22,9 +22,9 @@ from tfps.compression import (
 )
 from tfps.optimizers import SparseUpdates
 from tfps.strategy.reading.stats import Stats
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
-Clusters = Callable[..., OneProcess]
+Clusters = Callable[..., InProcessCluster]
 Trained = tuple[list[np.ndarray], list[float], Stats]
 
 pytestmark = pytest.mark.timeout(240)

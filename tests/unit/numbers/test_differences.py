@@ -17,7 +17,7 @@ from tfps.errors import ConfigError
 from tfps.runtime.server import sent_values
 from tfps.runtime.server.sent_values import SentValues
 from tfps.runtime.worker.held_values import HeldValues
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
 EPOCHS = 3
@@ -25,7 +25,7 @@ EPOCHS = 3
 
 @pytest.fixture
 def strategies(
-    cluster: Callable[..., OneProcess],
+    cluster: Callable[..., InProcessCluster],
 ) -> Iterator[Callable[..., tfps.ParameterServerStrategy]]:
     made = []
 

@@ -10,7 +10,7 @@ import pytest
 
 import tfps
 from tests.unit.numbers.drawing import STEPS_PER_FUNCTION, Steps, distinct
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
 FUNCTIONS = 8
@@ -27,7 +27,7 @@ MODES: dict[str, Any] = {
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("mode", MODES)
 def test_each_run_has_noise_of_its_own(
-    cluster: Callable[..., OneProcess], workers: int, mode: str
+    cluster: Callable[..., InProcessCluster], workers: int, mode: str
 ) -> None:
     resolver = cluster(workers=workers, ps=2).cluster_resolver
     strategy = tfps.ParameterServerStrategy(resolver, consistency=MODES[mode])
@@ -45,7 +45,7 @@ def test_each_run_has_noise_of_its_own(
 @pytest.mark.repeats
 @pytest.mark.parametrize("mode", MODES)
 def test_one_worker_draws_what_one_process_draws(
-    cluster: Callable[..., OneProcess], mode: str
+    cluster: Callable[..., InProcessCluster], mode: str
 ) -> None:
     resolver = cluster(workers=1, ps=2).cluster_resolver
     strategy = tfps.ParameterServerStrategy(resolver, consistency=MODES[mode])
@@ -59,7 +59,7 @@ def test_one_worker_draws_what_one_process_draws(
 
 @pytest.mark.rare
 def test_the_next_life_of_a_worker_draws_other_numbers(
-    cluster: Callable[..., OneProcess],
+    cluster: Callable[..., InProcessCluster],
 ) -> None:
     """A run that was lost with its worker has told nothing of its draws."""
     strategy = tfps.ParameterServerStrategy(cluster(workers=2, ps=2).cluster_resolver)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfps
 from tests.unit.numbers.drawing import DRAWS, Draw, Noise, distinct, met_in_fit
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -137,7 +137,7 @@ def test_one_worker_draws_what_one_process_draws(
 @pytest.mark.repeats
 @pytest.mark.parametrize("mode", MODES)
 def test_one_worker_goes_on_after_it_was_stopped(
-    cluster: Callable[..., OneProcess], mode: str
+    cluster: Callable[..., InProcessCluster], mode: str
 ) -> None:
     """A callback that looks at each step stops the worker after it."""
     resolver = cluster(workers=1, ps=2).cluster_resolver
@@ -158,7 +158,7 @@ def test_one_worker_goes_on_after_it_was_stopped(
 @pytest.mark.parametrize("way", ["in turn", "tf.while_loop", "loops in loops", "no seed"])
 @pytest.mark.parametrize("workers", [2, 3])
 def test_several_workers_draw_each_number_once(
-    cluster: Callable[..., OneProcess], workers: int, way: str, mode: str
+    cluster: Callable[..., InProcessCluster], workers: int, way: str, mode: str
 ) -> None:
     resolver = cluster(workers=workers, ps=2).cluster_resolver
     strategy = tfps.ParameterServerStrategy(resolver, consistency=MODES[mode])

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 STEPS, BATCH = 12, 32
 TOLERANCE = 1e-6
@@ -113,7 +113,7 @@ def test_all_classes_are_found() -> None:
     ids=["two servers", "two servers, all", "one server, all"],
 )
 def test_same_numbers_as_one_machine(
-    servers: int, variants: list[str], cluster: Callable[..., OneProcess]
+    servers: int, variants: list[str], cluster: Callable[..., InProcessCluster]
 ) -> None:
     strategy = tfps.ParameterServerStrategy(cluster(workers=1, ps=servers).cluster_resolver)
     differing, trained = {}, {}

@@ -16,7 +16,7 @@ from tfps.placement import ByPath, LeastLoaded, RoundRobin
 from tfps.placement.division import divided
 from tfps.placement.forecast import Forecast
 from tfps.strategy.rehearsal import Rehearsal
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -55,7 +55,7 @@ def _fit(model: Any) -> None:
     ids=["least_loaded", "by_path", "balanced", "fixed"],
 )
 def test_a_forecast_comes_true(
-    cluster: Callable[..., OneProcess], placement: Any, partitioner: Any
+    cluster: Callable[..., InProcessCluster], placement: Any, partitioner: Any
 ) -> None:
     keras.utils.clear_session()  # names begin anew, as in a process of its own
     rehearsal = Rehearsal()
@@ -77,14 +77,14 @@ def test_a_forecast_comes_true(
     strategy.close()
 
 
-def test_a_rule_for_a_server_that_is_not_there(cluster: Callable[..., OneProcess]) -> None:
+def test_a_rule_for_a_server_that_is_not_there(cluster: Callable[..., InProcessCluster]) -> None:
     with pytest.raises(ConfigError, match="received server 2 for 'table' with 2 parameter"):
         tfps.ParameterServerStrategy(
             cluster(workers=1, ps=2).cluster_resolver, placement=ByPath({"table": 2})
         )
 
 
-def test_a_policy_that_names_no_server(cluster: Callable[..., OneProcess]) -> None:
+def test_a_policy_that_names_no_server(cluster: Callable[..., InProcessCluster]) -> None:
     class Wrong:
         def choose(self, *_: Any, **__: Any) -> int:
             return 7

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfps
 from tests.unit.numbers.drawing import DRAWS, EXAMPLES, distinct, met_in_fit
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
 SHAPE = [DRAWS]
@@ -74,7 +74,7 @@ def test_one_worker_draws_what_one_process_draws(
 @pytest.mark.parametrize("draw", DRAW)
 @pytest.mark.parametrize("workers", [2, 3])
 def test_each_batch_has_noise_of_its_own(
-    cluster: Callable[..., OneProcess], workers: int, draw: str, mode: str
+    cluster: Callable[..., InProcessCluster], workers: int, draw: str, mode: str
 ) -> None:
     resolver = cluster(workers=workers, ps=2).cluster_resolver
     strategy = tfps.ParameterServerStrategy(resolver, consistency=mode)
@@ -92,7 +92,7 @@ def test_each_batch_has_noise_of_its_own(
 @pytest.mark.repeats
 @pytest.mark.parametrize("mode", ["synchronous", "asynchronous"])
 def test_each_scheduled_function_has_noise_of_its_own(
-    cluster: Callable[..., OneProcess], mode: str
+    cluster: Callable[..., InProcessCluster], mode: str
 ) -> None:
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=3, ps=2).cluster_resolver, consistency=mode

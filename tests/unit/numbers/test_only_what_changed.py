@@ -11,7 +11,7 @@ import pytest
 
 import tfps
 from tests.unit.numbers.comparison import Comparison, assert_same, cross_entropy, fit
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 WIDE, EPOCHS, STEPS = 256, 2, 4
 FROZEN_BYTES = 4 * (8 + 1) * WIDE
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture
 def strategies(
-    cluster: Callable[..., OneProcess],
+    cluster: Callable[..., InProcessCluster],
 ) -> Iterator[Callable[..., tfps.ParameterServerStrategy]]:
     """Strategies of one worker and two servers, until the test ends."""
     made = []

@@ -12,7 +12,7 @@ import tfps
 from tests.unit.numbers.comparison import cross_entropy
 from tfps.compression import Cast, Identity, PushPull, Quantize, TopK
 from tfps.config.bundle import example
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -37,7 +37,7 @@ def accuracy(compression: Any, *, seed: int = 1) -> float:
     data = example("fashion_mnist").module("data").load(source="subset")
     build = example("fashion_mnist").module("model").mlp
     order = np.random.default_rng(0).permutation(len(data.x_train))[:TRAINED]
-    with OneProcess(workers=1, ps=2) as cluster:
+    with InProcessCluster(workers=1, ps=2) as cluster:
         strategy = tfps.ParameterServerStrategy(
             cluster.cluster_resolver, placement="round_robin", compression=compression
         )

@@ -22,13 +22,13 @@ from tests.cluster.checkpoint.small_model import (
 from tests.unit.numbers.comparison import LOCAL
 from tests.unit.numbers.partitioned import strategy_with
 from tfps.errors import CheckpointError
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(180)
 
 
 def test_more_and_fewer_servers_and_one_process(
-    cluster: Callable[..., OneProcess], tmp_path: Path
+    cluster: Callable[..., InProcessCluster], tmp_path: Path
 ) -> None:
     """Trained for two epochs here, or for one here and one elsewhere: the same numbers."""
     folder = tmp_path / "checkpoints"

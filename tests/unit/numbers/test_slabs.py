@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 LOCAL = "CPU:0"
 RANDOM = np.random.default_rng(0)
@@ -32,7 +32,7 @@ class EveryThird:
 
 
 @pytest.fixture(scope="module")
-def strategy(cluster: Callable[..., OneProcess]) -> Iterator[tfps.ParameterServerStrategy]:
+def strategy(cluster: Callable[..., InProcessCluster]) -> Iterator[tfps.ParameterServerStrategy]:
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=1, ps=2).cluster_resolver, placement=EveryThird()
     )

@@ -11,12 +11,12 @@ import pytest
 import tfps
 from tests.unit.graphs import graphs_as_traced, graphs_left_alone_by_the_collector
 from tests.unit.one_process.jobs import FitJob, FunctionJob, Jobs
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 
 @pytest.fixture(scope="package")
-def cluster() -> Iterator[OneProcess]:
-    with OneProcess(workers=2, ps=2) as cluster:
+def cluster() -> Iterator[InProcessCluster]:
+    with InProcessCluster(workers=2, ps=2) as cluster:
         yield cluster
 
 
@@ -32,21 +32,23 @@ def _earlier_jobs_left_alone_by_the_collector() -> None:
 
 
 @pytest.fixture(scope="package")
-def fit_jobs(cluster: OneProcess) -> Iterator[Jobs[FitJob]]:
+def fit_jobs(cluster: InProcessCluster) -> Iterator[Jobs[FitJob]]:
     jobs = Jobs(FitJob, cluster)
     yield jobs
     jobs.close()
 
 
 @pytest.fixture(scope="package")
-def function_jobs(cluster: OneProcess) -> Iterator[Jobs[FunctionJob]]:
+def function_jobs(cluster: InProcessCluster) -> Iterator[Jobs[FunctionJob]]:
     jobs = Jobs(FunctionJob, cluster)
     yield jobs
     jobs.close()
 
 
 @pytest.fixture
-def make_strategy(cluster: OneProcess) -> Iterator[Callable[..., tfps.ParameterServerStrategy]]:
+def make_strategy(
+    cluster: InProcessCluster,
+) -> Iterator[Callable[..., tfps.ParameterServerStrategy]]:
     """A function that makes a strategy, which is closed after the test."""
     made: list[tfps.ParameterServerStrategy] = []
 

@@ -13,7 +13,7 @@ from tests.unit.one_process.requests import Answer, Requests
 from tests.unit.one_process.unit_steps import BATCH, Counters, counters, fit, schedule
 from tfps.consistency.applied_window import key_of_function
 from tfps.consistency.ledger import Status
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 from tfps.transport.message import Kind
 
 STEPS = 8
@@ -144,7 +144,7 @@ class Jobs(Generic[AnyJob]):
         cluster: that they run on.
     """
 
-    def __init__(self, kind: Callable[..., AnyJob], cluster: OneProcess) -> None:
+    def __init__(self, kind: Callable[..., AnyJob], cluster: InProcessCluster) -> None:
         self._kind, self._cluster = kind, cluster
         self._jobs: dict[tuple[Any, ...], AnyJob] = {}
 

@@ -12,7 +12,7 @@ import pytest
 import tfps
 from tests.cluster.checkpoint.counting_model import count_of, counting_model, updates_of
 from tfps.errors import ConfigError, StrategyClosed
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 STEPS = 6
 
@@ -36,7 +36,7 @@ def job(make_strategy: Make) -> tuple[tfps.ParameterServerStrategy, keras.Model]
 
 
 def test_values_are_those_of_the_chief(
-    cluster: OneProcess, job: tuple[tfps.ParameterServerStrategy, keras.Model]
+    cluster: InProcessCluster, job: tuple[tfps.ParameterServerStrategy, keras.Model]
 ) -> None:
     """Weights, slots and shards, by the names that the chief pulls them by; and its counts."""
     strategy, model = job
@@ -59,7 +59,7 @@ def test_values_are_those_of_the_chief(
 
 @pytest.mark.repeats
 def test_training_goes_on_meanwhile(
-    cluster: OneProcess, job: tuple[tfps.ParameterServerStrategy, keras.Model]
+    cluster: InProcessCluster, job: tuple[tfps.ParameterServerStrategy, keras.Model]
 ) -> None:
     """Each read is of one version of each server, and each update counts once all the same."""
     strategy, model = job
@@ -83,7 +83,7 @@ def test_training_goes_on_meanwhile(
 
 @pytest.mark.rare
 def test_a_job_that_gets_another_layout_or_ends(
-    cluster: OneProcess, job: tuple[tfps.ParameterServerStrategy, keras.Model]
+    cluster: InProcessCluster, job: tuple[tfps.ParameterServerStrategy, keras.Model]
 ) -> None:
     strategy, model = job
     _fit(model)
@@ -107,7 +107,7 @@ def test_a_job_that_gets_another_layout_or_ends(
         reader.stats()
 
 
-def test_mistakes(cluster: OneProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes(cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"the servers hold no job 'day'.*job='day'"):
         tfps.attach("day", cluster.cluster_resolver)
     with pytest.raises(ConfigError) as raised:
@@ -123,7 +123,7 @@ def test_mistakes(cluster: OneProcess, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.rare
 def test_a_server_that_was_started_anew_has_its_record(
-    cluster: OneProcess, job: tuple[tfps.ParameterServerStrategy, keras.Model]
+    cluster: InProcessCluster, job: tuple[tfps.ParameterServerStrategy, keras.Model]
 ) -> None:
     """Without it, neither a reader nor the next chief would find the job."""
     strategy, model = job

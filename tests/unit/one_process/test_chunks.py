@@ -11,7 +11,7 @@ import tfps
 from tests.unit.one_process.jobs import STEPS, FitJob, FunctionJob
 from tests.unit.one_process.unit_steps import BATCH
 from tfps.consistency.ledger import Status
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 from tfps.transport.carrier import Carrier, InProcessCarrier, Message, ServerCall
 from tfps.transport.chunked_carrier import ChunkedCarrier
 
@@ -47,7 +47,7 @@ class NarrowCarrier:
 
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[tfps.ParameterServerStrategy]:
-    with OneProcess(workers=1, ps=1) as cluster:
+    with InProcessCluster(workers=1, ps=1) as cluster:
         strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
         runtime = strategy.runtime
         runtime.data_plane._plain_carrier = ChunkedCarrier(

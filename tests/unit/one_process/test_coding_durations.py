@@ -13,7 +13,7 @@ import tfps
 from tfps.compression import Delta, PushPull, Quantize
 from tfps.consistency.histogram import DURATION_BINS
 from tfps.strategy.reading.stats import DECODE, ENCODE, Quantiles
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.rare
 
@@ -30,7 +30,7 @@ def _counted(strategy: Any, kind: int) -> int:
     )
 
 
-def _fitted(cluster: OneProcess, **options: Any) -> tfps.ParameterServerStrategy:
+def _fitted(cluster: InProcessCluster, **options: Any) -> tfps.ParameterServerStrategy:
     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, **options)
     with strategy.scope():
         # A kernel for each of the two servers.
@@ -42,7 +42,7 @@ def _fitted(cluster: OneProcess, **options: Any) -> tfps.ParameterServerStrategy
     return strategy
 
 
-def test_without_codecs_nothing_is_timed(cluster: OneProcess) -> None:
+def test_without_codecs_nothing_is_timed(cluster: InProcessCluster) -> None:
     strategy = _fitted(cluster)
     stats = strategy.stats()
     assert stats.encode_seconds == stats.decode_seconds == Quantiles(None, None)
@@ -51,7 +51,7 @@ def test_without_codecs_nothing_is_timed(cluster: OneProcess) -> None:
 
 @pytest.mark.parametrize("pipeline_steps", [0, 1])
 def test_gradients_are_encoded_on_workers_and_decoded_on_servers(
-    cluster: OneProcess, pipeline_steps: int
+    cluster: InProcessCluster, pipeline_steps: int
 ) -> None:
     mode = tfps.Asynchronous(pipeline_steps=pipeline_steps)
     strategy = _fitted(cluster, compression=EIGHT_BITS, consistency=mode)
@@ -69,7 +69,7 @@ def test_gradients_are_encoded_on_workers_and_decoded_on_servers(
     ids=["synchronous", "local_steps"],
 )
 def test_parameters_are_encoded_on_servers_and_decoded_on_workers(
-    cluster: OneProcess, mode: Any, pull: Any
+    cluster: InProcessCluster, mode: Any, pull: Any
 ) -> None:
     both = PushPull(push=EIGHT_BITS, pull=pull)
     strategy = _fitted(cluster, compression=both, consistency=mode)
@@ -81,7 +81,7 @@ def test_parameters_are_encoded_on_servers_and_decoded_on_workers(
     strategy.close()
 
 
-def test_pushes_of_functions_tell_of_the_reply_before(cluster: OneProcess) -> None:
+def test_pushes_of_functions_tell_of_the_reply_before(cluster: InProcessCluster) -> None:
     both = PushPull(push=EIGHT_BITS, pull=EIGHT_BITS)
     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, compression=both)
     with strategy.scope():

@@ -24,7 +24,7 @@ from tests.unit.one_process.linear import (
 from tfps.compression import ByPath, Cast, Identity, PushPull, Quantize, TopK
 from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.worker.residuals import PushCoding
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 STEPS = 6
 MIXED = ByPath({"part_0": TopK(0.1), "part_1": Quantize(1), "part_2": Identity()}, TopK(0.05))
@@ -54,9 +54,9 @@ def left(coded: list[CodedVector]) -> Left:
 
 
 @pytest.fixture
-def alone() -> Iterator[OneProcess]:
+def alone() -> Iterator[InProcessCluster]:
     """A cluster of one worker, so that nothing depends on the order of workers."""
-    with OneProcess(workers=1, ps=2) as cluster:
+    with InProcessCluster(workers=1, ps=2) as cluster:
         yield cluster
 
 
@@ -96,7 +96,7 @@ def test_what_is_left_out_is_sent_later(
 
 
 @pytest.mark.rare
-def test_who_was_lost_begins_anew(alone: OneProcess, left: Left) -> None:
+def test_who_was_lost_begins_anew(alone: InProcessCluster, left: Left) -> None:
     strategy = tfps.ParameterServerStrategy(alone.cluster_resolver, compression=TopK(0.05))
     model, x = linear(strategy), examples(STEPS)
     fit(model, x)
@@ -155,7 +155,7 @@ def test_rounds_keep_what_is_left_out(make_strategy: Make, left: Left) -> None:
 
 
 @pytest.mark.repeats
-def test_means_of_several_batches_are_coded(alone: OneProcess, left: Left) -> None:
+def test_means_of_several_batches_are_coded(alone: InProcessCluster, left: Left) -> None:
     """All gradients are alike, so that each mean is as large as one of them."""
     mode = tfps.Synchronous(adaptive_batches=3)
     strategy = tfps.ParameterServerStrategy(
@@ -182,7 +182,7 @@ def test_differences_of_local_steps_are_coded(make_strategy: Make, left: Left) -
 @pytest.mark.repeats
 @pytest.mark.parametrize("codec", [TopK(0.05), Quantize(1)], ids=repr)
 def test_a_scaled_loss_changes_nothing_that_is_kept(
-    alone: OneProcess, left: Left, codec: Any
+    alone: InProcessCluster, left: Left, codec: Any
 ) -> None:
     """The scale grows between two pushes, and a step with infinity is skipped."""
     resolver = alone.cluster_resolver

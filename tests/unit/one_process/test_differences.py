@@ -11,7 +11,7 @@ import tfps
 from tests.unit.one_process.jobs import FitJob
 from tfps.compression import Delta, PushPull, TopK
 from tfps.consistency.ledger import Status
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.rare
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.rare
 @pytest.fixture(scope="module")
 def job() -> Iterator[FitJob]:
     compression: Any = PushPull(pull=Delta(TopK(0.1)))
-    with OneProcess(workers=2, ps=1) as cluster:
+    with InProcessCluster(workers=2, ps=1) as cluster:
         strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, compression=compression)
         yield FitJob(strategy)
         strategy.close()

@@ -17,7 +17,7 @@ from tests.unit.one_process.lost_servers import NoProcesses, lose
 from tfps.errors import CheckpointError
 from tfps.recovery.servers.server_loss import ServerLoss
 from tfps.strategy.recovering import Recovering
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 from tfps.training.run import round_points
 
 DIES = "a server dies here"
@@ -113,7 +113,7 @@ class Loop:
 @pytest.fixture
 def strategy(monkeypatch: pytest.MonkeyPatch) -> Iterator[tfps.ParameterServerStrategy]:
     monkeypatch.setattr("tfps.strategy.recovering.ServerPresences", NoProcesses)
-    with OneProcess(workers=1, ps=2) as cluster:
+    with InProcessCluster(workers=1, ps=2) as cluster:
         strategy = tfps.ParameterServerStrategy(
             cluster.cluster_resolver, placement="round_robin", consistency=tfps.Synchronous()
         )

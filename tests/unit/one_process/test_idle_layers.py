@@ -54,7 +54,7 @@ def _trained(optimizer: keras.optimizers.Optimizer) -> keras.Model:
 def test_updates_count_where_no_gradient_is(
     mode: Any, optimizer: Callable[[], keras.optimizers.Optimizer]
 ) -> None:
-    with tfps.testing.OneProcess(workers=1, ps=2) as cluster:
+    with tfps.testing.InProcessCluster(workers=1, ps=2) as cluster:
         strategy = tfps.ParameterServerStrategy(
             cluster.cluster_resolver, placement="round_robin", consistency=mode
         )

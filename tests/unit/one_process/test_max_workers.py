@@ -16,7 +16,7 @@ from tests.unit.one_process.jobs import STEPS, FitJob, FunctionJob
 from tests.unit.one_process.unit_steps import BATCH, counters, fit
 from tfps.errors import ConfigError
 from tfps.strategy import named_job
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 from tfps.testing.in_process import InProcessConnections
 
 MEANS = STEPS / 2  # of the two workers' gradients
@@ -87,7 +87,7 @@ def _named(strategy: tfps.ParameterServerStrategy) -> keras.Model:
 
 @pytest.mark.rare
 def test_the_next_chief_has_other_workers(
-    cluster: OneProcess, make_strategy: Make, monkeypatch: pytest.MonkeyPatch
+    cluster: InProcessCluster, make_strategy: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has as many as there is room for; the ledger is that of the job."""
     monkeypatch.setattr(named_job, "_OPEN", {})

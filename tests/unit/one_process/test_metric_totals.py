@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import tfps
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 EXAMPLES, BATCH = 8, 2
 
 
 @pytest.mark.rare
-def test_a_reset_that_arrives_late_takes_nothing_away(cluster: OneProcess) -> None:
+def test_a_reset_that_arrives_late_takes_nothing_away(cluster: InProcessCluster) -> None:
     """TensorFlow may send a request again that had arrived, and the server run it late."""
     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
     with strategy.scope():

@@ -16,7 +16,7 @@ from tfps.bridge.variables.named_resource import NamedResource
 from tfps.checkpoint.server_restore import ServerRestore
 from tfps.errors import ChiefReplaced, ConfigError
 from tfps.strategy import named_job
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 X = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")
 Y = X.sum(1, keepdims=True)
@@ -60,7 +60,7 @@ def _values(model: keras.Model) -> list[np.ndarray[Any, Any]]:
 def make() -> Iterator[Make]:
     """Strategies on one worker and two servers; the chief before is forgotten, as one that died."""
     made: list[tfps.ParameterServerStrategy] = []
-    with OneProcess(workers=1, ps=2) as cluster:
+    with InProcessCluster(workers=1, ps=2) as cluster:
 
         def make_one(**options: Any) -> tfps.ParameterServerStrategy:
             named_job._OPEN.clear()

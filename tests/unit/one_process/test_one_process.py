@@ -1,4 +1,4 @@
-"""A strategy on `OneProcess` does what one on a cluster does, and is found again when it closes."""
+"""A strategy on `InProcessCluster` does what one on a cluster does, and is found when it closes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tensorflow as tf
 import tfps
 from tfps.errors import ClusterError, ConfigError, StrategyClosed
 from tfps.optimizers import server_update
-from tfps.testing import OneProcess, watch_leftovers
+from tfps.testing import InProcessCluster, assert_no_leaks
 
 Make = Callable[..., tfps.ParameterServerStrategy]
 X = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")
@@ -29,7 +29,7 @@ def _model() -> keras.Model:
 
 
 @pytest.mark.tfps_one_process(workers=1, ps=2)
-def test_one_worker_gives_the_numbers_of_keras(tfps_one_process: OneProcess) -> None:
+def test_one_worker_gives_the_numbers_of_keras(tfps_one_process: InProcessCluster) -> None:
     plain = _model()
     strategy = tfps.ParameterServerStrategy(tfps_one_process.cluster_resolver)
     with strategy.scope():
@@ -142,24 +142,27 @@ def test_an_error_on_a_worker_reaches_the_chief(make_strategy: Make) -> None:
 
 
 def test_the_block_closes_its_strategies() -> None:
-    with watch_leftovers():
-        with OneProcess(workers=1, ps=1) as cluster, OneProcess(workers=1, ps=1) as other:
+    with assert_no_leaks():
+        with (
+            InProcessCluster(workers=1, ps=1) as cluster,
+            InProcessCluster(workers=1, ps=1) as other,
+        ):
             strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
             untouched = tfps.ParameterServerStrategy(other.cluster_resolver)
             with strategy.scope():
                 model = _model()
             model.fit(X, Y, verbose=0)
             cluster.close()
-            with pytest.raises(StrategyClosed, match="its OneProcess is closed"):
+            with pytest.raises(StrategyClosed, match="its InProcessCluster is closed"):
                 strategy.stats()
-            with pytest.raises(ClusterError, match="this OneProcess is closed"):
+            with pytest.raises(ClusterError, match="this InProcessCluster is closed"):
                 tfps.ParameterServerStrategy(cluster.cluster_resolver)
             assert untouched.stats().updates_applied == 0
         assert untouched.runtime.closed
         cluster.close()
 
 
-def test_what_nobody_asks_a_server_is_not_traced(cluster: OneProcess) -> None:
+def test_what_nobody_asks_a_server_is_not_traced(cluster: InProcessCluster) -> None:
     """The first call traces the function that steers the server, later calls do not."""
     traced = []
 
@@ -178,14 +181,14 @@ def test_what_nobody_asks_a_server_is_not_traced(cluster: OneProcess) -> None:
 def test_counts(counts: dict[str, Any]) -> None:
     name = next(iter(counts))
     with pytest.raises(ConfigError, match=f"{name}: .*expected a whole number from 1"):
-        OneProcess(**counts)
+        InProcessCluster(**counts)
 
 
-@pytest.mark.parametrize("make", [OneProcess, OneProcess.reserve])
+@pytest.mark.parametrize("make", [InProcessCluster, InProcessCluster.reserve])
 def test_too_few_devices(make: Any) -> None:
     tf.constant(0)  # TensorFlow has started
     with pytest.raises(
-        ConfigError, match=r"expected 101 .*testing.OneProcess.reserve\(workers=60, ps=40"
+        ConfigError, match=r"expected 101 .*testing.InProcessCluster.reserve\(workers=60, ps=40"
     ):
         make(workers=60, ps=40)
 

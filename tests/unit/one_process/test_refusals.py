@@ -11,7 +11,7 @@ from tfps.errors import ConfigError, TfpsError
 from tfps.job.check import check_job
 from tfps.job.job import build_model
 from tfps.job.train import _strategy
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 SMALL = ["data.source=subset", "model.name=mlp", "model.mlp.hidden_units=[4]", "cluster.ps=2"]
 EXAMPLES = (np.zeros([8, 28, 28, 1], "uint8"), np.zeros([8], "int64"))
@@ -34,7 +34,9 @@ EXAMPLES = (np.zeros([8, 28, 28, 1], "uint8"), np.zeros([8], "int64"))
     ],
     ids=["dana", "average", "warm_up", "shards", "rows", "clipping", "arguments"],
 )
-def test_a_job_is_refused_in_the_same_words(cluster: OneProcess, overrides: list[str]) -> None:
+def test_a_job_is_refused_in_the_same_words(
+    cluster: InProcessCluster, overrides: list[str]
+) -> None:
     keras.utils.clear_session()  # names begin anew, as in a process of its own
     with pytest.raises(ConfigError) as of_check:
         check_job(None, [*SMALL, *overrides])

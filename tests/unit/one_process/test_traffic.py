@@ -12,7 +12,7 @@ import pytest
 import tfps
 from tfps.runtime.message.wire import CallWire
 from tfps.runtime.server.fit_half import FitHalf
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 from tfps.transport.message import REPLY_FIELDS, REQUEST_FIELDS
 from tfps.transport.traffic import CodedPart
 
@@ -22,7 +22,7 @@ ROWS, BATCH, LINE_BYTES = 8, 2, 64
 HEADERS = 8 * REQUEST_FIELDS, 8 * REPLY_FIELDS
 
 
-def _trained(cluster: OneProcess, mode: Any) -> tuple[Any, Any]:
+def _trained(cluster: InProcessCluster, mode: Any) -> tuple[Any, Any]:
     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, consistency=mode)
     with strategy.scope():
         model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1, use_bias=False)])
@@ -41,7 +41,7 @@ def _grew(before: Any, after: Any, *, server: int = 0) -> dict[str, int]:
     return {b.direction: a.sent_bytes - b.sent_bytes for b, a in pairs if b.server == server}
 
 
-def test_every_message_of_an_epoch_counts(cluster: OneProcess) -> None:
+def test_every_message_of_an_epoch_counts(cluster: InProcessCluster) -> None:
     """One weight of a line: two joins, four pushes with a report, two leaves with one."""
     before, after = _trained(cluster, tfps.Asynchronous())
     steps, workers = ROWS // BATCH, 2
@@ -57,7 +57,7 @@ def test_every_message_of_an_epoch_counts(cluster: OneProcess) -> None:
 
 
 def test_what_a_codec_says_of_a_call_counts_with_each_push(
-    cluster: OneProcess, monkeypatch: pytest.MonkeyPatch
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain_wire = FitHalf.wire
 

@@ -15,19 +15,19 @@ import tensorflow as tf
 import tfps
 from tests.unit.graphs import graphs_as_traced
 from tfps.optimizers import StalenessAware
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 GRADIENTS = [0.4, -0.2, 0.3, 0.25]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[OneProcess]:
-    with graphs_as_traced(), OneProcess(workers=1, ps=2) as cluster:
+def cluster() -> Iterator[InProcessCluster]:
+    with graphs_as_traced(), InProcessCluster(workers=1, ps=2) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def strategy(cluster: OneProcess) -> tfps.ParameterServerStrategy:
+def strategy(cluster: InProcessCluster) -> tfps.ParameterServerStrategy:
     return tfps.ParameterServerStrategy(cluster.cluster_resolver)
 
 
@@ -140,7 +140,7 @@ def test_a_custom_loop_uses_it_like_any_optimizer(strategy: tfps.ParameterServer
 
 
 @pytest.mark.rare
-def test_pipelined_training_counts_and_discounts_its_delay(cluster: OneProcess) -> None:
+def test_pipelined_training_counts_and_discounts_its_delay(cluster: InProcessCluster) -> None:
     """Every gradient but the first lacks exactly one update, its own worker's."""
     strategy = tfps.ParameterServerStrategy(
         cluster.cluster_resolver, consistency=tfps.Asynchronous(pipeline_steps=1)

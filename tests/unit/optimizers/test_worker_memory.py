@@ -18,7 +18,7 @@ from tests.unit.optimizers.compensated import Compensated
 from tests.unit.optimizers.measured import descend_by_one, total_staleness
 from tfps.optimizers import DANA, GapAware, StalenessAware
 from tfps.runtime.worker.worker_index import worker_of_call
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 RATE, STRENGTH = 0.1, 0.5
 numbers = itertools.count()
@@ -26,7 +26,7 @@ numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def strategy() -> Iterator[tfps.ParameterServerStrategy]:
-    with graphs_as_traced(), OneProcess(workers=2, ps=2) as cluster:
+    with graphs_as_traced(), InProcessCluster(workers=2, ps=2) as cluster:
         yield tfps.ParameterServerStrategy(cluster.cluster_resolver)
 
 

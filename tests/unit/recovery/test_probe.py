@@ -14,7 +14,7 @@ import pytest
 from tfps.cluster import lease_ports
 from tfps.recovery.probing.liveness import ProbePolicy
 from tfps.recovery.probing.probe import METHOD, Observation, Prober, Task, all_answer
-from tfps.testing import watch_leftovers
+from tfps.testing import assert_no_leaks
 
 POLICY = ProbePolicy(period_s=0.05, deadline_s=0.5)
 DEADLINE_S = 30.0
@@ -63,7 +63,7 @@ def servant() -> Iterator[tuple[Servant, str]]:
 
 def test_answers_silence_and_answers_again(servant: tuple[Servant, str]) -> None:
     task, address = servant
-    with watch_leftovers(), lease_ports(1) as lease:
+    with assert_no_leaks(), lease_ports(1) as lease:
         rounds = Rounds()
         nobody = f"127.0.0.1:{lease.ports[0]}"
         prober = Prober(
@@ -84,7 +84,7 @@ def test_answers_silence_and_answers_again(servant: tuple[Servant, str]) -> None
 
 def test_a_task_is_asked_where_it_is_now(servant: tuple[Servant, str]) -> None:
     _, address = servant
-    with watch_leftovers(), lease_ports(1) as lease:
+    with assert_no_leaks(), lease_ports(1) as lease:
         rounds, addresses = Rounds(), {("ps", 0): f"127.0.0.1:{lease.ports[0]}"}
         prober = Prober(addresses, policy=POLICY, report=rounds.reports.put)
         prober.start()
@@ -97,7 +97,7 @@ def test_a_task_is_asked_where_it_is_now(servant: tuple[Servant, str]) -> None:
 def test_closing_does_not_wait_for_a_silent_task(servant: tuple[Servant, str]) -> None:
     task, address = servant
     task.speaks.clear()
-    with watch_leftovers():
+    with assert_no_leaks():
         rounds = Rounds()
         policy = ProbePolicy(period_s=0.05, deadline_s=1000.0)
         prober = Prober({("ps", 0): address}, policy=policy, report=rounds.reports.put)
@@ -109,7 +109,7 @@ def test_closing_does_not_wait_for_a_silent_task(servant: tuple[Servant, str]) -
 def test_a_probe_can_be_closed_from_its_own_thread(servant: tuple[Servant, str]) -> None:
     """A strategy is collected on whatever thread the collector runs on."""
     _, address = servant
-    with watch_leftovers():
+    with assert_no_leaks():
         rounds = Rounds()
 
         def report(observations: Mapping[Task, Observation]) -> None:
@@ -125,7 +125,7 @@ def test_whether_all_answer_is_asked_once(servant: tuple[Servant, str]) -> None:
     played, address = servant
     with lease_ports(1) as lease:
         gone = f"127.0.0.1:{lease.ports[0]}"
-    with watch_leftovers():
+    with assert_no_leaks():
         assert all_answer({("ps", 0): address}, deadline_s=DEADLINE_S)
         assert not all_answer({("ps", 0): address, ("ps", 1): gone}, deadline_s=DEADLINE_S)
         played.speaks.clear()

@@ -216,9 +216,11 @@ def test_a_module_that_starts_tensorflow_is_told_to_reserve(pytester: pytest.Pyt
     result = pytester.runpytest_subprocess(*PLUGIN, timeout=120)
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(
-        ["*ConfigError: OneProcess: workers=2, ps=2: TensorFlow has started with 1 logical*"]
+        ["*ConfigError: InProcessCluster: workers=2, ps=2: TensorFlow has started with 1 logical*"]
     )
-    result.stdout.fnmatch_lines(["*OneProcess.reserve(workers=2, ps=2), before anything else*"])
+    result.stdout.fnmatch_lines(
+        ["*InProcessCluster.reserve(workers=2, ps=2), before anything else*"]
+    )
 
 
 def test_nothing_else_needs_pytest() -> None:

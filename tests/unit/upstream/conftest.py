@@ -12,7 +12,7 @@ import pytest
 
 import tfps
 from tests.unit.graphs import graphs_as_traced
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 MakeStrategy: TypeAlias = Callable[..., tfps.ParameterServerStrategy]
 
@@ -24,13 +24,13 @@ def _graphs_as_traced() -> Iterator[None]:
 
 
 @pytest.fixture(scope="package")
-def cluster() -> Iterator[OneProcess]:
-    with OneProcess(workers=1, ps=2) as cluster:
+def cluster() -> Iterator[InProcessCluster]:
+    with InProcessCluster(workers=1, ps=2) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def make_strategy(cluster: OneProcess) -> Iterator[MakeStrategy]:
+def make_strategy(cluster: InProcessCluster) -> Iterator[MakeStrategy]:
     """Return a function that makes a new strategy on a worker and two servers."""
     made: list[tfps.ParameterServerStrategy] = []
 

@@ -100,7 +100,7 @@ class PullAndPush:
         Example:
 
         >>> import keras, numpy as np, tfps, tfps.testing
-        >>> with tfps.testing.OneProcess(workers=1, ps=2) as cluster:
+        >>> with tfps.testing.InProcessCluster(workers=1, ps=2) as cluster:
         ...     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
         ...     with strategy.scope():
         ...         table = keras.Variable(np.eye(4), name="table")
@@ -153,7 +153,7 @@ class PullAndPush:
         Example:
 
         >>> import keras, numpy as np, tfps, tfps.testing
-        >>> with tfps.testing.OneProcess(workers=1, ps=2) as cluster:
+        >>> with tfps.testing.InProcessCluster(workers=1, ps=2) as cluster:
         ...     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
         ...     with strategy.scope():
         ...         table = keras.Variable(np.zeros([4, 2]), name="table")

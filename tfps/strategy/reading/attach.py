@@ -76,7 +76,7 @@ def attach(
         problems.append(f"timeout_s: received {timeout_s!r}, expected seconds above 0")
     if not (secret is None or (isinstance(secret, str | bytes) and secret)):
         problems.append("secret: received neither a text that says something nor None")
-    brought = getattr(addresses, "tfps_connections", None)  # of `tfps.testing.OneProcess`
+    brought = getattr(addresses, "tfps_connections", None)  # of `tfps.testing.InProcessCluster`
     if tls is not None:
         problems += _tls_problems(tls, _as_given(secret))
         servers = data_ports(addresses, problems)

@@ -16,11 +16,11 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(180)
 
-Clusters = Callable[..., OneProcess]
+Clusters = Callable[..., InProcessCluster]
 STEPS, WIDTH, ROWS, SCALE = 24, 3, 5, 1024.0
 OVERFLOWS = (2, 3, 11, 17)  # the steps whose gradients are infinite
 PIPELINED = tfps.Asynchronous(pipeline_steps=1)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfps
 from tfps.errors import UnsupportedError
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 EXAMPLES, BATCH = 100, 8
 _random = np.random.default_rng(3)
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture(scope="module")
-def strategy(cluster: Callable[..., OneProcess]) -> Iterator[tfps.ParameterServerStrategy]:
+def strategy(cluster: Callable[..., InProcessCluster]) -> Iterator[tfps.ParameterServerStrategy]:
     strategy = tfps.ParameterServerStrategy(cluster(workers=2, ps=1).cluster_resolver)
     yield strategy
     strategy.close()

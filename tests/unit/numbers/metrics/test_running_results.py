@@ -13,7 +13,7 @@ import tensorflow as tf
 import tfps
 from tests.unit.numbers.metrics.test_exact import Batches, Hidden, Largest, Last
 from tfps.errors import UnsupportedError
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 EXAMPLES, BATCH = 32, 4
 X = np.random.RandomState(0).rand(EXAMPLES, 4).astype("float32")
@@ -133,7 +133,7 @@ MODES: dict[str, tuple[Any, dict[str, Any]]] = {
     "step", [phased_in, *(pytest.param(s, marks=pytest.mark.repeats) for s in STEPS[1:])]
 )
 def test_one_worker_has_the_numbers_of_keras(
-    cluster: Callable[..., OneProcess], step: Step, mode: str
+    cluster: Callable[..., InProcessCluster], step: Step, mode: str
 ) -> None:
     consistency, _ = MODES[mode]
     resolver = cluster(workers=1, ps=2).cluster_resolver
@@ -159,7 +159,7 @@ def test_one_worker_has_the_numbers_of_keras(
 @pytest.mark.repeats
 @pytest.mark.parametrize("step", STEPS)
 def test_several_workers_refuse_to_train_by_a_metric(
-    cluster: Callable[..., OneProcess], step: Step
+    cluster: Callable[..., InProcessCluster], step: Step
 ) -> None:
     strategy = tfps.ParameterServerStrategy(cluster(workers=2, ps=1).cluster_resolver)
     with strategy.scope():
@@ -172,7 +172,7 @@ def test_several_workers_refuse_to_train_by_a_metric(
 
 
 @pytest.mark.repeats
-def test_several_workers_compute_results(cluster: Callable[..., OneProcess]) -> None:
+def test_several_workers_compute_results(cluster: Callable[..., InProcessCluster]) -> None:
     strategy = tfps.ParameterServerStrategy(cluster(workers=2, ps=1).cluster_resolver)
     with strategy.scope():
         model = _model(only_results)

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -19,7 +19,7 @@ LOCAL = "CPU:0"
 BATCHES = 4  # of a round, for each worker
 
 
-def test_the_batches_of_one_worker_are_one_batch(cluster: Callable[..., OneProcess]) -> None:
+def test_the_batches_of_one_worker_are_one_batch(cluster: Callable[..., InProcessCluster]) -> None:
     """Also where they differ in length, and with clipping, which needs the whole gradient."""
     batch = 10
     random = np.random.default_rng(0)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.consistency.custom_loop import TABLE
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -30,7 +30,7 @@ STEPS = 5
     ],
     ids=["asynchronous", "bounded_staleness", "synchronous", "local_steps"],
 )
-def test_one_worker_is_one_process(cluster: Callable[..., OneProcess], mode: Any) -> None:
+def test_one_worker_is_one_process(cluster: Callable[..., InProcessCluster], mode: Any) -> None:
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=1, ps=2).cluster_resolver, placement="round_robin", consistency=mode
     )

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -66,7 +66,7 @@ class Job:
         return tf.stack([self.step() for _ in range(STEPS)])
 
 
-def _strategy(cluster: Callable[..., OneProcess], mode: Any) -> Any:
+def _strategy(cluster: Callable[..., InProcessCluster], mode: Any) -> Any:
     resolver = cluster(workers=1, ps=2).cluster_resolver
     return tfps.ParameterServerStrategy(resolver, placement="round_robin", consistency=mode)
 
@@ -92,7 +92,7 @@ def _results(make: Callable[[], Any], strategy: Any) -> tuple[np.ndarray, list[n
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("way", ["looped", "unrolled"])
 def test_one_worker_sees_what_one_process_sees(
-    cluster: Callable[..., OneProcess], mode: str, way: str
+    cluster: Callable[..., InProcessCluster], mode: str, way: str
 ) -> None:
     def make() -> tuple[Job, Any]:
         job = Job()
@@ -106,7 +106,7 @@ def test_one_worker_sees_what_one_process_sees(
 
 @pytest.mark.rare
 def test_a_function_that_assigns_the_count_goes_on_from_there(
-    cluster: Callable[..., OneProcess],
+    cluster: Callable[..., InProcessCluster],
 ) -> None:
     class Restarts(Job):
         """A schedule that begins anew after every third update."""
@@ -146,7 +146,7 @@ class TwoCalls(keras.Model):
 
 
 @pytest.mark.repeats
-def test_a_call_in_the_middle_of_a_step_of_fit(cluster: Callable[..., OneProcess]) -> None:
+def test_a_call_in_the_middle_of_a_step_of_fit(cluster: Callable[..., InProcessCluster]) -> None:
     def trained(scope: Any) -> tuple[np.ndarray, list[float]]:
         with scope:
             model = TwoCalls()

@@ -13,7 +13,7 @@ import tensorflow as tf
 import tfps
 from tests.cluster.consistency.custom_loop import CustomLoop
 from tfps.errors import UnsupportedError
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 
@@ -27,7 +27,7 @@ X = RANDOM.normal(size=(sum(CALLS), BATCH, 6)).astype("float32")
 
 
 @pytest.fixture(scope="module")
-def alone(cluster: Callable[..., OneProcess]) -> Iterator[tfps.ParameterServerStrategy]:
+def alone(cluster: Callable[..., InProcessCluster]) -> Iterator[tfps.ParameterServerStrategy]:
     """One worker."""
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=1, ps=2).cluster_resolver,
@@ -185,7 +185,7 @@ class Growth:
         return np.asarray(seen.fetch())
 
 
-def test_elastic_averaging(cluster: Callable[..., OneProcess]) -> None:
+def test_elastic_averaging(cluster: Callable[..., InProcessCluster]) -> None:
     """The worker's x and the center, by hand; each function begins with the center."""
     elasticity = 0.25
     strategy = tfps.ParameterServerStrategy(
@@ -206,7 +206,7 @@ def test_elastic_averaging(cluster: Callable[..., OneProcess]) -> None:
     strategy.close()
 
 
-def test_a_difference_is_one_of_so_many(cluster: Callable[..., OneProcess]) -> None:
+def test_a_difference_is_one_of_so_many(cluster: Callable[..., InProcessCluster]) -> None:
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=2, ps=2).cluster_resolver,
         placement="round_robin",

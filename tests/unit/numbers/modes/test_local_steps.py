@@ -14,7 +14,7 @@ import tfps
 from tests.cluster.counting import UnitGradients, mean_output
 from tests.unit.numbers.modes.small_network import BATCH, examples, network
 from tfps.errors import UnsupportedError
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -49,7 +49,7 @@ ONE_PROCESS: dict[str, tuple[Callable[[], Any], Callable[[], list[Any]], int]] =
 
 
 @pytest.fixture(scope="module")
-def alone(cluster: Callable[..., OneProcess]) -> Iterator[tfps.ParameterServerStrategy]:
+def alone(cluster: Callable[..., InProcessCluster]) -> Iterator[tfps.ParameterServerStrategy]:
     """One worker."""
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=1, ps=2).cluster_resolver,
@@ -107,7 +107,7 @@ def test_any_input(alone: tfps.ParameterServerStrategy, way: str) -> None:
 
 
 @pytest.mark.repeats
-def test_elastic_averaging(cluster: Callable[..., OneProcess]) -> None:
+def test_elastic_averaging(cluster: Callable[..., InProcessCluster]) -> None:
     """Weights that grow by one with each step of the worker: x and the center, by hand."""
     periods, elasticity = 5, 0.25
     strategy = tfps.ParameterServerStrategy(

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -93,7 +93,9 @@ def data(*, of_pairs: bool) -> np.ndarray[Any, Any]:
     ids=["asynchronous", "pipelined", "bounded", "local", "local_rounds", "elastic"],
 )
 @pytest.mark.parametrize("workers", [2, 3])
-def test_every_step_counts(cluster: Callable[..., OneProcess], mode: Any, workers: int) -> None:
+def test_every_step_counts(
+    cluster: Callable[..., InProcessCluster], mode: Any, workers: int
+) -> None:
     """Every batch is alike, so that only the number of steps says how far averages are."""
     resolver = cluster(workers=workers, ps=2).cluster_resolver
     strategy = tfps.ParameterServerStrategy(resolver, consistency=mode)
@@ -108,7 +110,7 @@ def test_every_step_counts(cluster: Callable[..., OneProcess], mode: Any, worker
 
 @pytest.mark.repeats
 @pytest.mark.parametrize("ps", [2, 1])
-def test_a_round_is_one_move(cluster: Callable[..., OneProcess], ps: int) -> None:
+def test_a_round_is_one_move(cluster: Callable[..., InProcessCluster], ps: int) -> None:
     """Averages move as by one batch of all its examples; what batches add is added."""
     resolver = cluster(workers=2, ps=ps).cluster_resolver
     strategy = tfps.ParameterServerStrategy(resolver, consistency="synchronous")
@@ -125,7 +127,7 @@ def test_a_round_is_one_move(cluster: Callable[..., OneProcess], ps: int) -> Non
 
 
 @pytest.mark.repeats
-def test_a_round_of_divided_averages(cluster: Callable[..., OneProcess]) -> None:
+def test_a_round_of_divided_averages(cluster: Callable[..., InProcessCluster]) -> None:
     """Their shards lie on several servers, the centers of a variance on others than it."""
     x = np.repeat(data(of_pairs=True), 5, 1) * np.arange(1, 6, dtype="float32")
 
@@ -183,7 +185,9 @@ def trained_by_functions(strategy: Any, *, functions: int, steps: int) -> dict[s
     ],
     ids=["asynchronous", "bounded", "local"],
 )
-def test_every_step_of_functions_counts(cluster: Callable[..., OneProcess], mode: Any) -> None:
+def test_every_step_of_functions_counts(
+    cluster: Callable[..., InProcessCluster], mode: Any
+) -> None:
     resolver = cluster(workers=2, ps=2).cluster_resolver
     strategy = tfps.ParameterServerStrategy(resolver, consistency=mode)
     found = trained_by_functions(strategy, functions=STEPS // 3, steps=3)
@@ -195,7 +199,7 @@ def test_every_step_of_functions_counts(cluster: Callable[..., OneProcess], mode
 
 
 @pytest.mark.repeats
-def test_functions_in_rounds_share_a_move(cluster: Callable[..., OneProcess]) -> None:
+def test_functions_in_rounds_share_a_move(cluster: Callable[..., InProcessCluster]) -> None:
     """Each of two moves averages by half; so they are where a round's moves would leave them."""
     resolver = cluster(workers=2, ps=2).cluster_resolver
     strategy = tfps.ParameterServerStrategy(resolver, consistency="synchronous")
@@ -211,7 +215,9 @@ def test_functions_in_rounds_share_a_move(cluster: Callable[..., OneProcess]) ->
 
 
 @pytest.mark.rare
-def test_what_functions_of_a_round_assign_is_assigned(cluster: Callable[..., OneProcess]) -> None:
+def test_what_functions_of_a_round_assign_is_assigned(
+    cluster: Callable[..., InProcessCluster],
+) -> None:
     """An assignment that keeps nothing of the old value is no average."""
     resolver = cluster(workers=2, ps=2).cluster_resolver
     strategy = tfps.ParameterServerStrategy(resolver, consistency="synchronous")

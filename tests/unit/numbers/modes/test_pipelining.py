@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfps
 from tests.unit.numbers.comparison import LOCAL
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 BATCH, BATCHES = 8, 12
 X = np.random.default_rng(1).random((BATCH * BATCHES, 4), np.float32)
@@ -22,7 +22,7 @@ Y = np.random.default_rng(2).random((BATCH * BATCHES, 3), np.float32)
 pytestmark = pytest.mark.timeout(240)
 
 
-def test_every_gradient_lacks_one_update(cluster: Callable[..., OneProcess]) -> None:
+def test_every_gradient_lacks_one_update(cluster: Callable[..., InProcessCluster]) -> None:
     expected = _delayed_by_one()
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=1, ps=2).cluster_resolver, consistency=tfps.Asynchronous(pipeline_steps=1)
@@ -73,7 +73,7 @@ class TwoOptimizers(keras.Sequential):
 
 @pytest.mark.rare
 def test_what_cannot_be_pipelined_says_so(
-    cluster: Callable[..., OneProcess], caplog: pytest.LogCaptureFixture
+    cluster: Callable[..., InProcessCluster], caplog: pytest.LogCaptureFixture
 ) -> None:
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=2, ps=2).cluster_resolver, consistency=tfps.Asynchronous(pipeline_steps=1)

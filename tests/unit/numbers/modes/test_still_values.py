@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfps
 from tfps.runtime.server import function_half
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 WIDE, BATCH, STEPS = 512, 4, 5
 FROZEN_BYTES = 4 * (8 + 1) * WIDE
@@ -76,7 +76,7 @@ class FineTuning:
 
 
 @pytest.fixture
-def jobs(cluster: Callable[..., OneProcess]) -> Iterator[Callable[..., FineTuning]]:
+def jobs(cluster: Callable[..., InProcessCluster]) -> Iterator[Callable[..., FineTuning]]:
     made = []
 
     def make(mode: Any = None) -> FineTuning:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tfps
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 X = np.random.RandomState(0).rand(8, 4).astype("float32")
 Y = X.sum(1, keepdims=True)
@@ -35,7 +35,7 @@ def _model(reduction: str, *, rate: float = 0.01) -> keras.Model:
     ],
 )
 def test_a_sum_is_told_of_once(
-    cluster: Callable[..., OneProcess],
+    cluster: Callable[..., InProcessCluster],
     caplog: pytest.LogCaptureFixture,
     *,
     workers: int,
@@ -54,7 +54,7 @@ def test_a_sum_is_told_of_once(
 
 
 @pytest.mark.repeats
-def test_a_round_applies_the_mean_of_sums(cluster: Callable[..., OneProcess]) -> None:
+def test_a_round_applies_the_mean_of_sums(cluster: Callable[..., InProcessCluster]) -> None:
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=2, ps=1).cluster_resolver, consistency="synchronous"
     )

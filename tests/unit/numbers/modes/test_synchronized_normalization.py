@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -46,7 +46,10 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     ],
 )
 def test_fit_says_so(
-    cluster: Callable[..., OneProcess], caplog: pytest.LogCaptureFixture, workers: int, mode: Any
+    cluster: Callable[..., InProcessCluster],
+    caplog: pytest.LogCaptureFixture,
+    workers: int,
+    mode: Any,
 ) -> None:
     resolver = cluster(workers=workers, ps=1).cluster_resolver
     strategy = tfps.ParameterServerStrategy(resolver, consistency=mode)
@@ -66,7 +69,7 @@ def test_fit_says_so(
 
 @pytest.mark.repeats
 def test_scheduled_functions_say_so(
-    cluster: Callable[..., OneProcess], caplog: pytest.LogCaptureFixture
+    cluster: Callable[..., InProcessCluster], caplog: pytest.LogCaptureFixture
 ) -> None:
     strategy = tfps.ParameterServerStrategy(cluster(workers=2, ps=1).cluster_resolver)
     with strategy.scope():

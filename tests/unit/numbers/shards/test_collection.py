@@ -33,7 +33,7 @@ from tfps.layers import EmbeddingCollection, Table
 from tfps.optimizers import ByTable
 from tfps.optimizers.wrapped import leaves
 from tfps.strategy import extended
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -51,7 +51,7 @@ def _fit(model: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("optimizer", EXACT)
 @pytest.mark.parametrize("name", ["shuffle", None])
 def test_numbers_of_one_process(
-    name: str | None, optimizer: str, servers: int, cluster: Callable[..., OneProcess]
+    name: str | None, optimizer: str, servers: int, cluster: Callable[..., InProcessCluster]
 ) -> None:
     """Every form of ids, with weights, for each optimizer that is exact by rows."""
     partitioner = PARTITIONERS.get(name)  # type: ignore[arg-type]
@@ -61,7 +61,7 @@ def test_numbers_of_one_process(
 
 
 @pytest.mark.repeats
-def test_one_request_to_each_server(cluster: Callable[..., OneProcess]) -> None:
+def test_one_request_to_each_server(cluster: Callable[..., InProcessCluster]) -> None:
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         with strategy.scope():
             model = recommender(EXACT["sgd"])
@@ -74,7 +74,7 @@ def _by_table() -> Any:
     return ByTable({"users": keras.optimizers.Adagrad(0.1), "items": "sgd"}, others)
 
 
-def test_an_optimizer_for_each_table(cluster: Callable[..., OneProcess]) -> None:
+def test_an_optimizer_for_each_table(cluster: Callable[..., InProcessCluster]) -> None:
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         model = Comparison(strategy).run(lambda: recommender(_by_table), _fit)
         rates = [type(leaf).__name__ for leaf in leaves(model.optimizer)]
@@ -85,7 +85,7 @@ def test_an_optimizer_for_each_table(cluster: Callable[..., OneProcess]) -> None
 @pytest.mark.rare
 @pytest.mark.parametrize("partitioner", ["shuffle", "fixed"])
 def test_a_large_table_that_was_trained_before(
-    partitioner: str, cluster: Callable[..., OneProcess], monkeypatch: pytest.MonkeyPatch
+    partitioner: str, cluster: Callable[..., InProcessCluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is divided, and begins as it ended: made on its servers, as above 64 MiB."""
     monkeypatch.setattr(extended, "WHOLE_BYTES", 1000)
@@ -104,7 +104,7 @@ def test_a_large_table_that_was_trained_before(
 # Rows in rounds of two workers are in test_rows_in_rounds.py.
 @pytest.mark.repeats
 @pytest.mark.parametrize("servers", [1, 2, 3])
-def test_two_workers_in_rounds(servers: int, cluster: Callable[..., OneProcess]) -> None:
+def test_two_workers_in_rounds(servers: int, cluster: Callable[..., InProcessCluster]) -> None:
     """A round is one step of one process, with the batches of both workers."""
     running, mode = cluster(workers=2, ps=servers), tfps.Synchronous()
     with strategy_with(running, PARTITIONERS["shuffle"], consistency=mode) as strategy:
@@ -126,7 +126,7 @@ def test_two_workers_in_rounds(servers: int, cluster: Callable[..., OneProcess])
 # A quicker one, of single tables, is test_saving.py.
 @pytest.mark.repeats
 def test_it_is_kept_and_restored_in_another_division(
-    cluster: Callable[..., OneProcess], tmp_path: Path
+    cluster: Callable[..., InProcessCluster], tmp_path: Path
 ) -> None:
     """Trained on after it came from two servers to three, and to one process: the same numbers."""
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:

@@ -38,7 +38,7 @@ from tests.unit.numbers.many_tables import (
 )
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tfps.runtime.program import tables
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -141,7 +141,7 @@ def _small_tables_travel_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def hashed(cluster: Callable[..., OneProcess]) -> Iterator[tfps.ParameterServerStrategy]:
+def hashed(cluster: Callable[..., InProcessCluster]) -> Iterator[tfps.ParameterServerStrategy]:
     """Each server has rows of each table."""
     with strategy_with(cluster(workers=1, ps=SERVERS), PARTITIONERS["shuffle"]) as strategy:
         yield strategy
@@ -253,7 +253,7 @@ def test_gradients_come_for_the_rows_that_were_looked_up(
 
 
 @pytest.mark.repeats
-def test_an_id_that_is_in_no_table_is_named(cluster: Callable[..., OneProcess]) -> None:
+def test_an_id_that_is_in_no_table_is_named(cluster: Callable[..., InProcessCluster]) -> None:
     """Keras counts negative ids from the end; the error shows the id after that."""
     ids = FEATURES.copy()
     ids[5, 2] = -ROWS - 1

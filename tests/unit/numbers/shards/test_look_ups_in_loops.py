@@ -23,7 +23,7 @@ from tests.unit.numbers.many_tables import (
     many_tables,
 )
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
@@ -127,7 +127,7 @@ MODELS: dict[str, tuple[Callable[..., keras.Model], int]] = {  # and requests fo
 
 
 @pytest.fixture(scope="module")
-def hashed(cluster: Callable[..., OneProcess]) -> Iterator[tfps.ParameterServerStrategy]:
+def hashed(cluster: Callable[..., InProcessCluster]) -> Iterator[tfps.ParameterServerStrategy]:
     """Each server has rows of each table."""
     with strategy_with(cluster(workers=1, ps=SERVERS), PARTITIONERS["shuffle"]) as strategy:
         yield strategy

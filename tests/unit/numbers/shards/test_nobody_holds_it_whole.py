@@ -36,12 +36,12 @@ from tfps.bridge.variables.sharded_variable import ShardedVariable
 from tfps.bridge.variables.shards import size_bytes_of
 from tfps.errors import UnsupportedError
 from tfps.runtime.program import tables
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
 
 LIMIT_BYTES = 1 << 20
-Clusters = Callable[..., OneProcess]
+Clusters = Callable[..., InProcessCluster]
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from tests.unit.numbers.tables import leave_other_rows
 from tfps.bridge.variables.shards import shards_of
 from tfps.optimizers import SparseUpdates, StalenessAware
 from tfps.optimizers.wrapped import leaves, slot_lists
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -32,7 +32,7 @@ numbers = itertools.count()
 
 @pytest.fixture(scope="module", params=["whole", "fixed", "modulo", "shuffle"])
 def strategy(
-    cluster: Callable[..., OneProcess], request: pytest.FixtureRequest
+    cluster: Callable[..., InProcessCluster], request: pytest.FixtureRequest
 ) -> Iterator[tfps.ParameterServerStrategy]:
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS.get(request.param)) as strategy:
         yield strategy
@@ -226,7 +226,7 @@ def test_a_table_in_a_slab(
     assert_same(model.layers[-1].get_weights(), others, tolerance=0)
 
 
-def test_a_raw_variable(cluster: Callable[..., OneProcess]) -> None:
+def test_a_raw_variable(cluster: Callable[..., InProcessCluster]) -> None:
     with strategy_with(cluster(workers=1, ps=2), None) as strategy:
         with strategy.scope():
             tf.Variable(tf.zeros([3]), name="first")

@@ -27,7 +27,7 @@ from tests.unit.numbers.large_tables import (
     small_tables,
 )
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -35,7 +35,9 @@ pytestmark = pytest.mark.timeout(240)
 @pytest.mark.quick("shuffle-clipped together")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("name", ["shuffle", "modulo", "fixed", None])
-def test_one_process(name: str | None, optimizer: str, cluster: Callable[..., OneProcess]) -> None:
+def test_one_process(
+    name: str | None, optimizer: str, cluster: Callable[..., InProcessCluster]
+) -> None:
     partitioner = PARTITIONERS.get(name)  # type: ignore[arg-type]
     with strategy_with(cluster(workers=1, ps=2), partitioner) as strategy:
         assert_rows_travel_of_a_fit(strategy, OPTIMIZERS[optimizer])
@@ -52,7 +54,7 @@ def _only_a_table() -> keras.Model:
 @pytest.mark.quick("False")
 @pytest.mark.parametrize("is_finite", [False, True])
 def test_all_servers_skip_a_step_that_is_not_finite(
-    is_finite: bool, cluster: Callable[..., OneProcess]
+    is_finite: bool, cluster: Callable[..., InProcessCluster]
 ) -> None:
     """So does a server with no row of the batch and no other variable."""
     ids = np.concatenate([np.arange(4), np.linspace(0, ROWS - 1, 8)]).astype("int32")[:, None]
@@ -80,7 +82,7 @@ def _frozen() -> keras.Model:
 
 @pytest.mark.repeats
 def test_a_frozen_table_is_divided_and_travels_by_rows(
-    cluster: Callable[..., OneProcess],
+    cluster: Callable[..., InProcessCluster],
 ) -> None:
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         Comparison(strategy).run(_frozen, lambda model: fit(model, IDS, LABELS))
@@ -151,7 +153,7 @@ def test_a_table_that_is_read_as_a_whole_travels_as_a_whole(
     ids=["local", "adaptive"],
 )
 def test_modes_in_which_tables_travel_as_a_whole(
-    consistency: Any, cluster: Callable[..., OneProcess]
+    consistency: Any, cluster: Callable[..., InProcessCluster]
 ) -> None:
     running = cluster(workers=1, ps=2)
     with strategy_with(running, PARTITIONERS["shuffle"], consistency=consistency) as strategy:

@@ -28,7 +28,7 @@ from tests.unit.numbers.tables import (
     assert_only_rows_that_came_are_updated,
     tables_model,
 )
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -38,7 +38,7 @@ ROUNDS = tfps.Synchronous()
 # Two workers, below, have one optimizer of these as well.
 @pytest.mark.repeats
 @pytest.mark.parametrize("optimizer", EXACT)
-def test_one_worker(optimizer: str, cluster: Callable[..., OneProcess]) -> None:
+def test_one_worker(optimizer: str, cluster: Callable[..., InProcessCluster]) -> None:
     running = cluster(workers=1, ps=2)
     with strategy_with(running, PARTITIONERS["shuffle"], consistency=ROUNDS) as strategy:
         Comparison(strategy).run(
@@ -51,7 +51,7 @@ def test_one_worker(optimizer: str, cluster: Callable[..., OneProcess]) -> None:
 @pytest.mark.parametrize("optimizer", ["momentum", "stale", "scaled", "around several"])
 @pytest.mark.parametrize("name", ["shuffle", None])
 def test_only_rows_that_came_are_updated(
-    name: str | None, optimizer: str, cluster: Callable[..., OneProcess]
+    name: str | None, optimizer: str, cluster: Callable[..., InProcessCluster]
 ) -> None:
     partitioner = PARTITIONERS.get(name)  # type: ignore[arg-type]
     running = cluster(workers=1, ps=2)
@@ -70,7 +70,7 @@ MODELS: dict[str, Callable[[], keras.Model]] = {
 @pytest.mark.parametrize("servers", [1, 2, 3])
 @pytest.mark.parametrize("name", MODELS)
 def test_two_workers_make_the_mean_of_their_rows(
-    name: str, servers: int, cluster: Callable[..., OneProcess]
+    name: str, servers: int, cluster: Callable[..., InProcessCluster]
 ) -> None:
     """Rows of both, of one, and of neither; the last round has fewer examples of one of them."""
     make, count = MODELS[name], 2 * len(IDS) - BATCH // 2
@@ -108,7 +108,7 @@ def _sums(strategy: tfps.ParameterServerStrategy) -> list[tuple[tf.TensorShape, 
 
 
 @pytest.mark.rare
-def test_a_backup_worker(cluster: Callable[..., OneProcess]) -> None:
+def test_a_backup_worker(cluster: Callable[..., InProcessCluster]) -> None:
     """Each round is the gradient of one worker; what comes late changes no row."""
     mode = tfps.Synchronous(backup_workers=1)
     running = cluster(workers=2, ps=2)

@@ -27,7 +27,7 @@ from tests.unit.numbers.large_tables import (
     trained_alone,
 )
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -40,7 +40,11 @@ UNSCALED = [name for name in OPTIMIZERS if name != "scaled loss"]  # a loop scal
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["shuffle", None])
 def test_one_process(
-    name: str | None, mode: str, optimizer: str, calls: int, cluster: Callable[..., OneProcess]
+    name: str | None,
+    mode: str,
+    optimizer: str,
+    calls: int,
+    cluster: Callable[..., InProcessCluster],
 ) -> None:
     partitioner = PARTITIONERS.get(name)  # type: ignore[arg-type]
     running = cluster(workers=1, ps=2)
@@ -52,7 +56,7 @@ def test_one_process(
 
 # A quicker one, of `fit`, is in test_sparse_updates.py.
 @pytest.mark.repeats
-def test_only_rows_are_updated(cluster: Callable[..., OneProcess]) -> None:
+def test_only_rows_are_updated(cluster: Callable[..., InProcessCluster]) -> None:
     """Which changes nothing for Adagrad; Adam's momentum leaves the other rows where they are."""
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         coordinator = tfps.ClusterCoordinator(strategy)
@@ -82,7 +86,7 @@ def test_only_rows_are_updated(cluster: Callable[..., OneProcess]) -> None:
 
 
 @pytest.mark.repeats
-def test_a_function_that_only_reads(cluster: Callable[..., OneProcess]) -> None:
+def test_a_function_that_only_reads(cluster: Callable[..., InProcessCluster]) -> None:
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         coordinator = tfps.ClusterCoordinator(strategy)
         with strategy.scope():
@@ -96,7 +100,7 @@ def test_a_function_that_only_reads(cluster: Callable[..., OneProcess]) -> None:
 
 @pytest.mark.rare
 @pytest.mark.parametrize("place", ["in a loop", "in a branch"])
-def test_where_rows_are_asked_for(place: str, cluster: Callable[..., OneProcess]) -> None:
+def test_where_rows_are_asked_for(place: str, cluster: Callable[..., InProcessCluster]) -> None:
     """A loop's body may ask for rows and train them; a branch cannot, for what comes after it."""
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         coordinator = tfps.ClusterCoordinator(strategy)

@@ -16,7 +16,7 @@ from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tests.unit.numbers.tables import Make
 from tfps.optimizers import SparseUpdates
 from tfps.runtime.program import tables
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
@@ -29,7 +29,7 @@ OPTIMIZERS: dict[str, Make] = {
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_every_gradient_lacks_one_update(
-    optimizer: str, cluster: Callable[..., OneProcess], monkeypatch: pytest.MonkeyPatch
+    optimizer: str, cluster: Callable[..., InProcessCluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "LEAST_TABLE_BYTES", 1)
     running = cluster(workers=1, ps=2)
@@ -42,7 +42,7 @@ def test_every_gradient_lacks_one_update(
 def test_collections_lack_one_update_too(
     optimizer: str,
     servers: int,
-    cluster: Callable[..., OneProcess],
+    cluster: Callable[..., InProcessCluster],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tables, "LEAST_TABLE_BYTES", 1)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.numbers.comparison import Comparison
 from tests.unit.numbers.partitioned import PARTITIONERS, of_many_layers, small, strategy_with
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -31,7 +31,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.quick("shuffle")
 @pytest.mark.parametrize("name", PARTITIONERS)
-def test_partitioners(name: str, cluster: Callable[..., OneProcess]) -> None:
+def test_partitioners(name: str, cluster: Callable[..., InProcessCluster]) -> None:
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS[name]) as strategy:
         model = Comparison(strategy).run(lambda: of_many_layers(OPTIMIZERS["adam"]))
         assert any(len(getattr(v.value, "shards", ())) > 1 for v in model.trainable_variables)
@@ -40,6 +40,6 @@ def test_partitioners(name: str, cluster: Callable[..., OneProcess]) -> None:
 
 @pytest.mark.quick("clipped")
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_optimizers(name: str, cluster: Callable[..., OneProcess]) -> None:
+def test_optimizers(name: str, cluster: Callable[..., InProcessCluster]) -> None:
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["rules"]) as strategy:
         Comparison(strategy).run(lambda: small(OPTIMIZERS[name]))

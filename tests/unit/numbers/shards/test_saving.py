@@ -22,7 +22,7 @@ from tests.unit.numbers.saved import (
     save,
     uninterrupted_from,
 )
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -51,8 +51,8 @@ def test_the_journeys_have_every_pair() -> None:
 
 
 @contextmanager
-def _servers(number: int, _: Path) -> Iterator[OneProcess]:
-    with OneProcess(workers=1, ps=number) as cluster:
+def _servers(number: int, _: Path) -> Iterator[InProcessCluster]:
+    with InProcessCluster(workers=1, ps=number) as cluster:
         yield cluster
 
 

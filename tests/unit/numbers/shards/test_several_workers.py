@@ -12,7 +12,7 @@ import pytest
 import tfps
 from tests.unit.numbers.comparison import LABELS, X, fit
 from tests.unit.numbers.partitioned import PARTITIONERS, small, strategy_with
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 
@@ -33,7 +33,7 @@ MODES = {
 
 
 @pytest.mark.parametrize("name", MODES)
-def test_modes(name: str, cluster: Callable[..., OneProcess]) -> None:
+def test_modes(name: str, cluster: Callable[..., InProcessCluster]) -> None:
     running = cluster(workers=2, ps=2)
     with strategy_with(running, PARTITIONERS["modulo"], consistency=MODES[name]) as strategy:
         with strategy.scope():
@@ -44,7 +44,7 @@ def test_modes(name: str, cluster: Callable[..., OneProcess]) -> None:
 
 
 def test_wrappers_that_remember_what_each_worker_knows(
-    cluster: Callable[..., OneProcess],
+    cluster: Callable[..., InProcessCluster],
 ) -> None:
     running = cluster(workers=2, ps=2)
     with strategy_with(running, PARTITIONERS["shuffle"]) as strategy:

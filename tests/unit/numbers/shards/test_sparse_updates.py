@@ -40,7 +40,7 @@ from tfps.errors import UnsupportedError
 from tfps.optimizers import GapAware, SparseUpdates
 from tfps.runtime.program import tables
 from tfps.runtime.program.tables import LEAST_TABLE_BYTES
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -51,7 +51,7 @@ LARGE_ROWS = 50_000
 @pytest.mark.parametrize("servers", [1, 2, 3])
 @pytest.mark.parametrize("optimizer", EXACT)
 def test_numbers_of_dense_gradients(
-    optimizer: str, servers: int, cluster: Callable[..., OneProcess]
+    optimizer: str, servers: int, cluster: Callable[..., InProcessCluster]
 ) -> None:
     with strategy_with(cluster(workers=1, ps=servers), PARTITIONERS["shuffle"]) as strategy:
         Comparison(strategy).run(
@@ -64,7 +64,7 @@ def test_numbers_of_dense_gradients(
 @pytest.mark.parametrize("optimizer", LAZY)
 @pytest.mark.parametrize("name", ["shuffle", "modulo", None])
 def test_only_rows_that_came_are_updated(
-    name: str | None, optimizer: str, cluster: Callable[..., OneProcess]
+    name: str | None, optimizer: str, cluster: Callable[..., InProcessCluster]
 ) -> None:
     partitioner = PARTITIONERS.get(name)  # type: ignore[arg-type]
     with strategy_with(cluster(workers=1, ps=2), partitioner) as strategy:
@@ -72,7 +72,9 @@ def test_only_rows_that_came_are_updated(
 
 
 @pytest.mark.repeats
-def test_tables_with_rows_alike_are_updated_together(cluster: Callable[..., OneProcess]) -> None:
+def test_tables_with_rows_alike_are_updated_together(
+    cluster: Callable[..., InProcessCluster],
+) -> None:
     """The numbers are those of one process, and a server computes once for each width."""
 
     def model() -> keras.Model:
@@ -236,7 +238,7 @@ def test_it_is_said_once_what_would_gain(
 
 
 @pytest.mark.repeats
-def test_two_workers_learn(cluster: Callable[..., OneProcess]) -> None:
+def test_two_workers_learn(cluster: Callable[..., InProcessCluster]) -> None:
     with strategy_with(cluster(workers=2, ps=2), PARTITIONERS["shuffle"]) as strategy:
         with strategy.scope():
             model = tables_model(LAZY["adam"])
@@ -256,7 +258,7 @@ def test_two_workers_learn(cluster: Callable[..., OneProcess]) -> None:
     ids=["adaptive", "local", "remembers"],
 )
 def test_where_rows_cannot_be_updated_it_is_refused(
-    case: dict[str, Any], message: str, cluster: Callable[..., OneProcess]
+    case: dict[str, Any], message: str, cluster: Callable[..., InProcessCluster]
 ) -> None:
     running = cluster(workers=1, ps=2)
     options = {"consistency": case["consistency"]}

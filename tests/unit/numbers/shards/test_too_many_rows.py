@@ -11,7 +11,7 @@ import tensorflow as tf
 from tests.unit.numbers.comparison import LABELS, fit
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tests.unit.numbers.tables import EXACT, IDS, ROWS, WIDTH, tables_model
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 from tfps.transport.chunk import CHUNK_BYTES_VARIABLE
 
 pytestmark = [pytest.mark.rare, pytest.mark.timeout(180)]
@@ -20,7 +20,7 @@ LONGEST_BYTES = 4 * WIDTH * ROWS // 2  # half of a table; a server has halves of
 
 
 def test_a_step_that_asks_for_more_than_a_message_brings(
-    cluster: Callable[..., OneProcess], monkeypatch: pytest.MonkeyPatch
+    cluster: Callable[..., InProcessCluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(CHUNK_BYTES_VARIABLE, str(LONGEST_BYTES))
     few, many = IDS % 20, np.arange(IDS.size).reshape(IDS.shape) % ROWS

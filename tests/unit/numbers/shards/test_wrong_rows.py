@@ -15,7 +15,7 @@ import tfps
 from tests.unit.numbers.partitioned import strategy_with
 from tfps.errors import ConfigError, UnsupportedError
 from tfps.optimizers import GapAware
-from tfps.testing import OneProcess
+from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -154,7 +154,7 @@ def test_a_constraint_across_rows(strategy: tfps.ParameterServerStrategy) -> Non
         strategy.push_rows(path, IDS, GRADIENTS, version, optimizer=optimizer)
 
 
-def test_an_optimizer_for_a_raw_variable(cluster: Callable[..., OneProcess]) -> None:
+def test_an_optimizer_for_a_raw_variable(cluster: Callable[..., InProcessCluster]) -> None:
     with strategy_with(cluster(workers=1, ps=2), None) as strategy:
         with strategy.scope():
             table = tf.Variable(TABLE, name="raw")
@@ -287,7 +287,7 @@ def test_in_a_scheduled_function(
 @pytest.mark.rare
 @pytest.mark.parametrize("mode", [tfps.Synchronous(), tfps.BoundedStaleness(1)])
 def test_pushes_of_functions_that_others_wait_for(
-    mode: Any, cluster: Callable[..., OneProcess]
+    mode: Any, cluster: Callable[..., InProcessCluster]
 ) -> None:
     with strategy_with(cluster(workers=1, ps=2), None, consistency=mode) as strategy:
         with strategy.scope():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _numbers = itertools.count()
 
 
-class OneProcess:
+class InProcessCluster:
     """Workers and parameter servers as devices of this process, without TensorFlow servers.
 
     Use it for unit tests of models, losses, optimizers and training loops: it starts within
@@ -30,9 +30,9 @@ class OneProcess:
     these matter.
 
     Each task needs a logical device, and TensorFlow creates these only when it starts, at the first
-    operation of the process. Create the largest `OneProcess` before other code uses TensorFlow, or
-    call `reserve` first, for example in ``conftest.py``. Leaving the ``with`` block closes the
-    strategies that use it.
+    operation of the process. Create the largest `InProcessCluster` before other code uses
+    TensorFlow, or call `reserve` first, for example in ``conftest.py``. Leaving the ``with`` block
+    closes the strategies that use it.
 
     Args:
         workers: the number of workers, which compute gradients.
@@ -45,7 +45,7 @@ class OneProcess:
     Example:
 
     >>> import keras, numpy as np, tfps
-    >>> with OneProcess(workers=2, ps=2) as cluster:
+    >>> with InProcessCluster(workers=2, ps=2) as cluster:
     ...     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
     ...     with strategy.scope():
     ...         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
@@ -56,7 +56,7 @@ class OneProcess:
     """
 
     def __init__(self, workers: int = 2, ps: int = 1) -> None:
-        check_counts("OneProcess", workers=workers, ps=ps)
+        check_counts("InProcessCluster", workers=workers, ps=ps)
         check_backend()
         from tfps.testing.in_process import InProcessConnections
         from tfps.testing.logical_devices import topology_for
@@ -82,14 +82,14 @@ class OneProcess:
         """Configure TensorFlow with the devices and threads for clusters up to this size.
 
         Args:
-            workers: the largest number of workers of a later `OneProcess`.
-            ps: the largest number of parameter servers of a later `OneProcess`.
+            workers: the largest number of workers of a later `InProcessCluster`.
+            ps: the largest number of parameter servers of a later `InProcessCluster`.
 
         Raises:
             ConfigError: TensorFlow has already started, with fewer devices or threads.
             BackendError: Keras runs on another backend than TensorFlow.
         """
-        check_counts("OneProcess.reserve", workers=workers, ps=ps)
+        check_counts("InProcessCluster.reserve", workers=workers, ps=ps)
         check_backend()
         from tfps.testing.logical_devices import reserve
 
@@ -104,8 +104,8 @@ class OneProcess:
         """
         if self._closed:
             raise ClusterError(
-                "this OneProcess is closed; make the strategy inside the `with` block, or make "
-                "another OneProcess"
+                "this InProcessCluster is closed; make the strategy inside the `with` block, or "
+                "make another InProcessCluster"
             )
         return self._resolver
 
@@ -113,9 +113,9 @@ class OneProcess:
         """Close the strategies on this cluster; closing again does nothing."""
         self._closed = True
         addresses = [address for _, _, address in self.spec.tasks("worker", "ps")]
-        close_clients(addresses, reason="its OneProcess is closed")
+        close_clients(addresses, reason="its InProcessCluster is closed")
 
-    def __enter__(self) -> OneProcess:
+    def __enter__(self) -> InProcessCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
