@@ -285,7 +285,7 @@ def _lose_worker(process: int) -> dict[str, Any]:
             stats, now_s = strategy.stats(), time.perf_counter()
             if stats.worker_steps[0] > steps[0]:
                 pause_s, last_s = max(pause_s, now_s - last_s), now_s
-            if again is None and stats.incarnations[1] > before.incarnations[1]:
+            if again is None and stats.worker_lives[1] > before.worker_lives[1]:
                 again = stats.worker_steps[1]
             if again is not None and stats.worker_steps[1] > again:
                 found.update(pause_s=max(pause_s, now_s - last_s), trains_s=now_s - began_s)

@@ -103,7 +103,7 @@ def run_job(
         gradient_staleness_updates=stats.gradient_staleness_updates,
         gradients_dropped=stats.gradients_dropped,
         traffic=stats.traffic,
-        incarnations=stats.incarnations,
+        worker_lives=stats.worker_lives,
         history=training.epochs,
         data_source=inputs.source,
         package_versions=package_versions(PACKAGES),

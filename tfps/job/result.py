@@ -49,7 +49,7 @@ class Result:
         gradient_staleness_updates: staleness -> number of gradients that were applied.
         gradients_dropped: the number of gradients that were refused.
         traffic: `strategy.stats().traffic` after training: bytes by server and direction.
-        incarnations: the number of lives of each worker; 1 for one that was never lost.
+        worker_lives: the number of lives of each worker; 1 for one that was never lost.
         history: the measurements of each epoch.
         data_source: the origin of the data.
         package_versions: the versions of the packages that compute the numbers.
@@ -74,7 +74,7 @@ class Result:
     gradient_staleness_updates: Any
     gradients_dropped: int | None
     traffic: Sequence[Any]
-    incarnations: Sequence[int]
+    worker_lives: Sequence[int]
     history: Sequence[Epoch]
     data_source: str
     package_versions: dict[str, str | None]

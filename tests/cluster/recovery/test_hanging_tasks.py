@@ -45,7 +45,7 @@ class Block(EpochsOfOneVisit):
 
     def _works(self) -> bool:
         kind, index = self.task
-        return kind == "ps" or self.job.strategy.stats().incarnations[index] > 1
+        return kind == "ps" or self.job.strategy.stats().worker_lives[index] > 1
 
 
 @pytest.fixture

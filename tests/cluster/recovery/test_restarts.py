@@ -42,7 +42,7 @@ class KillAll(EpochsOfOneVisit):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_end(epoch, logs)
-        self.model.stop_training = min(self.job.strategy.stats().incarnations) > 1
+        self.model.stop_training = min(self.job.strategy.stats().worker_lives) > 1
 
 
 def test_both_workers_are_killed_and_work_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -54,7 +54,7 @@ def test_both_workers_are_killed_and_work_again(caplog: pytest.LogCaptureFixture
         assert killer.wrong_epochs == {}
         assert set(job.updates()) == {epochs * job.epoch_steps}
         stats = job.strategy.stats()
-        assert min(stats.incarnations) > 1
+        assert min(stats.worker_lives) > 1
         assert {*stats.tasks.values()} == {"alive"}
         restarts = ["worker 0 (SIGKILL)", "worker 1 (SIGKILL)"]
         assert sorted(cluster.keeper.restarts) == restarts

@@ -97,8 +97,8 @@ def test_one_of_two(tasks: Callable[..., LocalCluster]) -> None:
     assert len(set(after.versions)) == 1
     assert after.examples_seen == epochs * job.examples
     assert sum(after.worker_steps) == epochs * job.epoch_steps
-    assert before.incarnations == (1, 1)
-    assert after.incarnations == (1, 2)
+    assert before.worker_lives == (1, 1)
+    assert after.worker_lives == (1, 2)
     assert set(after.tasks.values()) == {"alive"}
     job.strategy.close()
 

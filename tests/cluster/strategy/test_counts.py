@@ -145,7 +145,7 @@ def test_what_a_fit_tells_of_its_exchanges(strategy: tfps.ParameterServerStrateg
     with strategy.scope():
         model = keras.Sequential([keras.Input((1,)), UnitGradients()])
         model.compile(keras.optimizers.SGD(1.0), mean_output)
-    data, lives = np.zeros([STEPS * BATCH, 1], "float32"), strategy.stats().incarnations
+    data, lives = np.zeros([STEPS * BATCH, 1], "float32"), strategy.stats().worker_lives
     found = []
     for _ in range(3):
         before = _told(strategy)
@@ -160,7 +160,7 @@ def test_what_a_fit_tells_of_its_exchanges(strategy: tfps.ParameterServerStrateg
     stats = strategy.stats()
     assert stats.steps_per_s is not None
     assert sum(stats.steps_per_s) > 0  # of the latest training, whatever came after it
-    assert stats.incarnations == lives == (1,) * WORKERS
+    assert stats.worker_lives == lives == (1,) * WORKERS
 
 
 def _told(strategy: tfps.ParameterServerStrategy) -> np.ndarray[Any, Any]:

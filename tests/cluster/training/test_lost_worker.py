@@ -59,8 +59,8 @@ def test_killed_and_restarted(job: CountingJob, data: Callable[[CountingJob], An
     assert after.examples_seen - before.examples_seen == epochs * job.examples
     assert killer.steps_at_death is not None
     assert killer.works_again
-    first, second = before.incarnations
-    assert after.incarnations == (first, second + 1)
+    first, second = before.worker_lives
+    assert after.worker_lives == (first, second + 1)
     assert after.tasks["worker 1"] == "alive"
     assert sum(after.worker_steps) - sum(before.worker_steps) == epochs * job.epoch_steps
 

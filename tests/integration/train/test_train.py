@@ -44,7 +44,7 @@ def test_reference_job_reaches_its_accuracy(reference):
     assert result["mode"] == "asynchronous"
     assert (result["cluster"]["workers"], result["cluster"]["ps"]) == (2, 1)
     assert set(result["cluster"]["tasks"]) == {"chief 0", "worker 0", "worker 1", "ps 0"}
-    assert result["incarnations"] == [1, 1]
+    assert result["worker_lives"] == [1, 1]
     history = result["history"]
     assert [epoch["epoch"] for epoch in history] == [1, 2, 3, 4, 5, 6]
     assert all({"loss", "val_loss", "val_accuracy"} < set(e["metrics"]) for e in history)

@@ -63,7 +63,7 @@ def _result(**changes: Any) -> Result:
         gradient_staleness_updates={0: 3, 2: 1},
         gradients_dropped=0,
         traffic=(),
-        incarnations=(1, 2, 1),
+        worker_lives=(1, 2, 1),
         history=EPOCHS,
         data_source="here",
         package_versions=package_versions(PACKAGES),

@@ -88,7 +88,7 @@ class Stats(JobStats):
             `fit`, from the first observed step to the last; None before that.
         carriers: the kind of connection to each server.
         tasks: name -> "alive", "lost" or "rejoining".
-        incarnations: the number of lives of each worker: 1, and one more each time that it worked
+        worker_lives: the number of lives of each worker: 1, and one more each time that it worked
             again after it was lost.
         fallback_steps: the number of steps that took TensorFlow's own path.
         traffic: the bytes sent by server and direction, and their size before coding.
@@ -101,7 +101,7 @@ class Stats(JobStats):
     steps_per_s: tuple[float, ...] | None
     carriers: tuple[str, ...]
     tasks: dict[str, str]
-    incarnations: tuple[int, ...]
+    worker_lives: tuple[int, ...]
     fallback_steps: int
     traffic: tuple[Traffic, ...]
     residuals_dropped: int
@@ -134,7 +134,7 @@ def take_stats(strategy: CountedStrategy) -> Stats:
         steps_per_s=strategy.worker_rates(),
         carriers=runtime.data_plane.carriers,
         tasks=strategy.tasks,
-        incarnations=state.worker_lives(),
+        worker_lives=state.worker_lives(),
         fallback_steps=runtime.fallback_steps,
         traffic=take_traffic(runtime, state.traffic, cells=cells),
         residuals_dropped=state.residuals_dropped(),
