@@ -46,7 +46,7 @@ test: ## Run the main tests, each behaviour once.
 	@.ci/step 4/4 'Test: $(strip pytest -m "$(QUICK)" $(SHOWN)) (10 minutes on 2 cores)' \
 		$(PYTEST) -m "$(QUICK)" --quickly --durations=50 $(ARGS)
 
-# What trains on a cluster; the rest of tests/cluster is about processes or names its carrier.
+# What trains on a cluster; the rest of tests/cluster is about processes or names its transport.
 TRAINING := $(addprefix tests/cluster/,optimizers recovery strategy training)
 
 # In parts, each in new processes: one grows by what TensorFlow makes of functions, as long as it
@@ -54,7 +54,7 @@ TRAINING := $(addprefix tests/cluster/,optimizers recovery strategy training)
 TABLES := tests/unit/numbers/shards
 PARTS := '$(TABLES)' 'tests/unit --ignore=$(TABLES)' tests/cluster tests/integration
 
-test-all: ## Run all tests, and those that train on the other carrier as well.
+test-all: ## Run all tests, and those that train on the other transport as well.
 	@.ci/environment test 5
 	@status=0; \
 	echo 'The seed of the property tests is $(SEED); make test-all SEED=$(SEED) repeats them.'; \

@@ -27,7 +27,7 @@ WORKER = "/job:worker/replica:0/task:0/device:CPU:0"
 
 
 class Echo:
-    """A function on the first parameter server of a strategy's runtime, reached by any carrier."""
+    """A function on the first parameter server of a strategy's runtime, reached by a transport."""
 
     def __init__(self, runtime: Any) -> None:
         self._runtime, self._server = runtime, runtime.servers[0]
@@ -41,7 +41,7 @@ class Echo:
         )
 
     def loop(self, name: str, size_bytes: int) -> Callable[[int, EpochClock], None]:
-        """What makes so many exchanges by a carrier and lets a clock see them."""
+        """What makes so many exchanges by a transport and lets a clock see them."""
         plan_id = next(self._next_plan_id)
         self._plan_ids.append(plan_id)
         header = self._header(plan_id)

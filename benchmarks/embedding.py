@@ -152,8 +152,8 @@ class Embeddings(Benchmark):
             f"Medians (minimum-maximum). {ways.LEGEND} vs. stock: over the better of stock's ways "
             "at that length. Bytes: what the servers' TCP connections carried, over the bytes of a "
             "step's distinct rows both ways. Imbalance: bytes of the busiest server over the mean. "
-            "On one machine tfps's own carrier takes unix sockets, whose bytes the system does not "
-            "count, so one row takes TCP."
+            "On one machine tfps's own transport takes unix sockets, whose bytes the system does "
+            "not count, so one row takes TCP."
         )
 
     def draw(self, results: Results, path: Path) -> None:

@@ -39,7 +39,7 @@ from benchmarks.strategy_cells import (
 from benchmarks.strategy_rows import ROWS as STRATEGY_ROWS
 from benchmarks.table import number_text
 from benchmarks.throughput_shapes import ROWS, shape_at
-from benchmarks.transport import CARRIERS, WORK, size_text
+from benchmarks.transport import TRANSPORTS, WORK, size_text
 from tfps.units import counted
 
 Entry = Mapping[str, Any]  # a case of a report
@@ -104,7 +104,7 @@ def _beginning_cells(entry: Entry) -> Mapping[str, str]:
 
 def _work_row(entry: Entry) -> str | None:
     size = entry["size_bytes"]
-    if entry["carrier"] != "unix" or size not in WORK or entry["row"] not in WORK[size]:
+    if entry["transport"] != "unix" or size not in WORK or entry["row"] not in WORK[size]:
         return None
     return f"{size_text(size)}: {WORK[size][entry['row']]}"
 
@@ -389,7 +389,7 @@ PAGES: Mapping[str, Sequence[ShortTable]] = {
         ShortTable(
             "Milliseconds of one exchange:",
             lambda entry: size_text(entry["size_bytes"]) if entry["row"] == "echo" else None,
-            lambda entry: {CARRIERS[entry["carrier"]].title: median(entry, "ms_per_exchange")},
+            lambda entry: {TRANSPORTS[entry["transport"]].title: median(entry, "ms_per_exchange")},
         ),
         ShortTable(
             "What a server does with a message, over a unix socket:", _work_row, _exchange_cells

@@ -1,4 +1,4 @@
-"""One exchange of a worker with a parameter server, by each carrier and from 4 KB to 64 MB.
+"""One exchange of a worker with a parameter server, by each transport and from 4 KB to 64 MB.
 
 TLS is a setting of a whole task, so it has a cluster of its own, whose turns come between those of
 the other. Two rows say what a server's work adds to the bare exchange ("echo"): they are steps of a
@@ -37,7 +37,7 @@ WARM_UPS = 3
 
 
 @dataclass(frozen=True)
-class CarrierKind:
+class TransportKind:
     """A way of a message; ours is blue, darkest where it is fastest; TensorFlow's is grey."""
 
     title: str
@@ -46,11 +46,11 @@ class CarrierKind:
     encrypts: bool = False  # the tasks have certificates
 
 
-CARRIERS = {
-    "unix": CarrierKind("direct, unix", "#0b4ea2", "o"),
-    "tcp": CarrierKind("direct, TCP", "#4b93e6", "s"),
-    "tls": CarrierKind("direct, TLS", "#a3c5ef", "^", encrypts=True),
-    "grpc": CarrierKind("grpc", "#7d8794", "D"),
+TRANSPORTS = {
+    "unix": TransportKind("direct, unix", "#0b4ea2", "o"),
+    "tcp": TransportKind("direct, TCP", "#4b93e6", "s"),
+    "tls": TransportKind("direct, TLS", "#a3c5ef", "^", encrypts=True),
+    "grpc": TransportKind("grpc", "#7d8794", "D"),
 }
 # What a server does with a message, by its size.
 WORK: Mapping[int, Mapping[str, str]] = {
@@ -85,7 +85,7 @@ Run = Callable[[int, EpochClock], None]
 
 @dataclass(frozen=True)
 class Transport(Benchmark):
-    """Time and CPU of one exchange with a parameter server, by carrier, from 4 KB to 64 MB.
+    """Time and CPU of one exchange with a parameter server, by transport, from 4 KB to 64 MB.
 
     Says too what a server's ledger and its optimizer add to an exchange: about 6 minutes on two
     cores. With the `openssl` command there are rows for encrypted connections.
@@ -114,11 +114,11 @@ class Transport(Benchmark):
             environments["transport_tls"] = plain | make_certificates(folder)
         for name in [*environments] * self.repetitions:
             encrypts, environment = name == "transport_tls", environments[name]
-            carriers = [each for each, kind in CARRIERS.items() if kind.encrypts == encrypts]
+            transports = [each for each, kind in TRANSPORTS.items() if kind.encrypts == encrypts]
             yield Turn(
-                title=", ".join(CARRIERS[each].title for each in carriers),
+                title=", ".join(TRANSPORTS[each].title for each in transports),
                 name=name,
-                case={"carriers": carriers, "has_work": not encrypts},
+                case={"transports": transports, "has_work": not encrypts},
                 tasks=Tasks(workers=1, ps=1, name=f"cluster_{name}", environment=environment),
                 environment=environment,
             )
@@ -127,8 +127,8 @@ class Transport(Benchmark):
         for entry in answer:
             results.add({"samples": [entry.pop("sample")]}, **entry)
 
-    def measure(self, tasks: TaskNumbers, *, carriers: Sequence[str], has_work: bool) -> Any:
-        """Exchange by some carriers, with whole steps that compute nothing too if wanted."""
+    def measure(self, tasks: TaskNumbers, *, transports: Sequence[str], has_work: bool) -> Any:
+        """Exchange by some transports, with whole steps that compute nothing too if wanted."""
         from benchmarks.echo import Echo
         from benchmarks.still_model import adam_pass, still_fit
 
@@ -137,12 +137,12 @@ class Transport(Benchmark):
         found: list[dict[str, Any]] = []
 
         def take_turns(runs: Mapping[tuple[str, str], Run], size_bytes: int, trial: int) -> None:
-            for (row, carrier), samples in self._samples(runs, tasks, trial=trial).items():
-                place = {"row": row, "carrier": carrier, "size_bytes": size_bytes}
+            for (row, transport), samples in self._samples(runs, tasks, trial=trial).items():
+                place = {"row": row, "transport": transport, "size_bytes": size_bytes}
                 found.extend({**place, "sample": asdict(sample)} for sample in samples)
 
         for size_bytes in self.sizes_bytes:
-            echoes = {("echo", name): echo.loop(name, size_bytes) for name in carriers}
+            echoes = {("echo", name): echo.loop(name, size_bytes) for name in transports}
             take_turns(echoes, size_bytes, TRIAL_EXCHANGES)
             echo.forget()
         if has_work:
@@ -203,7 +203,7 @@ class Transport(Benchmark):
             )
         }
         title = "One exchange with one parameter server"
-        names = [CARRIERS[case["carrier"]].title for case in cases]
+        names = [TRANSPORTS[case["transport"]].title for case in cases]
         tables = [case_table(title, names, cases, {**size, **numbers})]
         for size_bytes, titles in WORK.items():
             title = f"What a server does with {size_text(size_bytes)}, direct over a unix socket"
@@ -241,10 +241,10 @@ def _draw_by_size(
     axis.set(xscale="log", yscale="log")
     curves = [
         (
-            [case for case in cases if case["carrier"] == name],
+            [case for case in cases if case["transport"] == name],
             {"colour": it.colour, "marker": it.marker, "markersize": 5, "label": it.title},
         )
-        for name, it in CARRIERS.items()
+        for name, it in TRANSPORTS.items()
     ]
     label = "payload, up and down: below is better"
     places: dict[str, Any] = {"over": "size_bytes", "named": size_text}
@@ -268,11 +268,11 @@ def _draw_by_work(axis: Any, cases: Sequence[Case], size_bytes: int) -> None:
 
 
 def echoes(results: Results) -> list[Case]:
-    """Bare exchanges: by size, then in the carriers' order."""
-    order = list(CARRIERS)
+    """Bare exchanges: by size, then in the transports' order."""
+    order = list(TRANSPORTS)
     return sorted(
         results.of(row="echo"),
-        key=lambda case: (case["size_bytes"], order.index(case["carrier"])),
+        key=lambda case: (case["size_bytes"], order.index(case["transport"])),
     )
 
 

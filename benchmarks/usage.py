@@ -102,7 +102,7 @@ def steps_way(strategy: Any) -> dict[str, Any]:
     if not isinstance(strategy, tfps.ParameterServerStrategy):
         return {}
     stats = strategy.stats()
-    return {"fallback_steps": stats.fallback_steps, "carriers": stats.carriers}
+    return {"fallback_steps": stats.fallback_steps, "transports": stats.transports}
 
 
 def measured_fit(

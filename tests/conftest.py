@@ -3,7 +3,7 @@
 `make test` runs the main behaviours, each once. What is `slow` (takes minutes), `repeats` another
 test with other values or on a cluster, or is `rare` belongs to `make test-all`.
 ``@pytest.mark.quick("fit", "load*")`` says which variants of a parametrised test `make test` runs;
-the others repeat them. Without it all run, but for the one on the second carrier.
+the others repeat them. Without it all run, but for the one on the second transport.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _level(item: pytest.Item) -> str:
 
 
 def _variant(item: pytest.Item) -> str:
-    """The name of a test's parameters, without the carrier that every test runs on."""
+    """The name of a test's parameters, without the transport that every test runs on."""
     callspec = getattr(item, "callspec", None)
     if callspec is None:
         return ""

@@ -77,9 +77,9 @@ def strategy(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The conformance subset runs on both carriers, all other tests on the default one.
+    """The conformance subset runs on both transports, all other tests on the default one.
 
-    With TFPS_TRANSPORT set, everything runs on that carrier.
+    With TFPS_TRANSPORT set, everything runs on that transport.
     """
     if "carrier" not in metafunc.fixturenames:
         return
@@ -91,7 +91,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def carrier(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The carrier that ``transport="auto"`` means in this test, for strategies made after it."""
+    """The transport that ``transport="auto"`` means in this test, for strategies made after it."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "auto":  # as without it, for a cluster that goes to other modules
             patch.delenv(TRANSPORT_VARIABLE, raising=False)

@@ -183,7 +183,7 @@ class CompressionSection(Section):
 class TransportSection(Section):
     """``[transport]``: how requests reach the parameter servers."""
 
-    carrier: Literal["auto", "direct", "grpc"] = "auto"
+    name: Literal["auto", "direct", "grpc"] = "auto"
     # Of every parameter server, for workers; 0: each chooses a free one.
     data_port: Annotated[int, Field(ge=0, le=65_535)] = 0
 

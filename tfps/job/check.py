@@ -150,7 +150,7 @@ class _Check:
         self._add(problems)
         self._has_right_values = not self._wrong and not problems
         self._errors += environment_errors()
-        for read in (*READERS, lambda: wanted_transport(self._config.transport.carrier)):
+        for read in (*READERS, lambda: wanted_transport(self._config.transport.name)):
             self._tried(read)
 
     def look_at_data(self) -> None:

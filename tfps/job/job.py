@@ -198,7 +198,7 @@ def _cluster(strategy: Any, stats: Any) -> dict[str, Any]:
         "workers": sum(task_type == "worker" for task_type, _, _ in tasks),
         "ps": sum(task_type == "ps" for task_type, _, _ in tasks),
         "tasks": {f"{task_type} {index}": address for task_type, index, address in tasks},
-        "carriers": stats.carriers,
+        "transports": stats.transports,
     }
 
 

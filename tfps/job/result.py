@@ -31,7 +31,8 @@ class Result:
         started_at: the time at which training began, ISO 8601 with the zone.
         mode: the consistency mode, as in the job file.
         mode_in_words: the mode with its settings.
-        cluster: ``workers``, ``ps``, ``tasks`` (name to address) and ``carriers`` (to each server).
+        cluster: ``workers``, ``ps``, ``tasks`` (name to address) and ``transports`` (to each
+            server).
         host: the chief's machine.
         test: the workload's measurements on the test examples, by name; the file has these names
             beside the others. For images: ``test_accuracy``, ``test_loss``, ``classes`` and

@@ -210,7 +210,7 @@ def _strategy(config: JobConfig, resolver: Any) -> Iterator[Any]:
         placement=placement_of(config.placement),
         consistency=mode_of(config.consistency),
         compression=compression_of(config.compression),
-        transport=config.transport.carrier,
+        transport=config.transport.name,
         fault_tolerance=fault_tolerance_of(config),
         batch_callbacks=config.training.batch_callbacks,
         job=tfps.Job(config.job.name, fresh=config.job.fresh),

@@ -1,4 +1,4 @@
-"""Reads the user's choice of carrier and sockets. Pure."""
+"""Reads the user's choice of transport and sockets. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from tfps.errors import ConfigError
 
 TRANSPORTS = ("auto", "direct", "grpc")
-# The carrier for "auto" in this process, to run a job or a test suite on another carrier.
+# The transport for "auto" in this process, to run a job or a test suite on another one.
 TRANSPORT_VARIABLE = "TFPS_TRANSPORT"
 UNIX_SOCKETS_VARIABLE = "TFPS_UNIX_SOCKETS"
 

@@ -48,4 +48,4 @@ def test_no_row_is_lost(cluster: Callable[..., LocalCluster], carrier: str) -> N
         assert (new.tolist(), staleness) == ([PUSHES + 1] * 2, 0)
         np.add.at(expected, IDS, -1)
         np.testing.assert_array_equal(table.numpy(), expected)
-        assert strategy.stats().carriers == ("grpc" if carrier == "grpc" else "direct",) * 2
+        assert strategy.stats().transports == ("grpc" if carrier == "grpc" else "direct",) * 2

@@ -52,5 +52,5 @@ if __name__ == "__main__":
         data = np.zeros([STEPS * 2, 1], "float32")
         model.fit(data, data, batch_size=2, verbose=0)
         found = {"total": int(total.numpy()), "weights": [float(w) for w in model.get_weights()]}
-        print("found", json.dumps({**found, "carriers": strategy.stats().carriers}))
+        print("found", json.dumps({**found, "transports": strategy.stats().transports}))
         strategy.close()

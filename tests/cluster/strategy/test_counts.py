@@ -133,7 +133,7 @@ def test_fit_loses_no_update(
     for name in ("pull_seconds", "push_seconds", "update_seconds", "wait_seconds"):
         quantiles = getattr(after, name)
         assert 0 < quantiles.p50 <= quantiles.p99, name
-    assert after.carriers == ("grpc" if carrier == "grpc" else "direct",) * SERVERS
+    assert after.transports == ("grpc" if carrier == "grpc" else "direct",) * SERVERS
     workers, servers = range(WORKERS), range(SERVERS)
     tasks = {f"worker {i}": "alive" for i in workers} | {f"ps {i}": "alive" for i in servers}
     assert after.tasks == tasks

@@ -26,5 +26,5 @@ def test_all_in_one_process() -> None:
     )
     assert result.returncode == 0, result.stderr
     lines = [line for line in result.stdout.splitlines() if line.startswith("found ")]
-    expected = {"total": STEPS, "weights": [STEPS, STEPS], "carriers": ["grpc", "grpc"]}
+    expected = {"total": STEPS, "weights": [STEPS, STEPS], "transports": ["grpc", "grpc"]}
     assert [json.loads(line.removeprefix("found ")) for line in lines] == [expected] * 2

@@ -48,7 +48,7 @@ def test_fit_on_plain_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     tasks = [("worker", 0), ("ps", 0)]
     with cluster_of_processes(tmp_path, tasks, plain=set(tasks)) as jobs:
         strategy = tfps.ParameterServerStrategy(resolver_of(jobs))
-        assert strategy.stats().carriers == ("grpc",)
+        assert strategy.stats().transports == ("grpc",)
 
         def make() -> keras.Model:
             with strategy.scope():
@@ -85,7 +85,7 @@ def test_each_task_falls_back_by_itself(tmp_path: Path, caplog: pytest.LogCaptur
             assert visits.counts() == [1] * EXAMPLES
         assert model.get_weights() == [EXAMPLES, EXAMPLES]
         stats = strategy.stats()
-        assert stats.carriers == ("direct", "grpc")
+        assert stats.transports == ("direct", "grpc")
         assert stats.versions == (EXAMPLES, EXAMPLES)
         assert all(steps > 0 for steps in stats.worker_steps)
         names = [weight.path for weight in model.weights]

@@ -23,7 +23,7 @@ def test_what_is_left_out_goes_with_the_worker(
 ) -> None:
     """Each push sends one of the gradient's two numbers, and keeps the other for the next."""
     job = CountingJob(cluster(workers=2, ps=1), compression=TopK(0.01))
-    assert job.strategy.stats().carriers == ("grpc" if carrier == "grpc" else "direct",)
+    assert job.strategy.stats().transports == ("grpc" if carrier == "grpc" else "direct",)
     assert job.strategy.stats().residuals_dropped == 0
     killer = KillWorker(job, restart=True)
     epochs = job.fit(killer, epochs=MOST_EPOCHS)
@@ -45,7 +45,7 @@ def test_a_worker_that_comes_back_holds_nothing(
     """It gets all parameters, then differences to these; each gradient counts once."""
     compression = PushPull(pull=Delta(TopK(0.01)))
     job = CountingJob(cluster(workers=2, ps=1), compression=compression)
-    assert job.strategy.stats().carriers == ("grpc" if carrier == "grpc" else "direct",)
+    assert job.strategy.stats().transports == ("grpc" if carrier == "grpc" else "direct",)
     killer = KillWorker(job, restart=True)
     epochs = job.fit(killer, epochs=MOST_EPOCHS)
     stats = job.strategy.stats()

@@ -66,7 +66,7 @@ def test_broken_connections_are_made_anew(job: CountingJob, server: int) -> None
     hang_up = job.strategy.runtime.data_plane.hang_up
     assert fit(job, lambda: hang_up(server), every_steps=200) > 2
     assert [job.cluster.pid("worker", index) for index in range(2)] == pids
-    assert job.strategy.stats().carriers == ("direct", "direct")
+    assert job.strategy.stats().transports == ("direct", "direct")
 
 
 @pytest.mark.repeats
@@ -91,7 +91,7 @@ def test_a_custom_loop_survives_broken_connections(job: CountingJob) -> None:
     for weight in weights:
         (count,) = set(weight.numpy())
         assert count >= STEPS
-    assert strategy.stats().carriers == ("direct", "direct")
+    assert strategy.stats().transports == ("direct", "direct")
 
 
 @pytest.mark.rare

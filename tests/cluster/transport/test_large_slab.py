@@ -54,7 +54,7 @@ def test_fit(transport: str) -> None:
         }
         strategy.close()
     print(transport, {name: f"{peak:.1f} GB" for name, peak in peaks.items()})
-    assert stats.carriers == (transport,)
+    assert stats.transports == (transport,)
     assert stats.updates_applied == EPOCHS * len(IDS) // BATCH_SIZE
     grown = np.flatnonzero(value.any(axis=1))
     np.testing.assert_array_equal(grown, np.unique(IDS))

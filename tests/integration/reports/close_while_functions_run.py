@@ -16,7 +16,7 @@ import tensorflow as tf
 import tfps
 from tests.integration.reports.report import Report
 
-TURNS = int(os.environ.get("TURNS", "6"))  # on each carrier
+TURNS = int(os.environ.get("TURNS", "6"))  # on each transport
 ALARMS = ("TFPS_JOB_SECRET", "failed with", "encountered the following error", "lost")
 
 

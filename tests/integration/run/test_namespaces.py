@@ -45,7 +45,7 @@ with strategy.scope():
 ids = np.arange(320).reshape(80, 4) % 50
 model.fit(ids, np.ones(80, "float32"), batch_size=2, verbose=0)
 stats = strategy.stats()
-print("carriers", *stats.carriers)
+print("transports", *stats.transports)
 names = {each.codec.partition("(")[0] for part in stats.traffic for each in part.codecs}
 print("codecs", *sorted(names))
 print("counted", stats.examples_seen, *stats.worker_steps, flush=True)
@@ -102,8 +102,8 @@ def test_tasks_with_different_addresses(
             for task in TASKS
         }
         assert tasks["chief", 0].wait() == 0, tasks["chief", 0].describe()
-        carriers, codecs, counted = tasks["chief", 0].output.splitlines()
-        assert carriers == "carriers direct"
+        transports, codecs, counted = tasks["chief", 0].output.splitlines()
+        assert transports == "transports direct"
         assert codecs == "codecs Cast Quantize TopK none"
         examples, *steps = map(int, counted.removeprefix("counted ").split())
         assert (examples, sum(steps)) == (80, 40)

@@ -27,7 +27,7 @@ def epoch(_: Mapping[str, Any]) -> Any:
 
 
 def exchanges(case: Mapping[str, Any]) -> Any:
-    rows = [("echo", carrier) for carrier in case["carriers"]]
+    rows = [("echo", transport) for transport in case["transports"]]
     small = [(*row, MLP_BYTES) for row in rows]
     work = [("ledger", MLP_BYTES), ("adam", MLP_BYTES)]
     work += [(row, LARGE_BYTES) for row in ("echo", "pass", "adam")]
@@ -35,11 +35,11 @@ def exchanges(case: Mapping[str, Any]) -> Any:
     return [
         {
             "row": row,
-            "carrier": carrier,
+            "transport": transport,
             "size_bytes": size,
             "sample": sample(100, worker=1.0, ps=0.5),
         }
-        for row, carrier, size in small + ours
+        for row, transport, size in small + ours
     ]
 
 

@@ -98,4 +98,4 @@ def sample(
 
 def answer(*samples: dict[str, Any]) -> dict[str, Any]:
     """Returns a chief's reply to one turn."""
-    return {"samples": [*samples], "details": {"fallback_steps": 0, "carriers": ["direct"]}}
+    return {"samples": [*samples], "details": {"fallback_steps": 0, "transports": ["direct"]}}

@@ -82,7 +82,7 @@ VARIABLES = st.sampled_from(
     mode=MODES,
     rules=RULES,
     variables=VARIABLES,
-    carrier=st.sampled_from(["auto", "grpc"]),
+    transport=st.sampled_from(["auto", "grpc"]),
     codec=st.sampled_from(["identity", "quantize", "top_k"]),
 )
 def test_what_a_strategy_refuses_is_refused_before_in_its_words(
@@ -92,11 +92,11 @@ def test_what_a_strategy_refuses_is_refused_before_in_its_words(
     mode: list[str],
     rules: dict[str, int],
     variables: dict[str, str],
-    carrier: str,
+    transport: str,
     codec: str,
 ) -> None:
     overrides = [*mode, *(f"placement.rules.{rule}={server}" for rule, server in rules.items())]
-    overrides += [f"transport.carrier={carrier}", f"compression.codec={codec}"]
+    overrides += [f"transport.name={transport}", f"compression.codec={codec}"]
     spec = ClusterSpec.from_tf_config(tf_config(workers=workers, servers=servers), source="test")
     config = load(bundle.config_path(None), overrides)
     sizes = [f"cluster.workers={workers}", f"cluster.ps={servers}"]
@@ -108,7 +108,7 @@ def test_what_a_strategy_refuses_is_refused_before_in_its_words(
             placement=placement_of(config.placement),
             consistency=mode_of(config.consistency),
             compression=compression_of(config.compression),
-            transport=config.transport.carrier,
+            transport=config.transport.name,
             batch_callbacks="auto",
         )
         found = problems_of(check_settings, None, [*overrides, *sizes])

@@ -43,7 +43,7 @@ def _result(**changes: Any) -> Result:
             "workers": 3,
             "ps": 1,
             "tasks": {"chief 0": "a:1", "worker 0": "b:1"},
-            "carriers": ("direct",),
+            "transports": ("direct",),
         },
         host=host(),
         test={

@@ -32,7 +32,7 @@ def test_fit_applies_each_gradient_once(fit_jobs: Jobs[FitJob], mode: Any, calls
     assert job.counts == [STEPS, STEPS]
     assert (job.examples, job.dropped) == (EXAMPLES, 0)
     stats = job.strategy.stats()
-    assert stats.carriers == ("in_process", "in_process")
+    assert stats.transports == ("in_process", "in_process")
     assert stats.fallback_steps == 0
 
 

@@ -282,7 +282,7 @@ def _refuse_too_many(
             asked,
             # TensorFlow shows quotation marks with a backslash.
             f"bytes on ps {server}, expected {longest_bytes} at most, which one message over grpc "
-            "may have. Use the carrier direct (start all tasks with tfps run or tfps serve), "
+            "may have. Use the transport direct (start all tasks with tfps run or tfps serve), "
             "smaller batches, or a partitioner and more servers",
         ],
         name="check_rows",

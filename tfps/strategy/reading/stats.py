@@ -86,7 +86,7 @@ class Stats(JobStats):
     Attributes:
         steps_per_s: training steps of each worker per second in the current or last epoch of
             `fit`, from the first observed step to the last; None before that.
-        carriers: the kind of connection to each server.
+        transports: the transport to each server: ``"direct"`` or ``"grpc"``.
         tasks: name -> "alive", "lost" or "rejoining".
         worker_lives: the number of lives of each worker: 1, and one more each time that it worked
             again after it was lost.
@@ -99,7 +99,7 @@ class Stats(JobStats):
     """
 
     steps_per_s: tuple[float, ...] | None
-    carriers: tuple[str, ...]
+    transports: tuple[str, ...]
     tasks: dict[str, str]
     worker_lives: tuple[int, ...]
     fallback_steps: int
@@ -132,7 +132,7 @@ def take_stats(strategy: CountedStrategy) -> Stats:
     return Stats(
         **vars(counted),
         steps_per_s=strategy.worker_rates(),
-        carriers=runtime.data_plane.carriers,
+        transports=runtime.data_plane.carriers,
         tasks=strategy.tasks,
         worker_lives=state.worker_lives(),
         fallback_steps=runtime.fallback_steps,

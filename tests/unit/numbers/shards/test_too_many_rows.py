@@ -1,4 +1,4 @@
-"""Steps too large for a carrier's message are refused, with the tables and a remedy."""
+"""Steps too large for a transport's message are refused, with the tables and a remedy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_step_that_asks_for_more_than_a_message_brings(
         before = strategy.stats().updates_applied
         message = (
             rf"rows of .*own/embeddings: received ids of.*on ps.* expected {LONGEST_BYTES} at most"
-            ".*carrier direct.*smaller batches"
+            ".*transport direct.*smaller batches"
         )
         with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s){message}"):
             fit(model, many, LABELS, epochs=1, batch_size=64)
