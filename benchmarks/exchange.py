@@ -46,7 +46,7 @@ class Exchange:
         is_synchronous = self.kind == SYNCHRONOUS
         if self.period_steps == 1:
             return tfps.Synchronous() if is_synchronous else tfps.Asynchronous()
-        return tfps.LocalSteps(self.period_steps, synchronous=is_synchronous)
+        return tfps.LocalSteps(self.period_steps, synchronous_periods=is_synchronous)
 
 
 def exchanges(kinds: Sequence[str], periods: Sequence[int]) -> list[Exchange]:

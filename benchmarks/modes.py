@@ -54,7 +54,9 @@ def _local(steps: int, title: str = "", **arguments: Any) -> ModeRow:
 # What an exchange for several steps saves, and what it costs in accuracy.
 LOCAL_MODES = {
     **{name: _local(steps) for steps, name in LOCAL.items()},
-    f"local_{AVERAGED_STEPS}_synchronous": _local(AVERAGED_STEPS, ", averaged", synchronous=True),
+    f"local_{AVERAGED_STEPS}_synchronous": _local(
+        AVERAGED_STEPS, ", averaged", synchronous_periods=True
+    ),
     f"local_{AVERAGED_STEPS}_elastic": _local(AVERAGED_STEPS, ", elastic", elasticity=ELASTICITY),
 }
 ALL_MODES = MODES | LOCAL_MODES

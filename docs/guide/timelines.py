@@ -196,7 +196,7 @@ def timelines() -> Iterator[tuple[str, Timeline]]:
     yield "backup_workers", in_rounds("Synchronous(backup_workers=1)", backup_workers=1)
     yield "adaptive_batches", in_rounds("Synchronous(adaptive_batches=3)", adaptive_batches=3)
     yield "local_steps", at_once("LocalSteps(3)", Open(), period_steps=3)
-    title = "LocalSteps(3, synchronous=True)"
+    title = "LocalSteps(3, synchronous_periods=True)"
     yield "local_steps_synchronous", in_rounds(title, period_steps=3)
     yield "warm_up", warmed_up("Asynchronous(warm_up_steps=2)", 2)
 

@@ -19,7 +19,7 @@ class LocalSteps(Mode):
 
     - By default a worker sends its difference when it has one, and servers add it, divided by the
       number of workers (Geo-SGD). With one worker the numbers are those of one process.
-    - ``synchronous=True``: all workers meet, and the mean of their differences, weighted by
+    - ``synchronous_periods=True``: all workers meet, and the mean of their differences, weighted by
       examples, is added once (local SGD). With ``period_steps=1`` and plain SGD these are the
       numbers of `tfps.Synchronous()`.
     - ``elasticity``: worker and servers pull each other closer by this fraction of the distance
@@ -39,7 +39,7 @@ class LocalSteps(Mode):
 
     Args:
         period_steps: the number of a worker's steps between two exchanges.
-        synchronous: whether all workers meet at the end of a period.
+        synchronous_periods: whether all workers meet at the end of a period.
         elasticity: the fraction of the distance by which worker and servers move towards each
             other, from 0 to 1, both excluded (alpha in the paper, which takes about 0.9 divided by
             the number of workers); None: the worker takes over the servers' parameters.
@@ -52,11 +52,11 @@ class LocalSteps(Mode):
     Example:
 
     >>> LocalSteps(period_steps=16)
-    LocalSteps(period_steps=16, synchronous=False, elasticity=None, warm_up_steps=0)
+    LocalSteps(period_steps=16, synchronous_periods=False, elasticity=None, warm_up_steps=0)
     """
 
     period_steps: int
-    synchronous: bool = False
+    synchronous_periods: bool = False
     elasticity: float | None = None
     warm_up_steps: int = 0
 
@@ -73,17 +73,17 @@ class LocalSteps(Mode):
                 f"elasticity: received {self.elasticity!r}, expected a number between 0 and 1, "
                 "such as 0.9 divided by the number of workers, or None"
             )
-        if self.elasticity is not None and self.synchronous:
+        if self.elasticity is not None and self.synchronous_periods:
             problems.append(
-                f"elasticity: received {self.elasticity!r} with synchronous=True; expected None: "
-                "workers that meet all go on from the mean"
+                f"elasticity: received {self.elasticity!r} with synchronous_periods=True; expected "
+                "None: workers that meet all go on from the mean"
             )
         refuse(problems, source="LocalSteps")
 
     @property
     def backup_workers(self) -> int | None:
         """The number of workers for which a round does not wait; None: without rounds."""
-        return 0 if self.synchronous else None
+        return 0 if self.synchronous_periods else None
 
 
 def _is_fraction(value: Any) -> bool:

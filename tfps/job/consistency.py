@@ -26,7 +26,7 @@ def mode_of(section: ConsistencySection) -> Mode:
         return BoundedStaleness(section.bound_steps, warm_up)
     return LocalSteps(
         section.period_steps,
-        synchronous=section.synchronous_periods,
+        synchronous_periods=section.synchronous_periods,
         elasticity=section.elasticity,
         warm_up_steps=warm_up,
     )

@@ -198,7 +198,7 @@ class Follower:
         tickets = steps * max(1, sum(self._strategy.alive_workers()))
         if request.tickets is not None:
             tickets = min(tickets, request.tickets)
-        alone = LocalSteps(steps, synchronous=True)
+        alone = LocalSteps(steps, synchronous_periods=True)
         run = self._new_run(request, tickets=tickets, alone=alone)
         try:
             self._state.run, self._state.follower = run, self

@@ -26,7 +26,7 @@ def strategy(
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=2, ps=2).cluster_resolver,
         placement="round_robin",
-        consistency=tfps.LocalSteps(PERIOD, synchronous=True),
+        consistency=tfps.LocalSteps(PERIOD, synchronous_periods=True),
     )
     with pytest.MonkeyPatch.context() as patch:
         # Two workers shall share every round, however busy the machine is.

@@ -19,8 +19,8 @@ from tfps.errors import ConfigError
         ({"period_steps": True}, "period_steps: received True"),
         ({"period_steps": 2, "elasticity": 1}, "elasticity: received 1, expected a number between"),
         (
-            {"period_steps": 2, "elasticity": 0.1, "synchronous": True},
-            "received 0.1 with synchronous=True; expected None",
+            {"period_steps": 2, "elasticity": 0.1, "synchronous_periods": True},
+            "received 0.1 with synchronous_periods=True; expected None",
         ),
     ],
 )
@@ -30,7 +30,7 @@ def test_what_is_refused(options: dict[str, Any], message: str) -> None:
 
 
 def test_rounds_where_workers_meet() -> None:
-    assert tfps.LocalSteps(4, synchronous=True).backup_workers == 0
+    assert tfps.LocalSteps(4, synchronous_periods=True).backup_workers == 0
     assert tfps.LocalSteps(4).backup_workers is None
 
 

@@ -67,7 +67,7 @@ EACH_MODE = [
     Asynchronous(pipeline_steps=1),
     Synchronous(1, 2, 3),
     BoundedStaleness(2, 3),
-    LocalSteps(8, synchronous=True),
+    LocalSteps(8, synchronous_periods=True),
 ]
 ASKED = ["pipeline_steps", "bound_steps", "backup_workers", "warm_up_steps"]
 
@@ -100,7 +100,8 @@ def test_what_modes_ask_for_is_written_once() -> None:
         (
             EACH_MODE[3],
             (0, None, 0, 0),
-            "LocalSteps(period_steps=8, synchronous=True, elasticity=None, warm_up_steps=0)",
+            "LocalSteps(period_steps=8, synchronous_periods=True, elasticity=None, "
+            "warm_up_steps=0)",
         ),
         (LocalSteps(8), (0, None, None, 0), None),
     ],

@@ -31,7 +31,7 @@ from tfps.strategy.cluster_size import ClusterSize, size_problems
         ({"mode": "synchronous", "warm_up_steps": 9}, Synchronous(warm_up_steps=9)),
         (
             {"mode": "local_steps", "synchronous_periods": True},
-            LocalSteps(16, synchronous=True),
+            LocalSteps(16, synchronous_periods=True),
         ),
         ({"mode": "local_steps", "elasticity": 0.3}, LocalSteps(16, elasticity=0.3)),
     ],

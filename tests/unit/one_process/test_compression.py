@@ -125,7 +125,7 @@ def test_a_checkpoint_says_once_what_it_does_not_hold(
     [
         tfps.Synchronous(),
         pytest.param(tfps.BoundedStaleness(1), marks=pytest.mark.repeats),
-        pytest.param(tfps.LocalSteps(2, synchronous=True), marks=pytest.mark.repeats),
+        pytest.param(tfps.LocalSteps(2, synchronous_periods=True), marks=pytest.mark.repeats),
     ],
     ids=repr,
 )
@@ -170,7 +170,7 @@ def test_means_of_several_batches_are_coded(alone: InProcessCluster, left: Left)
 
 @pytest.mark.repeats
 def test_differences_of_local_steps_are_coded(make_strategy: Make, left: Left) -> None:
-    mode = tfps.LocalSteps(2, synchronous=True)
+    mode = tfps.LocalSteps(2, synchronous_periods=True)
     strategy = make_strategy(mode, compression=TopK(0.05))
     model, x = linear(strategy), examples(2 * STEPS)
     fit(model, x)

@@ -144,7 +144,7 @@ CASES = {
     # Differences are divided by the two workers; one message for three calls, one for the rest.
     "local": (tfps.LocalSteps(3), True, [2, 2, 4, 2, 2, 1], [0, 0, 0, 1, 1]),
     "local in rounds": (
-        tfps.LocalSteps(3, synchronous=True),
+        tfps.LocalSteps(3, synchronous_periods=True),
         True,
         [4, 4, 4, 2, 2, 1],
         [0, 0, 0, 1, 1],

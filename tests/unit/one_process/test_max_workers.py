@@ -29,7 +29,7 @@ EXACT = {
     "synchronous": (tfps.Synchronous(), MEANS),
     "asynchronous": (tfps.Asynchronous(), STEPS),
     "pipelined": (tfps.Asynchronous(pipeline_steps=1), STEPS),
-    "local steps in rounds": (tfps.LocalSteps(2, synchronous=True), MEANS),
+    "local steps in rounds": (tfps.LocalSteps(2, synchronous_periods=True), MEANS),
 }
 
 

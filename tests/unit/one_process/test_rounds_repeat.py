@@ -271,7 +271,7 @@ def test_train_on_batch_cannot_be_repeated(
 def test_local_rounds_cannot_be_repeated(
     make_strategy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mode = tfps.LocalSteps(2, synchronous=True)
+    mode = tfps.LocalSteps(2, synchronous_periods=True)
     strategy = make_strategy(mode, placement="round_robin")
     recover(strategy, tmp_path, monkeypatch, every_steps=None)
     model = counters(strategy)

@@ -123,7 +123,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "bounded": {"consistency": tfps.BoundedStaleness(2)},
     "synchronous": {"consistency": tfps.Synchronous()},
     "backup workers": {"consistency": tfps.Synchronous(backup_workers=0)},
-    "local rounds": {"consistency": tfps.LocalSteps(4, synchronous=True)},
+    "local rounds": {"consistency": tfps.LocalSteps(4, synchronous_periods=True)},
     "cast": {"compression": tfps.compression.Cast("float16")},
     "top k": {"compression": tfps.compression.TopK(1.0)},
     "shards": {"variable_partitioner": tfps.partitioners.FixedShardsPartitioner(2)},

@@ -21,7 +21,7 @@ MODES = {
     "bounded": tfps.BoundedStaleness(2),
     "synchronous": tfps.Synchronous(),
     "local steps": tfps.LocalSteps(3),
-    "local rounds": tfps.LocalSteps(3, synchronous=True),
+    "local rounds": tfps.LocalSteps(3, synchronous_periods=True),
 }
 
 

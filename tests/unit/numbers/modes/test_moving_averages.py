@@ -87,7 +87,7 @@ def data(*, of_pairs: bool) -> np.ndarray[Any, Any]:
         tfps.Asynchronous(pipeline_steps=1),
         tfps.BoundedStaleness(2),
         tfps.LocalSteps(3),
-        tfps.LocalSteps(3, synchronous=True),
+        tfps.LocalSteps(3, synchronous_periods=True),
         tfps.LocalSteps(3, elasticity=0.3),
     ],
     ids=["asynchronous", "pipelined", "bounded", "local", "local_rounds", "elastic"],

@@ -61,7 +61,7 @@ def assert_gradients_are_averaged(cluster: Cluster, *, rounds: int) -> None:
 def assert_weights_are_averaged(cluster: Cluster, *, period: int, rounds: int = 20) -> None:
     """Check the means of plain SGD: without slots, the order of the workers does not matter."""
     x, y = examples(WORKERS * period * rounds * BATCH)
-    strategy = _strategy(cluster, tfps.LocalSteps(period, synchronous=True))
+    strategy = _strategy(cluster, tfps.LocalSteps(period, synchronous_periods=True))
     with strategy.scope():
         model = network(keras.optimizers.SGD(0.2))
     before = model.get_weights()

@@ -261,7 +261,7 @@ def _regularized() -> keras.Model:
 
 MODES: dict[str, tuple[Any, str]] = {
     "local": (tfps.LocalSteps(2), "tfps.LocalSteps"),
-    "local in rounds": (tfps.LocalSteps(2, synchronous=True), "tfps.LocalSteps"),
+    "local in rounds": (tfps.LocalSteps(2, synchronous_periods=True), "tfps.LocalSteps"),
     "adaptive": (tfps.Synchronous(adaptive_batches=2), r"adaptive_batches=\.\.\."),
     "warm-up": (tfps.Asynchronous(warm_up_steps=2), "warm_up_steps"),
 }

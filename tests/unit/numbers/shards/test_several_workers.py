@@ -25,7 +25,7 @@ MODES = {
     "bounded": tfps.BoundedStaleness(bound_steps=1),
     "local": tfps.LocalSteps(period_steps=3),
     "elastic": tfps.LocalSteps(period_steps=2, elasticity=0.4),
-    "local rounds": tfps.LocalSteps(period_steps=2, synchronous=True),
+    "local rounds": tfps.LocalSteps(period_steps=2, synchronous_periods=True),
     "adaptive": tfps.Synchronous(adaptive_batches=2),
     "pipelined": tfps.Asynchronous(pipeline_steps=1),
     "warm-up": tfps.Asynchronous(warm_up_steps=2),
