@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfps.bridge.registered_names import registered
 from tfps.bridge.step_scope import current_step
 from tfps.errors import ConfigError, UnsupportedError, refuse
 from tfps.optimizers.by_shard import acts_by_rows
@@ -18,7 +19,7 @@ from tfps.optimizers.wrapped import leaves, members, slot_lists, wrappers_over
 from tfps.optimizers.wrapper import Wrapper
 
 
-@keras.saving.register_keras_serializable("tfps")
+@registered
 class SparseUpdates(Wrapper):
     """Updates only the rows of a `keras.layers.Embedding` table that a batch has looked up.
 

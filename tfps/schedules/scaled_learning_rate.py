@@ -7,12 +7,13 @@ from typing import Any
 
 import keras
 
+from tfps.bridge.registered_names import registered
 from tfps.errors import refuse
 
 RULES = ("linear", "square_root")
 
 
-@keras.saving.register_keras_serializable("tfps")
+@registered
 class ScaledLearningRate(keras.optimizers.schedules.LearningRateSchedule):
     """A learning rate, or schedule, scaled to another batch size, with a gradual warm-up.
 

@@ -1,0 +1,53 @@
+"""Models that a version with other class names has saved load with the present classes."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from tfps.bridge.registered_names import EARLIER_NAMES
+from tfps.optimizers import SparseUpdates
+from tfps.schedules import ScaledLearningRate
+
+
+def _with_earlier_names(text: str) -> str:
+    """Return the configuration as the earlier version would have written it."""
+    for earlier, name in EARLIER_NAMES.items():
+        text = text.replace(f'"tfps>{name}"', f'"tfps>{earlier}"')
+        text = text.replace(f'"{name}"', f'"{earlier}"')
+    text = text.replace("tfps.optimizers.sparse_updates", "tfps.optimizers.row_updates")
+    return text.replace("tfps.schedules.scaled_learning_rate", "tfps.optimizers.scaled_rate")
+
+
+def test_a_model_with_earlier_names_loads(tmp_path: Path) -> None:
+    model = keras.Sequential([keras.Input((2,), dtype="int32"), keras.layers.Embedding(4, 3)])
+    rate = ScaledLearningRate(0.1, base_batch_size=4, batch_size=8)
+    model.compile(SparseUpdates(keras.optimizers.Adam(rate)), "mse")
+    model.fit(np.zeros([4, 2], "int32"), np.ones([4, 2, 3]), epochs=1, verbose=0)
+    model.save(tmp_path / "model.keras")
+    with (
+        zipfile.ZipFile(tmp_path / "model.keras") as saved,
+        zipfile.ZipFile(tmp_path / "earlier.keras", "w") as written,
+    ):
+        for name in saved.namelist():
+            data = saved.read(name)
+            if name == "config.json":
+                data = _with_earlier_names(data.decode()).encode()
+                assert "SparseUpdates" not in data.decode()
+            written.writestr(name, data)
+    loaded = keras.saving.load_model(tmp_path / "earlier.keras")
+    assert isinstance(loaded.optimizer, SparseUpdates)
+    found = keras.optimizers.serialize(loaded.optimizer)
+    assert found == keras.optimizers.serialize(model.optimizer)
+    for one, two in zip(model.optimizer.variables, loaded.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(two.numpy(), one.numpy())
+
+
+@pytest.mark.parametrize("earlier", EARLIER_NAMES)
+def test_what_is_saved_has_the_present_name(earlier: str) -> None:
+    kind = keras.saving.get_registered_object(f"tfps>{earlier}")
+    assert keras.saving.get_registered_name(kind) == f"tfps>{EARLIER_NAMES[earlier]}"
