@@ -57,7 +57,7 @@ def goal_text(case: Case) -> str:
 
 
 def final_accuracy(case: Case) -> dict[int, float]:
-    """What the trainings of a case ended with, by seed."""
+    """Return the accuracy at the end of each training of a case, by seed."""
     return case.by_seed(lambda run: run["curve"][-1][1])
 
 

@@ -180,7 +180,7 @@ class Batch(Benchmark):
         return {"choice": found}
 
     def bars(self, results: Results) -> list[Bar]:
-        """What the choice gains over the usual pair, and local steps where steps are short."""
+        """Compare the choice with the usual pair, and local steps with none at the least batch."""
         usual = results.find(self.base_batch_size, ASYNCHRONOUS, 1)
         taken = self.choice(results).pair
         gain = None
@@ -243,7 +243,7 @@ class Batch(Benchmark):
                     title=title,
                     label="examples in a worker's step",
                 )
-                # The same in all of them, whoever has arrived, and if nobody has.
+                # The same in all of them, whichever trainings have arrived, also if none has.
                 axis.set_xlim(sizes[0] / 1.3, sizes[-1] * 1.3)
                 axis.set_ylim(0, 1.1 * max(0.0, axis.dataLim.y1) or 1.0)
             pair, first = self.choice(results).pair, axes[0, 0]
@@ -276,7 +276,7 @@ def from_first_step(
 
 
 def examples_per_s(case: Case) -> Spread:
-    """Of all workers together."""
+    """Return the examples per second of all workers together."""
     return case.spread_of_samples(lambda sample: case["batch_size"] * sample.steps_per_s)
 
 
@@ -291,7 +291,7 @@ def exchange_of(case: Case) -> Exchange:
 
 
 def pair_of(case: Case) -> Pair:
-    """What the choice looks at."""
+    """Return what the choice compares: the sizes, the time to the goal and the memory."""
     spread = Spread.of(goal_s(case).values())
     return Pair(case["batch_size"], exchange_of(case), spread, memory_mib(case))
 

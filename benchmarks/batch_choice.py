@@ -27,7 +27,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Choice:
-    """What to take, None if there is nothing to choose from, and why in one line."""
+    """A pair to take, None if there is nothing to choose from, and the reason in one line."""
 
     pair: Pair | None
     reason: str

@@ -1,4 +1,4 @@
-"""What all benchmarks share: settings, turns, the report and the tables."""
+"""The base class of all benchmarks: settings, turns, the report and the tables."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Benchmark(ABC):
 
     @property
     def seeds(self) -> list[int]:
-        """Of the repetitions, where each has one."""
+        """Return a seed for each repetition, for benchmarks that draw random numbers."""
         return list(range(1, self.repetitions + 1))
 
     @abstractmethod
@@ -75,11 +75,11 @@ class Benchmark(ABC):
         return results.in_order(self.order)
 
     def measures(self, results: Results) -> Sequence[Measure]:
-        """What the report says of a case beside its axes and samples, and the tables of it."""
+        """Return the measures that the report and the tables add to a case's axes and samples."""
         raise NotImplementedError
 
     def quantities(self, results: Results, case: Case) -> dict[str, Any]:
-        """What the report says of one case, by its key."""
+        """Return the numbers of one case for the report, by their keys."""
         found = {each.key: each.of(case) for each in self.measures(results) if each.key}
         noise = {"other_cores": round(case.other_cores, 2)} if case.samples else {}
         return found | noise
@@ -93,7 +93,7 @@ class Benchmark(ABC):
         return []
 
     def findings(self, results: Results) -> dict[str, Any]:
-        """What else the report says, by its key."""
+        """Return further entries of the report, by their keys."""
         return {}
 
     def title_of(self, case: Case) -> str:
@@ -114,10 +114,10 @@ class Benchmark(ABC):
 
     @abstractmethod
     def explanation(self, results: Results) -> str:
-        """What stands below the tables."""
+        """Return the text below the tables."""
 
     def verdicts(self, results: Results) -> Sequence[Text]:
-        """What stands between the explanation and the aims."""
+        """Return the texts between the explanation and the aims."""
         return ()
 
     @abstractmethod
@@ -126,7 +126,7 @@ class Benchmark(ABC):
 
     @classmethod
     def help(cls) -> str:
-        """What the command line says of it."""
+        """Return the help text of the command line: the class's docstring without `Args`."""
         return (inspect.getdoc(cls) or "").partition("\n\nArgs:")[0]
 
     def as_json(self) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class TableModel:
         return keras.Model(inputs, layers.Dense(1)(layers.Flatten()(rows)))
 
     def loss_and_accuracy(self, keras: Any, **options: Any) -> tuple[Any, Any]:
-        """Of the logits that it answers; options are of the loss."""
+        """Return the loss and the accuracy for the model's logits; options go to the loss."""
         loss = keras.losses.BinaryCrossentropy(from_logits=True, **options)
         return loss, keras.metrics.BinaryAccuracy()
 

@@ -50,11 +50,11 @@ class Classifier:
     def train(
         self, dataset: Dataset, *, steps: int = NO_END_STEPS, callbacks: Sequence[Any] = ()
     ) -> None:
-        """Train for one epoch of so many steps of all workers together."""
+        """Train for one epoch of `steps` steps, counted over all workers."""
         self.model.fit(dataset, steps_per_epoch=steps, verbose=0, callbacks=list(callbacks))
 
     def accuracy_now(self, data: LabelledImages) -> Callable[[], float]:
-        """What looks at the accuracy on the test images while workers go on; it has looked once."""
+        """Return a function that tests the newest weights while workers go on; it ran once."""
         test = centred(data.test_images), data.test_labels
         names = [variable.path for variable in self.model.trainable_variables]
 

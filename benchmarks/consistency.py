@@ -77,7 +77,7 @@ class Consistency(Benchmark):
 
     @property
     def lengths_s(self) -> dict[str, float]:
-        """Of trainings; those that are compared with local steps have a number of examples."""
+        """Return the seconds of a training by scenario; examples end `COUNTED`, not seconds."""
         return {
             modes.TRANSIENT: self.train_s,
             modes.CONSTANT: self.train_s,
@@ -160,7 +160,7 @@ class Consistency(Benchmark):
             results.add(found, seed=turn.seed, scenario=scenario, mode=turn.case["mode"])
 
     def examples_per_s(self, case: Case) -> Spread:
-        """Of gradients that were applied."""
+        """Return the examples per second whose gradients were applied."""
         return Spread.of(self.batch_size * each for each in applied_rates(case).values())
 
     def measures(self, results: Results) -> list[Measure]:
@@ -261,7 +261,7 @@ def _titles(cases: Sequence[Case]) -> list[str]:
 
 
 def _answer(watch: Any) -> dict[str, Any]:
-    """What happened while it watched."""
+    """Return the counts of a training between the watch's begin and end."""
     before, after = watch.before, watch.after
     steps = zip(before.worker_steps, after.worker_steps, strict=True)
     return {
@@ -291,7 +291,7 @@ def _gains(results: Results, case: Case) -> dict[str, Interval | None]:
 
 
 def _seconds_to_goal(case: Case) -> dict[int, float | None]:
-    """By seed; without a look before the end nobody knows."""
+    """Return the seconds to the goal by seed; unknown where accuracy is tested at the end only."""
     return dict.fromkeys(case.runs) if case["scenario"] == modes.COUNTED else goal_json(case)
 
 

@@ -1,4 +1,4 @@
-"""What the trainings of one optimizer ended with, and how it compares with another one.
+"""The accuracies at the end of an optimizer's trainings, and comparisons with another one.
 
 A case has all trainings of an optimizer in a scenario. Those with `TUNING_SEED` try learning rates;
 those with other seeds have the best one, and are compared.
@@ -46,12 +46,12 @@ def base_of(case: Case) -> str:
 
 
 def minus_plain(results: Results, case: Case) -> Interval | None:
-    """What an optimizer gains over the plain one of its base, as stale; None of itself."""
+    """Return the gain over the plain optimizer of its base, equally stale; None for itself."""
     return _minus(case, results.find(case["scenario"], base_of(case)))
 
 
 def minus_synchronous(results: Results, case: Case) -> Interval | None:
-    """What is lost against the plain optimizer of its base where no gradient is stale."""
+    """Return the loss against the plain optimizer of its base where no gradient is stale."""
     return _minus(case, results.find(SYNCHRONOUS, base_of(case)))
 
 

@@ -52,7 +52,7 @@ class ContestantTrainings:
         }
 
     def _input(self, *, seed: int, updates: int) -> OrderedInput:
-        """As many batches as there are updates; the seed is that of the batches and the order."""
+        """Make as many batches as there are updates; the seed draws the batches and their order."""
         inputs = centred(self.data.images[: -self.held])
         labels = self.data.labels[: -self.held].astype("int32")
         steps = {"examples": len(labels), "batch_size": self.batch_size, "steps": updates}

@@ -41,7 +41,7 @@ class Echo:
         )
 
     def loop(self, name: str, size_bytes: int) -> Callable[[int, EpochClock], None]:
-        """What makes so many exchanges by a transport and lets a clock see them."""
+        """Return a function that makes a number of exchanges by a transport and times them."""
         plan_id = next(self._next_plan_id)
         self._plan_ids.append(plan_id)
         header = self._header(plan_id)

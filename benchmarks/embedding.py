@@ -173,7 +173,7 @@ class Embeddings(Benchmark):
 
 
 def _answer(strategy: Any, clock: TrafficClock) -> dict[str, Any]:
-    """What was measured of epochs; bytes are those of a step, by server."""
+    """Return the measurements of each epoch; bytes are those of a step, by server."""
     samples = clock.samples[1:]
     carried = zip(clock.server_bytes[1:], samples, strict=True)
     return {
@@ -223,20 +223,20 @@ def ratio(results: Results, case: Case, quantity: Callable[[Case], Spread] = rat
 
 
 def _epochs_bytes(case: Case) -> list[list[float]]:
-    """Of each epoch and server for a step, where TCP connections carry all of it."""
+    """Return a step's bytes by epoch and server, for rows whose bytes all go through TCP."""
     if case["row"] not in (*ways.STOCK, ways.OVER_TCP):
         return []
     return [counts for run in case.runs.values() for counts in run["server_bytes"] if counts]
 
 
 def bytes_per_step(case: Case) -> Spread | None:
-    """What the connections of all servers carried, both ways."""
+    """Return the bytes of a step on the connections of all servers, both ways."""
     epochs = _epochs_bytes(case)
     return Spread.of(map(sum, epochs)) if epochs else None
 
 
 def bytes_over_rows(case: Case) -> float | None:
-    """The same over the bytes of the distinct rows of a step, there and back."""
+    """Divide `bytes_per_step` by the bytes of the step's distinct rows, both ways."""
     carried = bytes_per_step(case)
     return None if carried is None else carried.median / case.run["least_bytes"]
 

@@ -67,13 +67,13 @@ LENGTHS: Mapping[str, tuple[int, ...]] = {
 
 
 def rows_with(workers: int) -> list[str]:
-    """What is measured with so many workers; bytes of a step are those of any number of them."""
+    """Return the rows to measure; rows of bytes need one worker, as a step's bytes stay equal."""
     return [name for name in ROWS if workers == 1 or name not in (SINGLE, OVER_TCP)]
 
 
 @dataclass(frozen=True)
 class EmbeddingAim:
-    """What is to be reached against the better of TensorFlow's own ways, at one length."""
+    """An aim against the better of TensorFlow's own ways, at one length of an execution."""
 
     row: str
     steps_per_execution: int
@@ -87,6 +87,6 @@ AIMS = (
     EmbeddingAim("tfps_fit", 1, 4.0, 0.3),
 )
 MANY_TABLES = 26  # where the aims are
-MANY_OVER_ONE_AIM = 1.1  # time of a step with so many tables over one with the same rows
+MANY_OVER_ONE_AIM = 1.1  # time of a step with `MANY_TABLES` over one table with the same rows
 BYTES_AIM = 1.08  # over those of the rows themselves, both ways
 IMBALANCE_AIM = 1.05  # bytes of the busiest server over the mean

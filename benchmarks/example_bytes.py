@@ -8,7 +8,7 @@ from benchmarks.results import Case, Spread
 
 
 def traffic_between(before: Any, after: Any, *, batch_size: int) -> dict[str, int]:
-    """What a whole training moved, with what workers fetch when it begins, and for how much.
+    """Return the bytes that a whole training moved, first fetches included, and its examples.
 
     Args:
         before: `stats()` of the strategy when nothing was trained.

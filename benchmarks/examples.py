@@ -1,4 +1,4 @@
-"""What a benchmark trains on, as arrays for `fit` and as a dataset for loops of one's own."""
+"""Training data of a benchmark: arrays for `fit`, and a dataset for custom loops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Examples:
     batch_size: int  # examples in one worker's step
 
     def arrays(self, steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """The examples of one epoch of so many steps."""
+        """Return the inputs and labels of one epoch of `steps` steps."""
         positions = np.arange(steps * self.batch_size) % len(self.inputs)
         return self.inputs[positions], self.labels[positions]
 

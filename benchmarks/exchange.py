@@ -16,11 +16,11 @@ ELASTICITY = 0.9
 
 @dataclass(frozen=True, order=True)
 class Exchange:
-    """After so many steps of its own a worker exchanges.
+    """The kind and the period of a worker's exchanges with the servers.
 
     Args:
         kind: by itself, with all others at once, or so that worker and servers pull each other.
-        period_steps: 1 is no local step at all.
+        period_steps: optimizer steps of a worker from one exchange to the next; 1: no local steps.
 
     Example:
 
@@ -33,7 +33,7 @@ class Exchange:
 
     @property
     def title(self) -> str:
-        """What tables and plots call it."""
+        """Return its name in tables and plots."""
         if self.period_steps == 1:
             return self.kind
         suffix = "" if self.kind == ASYNCHRONOUS else f", {self.kind}"

@@ -18,7 +18,7 @@ from tfps.errors import DataError
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """What is trained on and what is tested with: bytes of (number, 28, 28), labels to 9."""
+    """Training and test images as bytes of shape (number, 28, 28), and labels from 0 to 9."""
 
     images: np.ndarray
     labels: np.ndarray

@@ -36,11 +36,11 @@ class TurnJournal:
             self._answers.setdefault(_key(entry["turn"]), []).append(entry["answer"])
 
     def answer(self, turn: Mapping[str, Any], measure: Callable[[], Any]) -> Any:
-        """What the next turn of a description answered before, or answers.
+        """Return the kept result of the next turn of this description, or measure it and keep it.
 
         Args:
-            turn: all that decides about it; its form is JSON.
-            measure: answers it; called if it is not kept.
+            turn: everything that the result depends on, as values of JSON.
+            measure: returns the result; called if none is kept.
         """
         described = {**turn, **self._here}
         known = self._answers.get(_key(described))

@@ -1,4 +1,4 @@
-"""What trainings under different modes are compared by, and what has an aim.
+"""Comparisons of trainings under different modes, and their aims.
 
 Modes are compared seed by seed: with one seed both have met the same delays.
 """
@@ -41,7 +41,7 @@ def applied_rates(case: Case) -> dict[int, float]:
 
 
 def rate(case: Case, count: str = "updates") -> Spread:
-    """As `rates`, of all seeds."""
+    """Return the spread of `rates` over all seeds."""
     return Spread.of(rates(case, count).values())
 
 
@@ -108,7 +108,7 @@ def _free_bars(results: Results) -> Iterator[Bar]:
 def _pairs(
     results: Results, place: Place, to: Place, by_seed: Callable[[Case], Mapping[int, T]]
 ) -> list[tuple[T, T]]:
-    """What two cases have of each seed that both have met."""
+    """Return the values of two cases for each seed that both have trained with."""
     ours, theirs = results.find(*place), results.find(*to)
     if ours is None or theirs is None:
         return []
@@ -129,9 +129,9 @@ def _ratio(
 
 
 def _goal_ratio(results: Results, place: Place, to: Place) -> float | None:
-    """The same of the times to the goal; who does not arrive does so at the very end.
+    """Compare the times to the goal; one that is not reached counts as reached at the end.
 
-    That is too kind to the one that does not arrive: the ratio is then nearer to 1 than it is.
+    This favours a training that does not reach it: the true ratio is further from 1.
     """
 
     def arrivals_s(case: Case) -> dict[int, tuple[float, float]]:

@@ -43,7 +43,7 @@ class NamespaceCluster:
 
     @property
     def chief_command(self) -> tuple[str, ...]:
-        """What stands before the command of a chief process."""
+        """Return the words to put before the command of a chief process."""
         return tuple(self._network.command(("chief", 0), []))
 
     def pid(self, task_type: str, index: int) -> int:

@@ -44,14 +44,14 @@ class NamespaceNetwork:
     hub: str
 
     def command(self, task: Task, arguments: Sequence[str]) -> list[str]:
-        """What runs a command in the namespace of a task; it takes the place of ``ip``."""
+        """Return the command that runs arguments in a task's namespace, in ``ip``'s own process."""
         return ["ip", "netns", "exec", self.names[task], *arguments]
 
     def limit(self, megabits_per_s: float | None) -> None:
-        """Let links carry so many megabits (10^6) per second each way; None: as many as they can.
+        """Limit each link to a number of megabits (10^6) per second each way; None: no limit.
 
         Raises:
-            NoNamespacesError: the command ``tc`` is not there, or the system knows no such queue.
+            NoNamespacesError: the command ``tc`` is missing, or the system knows no such queue.
         """
         for number, name in enumerate(self.names.values(), start=1):
             for namespace, device in ((name, f"p{number}"), (self.hub, f"v{number}")):

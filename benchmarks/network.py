@@ -1,8 +1,8 @@
 """Training over links of a given rate: bytes, steps per second and CPU of each way to send less.
 
-A turn trains one model in one way: twice as many steps take so much longer than as many, and send
-so many more bytes, which leaves out what joining costs. What a codec costs in accuracy is seen
-where nothing limits the links, and how long links would take follows from the bytes.
+A turn trains one model in one way, in two epochs of which one has twice the steps: their difference
+in seconds and bytes leaves out the cost of joining. The accuracy that a codec costs is measured
+where nothing limits the links, and the time on slower links follows from the bytes.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class NetworkBenchmark(Benchmark):
 
 
 def _measures(results: Results, part: str) -> Sequence[Measure]:
-    """What is said of the cases of a part."""
+    """Return the measures of a part's cases."""
     if part == ACCURACY:
         return training_measures(results)
     return [
@@ -258,7 +258,7 @@ def _measures(results: Results, part: str) -> Sequence[Measure]:
 
 
 def _counted(name: str, heading: str | None = None) -> Measure:
-    """What the first turn answered; None where nobody counts it."""
+    """Return a measure of the first turn's number; None where it is not counted."""
     return Measure(name, lambda case: case.run.get(name), heading, _megabytes)
 
 

@@ -1,4 +1,4 @@
-"""What trainings without limit say of links: accuracy over bytes, and over the time they take."""
+"""Accuracy of trainings without a limit, over bytes and over the time that links would take."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENDS = {SLOW_MBIT: "100", FAST_MBIT: "1000", UNLIMITED: "any"}  # in headings, b
 
 
 def training_measures(results: Results) -> list[Measure]:
-    """What is said of trainings."""
+    """Return the measures of trainings."""
     return [
         Measure("steps_per_s", rate),
         Measure("cpu_ms_per_step", cpu_ms),

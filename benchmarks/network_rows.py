@@ -1,4 +1,4 @@
-"""What `python -m benchmarks network` compares: models, ways to train them, and aims."""
+"""Models of `python -m benchmarks network`, ways to train them, and aims."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfps.compression import Cast, Delta, PushPull, Quantize, TopK
 STEPS, ACCURACY = "steps", "accuracy"  # the parts of the benchmark
 WORKERS, SERVERS = 2, 2
 SLOW_MBIT, FAST_MBIT = 100, 1000  # the aims are about the slow links
-UNLIMITED = 0  # in the place of a rate
+UNLIMITED = 0  # stands for a rate
 RATES = (SLOW_MBIT, FAST_MBIT, UNLIMITED)
 
 SMALL_AIM = 8.0
@@ -90,7 +90,7 @@ class NetworkWay:
         return tfps.ParameterServerStrategy(**options)
 
     def optimizer(self, keras: Any) -> Any:
-        """What the servers have."""
+        """Make the optimizer that the servers run."""
         return keras.optimizers.Adam(LEARNING_RATE)
 
 
@@ -131,7 +131,7 @@ STOCK = Row("stock", stock_strategy, keras="tf_keras", has_loop=True)
 
 
 def is_usual(rate: int, model: str, way: str) -> bool:
-    """Whether a row is measured where nobody chooses: on fast links not all of them are."""
+    """Return whether a row is measured by default: on fast links not all of them are."""
     if rate == SLOW_MBIT or (rate == UNLIMITED and model == TRAINED):
         return True
     return model not in SMALL_MODELS or (model == TRAINED and WAYS[way].is_everywhere)

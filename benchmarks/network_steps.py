@@ -29,7 +29,7 @@ class LinkedSteps:
     def measure(
         self, steps: int, *, epoch_s: float, most_steps: int, has_links: bool
     ) -> dict[str, Any]:
-        """What a turn answers.
+        """Measure one turn: steps per second, CPU and bytes of a step.
 
         Args:
             steps: of all workers, at least.
@@ -61,7 +61,7 @@ class LinkedSteps:
         }
 
     def _bytes(self, moved: np.ndarray, *, steps: int, has_links: bool) -> dict[str, Any]:
-        """Of a step, and those counted over those that sockets have counted.
+        """Return a step's bytes, and tfps's own count over that of the sockets.
 
         Args:
             moved: as `counted_bytes`, by the epoch and by the longer one.

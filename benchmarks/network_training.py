@@ -32,7 +32,7 @@ class CountedTraining:
     pixels_path: str  # where their pixels are
 
     def answer(self, seeds: Sequence[int], clock: EpochClock) -> dict[str, Any]:
-        """What a turn answers: for each seed the clock, the bytes and the accuracy."""
+        """Train with each seed, and return its times, bytes and accuracy."""
         strategy = self.way.strategy()
         trainings = {seed: self._train(strategy, seed, clock) for seed in seeds}
         return {"trainings": trainings, "details": steps_way(strategy)}

@@ -54,7 +54,7 @@ class Pages:
         shutil.copyfile(picture, self.folder / "pictures" / f"{name}.png")
 
     def written(self) -> dict[Path, str]:
-        """What each page that shows a run has to say, by its path."""
+        """Return the text of each page that shows a run, by its path."""
         reports = self.reports()
         pages = {}
         for name, report in reports.items():

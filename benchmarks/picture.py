@@ -25,7 +25,7 @@ INK = "#22272e"
 def picture(
     path: Path, rows: int, columns: int, *, size: tuple[float, float], **options: Any
 ) -> Iterator[tuple[Any, Any]]:
-    """Give a figure of so many inches and the array of its axes; write the PNG at the end."""
+    """Yield a figure of `size` inches and the array of its axes; write the PNG at the end."""
     import matplotlib
 
     matplotlib.use("Agg")  # a picture is written; no window is opened
@@ -103,7 +103,7 @@ def draw_spread(
 
 
 def annotate(axis: Any, text: str, place: Any, offset: tuple[int, int], **style: Any) -> None:
-    """Write beside a place, so many points away."""
+    """Write text beside a place, `offset` points away."""
     axis.annotate(text, place, xytext=offset, textcoords="offset points", **style)
 
 

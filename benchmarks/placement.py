@@ -197,7 +197,7 @@ def _forecast(wanted: list[Wanted], *, servers: int, way: Way) -> tuple[list[Any
 
 
 def _planned(wanted: list[Wanted], *, servers: int, way: Way) -> dict[str, Any]:
-    """What lies on each server, and what a step of one worker moves."""
+    """Count the shards and bytes on each server, and the bytes that a worker's step moves."""
     shards, forecast = _forecast(wanted, servers=servers, way=way)
     return {
         "shards": sum(shard.is_trained for shard in shards),
@@ -208,7 +208,7 @@ def _planned(wanted: list[Wanted], *, servers: int, way: Way) -> dict[str, Any]:
 
 
 def _least_imbalance(wanted: list[Wanted], *, servers: int) -> float:
-    """What no way of dividing rows can be better than: one row lies on one server.
+    """Return the least imbalance that a division by rows can have: one row lies on one server.
 
     The largest variable, with what belongs to it, cut into as many shards as it has rows at most.
     """
@@ -226,7 +226,7 @@ def _least_imbalance(wanted: list[Wanted], *, servers: int) -> float:
 
 
 def models(results: Results) -> list[str]:
-    """Those that were planned, in their order."""
+    """Return the models that were planned, in their order."""
     return [model for model in results.on("model") if model != PLANNED]
 
 
@@ -246,7 +246,7 @@ def traffic_imbalance(case: Case) -> float:
 
 
 def least_imbalance(case: Case) -> float:
-    """Of bytes, that the shapes allow."""
+    """Return the least imbalance of bytes that the shapes allow."""
     return float(case.run["least_imbalance"])
 
 

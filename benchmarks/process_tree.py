@@ -1,4 +1,4 @@
-"""What a command uses with everything that it starts, looked at while it runs."""
+"""The CPU, memory and bytes of a command and all that it starts, sampled while it runs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ProcessTree:
                 self.peaks_mib[member.pid] = peak_mib(member.pid)
                 role = role_of(member.name(), member.environ())
             except (psutil.Error, FileNotFoundError, ProcessLookupError, ValueError):
-                continue  # it ended; a process that nobody has reaped has no memory
+                continue  # it ended; a process that is not reaped yet has no memory
             self.cpu_s[member.pid] = times.user + times.system
             if role is not None:
                 self.roles[member.pid] = role
@@ -59,9 +59,9 @@ class ProcessTree:
         return [process for process, of in self.roles.items() if of == role]
 
     def bytes_between(self, role: str, begin_s: float, end_s: float) -> TcpBytes | None:
-        """What the processes of a role sent and received between two moments, all together.
+        """Return the bytes that the processes of a role sent and received between two moments.
 
-        None where nobody counts bytes, or no process has the role.
+        None where bytes are not counted, or no process has the role.
         """
         counted = [looks for process in self.of_role(role) if (looks := self.looks.get(process))]
         found = (between(looks, begin_s, end_s) for looks in counted)
@@ -97,7 +97,7 @@ def role_of(name: str, environment: Mapping[str, str]) -> str | None:
 
 
 def between(looks: Sequence[Look], begin_s: float, end_s: float) -> TcpBytes:
-    """What was counted between two moments, evenly between two of the looks."""
+    """Return the bytes between two moments; between two samples they grow evenly."""
     times = [look_s for look_s, _ in looks]
     columns = zip(*(count for _, count in looks), strict=True)
     first, last = zip(*(np.interp([begin_s, end_s], times, each) for each in columns), strict=True)

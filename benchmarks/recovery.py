@@ -1,7 +1,7 @@
 """How long training rests when a task dies, and what it costs to be able to go on.
 
 A restart of the whole job is measured against the loss of a server, in the same run and from the
-same checkpoint; its seconds begin with the kill of all its tasks. Whoever keeps the tasks here
+same checkpoint; its seconds begin with the kill of all its tasks. The cluster of the benchmark
 starts them again, as `tfps run` does.
 """
 
@@ -251,7 +251,7 @@ def _start_again(mib: int, folder: Path, began_s: float) -> dict[str, Any]:
 
 
 def _dense(strategy: Any, *, steps: int) -> tuple[Any, dict[str, Any]]:
-    """A small model, and arrays for so many steps to fit it to."""
+    """Make a small model, and arrays for `steps` steps of `fit`."""
     import keras
     import numpy as np
 

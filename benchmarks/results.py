@@ -1,4 +1,4 @@
-"""What was measured: spreads, the cases of a run found by their axes, and bars with their aims."""
+"""The results of a run: spreads, cases that are found by their axes, and bars with aims."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Bar:
 
     @classmethod
     def cost(cls, name: str, value: float | None, aim: float) -> Bar:
-        """Of something of which less is better."""
+        """Make the bar of a quantity of which less is better."""
         return cls(name, value, aim, is_cost=True)
 
     @property
@@ -62,7 +62,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Case:
-    """What was measured at one place on the axes, such as an optimizer and a size."""
+    """The measurements at one place on the axes, such as an optimizer and a size."""
 
     axes: Mapping[str, Any]
     samples: list[Sample] = field(default_factory=list)  # one per measured epoch
@@ -73,15 +73,15 @@ class Case:
 
     @property
     def run(self) -> Mapping[str, Any]:
-        """What the first turn answered."""
+        """Return the result of the first turn."""
         return next(iter(self.runs.values()))
 
     def by_seed(self, of_run: Callable[[Mapping[str, Any]], T]) -> dict[int, T]:
-        """What something of each turn's answer is."""
+        """Apply a function to each turn's result, and return the values by seed."""
         return {seed: of_run(run) for seed, run in self.runs.items()}
 
     def spread(self, quantity: str) -> Spread:
-        """Of a number that every turn answered."""
+        """Return the spread of a number that every turn has returned."""
         return Spread.of(run[quantity] for run in self.runs.values())
 
     def spread_of_samples(self, quantity: Callable[[Sample], float]) -> Spread:
@@ -89,7 +89,7 @@ class Case:
 
     @property
     def steps_per_s(self) -> Spread:
-        """Of all workers together."""
+        """Return the steps per second of all workers together."""
         return self.spread_of_samples(lambda sample: sample.steps_per_s)
 
     @property
@@ -112,7 +112,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Measure:
-    """What is said of each case: in the report by a key, in the tables below a heading."""
+    """A quantity of each case: a key of the report, and a column of the tables."""
 
     key: str  # empty: only the tables have it
     of: Callable[[Case], Any]  # what the report has of a case
@@ -123,7 +123,7 @@ class Measure:
     def answered(
         cls, key: str, heading: str | None = None, shown: Callable[[Spread], Any] = lambda it: it
     ) -> Measure:
-        """Of a number that every turn answered."""
+        """Make the measure of a number that every turn has returned."""
         return cls(key, lambda case: case.spread(key), heading, shown)
 
     def cell(self, case: Case) -> Any:
@@ -206,7 +206,7 @@ class Results:
         return quantity(ours).median / median if median else None
 
     def median(self, place: tuple[Any, ...], quantity: str) -> float | None:
-        """Of a number that every turn of a case answered; None if it was not measured."""
+        """Return the median of a number over a case's turns; None if it was not measured."""
         case = self.find(*place)
         return None if case is None else case.spread(quantity).median
 

@@ -1,4 +1,4 @@
-"""What servers save that update of an embedding table only the rows of a batch.
+"""The time that servers save by updating only a batch's rows of an embedding table.
 
 One worker looks up 1,280 random rows in each step, on one server. With dense gradients an update
 is a pass over the table and the optimizer's slots; with `SparseUpdates` it touches the rows alone.

@@ -100,7 +100,7 @@ class Bench:
             self._clusters.pop(name).close()
 
     def answer(self, turn: Turn) -> Any:
-        """What a turn answers, or has answered in a run that this one resumes."""
+        """Return the result of a turn, kept from a run that this one resumes, or measured now."""
         told = {key: of for key, of in turn.case.items() if not key.endswith(PLACES)}
         settings = self.benchmark.settings()
         described = {
@@ -203,7 +203,7 @@ class Bench:
 
 
 def _describe(tasks: Tasks | None) -> dict[str, Any]:
-    """What of the tasks decides about a turn."""
+    """Return the properties of the tasks that a turn's result depends on."""
     if tasks is None:
         return {}
     counts = {"worker": tasks.workers, "ps": tasks.ps}
@@ -211,7 +211,7 @@ def _describe(tasks: Tasks | None) -> dict[str, Any]:
 
 
 def _process_numbers(cluster: ServingCluster | None) -> dict[str, list[int]]:
-    """Of a cluster's tasks by role."""
+    """Return the process numbers of a cluster's tasks, by role."""
     if cluster is None:
         return {}
     return {

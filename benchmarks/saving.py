@@ -65,7 +65,7 @@ def _forget_peak(process: int) -> float:
 def measure_saving(
     mib: int, folder: Path, ways: Sequence[str], *, servers: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Save and restore in some ways, in this order, and answer a sample of each.
+    """Save and restore in some ways, in this order, and return a sample of each.
 
     Adam has twice the weights' MiB besides. Without a way it only restores: the checkpoint of tfps
     stays in its folder for other turns.
@@ -96,7 +96,7 @@ def measure_saving(
 
 
 def table_rows(mib: int) -> int:
-    """Of each variable of a model of so many MiB."""
+    """Return the rows of each variable of a model of `mib` MiB."""
     return max(1, mib * 2**20 // VARIABLES // COLUMNS // 4)
 
 
@@ -158,7 +158,7 @@ def _check(model: Any) -> None:
 
 
 def table_model(strategy: Any, rows: int, *, steps: int) -> tuple[Any, Any, Any]:
-    """A model of tables of so many rows that `SparseUpdates` trains, and what to fit it to."""
+    """Make a model of tables with `rows` rows that `SparseUpdates` trains, and data for `fit`."""
     import keras
     import numpy as np
 
@@ -175,7 +175,7 @@ def table_model(strategy: Any, rows: int, *, steps: int) -> tuple[Any, Any, Any]
 
 
 def _measure_beside(strategy: Any, measured: Measured, *, rows: int, folder: Path) -> None:
-    """Save while tables of so many rows are trained."""
+    """Save while tables of `rows` rows are trained."""
     import keras
     import numpy as np
 

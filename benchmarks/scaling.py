@@ -1,4 +1,4 @@
-"""What many workers keep of one worker's rate when the machine's cores are not the limit.
+"""The share of one worker's rate that each of many keeps when cores are not the limit.
 
 Each step of a real `fit` waits 50 ms for its batch before it computes and exchanges, so that
 workers on two cores behave like machines of their own: what grows with their number is the traffic
@@ -34,7 +34,7 @@ SERVER_CPU_AIM_MS = 0.5  # per push: one message to one server
 
 @dataclass(frozen=True)
 class Scaling(Benchmark):
-    """What many workers keep of one worker's rate, and the servers' CPU per push.
+    """Compare the rate of many workers with one worker's, and the servers' CPU per push.
 
     A step sleeps 50 ms, so workers of one machine do not fight for its cores: about 6 minutes on
     two cores, with 21 processes of half a GB.
@@ -65,7 +65,7 @@ class Scaling(Benchmark):
             )
 
     def measure(self, tasks: TaskNumbers, *, at_once: int) -> Any:
-        """Train with so many workers."""
+        """Train with `at_once` workers."""
         import keras
 
         with tfps.ParameterServerStrategy().scope():
@@ -161,12 +161,12 @@ class Scaling(Benchmark):
 
 
 def server_cpu_ms_per_push(case: Case) -> Spread:
-    """Of one server for one push; a step pushes to every server."""
+    """Return the CPU time of one server for one push; a step pushes to every server."""
     return case.spread_of_samples(lambda sample: sample.group_cpu_ms_per_step("ps") / case["ps"])
 
 
 def share_kept(results: Results, case: Case) -> float | None:
-    """The median rate over so many times that of one worker."""
+    """Return the median rate, divided by the number of workers and by the rate of one worker."""
     alone = results.find(1, case["ps"])
     if alone is None:
         return None

@@ -49,7 +49,7 @@ class ScriptRun:
         return f"{how}: {(errors or lines)[-1][:MOST_LETTERS]}"
 
     def report(self, *, timeout_s: float) -> dict[str, Any]:
-        """What the script reports and what its tasks used; or why there is no report."""
+        """Return the script's report and what its tasks used, or why there is no report."""
         status = self.process.wait(timeout_s)
         seconds = time.time() - self.begin_s
         if status != 0:

@@ -14,7 +14,7 @@ MEAN, DEVIATION = 0.286, 0.353
 
 
 def centred(pixels: Any) -> Any:
-    """What a model sees of images as bytes, arrays and tensors alike."""
+    """Scale bytes of images to mean 0 and deviation 1; works on arrays and tensors."""
     return (pixels / np.float32(255) - np.float32(MEAN)) / np.float32(DEVIATION)
 
 
@@ -30,7 +30,7 @@ class Delay:
     """
 
     step_s: float  # length of a step that nothing slows down
-    slow_worker: int | None = None  # the one whose steps all take longer; None: nobody
+    slow_worker: int | None = None  # the one whose steps all take longer; None: no worker
     slow_factor: float = 1.0  # how many times as long
     transient_share: float = 0.0  # of each worker's steps, which take longer
     transient_factor: float = 1.0
@@ -52,7 +52,7 @@ class SlowInput:
     The wait is one of TensorFlow's own operations, at the end of the pipeline with nothing to fetch
     ahead: it comes after one step and before the next, on a thread of the worker that runs no
     Python. It lies between the moment in which a worker got its parameters and its next gradient,
-    as computation would, so whoever waits for a worker waits for it.
+    as computation would, so what waits for a worker waits for it, too.
     """
 
     # A file that `LabelledImages.write_pixels` wrote; every worker reads it. In the graph of a
@@ -103,7 +103,7 @@ class SlowInput:
 
 
 def one_by_one(elements: Any) -> Any:
-    """The same dataset, of which TensorFlow does not fetch ahead by itself."""
+    """Return the dataset with TensorFlow's own fetching ahead turned off."""
     import tensorflow as tf
 
     options = tf.data.Options()

@@ -1,6 +1,6 @@
 """Steps that wait 50 ms: at the pace of all, beside a slow worker, and after one was killed.
 
-The first layer of the model notes each step in a folder, whoever takes it
+The first layer of the model notes each step in a folder, on every worker
 (examples/strategies/slow_steps.py), so nothing of a strategy is changed to look at it.
 """
 
@@ -32,7 +32,7 @@ Steps = Mapping[int, Sequence[float]]  # when each process began its steps, in o
 
 @dataclass(frozen=True)
 class SlowScript:
-    """What is done to a script whose steps wait."""
+    """A script whose steps wait: its pace is measured, and its workers are slowed or killed."""
 
     run: ScriptRun
     processes: int  # that take steps
@@ -121,6 +121,6 @@ def pace(steps: Steps, begin_s: float, end_s: float, *, spare: int) -> float:
 
 
 def longest_rest_s(steps: Steps, begin_s: float, end_s: float) -> float:
-    """The longest time between two moments in which nobody began a step."""
+    """Return the longest time in which no worker began a step."""
     times = sorted(at for times in steps.values() for at in times if begin_s < at < end_s)
     return max(later - earlier for earlier, later in pairwise([begin_s, *times, end_s]))

@@ -1,7 +1,7 @@
-"""What the system's own counters say of TCP connections: the judge of counted messages.
+"""Counts the bytes of TCP connections by Linux's own counters, which tfps's counts are checked by.
 
-Linux answers the counters of every connection to whoever asks, so they are read from outside of the
-processes. Nothing is known of unix sockets, for which there are none.
+Linux shows the counters of every connection to any process, so they are read from outside of the
+measured ones. Unix sockets have no such counters.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 
 class TcpBytes(NamedTuple):
-    """What connections have sent, as far as the other ends have it, and received."""
+    """The bytes that connections have sent, as far as the other ends have them, and received."""
 
     sent: int = 0
     received: int = 0
@@ -52,7 +52,7 @@ class TcpConnection(NamedTuple):
 def tcp_bytes(
     processes: Iterable[int], *, but_ports: Iterable[int] = ()
 ) -> dict[int, TcpBytes] | None:
-    """Of each of the processes that live; None where nobody counts them.
+    """Return the bytes of each process that lives; None where the system does not count them.
 
     Args:
         processes: their numbers.
@@ -81,7 +81,7 @@ def tcp_bytes(
 
 
 def tcp_bytes_of(process: int, *, but_ports: Iterable[int] = ()) -> int | None:
-    """What a process's TCP connections have sent and received; None where nobody counts it.
+    """Return the bytes that a process's TCP connections sent and received; None if not counted.
 
     Args:
         process: its number.
@@ -110,7 +110,7 @@ def _enter_network(process: int) -> None:
 
 
 def _inodes(process: int) -> Iterator[int]:
-    """Of its sockets."""
+    """Yield the inodes of a process's sockets."""
     for entry in Path(f"/proc/{process}/fd").iterdir():
         try:
             found = SOCKET.fullmatch(os.readlink(entry))
@@ -121,7 +121,7 @@ def _inodes(process: int) -> Iterator[int]:
 
 
 def _connections(family: int) -> Iterator[TcpConnection]:
-    """Of this machine."""
+    """Yield the TCP connections of this machine."""
     request = REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (INFO - 1), 0, ALL_STATES)
     header = HEADER.pack(HEADER.size + len(request), SOCK_DIAG_BY_FAMILY, DUMP, 1, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as asked:

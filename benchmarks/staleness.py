@@ -1,4 +1,4 @@
-"""What stale gradients cost against synchronous training, and which optimizers win it back.
+"""The accuracy that stale gradients cost, and the optimizers that win it back.
 
 The plain optimizers and the synchronous trainings choose a learning rate of their own, too: a
 discount of gradients that are all about equally stale does little that a smaller learning rate does
@@ -44,7 +44,7 @@ RARE = 1e-3  # of the gradients; a staleness that is rarer is not drawn
 
 @dataclass(frozen=True)
 class Staleness(Benchmark):
-    """What stale gradients cost against synchronous training, by optimizer.
+    """Measure the accuracy that stale gradients cost against synchronous training, by optimizer.
 
     Every gradient lacks 16 updates, or one of eight workers takes five times as long. The order of
     pushes is given, so a busy machine changes nothing. Each optimizer has the best learning rate of
@@ -189,7 +189,7 @@ class Staleness(Benchmark):
         return bars
 
     def tables(self, results: Results) -> list[Table]:
-        """Those of stale gradients, each below the synchronous training of its base."""
+        """Return the tables of stale gradients, each below the synchronous training of its base."""
         columns = columns_of(self.measures(results))
         tables = []
         stale = [case for case in self.cases(results) if case["scenario"] in STALE]

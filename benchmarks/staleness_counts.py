@@ -33,7 +33,7 @@ def shares(counts: Mapping[int, int], *, most: int | None = None) -> dict[int, f
 
 
 def staleness_of(*cases: Case) -> dict[int, int]:
-    """Of all trainings of some cases together, of whose keys JSON has made words."""
+    """Count gradients by staleness over all trainings of some cases; JSON has made keys strings."""
     total: Counter[int] = Counter()
     for run in (run for case in cases for run in case.runs.values()):
         total.update({int(value): count for value, count in run["staleness_updates"].items()})

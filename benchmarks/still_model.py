@@ -1,6 +1,6 @@
 """A model whose step computes nothing: what is left of a step is the exchange and the ledger.
 
-And one pass of Adam by itself, which is what an update of so many parameters cannot do without.
+And one pass of Adam by itself: an update of as many parameters cannot be faster.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class KeepsWeights(keras.optimizers.Optimizer):
 def still_fit(
     strategy: Any, shapes: Sequence[tuple[int, ...]], *, updates: bool, steps_per_execution: int
 ) -> Callable[[int, EpochClock], None]:
-    """What fits about so many steps, whole executions, and lets a clock see them.
+    """Return a function that fits about `steps` steps, in whole executions, and times them.
 
     The server runs Adam, or keeps its weights. In an execution of several steps the chief's part of
-    each, Keras's progress and callbacks, is small: it is not what is asked for.
+    each, Keras's progress and callbacks, is small: it is not to be measured.
     """
     with strategy.scope():
         model = StillModel(shapes)
@@ -65,7 +65,7 @@ def still_fit(
 
 
 def adam_pass(parameters: int) -> Callable[[int, EpochClock], None]:
-    """What runs TensorFlow's own kernel of Adam in this process, on all of its cores."""
+    """Return a function that runs TensorFlow's kernel of Adam in this process, on all cores."""
     value, first, second = (tf.Variable(tf.zeros([parameters])) for _ in range(3))
     handles = {"var": value.handle, "m": first.handle, "v": second.handle}
     numbers = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-7}

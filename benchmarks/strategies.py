@@ -101,7 +101,7 @@ class Strategies(Benchmark):
             ).answer()
 
     def measures(self, results: Results) -> list[Measure]:
-        """Of what is trained to an accuracy."""
+        """Return the measures of trainings to an accuracy."""
         return [
             Measure("examples_per_s", examples_per_s, "examples/s"),
             Measure("seconds_to_goal", goal_s),
@@ -118,7 +118,7 @@ class Strategies(Benchmark):
         ]
 
     def slow_measures(self, results: Results) -> list[Measure]:
-        """Of steps that wait; in the table where there are most workers, beside each pace."""
+        """Return the measures of steps that wait; the table has the case with the most workers."""
         return [
             Measure("examples_per_s", examples_per_s),
             Measure("share_of_linear", partial(share_of, results), "of\nlinear", ratio_text),
@@ -233,7 +233,7 @@ def by_shape(results: Results) -> dict[str, list[Case]]:
 
 
 def titles_of(cases: Sequence[Case]) -> list[str]:
-    """What their rows are called."""
+    """Return the titles of the cases' rows."""
     return [ROWS[case["row"]].title for case in cases]
 
 
@@ -244,7 +244,7 @@ def ran(results: Results, shape: str, row: str) -> Case | None:
 
 
 def examples_per_s(case: Case) -> Spread:
-    """Of every epoch behind the one that traces the model; of steps that wait, in the window."""
+    """Return the rate after the epoch that traces the model; of steps that wait, in the window."""
     if SHAPES[case["shape"]].is_slow:
         return Spread.of(BATCH_SIZE * run["steps_per_s"] for run in case.runs.values())
     return Spread.of(
@@ -258,12 +258,12 @@ def pace(case: Case) -> float:
 
 
 def accuracies(case: Case) -> dict[int, list[float]]:
-    """Of the test examples after each epoch, by seed; empty of a model that nobody can test."""
+    """Return the test accuracy after each epoch, by seed; empty for a model without test data."""
     return case.by_seed(lambda run: [round(each, 4) for each in run["accuracies"]])
 
 
 def accuracy_percent(case: Case) -> Spread | None:
-    """The same after the last epoch."""
+    """Return the test accuracy after the last epoch, in percent."""
     found = [100 * run["accuracies"][-1] for run in case.runs.values() if run.get("accuracies")]
     return Spread.of(found) if found else None
 
@@ -277,7 +277,7 @@ def seconds_to_goal(run: Any, goal: float | None) -> float | None:
 
 
 def goal_s(case: Case) -> dict[int, float | None]:
-    """Those seconds, by seed."""
+    """Return the seconds to the shape's accuracy, by seed."""
     goal = SHAPES[case["shape"]].goal
     return case.by_seed(lambda run: seconds_to_goal(run, goal))
 
@@ -292,18 +292,18 @@ def goal_text(case: Case) -> str | float | None:
 
 
 def bytes_of(case: Case, way: str) -> float | None:
-    """The median of an example's bytes; None where nobody counts them."""
+    """Return the median of an example's bytes; None where they are not counted."""
     found = [run[way] for run in case.runs.values() if run.get(way) is not None]
     return Spread.of(found).median if found else None
 
 
 def kilobytes(count: float | None) -> float | None:
-    """The same in thousands."""
+    """Convert bytes to kilobytes (10^3)."""
     return None if count is None else count / 1e3
 
 
 def share_of(results: Results, case: Case, row: str | None = None) -> float | None:
-    """The pace over so many times that of one worker of a row; None: of its own row."""
+    """Divide the pace by the number of workers and one worker's pace in `row` (None: its own)."""
     one = ran(results, "slow_1", row or case["row"])
     return None if one is None else pace(case) / (SHAPES[case["shape"]].workers * pace(one))
 
@@ -315,13 +315,13 @@ def waiting_share(results: Results, case: Case) -> float | None:
 
 
 def share_beside_slow(case: Case) -> float | None:
-    """Of the pace, kept while one worker is five times as slow."""
+    """Return the share of the pace that is left while one worker is five times as slow."""
     run = case.run
     return run["beside_slow"] / run["steps_per_s"] if run.get("beside_slow") else None
 
 
 def after_kill_text(case: Case) -> str | float | None:
-    """How long nobody trained when a worker was killed, or what else became of training."""
+    """Return how long training rested after a worker was killed, or how it ended."""
     is_going_on = case.run.get("after_kill") == "goes on"
     found: str | float | None = case.run.get("rest_s" if is_going_on else "after_kill")
     return found

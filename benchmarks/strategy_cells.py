@@ -1,4 +1,4 @@
-"""What stands in the short tables of the strategies, by row and heading."""
+"""The cells of the short tables of the strategies, by row and heading."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def trained_cells(entry: Entry) -> Mapping[str, str]:
 
 
 def task_cells(entry: Entry) -> Mapping[str, str]:
-    """What the tasks use."""
+    """Return the cells with the bytes, memory and CPU that the tasks use."""
     if CANNOT in entry:
         return {}
     ways = [entry[name] for name in ("bytes_up", "bytes_down")]
@@ -79,7 +79,7 @@ def slow_cells(entry: Entry) -> Mapping[str, str]:
 
 
 def asks_cells(entry: Entry) -> Mapping[str, str]:
-    """What it asks of who uses it."""
+    """Return the cells with what a strategy asks of its user: changed lines, and a cluster."""
     found = {"lines changed": str(entry["lines_changed"]), "of the cluster": entry["needs"]}
     if entry.get("largest_model_per_gib") is not None:
         found["GiB of tables for a GiB of each task"] = f"{entry['largest_model_per_gib']:.2f}"

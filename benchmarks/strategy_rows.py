@@ -1,4 +1,4 @@
-"""What `python -m benchmarks strategies` compares: shapes, which are models on clusters, and rows.
+"""Shapes of `python -m benchmarks strategies`, which are models on clusters, and its rows.
 
 A row is a script of examples/strategies, how it starts, and what it asks of a cluster.
 """
@@ -83,7 +83,7 @@ def alone(script: Path, workers: int, ps: int) -> Sequence[str]:
 
 
 def as_chief(script: Path, workers: int, ps: int) -> Sequence[str]:
-    """As the chief of a cluster of workers and parameter servers."""
+    """Return the command that runs a script as the chief of a cluster with parameter servers."""
     cluster = ["--workers", str(workers), "--ps", str(ps)]
     run = [sys.executable, "-P", "-m", "tfps", "run", *cluster]
     return [*run, str(script), "--workers", str(workers)]
@@ -137,7 +137,7 @@ class StrategyRow:
         return self.cannot.get(shape.model)
 
     def command(self, shape: StrategyShape) -> list[str]:
-        """What trains, without the arguments of the job."""
+        """Return the command that trains, without the arguments of the job."""
         mode = ["--mode", self.mode] if self.mode else []
         return [*self.start(FOLDER / self.script, shape.workers, shape.ps), *mode]
 

@@ -1,4 +1,4 @@
-"""What the tables of all benchmarks share: spreads, comparisons with an aim, and noise."""
+"""Functions for the tables of all benchmarks: spreads, comparisons with an aim, and noise."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def case_table(title: str, names: Sequence[str], cases: Sequence[Any], columns: 
 
 
 def columns_of(measures: Iterable[Measure]) -> Columns:
-    """What stands below the headings of those that have one."""
+    """Return a function for the cells of each measure that has a heading."""
     return {each.heading: each.cell for each in measures if each.heading is not None}
 
 
 def cell_text(value: str | Spread | float | None) -> str:
-    """What stands in a cell of a table."""
+    """Format a value for a cell of a table."""
     if isinstance(value, Spread):
         return spread_text(value)
     if value is None:

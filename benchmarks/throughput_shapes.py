@@ -3,7 +3,7 @@
 All ways train on the same images, shuffled. Those with `fit` get them as arrays, in the very same
 call: `fit(x, y, batch_size=...)`. A single process keeps them in its memory; tf_keras turns them
 into a dataset function of its own for TensorFlow's strategy, so every worker holds all of them;
-tfps copies them to every worker too. Nobody moves images while an epoch is measured. A custom loop
+tfps copies them to every worker too. No images travel while an epoch is measured. A custom loop
 takes no arrays: both of them get one dataset function that does what Keras does with arrays.
 """
 

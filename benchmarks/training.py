@@ -15,7 +15,7 @@ from benchmarks.usage import EpochClock, clock_callback
 from benchmarks.workload import split
 
 Clock = TypeVar("Clock", bound=EpochClock)
-# Runs so many epochs of about so many steps and lets the clock see each of them.
+# Runs a number of epochs of about a number of steps, and lets the clock see each of them.
 Epochs = Callable[[int, int, EpochClock], None]
 
 
@@ -26,14 +26,14 @@ class Trained(Protocol):
         """Make it, not compiled."""
 
     def loss_and_accuracy(self, keras: Any, **options: Any) -> tuple[Any, Any]:
-        """Of what it answers; options are of the loss."""
+        """Return the loss and the accuracy for the model's outputs; options go to the loss."""
 
     def optimizer(self, keras: Any) -> Any:
         """Make what updates it."""
 
 
 def stock_strategy(partitioner: Callable[[], Any] | None = None) -> Any:
-    """TensorFlow's own; the partitioner of its variables is made when TensorFlow is there."""
+    """Make TensorFlow's own strategy; the partitioner is made after TensorFlow is imported."""
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -58,7 +58,7 @@ class Row:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of the process: Keras's flavour is decided before TensorFlow is imported."""
+        """Return the process's variables: they choose a Keras before TensorFlow is imported."""
         return {"TF_USE_LEGACY_KERAS": "1"} if self.needs_tf_keras else {}
 
     def begin(self) -> Any:
@@ -69,7 +69,7 @@ class Row:
     def prepare(
         self, strategy: Any, model: Trained, steps_per_execution: int
     ) -> Callable[[Examples], Epochs]:
-        """Make a model in the strategy's scope, where there is one; answers what trains it."""
+        """Make a model in the strategy's scope, if there is one, and return what trains it."""
         keras = importlib.import_module(self.keras)
         if self.has_loop:
             return _loop(keras, strategy, model, steps_per_execution)
@@ -84,7 +84,7 @@ class Row:
 def measured_epochs(
     train: Epochs, make_clock: Callable[[], Clock], *, unit_steps: int, epochs: int, epoch_s: float
 ) -> Clock:
-    """Train so many epochs of about so many seconds, after two that are not measured.
+    """Train epochs of about `epoch_s` seconds, after two that are not measured.
 
     Args:
         train: runs them.

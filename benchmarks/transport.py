@@ -60,17 +60,17 @@ WORK: Mapping[int, Mapping[str, str]] = {
 
 
 def ms(case: Case) -> Spread:
-    """Of one exchange."""
+    """Return the milliseconds of one exchange."""
     return case.spread_of_samples(lambda sample: 1e3 / sample.steps_per_s)
 
 
 def server_cpu_ms(case: Case) -> Spread:
-    """Of one exchange, the parameter server alone."""
+    """Return the parameter server's CPU time for one exchange."""
     return case.spread_of_samples(lambda sample: sample.group_cpu_ms_per_step("ps"))
 
 
 def worker_cpu_ms(case: Case) -> Spread:
-    """Of one exchange, the worker alone."""
+    """Return the worker's CPU time for one exchange."""
     return case.spread_of_samples(lambda sample: sample.group_cpu_ms_per_step("worker"))
 
 
@@ -164,7 +164,7 @@ class Transport(Benchmark):
     def _samples(
         self, runs: Mapping[tuple[str, str], Run], tasks: TaskNumbers, *, trial: int
     ) -> dict[tuple[str, str], list[Sample]]:
-        """What was measured of each, which take turns after a warm-up."""
+        """Return the samples of each run; runs take turns after a warm-up."""
         counts = {}
         for name, run in runs.items():
             clock = tasks.clock()
@@ -277,7 +277,7 @@ def echoes(results: Results) -> list[Case]:
 
 
 def work(results: Results, size_bytes: int) -> list[Case]:
-    """What a push of a size costs, from the bare exchange to the whole of it."""
+    """Return the cases that split a push's cost, from the bare exchange to the whole push."""
     found = (results.find(row, "unix", size_bytes) for row in WORK[size_bytes])
     return [case for case in found if case is not None]
 

@@ -1,4 +1,4 @@
-"""What a chief process is asked to measure, and on which tasks."""
+"""A turn: the case that a chief process measures, and the tasks that it needs."""
 
 from __future__ import annotations
 

@@ -24,10 +24,10 @@ ALIKE = Delay(step_s=1.0)  # workers that are alike push in turn
 
 
 def push_order(durations_s: Sequence[Iterable[float]], *, pushes: int) -> list[int]:
-    """The worker of each push, by when its step ends; at the same moment the first worker's.
+    """Return the worker of each push, in the order in which steps end; ties go to the first worker.
 
-    A worker begins a step when it has pushed the one before, until so many steps have begun. So the
-    last push of each worker is one of the last, as many as there are workers.
+    A worker begins a step when it has pushed the one before, until `pushes` steps have begun. So
+    the last push of each worker is among the last n pushes of n workers.
 
     Args:
         durations_s: of each worker, the lengths of its steps.
@@ -54,7 +54,7 @@ def push_order(durations_s: Sequence[Iterable[float]], *, pushes: int) -> list[i
 class Turnstile:
     """One worker at a time, in an order such as `push_order` gives.
 
-    The last step of each worker is free: nobody comes back from it to let the next one pass.
+    The last step of each worker is free: no later one comes back to let the next worker pass.
     """
 
     def __init__(self, order: Sequence[int]) -> None:
@@ -120,7 +120,7 @@ class PushScenario:
         return self.workers if self.is_shared else 1
 
     def take(self, *, pushes: int, seed: int) -> Callable[[int], int]:
-        """What says which batch a worker takes, and when."""
+        """Return a function that lets a worker wait for its turn and gives it a batch's number."""
         if self.is_shared:
             return Together().take
         return Turnstile(self.order(pushes=pushes, seed=seed)).take

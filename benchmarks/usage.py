@@ -35,11 +35,11 @@ class Sample:
 
     @property
     def cpu_ms_per_step(self) -> float:
-        """What a step cost on all processors together; the first one, where none was done yet."""
+        """Return the CPU milliseconds of a step on all processors (before a step: all so far)."""
         return 1e3 * self.cpu_seconds / max(1, self.steps)
 
     def group_cpu_ms_per_step(self, group: str) -> float:
-        """What a step cost the processes of one role."""
+        """Return the CPU milliseconds of a step in the processes of one role."""
         return 1e3 * self.group_cpu_seconds[group] / max(1, self.steps)
 
     @property
@@ -66,7 +66,7 @@ class EpochClock:
         self._begun = (_machine_cpu_s(), self._cpu_s(), time.perf_counter())
 
     def end(self, steps: int) -> None:
-        """End an epoch of so many steps."""
+        """End an epoch of `steps` steps."""
         now_s = time.perf_counter()
         begun_machine_s, begun_cpu_s, begun_s = self._begun
         groups_s = {name: cpu_s - begun_cpu_s[name] for name, cpu_s in self._cpu_s().items()}
@@ -80,9 +80,9 @@ class EpochClock:
 
 
 def clock_callback(keras: Any, clock: EpochClock, steps: int, *, rounds: int = 1) -> Any:
-    """Make a callback of `keras` or `tf_keras` that lets a clock see epochs of so many steps.
+    """Make a callback of `keras` or `tf_keras` that shows a clock epochs of `steps` steps.
 
-    So many rounds, which are epochs of Keras, are one of the clock's.
+    An epoch of the clock is `rounds` epochs of Keras.
     """
 
     class ClockCallback(keras.callbacks.Callback):
@@ -108,7 +108,7 @@ def steps_way(strategy: Any) -> dict[str, Any]:
 def measured_fit(
     model: Any, *data: Any, clock: EpochClock, steps: int, epochs: int, **options: Any
 ) -> dict[str, Any]:
-    """Fit for so many epochs after one that traces; answer in the form that `Results` take."""
+    """Fit for `epochs` epochs after one that traces, and return them in the form of `Results`."""
     import keras
 
     callbacks = [clock_callback(keras, clock, steps)]
@@ -123,7 +123,7 @@ def peak_mib(process: int) -> float:
 
 
 def peak_of(status: str) -> float:
-    """The same of what the system says of a process."""
+    """Return the largest memory in MiB that the text of a process's status file names."""
     found = PEAK.search(status)
     if found is None:
         raise ValueError(f"expected a line with VmHWM, received {status!r}")
@@ -131,7 +131,7 @@ def peak_of(status: str) -> float:
 
 
 def _cpu_s(process: psutil.Process) -> float:
-    """Of a process and its children since they started."""
+    """Return the CPU seconds of a process and its children since they started."""
     times = [member.cpu_times() for member in (process, *process.children(recursive=True))]
     return sum(each.user + each.system for each in times)
 

@@ -1,4 +1,4 @@
-"""What is trained: some models, the same for every row."""
+"""The models that benchmarks train, the same ones for every row."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ class Model:
         return keras.Model(inputs, layers.Dense(10)(outputs))
 
     def compiled(self, keras: Any, optimizer: Any, **options: Any) -> Any:
-        """As `build`, for labels."""
+        """Build the model and compile it for labels."""
         model = self.build(keras)
         loss, _ = self.loss_and_accuracy(keras)
         model.compile(optimizer, loss, **options)
         return model
 
     def loss_and_accuracy(self, keras: Any, **options: Any) -> tuple[Any, Any]:
-        """Of the logits that the model answers; options are of the loss."""
+        """Return the loss and the accuracy for the model's logits; options go to the loss."""
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, **options)
         return loss, keras.metrics.SparseCategoricalAccuracy()
 
     def optimizer(self, keras: Any) -> Any:
-        """What trains it."""
+        """Make the optimizer that trains it."""
         return keras.optimizers.Adam(LEARNING_RATE)
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """Of the variables that an optimizer updates, in a model without convolutions."""
+        """Return the shapes of the trained variables, in a model without convolutions."""
         widths = (28 * 28, *self.layers, 10)
         return [shape for pair in itertools.pairwise(widths) for shape in (pair, pair[1:])]
 
     @property
     def size_bytes(self) -> int:
-        """Of all its variables, float32."""
+        """Return the bytes of all its variables in float32."""
         return sum(4 * math.prod(shape) for shape in self.shapes)
 
 

@@ -1,7 +1,7 @@
 """Draws a timeline of three workers for each mode: `python docs/guide/timelines.py`.
 
 The first two workers take 4 and 4.6 units for a step, the third one takes 9, an exchange takes 1.
-Who waits for whom is decided by the library's own functions, the ones that the servers trace.
+The library's own functions, those that the servers trace, decide which worker waits for which.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ INK, DROPPED = "#333333", "#b3261e"
 
 @dataclass
 class Timeline:
-    """What workers did when, and when a server has applied something."""
+    """The steps of each worker over time, and the moments in which a server applies an update."""
 
     title: str
     bars: list[tuple[int, float, float, str]] = field(default_factory=list)
@@ -61,7 +61,7 @@ def _mask(worker: int) -> Any:
 
 
 class Open:
-    """Nobody waits."""
+    """A gate that lets every worker go on at once."""
 
     def __call__(self, worker: int, now: float) -> Sequence[int]:
         return [worker]
