@@ -48,7 +48,7 @@ def ends_s(case: Case) -> dict[int, float]:
 
 
 def goal_text(case: Case) -> str:
-    """The median time to the goal; who has not arrived is later than who has."""
+    """Return the median time to the goal; one that is not reached is later than any that is."""
     times_s = goal_s(case)
     median_s = statistics.median(times_s.values())
     if median_s < NEVER_S:

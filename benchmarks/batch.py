@@ -185,7 +185,7 @@ class Batch(Benchmark):
         taken = self.choice(results).pair
         gain = None
         if usual is not None and taken is not None:
-            # Who does not arrive does so at the very end: too kind to the usual pair.
+            # A goal that is missed counts as reached at the end: too kind to the usual pair.
             times_s = (min(goal_s(usual)[seed], ends_s(usual)[seed]) for seed in usual.runs)
             gain = taken.goal_s.median / Spread.of(times_s).median
         name = f"time to {GOAL:g}, the pair to take over batch {self.base_batch_size}, asynchronous"
@@ -233,7 +233,7 @@ class Batch(Benchmark):
         with picture(path, 2, 2, size=(10, 7.5)) as (figure, axes):
             for axis, (title, quantity) in zip(axes.flat, panels.items(), strict=True):
                 axis.set_xscale("log", base=2)
-                # Who has not arrived is not drawn; the table has it.
+                # A training that missed the goal is not drawn; the table has it.
                 draw_curves(
                     axis,
                     curves,

@@ -60,7 +60,7 @@ class SavingBenchmark(Benchmark):
 
     def plan(self, folder: Path) -> Iterator[Turn]:
         for repetition in range(self.repetitions):
-            # A disk may be quicker for who comes first.
+            # A disk may be quicker for the one that comes first.
             first = repetition % len(WAYS)
             ways = [*WAYS][first:] + [*WAYS][:first]
             # A cluster at a time: what a server once held, its process keeps.

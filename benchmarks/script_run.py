@@ -24,7 +24,7 @@ CANNOT = "cannot"
 OUT_OF_MEMORY = re.compile(
     "OOM when allocating|bad_alloc|annot allocate memory|MemoryError|failed to create thread"
 )
-# Of Python; what stands behind it in a log are the last words of who started the script.
+# Of Python; what stands behind it in a log are the last words of what started the script.
 ERROR = re.compile(r"(?:Error|Exception): ")
 LAST_LINES, MOST_LETTERS = 60, 300
 

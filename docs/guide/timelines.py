@@ -47,13 +47,13 @@ class Timeline:
     dropped: list[tuple[int, float]] = field(default_factory=list)
 
     def add(self, worker: int, kind: str, begin: float, end: float) -> float:
-        """Add what a worker did; answers when it ended."""
+        """Add a bar of a worker, and return its end."""
         if end > begin:
             self.bars.append((worker, begin, end, kind))
         return end
 
 
-Ask = Callable[[int, float], Sequence[int]]  # a worker, at a time: who starts a step then
+Ask = Callable[[int, float], Sequence[int]]  # of a worker and a time: workers that may start
 
 
 def _mask(worker: int) -> Any:
@@ -85,7 +85,7 @@ class Bounded:
 
 
 def at_once(title: str, ask: Ask, *, period_steps: int = 1, begin: float = 0.0) -> Timeline:
-    """Each push is applied when it comes; a gate says who may start a step then."""
+    """Each push is applied when it comes; a gate says which workers may start a step then."""
     timeline = Timeline(title)
     free = [begin] * len(STEPS)  # since when each worker has nothing to do
     events: list[tuple[float, int]] = []
@@ -130,7 +130,7 @@ def in_rounds(
     """Servers apply one mean of what the first workers of a round have pushed."""
     timeline, required = Timeline(title), len(STEPS) - backup_workers
     number, contributors = 0, list[int]()
-    pushes: list[tuple[float, int, int]] = []  # when, who, computed from which round
+    pushes: list[tuple[float, int, int]] = []  # time, worker, the round it was computed from
     paces = np.zeros(len(STEPS), np.int64)
 
     def start(worker: int, now: float) -> None:

@@ -102,7 +102,7 @@ class Kind:
 KINDS = {
     "dense": Kind(images),
     "mixed": Kind(clicks, IDS),
-    # Without slots, so that all who can hold the tables train them by rows.
+    # Without slots, so that every strategy that can hold the tables trains them by rows.
     "large": Kind(clicks, LARGE_ROWS, "SGD", 0.1, is_tested=False),
 }
 
