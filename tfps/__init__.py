@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tfps.keras_backend import check_backend
 from tfps.terminal import show_own_records
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from tfps.checkpoint.manager import CheckpointManager
