@@ -91,7 +91,7 @@ def test_a_run_that_was_stopped_goes_on_behind_its_last_turn(tmp_path: Path) -> 
     assert len(run_command("placement", *three, output=tmp_path)[0]) == 2
 
 
-@pytest.mark.quick("rows*")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "parts"),
     [

@@ -36,7 +36,14 @@ class Played:
         return self.bench.benchmark
 
 
-@pytest.fixture(scope="module", params=BENCHMARKS, ids=lambda kind: kind.name)
+QUICK = ("batch", "recovery", "rows")  # the others repeat the contract
+KINDS = [
+    pytest.param(kind, marks=[] if kind.name in QUICK else pytest.mark.repeats, id=kind.name)
+    for kind in BENCHMARKS
+]
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Played:
     folder = tmp_path_factory.mktemp("run")
     bench = AnsweredBench(request.param().quick(), folder)

@@ -45,6 +45,7 @@ def _assert_same(one: list[Any], other: list[Any]) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.quick("None")
 @pytest.mark.parametrize("chunk_bytes", [None, "40"])
 def test_training_goes_on_as_if_nothing_had_happened(
     chunk_bytes: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

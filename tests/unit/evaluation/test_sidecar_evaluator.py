@@ -50,7 +50,7 @@ def _approximately(numbers: list[dict[str, float]]) -> list[Any]:
     return [pytest.approx(each, abs=1e-6) for each in numbers]
 
 
-@pytest.mark.quick("keras")
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_to_save(way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trained = network()
@@ -108,6 +108,7 @@ class Own(keras.Model):
         return (self.part[0] if isinstance(self.part, list) else self.part)(x)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("over")
 @pytest.mark.parametrize("way", ["model", "weights"])
 def test_a_model_that_is_built_by_its_first_batch(way: str, tmp_path: Path) -> None:
@@ -145,6 +146,7 @@ def test_a_checkpoint_of_another_model(way: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("over")
+@pytest.mark.quick("keras")
 @pytest.mark.parametrize("way", ["model", "weights", "keras"])
 def test_a_damaged_checkpoint_is_skipped(
     way: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -162,6 +164,7 @@ def test_a_damaged_checkpoint_is_skipped(
     assert model.evaluate(TEST, verbose=0) == pytest.approx(whole, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_file_may_be_written_again_while_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +184,7 @@ def test_a_file_may_be_written_again_while_it_is_read(
     assert training.evaluated == _approximately(training.expected[1:2])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("over")
 @pytest.mark.parametrize(("after_reading", "evaluated"), [(False, 1), (True, 2)])
 def test_a_checkpoint_may_be_deleted_while_it_is_read(

@@ -124,6 +124,7 @@ def test_a_functional_model_is_saved_and_loaded(tmp_path: Path) -> None:
     assert not np.array_equal(model.get_layer("features").weights[0], MATRIX)
 
 
+@pytest.mark.slow
 def test_an_exported_model_answers_and_refuses_in_plain_tensorflow(tmp_path: Path) -> None:
     model = _functional()
     archive = keras.export.ExportArchive()

@@ -188,6 +188,7 @@ def check_nan(strategy: tfps.ParameterServerStrategy) -> None:
     assert 21 <= steps <= 22
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_the_training(make_strategy: Make) -> None:
     check_nan(make_strategy())
 

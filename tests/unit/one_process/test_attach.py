@@ -35,6 +35,7 @@ def job(make_strategy: Make) -> tuple[tfps.ParameterServerStrategy, keras.Model]
         return strategy, counting_model()
 
 
+@pytest.mark.slow
 def test_values_are_those_of_the_chief(
     cluster: InProcessCluster, job: tuple[tfps.ParameterServerStrategy, keras.Model]
 ) -> None:

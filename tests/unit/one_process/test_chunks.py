@@ -77,6 +77,7 @@ def test_fit(narrow: tfps.ParameterServerStrategy) -> None:
     job.end()
 
 
+@pytest.mark.slow
 def test_functions(narrow: tfps.ParameterServerStrategy) -> None:
     job = FunctionJob(narrow)
     assert job.counts == [STEPS, STEPS]

@@ -138,7 +138,7 @@ def _answers(pushes: Pushes) -> tuple[list[Any], list[np.ndarray]]:
     return [*found, *(np.array(pushes.counts()) - before).tolist()], pushes.state()
 
 
-@pytest.mark.quick("calls")
+@pytest.mark.slow
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_a_refused_push_leaves_every_bit(make_pushes: Callable[..., Pushes], carrier: str) -> None:
     pushes = make_pushes("kernel", carrier=carrier)

@@ -120,6 +120,7 @@ def test_a_checkpoint_says_once_what_it_does_not_hold(
     assert caplog.text.count("do not hold what codecs have left out") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode",
     [

@@ -45,7 +45,7 @@ def _of_other_structures(context: tf.distribute.InputContext) -> tf.data.Dataset
     return tf.data.Dataset.from_tensor_slices(batch).batch(8)
 
 
-@pytest.mark.quick("_of_other_lengths-80")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "examples"), [(_of_other_lengths, 32 + 48), (_of_other_widths, 32 + 32)]
 )

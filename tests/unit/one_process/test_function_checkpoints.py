@@ -252,6 +252,7 @@ def test_functions_after_fit_begin_from_its_last_checkpoint(
         loop.lose([1])
 
 
+@pytest.mark.slow
 def test_a_second_manager_of_the_folder_goes_on_from_the_first(
     strategy: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:

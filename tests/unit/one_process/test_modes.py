@@ -26,6 +26,7 @@ EACH = {
 }
 
 
+@pytest.mark.quick("asynchronous")
 @pytest.mark.parametrize(("mode", "calls"), EACH.values(), ids=EACH)
 def test_fit_applies_each_gradient_once(fit_jobs: Jobs[FitJob], mode: Any, calls: int) -> None:
     job = fit_jobs(mode, calls=calls)
@@ -40,6 +41,7 @@ def test_fit_in_rounds(fit_jobs: Jobs[FitJob]) -> None:
     assert fit_jobs(tfps.Synchronous(), calls=2).counts == [MEANS, MEANS]
 
 
+@pytest.mark.slow
 def test_fit_with_a_backup_worker(fit_jobs: Jobs[FitJob]) -> None:
     """One gradient makes a round; one that comes too late is dropped, on all servers."""
     job = fit_jobs(tfps.Synchronous(backup_workers=1))
@@ -68,6 +70,7 @@ def test_fit_with_local_steps(fit_jobs: Jobs[FitJob]) -> None:
     assert job.examples == EXAMPLES
 
 
+@pytest.mark.slow
 def test_fit_with_a_warm_up(fit_jobs: Jobs[FitJob]) -> None:
     """A worker takes two steps alone, then one exchange for each step."""
     job = fit_jobs(tfps.BoundedStaleness(1, warm_up_steps=2))
@@ -76,6 +79,7 @@ def test_fit_with_a_warm_up(fit_jobs: Jobs[FitJob]) -> None:
     assert job.examples == EXAMPLES
 
 
+@pytest.mark.quick("asynchronous")
 @pytest.mark.parametrize(("mode", "calls"), EACH.values(), ids=EACH)
 def test_functions_apply_each_gradient_once(
     function_jobs: Jobs[FunctionJob], mode: Any, calls: int
@@ -85,6 +89,7 @@ def test_functions_apply_each_gradient_once(
     assert job.strategy.stats().fallback_steps == 0
 
 
+@pytest.mark.slow
 def test_functions_in_rounds(function_jobs: Jobs[FunctionJob]) -> None:
     first, second = function_jobs(tfps.Synchronous(), calls=2).counts
     assert first == second

@@ -128,6 +128,7 @@ def test_scheduled_functions_of_the_next_chief_count(make: Make) -> None:
     assert _updates_of_functions(make()) == (2 * STEPS, 2 * STEPS)
 
 
+@pytest.mark.rare
 def test_an_older_chief_is_refused(make: Make) -> None:
     old = make()
     model = _model_on(old)
@@ -211,6 +212,7 @@ def test_a_server_that_was_started_anew_when_no_chief_was_there(make: Make, tmp_
         np.testing.assert_array_equal(ours, before)
 
 
+@pytest.mark.rare
 def test_another_model_is_refused_and_nothing_changes(make: Make) -> None:
     model = _model_on(make())
     _fit(model)

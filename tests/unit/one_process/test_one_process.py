@@ -28,6 +28,7 @@ def _model() -> keras.Model:
     return model
 
 
+@pytest.mark.repeats
 @pytest.mark.tfps_one_process(workers=1, ps=2)
 def test_one_worker_gives_the_numbers_of_keras(tfps_one_process: InProcessCluster) -> None:
     plain = _model()

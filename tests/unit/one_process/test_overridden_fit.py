@@ -52,6 +52,7 @@ def check_on_workers(strategy: tfps.ParameterServerStrategy, model: Any) -> None
     assert sum(strategy.stats().worker_steps) == 12
 
 
+@pytest.mark.slow
 def test_a_subclass_that_calls_keras(make_strategy: Make) -> None:
     model = compiled(strategy := make_strategy(), Own)
     model.calls = []

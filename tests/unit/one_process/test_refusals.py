@@ -17,7 +17,7 @@ SMALL = ["data.source=subset", "model.name=mlp", "model.mlp.hidden_units=[4]", "
 EXAMPLES = (np.zeros([8, 28, 28, 1], "uint8"), np.zeros([8], "int64"))
 
 
-@pytest.mark.quick("shards")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [

@@ -179,7 +179,7 @@ def make_job(make_strategy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return make
 
 
-@pytest.mark.quick("arrays")
+@pytest.mark.slow
 @pytest.mark.parametrize("x", INPUTS.values(), ids=INPUTS)
 def test_nobody_can_tell(make_job: MakeJob, x: Callable[[], Any]) -> None:
     """A loss of either server, and of both, in the midst of epochs: all numbers are the same."""

@@ -195,7 +195,7 @@ def test_several_threads(make_strategy: Make, tmp_path: Path) -> None:
     assert iterations(model) == 2 * STEPS
 
 
-@pytest.mark.quick("evaluate")
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["evaluate", "predict"])
 def test_fit_waits_for_what_another_thread_has_begun(make_strategy: Make, method: str) -> None:
     """The first step that trains moves variables: the steps of the other would not find them."""

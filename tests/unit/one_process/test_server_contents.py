@@ -181,7 +181,7 @@ def test_what_is_made_beside_the_record_is_found(
     del kept
 
 
-@pytest.mark.quick("0")
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_server_is_made_again(make_strategy: Make, lost: int) -> None:
     """All that it held is destroyed and replayed, and values are restored: training goes on."""

@@ -24,6 +24,7 @@ def drawn(log: Any) -> tuple[dict[str, np.ndarray], np.ndarray]:
     return {name: value.numpy() for name, value in features.items()}, labels.numpy()
 
 
+@pytest.mark.slow
 def test_an_example_follows_from_its_position(log: Any, drawn: Any) -> None:
     features, labels = drawn
     positions = np.array([39_999, 5, 5, 17_000], np.int64)

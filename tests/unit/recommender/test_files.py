@@ -60,6 +60,7 @@ def examples(part: Callable[[Any], Any], pipelines: int) -> list[tuple[Any, ...]
     return found
 
 
+@pytest.mark.slow
 def test_three_formats_hold_the_same_examples_each_in_one_part(
     inputs_of: Any, columns: Any, module: Any, tmp_path: Path
 ) -> None:
@@ -90,7 +91,7 @@ def test_three_formats_hold_the_same_examples_each_in_one_part(
     ).all()
 
 
-@pytest.mark.quick("5")
+@pytest.mark.slow
 @pytest.mark.parametrize("pipelines", [2, 5])
 def test_each_example_has_one_pipeline(inputs_of: Any, tmp_path: Path, pipelines: int) -> None:
     lines = rows(LINES)

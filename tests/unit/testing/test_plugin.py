@@ -211,6 +211,7 @@ def test_sound():
 """
 
 
+@pytest.mark.slow
 def test_a_module_that_starts_tensorflow_is_told_to_reserve(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(STARTED)
     result = pytester.runpytest_subprocess(*PLUGIN, timeout=120)

@@ -97,7 +97,7 @@ def _local_with(weights: list[np.ndarray]) -> keras.Model:
     return model
 
 
-@pytest.mark.quick("shuffle-model.keras")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["model.keras", "a.weights.h5"])
 def test_files_of_keras(name: str, divided: tfps.ParameterServerStrategy, tmp_path: Path) -> None:
     """Written and read in blocks; one process finds in them what it always does."""

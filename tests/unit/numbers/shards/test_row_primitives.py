@@ -119,7 +119,7 @@ def test_gradients_are_subtracted(
     assert staleness == 1
 
 
-@pytest.mark.quick("shuffle")
+@pytest.mark.slow
 def test_in_a_scheduled_function(
     strategy: tfps.ParameterServerStrategy, table: keras.Variable
 ) -> None:

@@ -76,6 +76,7 @@ def test_a_tape_on_the_chief(table: Any) -> None:
     np.testing.assert_array_equal(tf.convert_to_tensor(tape.gradient(loss, table.value)), expected)
 
 
+@pytest.mark.slow
 def test_slots_are_divided_alike_and_lie_beside(strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
         model = small(lambda: keras.optimizers.Adam(0.01, name="beside"))
