@@ -34,6 +34,7 @@ def job(cluster: Callable[..., LocalCluster], carrier: str) -> Iterator[Counting
 
 
 # In one process: tests/unit/one_process/test_modes.py; a loop of one's own: test_custom_bounded.py.
+@pytest.mark.repeats
 @pytest.mark.conformance
 def test_each_example_and_update_counts_once(job: CountingJob) -> None:
     before, updates = job.strategy.stats(), job.updates()

@@ -77,6 +77,7 @@ def test_one_function_at_a_time_waits_for_nobody(loop: CustomLoop) -> None:
     assert loop.updates == 3
 
 
+@pytest.mark.slow
 def test_an_error_between_pull_and_push_holds_nobody_up(
     strategy: tfps.ParameterServerStrategy, loop: CustomLoop
 ) -> None:

@@ -41,7 +41,7 @@ def build(optimizer: Any = None) -> keras.Model:
     return model
 
 
-@pytest.mark.quick("0.05")
+@pytest.mark.slow
 @pytest.mark.parametrize("clipnorm", [0.05, None])
 def test_numbers_of_one_machine(
     strategy: tfps.ParameterServerStrategy, clipnorm: float | None

@@ -84,6 +84,7 @@ class Hooks(keras.callbacks.Callback):
 ALL_CALLS = [(name, step) for step in range(STEPS) for name in ("begin", "end")] + [("epoch", 0)]
 
 
+@pytest.mark.repeats
 def test_own_batch_hook_runs_between_its_update_and_the_next(model: keras.Model) -> None:
     start, seen = _iterations(model), []
 
