@@ -122,7 +122,7 @@ def test_constructors_take_their_settings_alone() -> None:
         Asynchronous: ["pipeline_steps", "warm_up_steps"],
         Synchronous: ["backup_workers", "warm_up_steps", "adaptive_batches"],
         BoundedStaleness: ["bound_steps", "warm_up_steps"],
-        LocalSteps: ["period_steps", "synchronous", "elasticity", "warm_up_steps"],
+        LocalSteps: ["period_steps", "synchronous_periods", "elasticity", "warm_up_steps"],
     }
     with pytest.raises(TypeError, match="bound_steps"):
         BoundedStaleness()  # type: ignore[call-arg]
