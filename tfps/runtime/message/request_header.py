@@ -12,7 +12,7 @@ from tfps.transport.message import PROTOCOL, Kind, Request
 
 NOT_MEASURED = -1
 SLOTS = 1  # the call number of a pull of initial slots, for optimizers on a worker
-STILL = 2  # the call number of a pull of values that no step changes
+UNCHANGED = 2  # the call number of a pull of values that no step changes
 TOTALS = 3  # the call number of a pull of the totals of reports
 Fields: TypeAlias = Mapping[Request, Any]  # of a header; a missing field reports nothing
 NOTHING_TOLD: Fields = {}

@@ -105,7 +105,7 @@ class Program:
     def moving(self) -> list[Any]:
         """The variables that pushes change, or that share a slab with such.
 
-        The reply to a push brings these; all others are still. A slab travels as a whole.
+        The reply to a push brings these; all others are unchanged. A slab travels as a whole.
         """
         optimizers = [m for o in optimizers_of(self.optimizer_calls) for m in (o, *members(o))]
         changed = {

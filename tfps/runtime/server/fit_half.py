@@ -20,7 +20,7 @@ from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import ReplyHeader
-from tfps.runtime.message.request_header import STILL, TOTALS
+from tfps.runtime.message.request_header import TOTALS, UNCHANGED
 from tfps.runtime.message.wire import (
     CallWire,
     ServerShards,
@@ -59,9 +59,9 @@ class FitHalf(ServerHalf):
                 self.quotas = Quotas(server.ledger, adaptive_batches=batches)
         self._moving = program.moving
         moving = {id(variable) for variable in self._moving}
-        still = [v for v in program.variables if id(v) not in moving] if program.trains else []
-        self.still = server_shards(shards_on(still, server.device))
-        self.still_layout = self.still.layout
+        unchanged = [v for v in program.variables if id(v) not in moving] if program.trains else []
+        self.unchanged = server_shards(shards_on(unchanged, server.device))
+        self.unchanged_layout = self.unchanged.layout
         super().__init__(program, runtime=runtime, server=server, **options)
 
     def wire(self, number: int) -> CallWire:
@@ -102,12 +102,12 @@ class FitHalf(ServerHalf):
         awaits = bool(self.runtime.mode.backup_workers) and apart
         self.offer_rounds(joins=False, awaits=awaits)
         self.offer_slots()
-        if self.still.variables:
+        if self.unchanged.variables:
             pull, size = (
-                self.locked(self._pull_still, held=self.still),
-                self.still_layout.size_bytes,
+                self.locked(self._pull_unchanged, held=self.unchanged),
+                self.unchanged_layout.size_bytes,
             )
-            self.offer(Kind.PULL, pull, call_number=STILL, reply_bytes=size)
+            self.offer(Kind.PULL, pull, call_number=UNCHANGED, reply_bytes=size)
         self.offer(Kind.LEAVE, self.locked(self._leave), request_bytes=report_bytes)
 
     def admission(self, number: int) -> ByTicket:
@@ -153,15 +153,15 @@ class FitHalf(ServerHalf):
         record_pull(self.updates, self.held, known, self.server, counts=accepted, is_first=True)
         self.sent.begin(header, version, counts=accepted)
         status = self.plan.status(header, alive=accepted)
-        number = self.number_of_still()
+        number = self.unchanged_number()
         return ReplyHeader(version, status, grant=grant, clock=clock, other_writes=number)
 
-    def _pull_still(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
+    def _pull_unchanged(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """Return values that no step changes, for a worker that has heard of another write."""
-        ledger = self.server.ledger.count_exchange(self.still_layout.size_bytes)
+        ledger = self.server.ledger.count_exchange(self.unchanged_layout.size_bytes)
         alive = self.plan.is_alive(header, ledger, header[Request.WORKER])
         version, status = ledger.read(ledger.layout.VERSION), self.plan.status(header, alive=alive)
-        return ReplyHeader(version, status, other_writes=self.number_of_still())
+        return ReplyHeader(version, status, other_writes=self.unchanged_number())
 
     def _pull_totals(
         self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
@@ -176,10 +176,10 @@ class FitHalf(ServerHalf):
             found = {name: tf.identity(value) for name, value in self.reports.latest().items()}
         return [reply.tensor(), ids, pack(self.report_layout, found)]
 
-    def number_of_still(self) -> tf.Tensor | int:
+    def unchanged_number(self) -> tf.Tensor | int:
         """Return the number of writes by other programs."""
         ledger = self.server.ledger
-        return ledger.read(ledger.layout.OTHER_WRITES) if self.still.variables else 0
+        return ledger.read(ledger.layout.OTHER_WRITES) if self.unchanged.variables else 0
 
     def _finish(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """End an evaluation step: count its report, and hand out the next ticket."""

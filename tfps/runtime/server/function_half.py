@@ -18,7 +18,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.moved_state import ShardMove, entries_of, moved_of, moves_of
 from tfps.runtime.message.reply_header import ReplyHeader
-from tfps.runtime.message.request_header import STILL
+from tfps.runtime.message.request_header import UNCHANGED
 from tfps.runtime.message.wire import (
     CallWire,
     function_wire,
@@ -39,7 +39,7 @@ from tfps.transport.message import COORDINATOR, Kind, Request
 from tfps.transport.packing import unpack
 
 # Fewer bytes of unchanged values travel with the rest: an exchange of their own costs more.
-LEAST_STILL_BYTES = 16 << 10
+LEAST_UNCHANGED_BYTES = 16 << 10
 
 
 class FunctionHalf(ServerHalf):
@@ -57,42 +57,42 @@ class FunctionHalf(ServerHalf):
     def __init__(
         self, program: Program, *, runtime: Runtime, server: Server, **options: Any
     ) -> None:
-        still = self._still_variables(program, runtime)
-        known = {id(variable) for variable in still}
+        unchanged = self._unchanged_variables(program, runtime)
+        known = {id(variable) for variable in unchanged}
         self._moving = [v for v in program.variables if id(v) not in known]
-        self.still = server_shards(shards_on(still, server.device))
-        self.still_layout = self.still.layout
-        if self.still.variables:
+        self.unchanged = server_shards(shards_on(unchanged, server.device))
+        self.unchanged_layout = self.unchanged.layout
+        if self.unchanged.variables:
             self._handed_out = runtime.handed_out.of(
-                f"{self.still_name} on {server.index}",
-                lambda: HandedOut(self.still, runtime=runtime, server=server),
+                f"{self.unchanged_name} on {server.index}",
+                lambda: HandedOut(self.unchanged, runtime=runtime, server=server),
             )
         super().__init__(program, runtime=runtime, server=server, **options)
 
-    def _still_variables(self, program: Program, runtime: Runtime) -> list[Any]:
+    def _unchanged_variables(self, program: Program, runtime: Runtime) -> list[Any]:
         """Return the variables that the function only reads, if they are large enough.
 
         None with backup workers in rounds: a worker that is late pulls all parameters of its new
         round.
         """
         moving = {id(variable) for variable in program.moving}
-        still = [v for v in program.variables if id(v) not in moving]
-        size_bytes = sum(size_bytes_of(shard._value) for shard in all_shards(still))
+        unchanged = [v for v in program.variables if id(v) not in moving]
+        size_bytes = sum(size_bytes_of(shard._value) for shard in all_shards(unchanged))
         apart = program.schedule.in_rounds and runtime.mode.backup_workers
-        return [] if apart or size_bytes < LEAST_STILL_BYTES else still
+        return [] if apart or size_bytes < LEAST_UNCHANGED_BYTES else unchanged
 
     @functools.cached_property
-    def still_name(self) -> str:
+    def unchanged_name(self) -> str:
         """A name that functions share which read the same variables and do not change them."""
-        text = repr((self.still_layout, self.still.server_layout)).encode()
+        text = repr((self.unchanged_layout, self.unchanged.server_layout)).encode()
         return f"still_{hashlib.blake2b(text, digest_size=8).hexdigest()}"
 
     @property
     def begins_with(self) -> Sequence[Any]:
         return self._moving
 
-    def number_of_still(self) -> tf.Tensor | int:
-        return self._handed_out.number() if self.still.variables else 0
+    def unchanged_number(self) -> tf.Tensor | int:
+        return self._handed_out.number() if self.unchanged.variables else 0
 
     @functools.cached_property
     def state(self) -> tuple[Any, ...]:
@@ -124,10 +124,10 @@ class FunctionHalf(ServerHalf):
     def offer_all(self) -> None:
         pull = self.locked(self._pull, held=self.held)
         self.offer(Kind.PULL, pull, reply_bytes=self.parameter_layout.size_bytes)
-        if self.still.variables:
-            pull = self.locked(self._pull_still, held=self.still)
-            size = self.still_layout.size_bytes
-            self.offer(Kind.PULL, pull, call_number=STILL, reply_bytes=size)
+        if self.unchanged.variables:
+            pull = self.locked(self._pull_unchanged, held=self.unchanged)
+            size = self.unchanged_layout.size_bytes
+            self.offer(Kind.PULL, pull, call_number=UNCHANGED, reply_bytes=size)
         self.offer_pushes()
         self.offer_look_ups()
         if self.state:
@@ -170,16 +170,16 @@ class FunctionHalf(ServerHalf):
             reply = ReplyHeader(version, self.plan.status(header, alive=counts), clock=clock)
         else:
             counts, reply = header[Request.TICKET] != COORDINATOR, ReplyHeader(version)
-        reply = replace(reply, other_writes=self.number_of_still())
+        reply = replace(reply, other_writes=self.unchanged_number())
         known = WorkerAt(worker, version)
         record_pull(self.updates, self.held, known, self.server, counts=counts, is_first=True)
         return reply
 
-    def _pull_still(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
+    def _pull_unchanged(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """Return values that the function does not change, to a worker with outdated copies."""
-        ledger = self.server.ledger.count_exchange(self.still_layout.size_bytes)
+        ledger = self.server.ledger.count_exchange(self.unchanged_layout.size_bytes)
         version = ledger.read(ledger.layout.VERSION)
-        return ReplyHeader(version, other_writes=self.number_of_still())
+        return ReplyHeader(version, other_writes=self.unchanged_number())
 
     def _write_back(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """Apply a scheduled function's assignments: as moves, or as changes that add up.

@@ -55,7 +55,7 @@ class ServerHalf(PlanFunctions):
 
     reports: Reports | None = None  # counts steps; None: another server does
     quotas: Quotas | None = None  # the number of tickets that a worker gets at once; None: one
-    still: ServerShards = NO_VALUES  # values that pushes do not change and replies do not bring
+    unchanged: ServerShards = NO_VALUES  # values that pushes do not change and replies do not bring
     ends_with_each_call: bool  # whether each optimizer call is a step, or a round, of its own
 
     def __init__(
@@ -110,8 +110,8 @@ class ServerHalf(PlanFunctions):
         """The values that a worker gets after it has waited for a round."""
         return self.held
 
-    def number_of_still(self) -> tf.Tensor | int:
-        """Trace the number of the values in `still`; 0 if it is empty. Under the mutex."""
+    def unchanged_number(self) -> tf.Tensor | int:
+        """Trace the number of the values in `unchanged`; 0 if it is empty. Under the mutex."""
         raise NotImplementedError
 
     def wire(self, number: int) -> CallWire:
@@ -210,7 +210,7 @@ class ServerHalf(PlanFunctions):
         """
         if self.rounds is None:
             return
-        where = (self.server, self.rounds, self.plan, self.number_of_still, self.sent)
+        where = (self.server, self.rounds, self.plan, self.unchanged_number, self.sent)
         enter = RoundPull(*where, self.held, enters=True, joins=joins)
         size = self.parameter_layout.size_bytes
         self.offer(Kind.ENTER_ROUND, enter.trace, reply_bytes=size)
@@ -276,6 +276,6 @@ class ServerHalf(PlanFunctions):
             updates=updates,
             reports=self.reports if call.is_last else None,
             quotas=self.quotas if call.is_last else None,
-            tells_of_writes=call.is_last and bool(self.still.variables),
+            tells_of_writes=call.is_last and bool(self.unchanged.variables),
             sent=self.sent,
         )

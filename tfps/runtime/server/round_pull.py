@@ -27,7 +27,7 @@ class RoundPull:
     server: Server
     rounds: RoundGate
     plan: PlanHeader
-    number_of_still: Callable[[], tf.Tensor | int]  # see `ServerHalf`
+    unchanged_number: Callable[[], tf.Tensor | int]  # see `ServerHalf`
     sent: SentValues  # the values that workers hold
     held: ServerShards
     enters: bool  # the worker takes part from that round on; False: it does already
@@ -65,6 +65,6 @@ class RoundPull:
         return [reply.tensor(), ids, payload_of(self.held, values)]
 
     def _read(self, header: Sequence[tf.Tensor], alive: tf.Tensor) -> list[tf.Tensor]:
-        number, position = tf.cast(self.number_of_still(), tf.int64), self.rounds.position()
+        number, position = tf.cast(self.unchanged_number(), tf.int64), self.rounds.position()
         self.sent.begin(header, position, counts=alive)
         return [position, number, *values_of(self.held)]

@@ -103,7 +103,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
             with tf.control_dependencies([payload for payload, *_ in bodies]):
                 values = [tf.identity(payload) for payload in answer.payloads]
                 step.load(values, step.take_over, call_number=0)
-                step.see_writes(answer)
+                step.refresh_unchanged(answer)
             return {
                 **visit.fetch(answer.next_ticket),
                 **_after(state, answer),
@@ -120,7 +120,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
             state = visit.loop(turn, state)
             answer = step.send_pending(state)
             step.load(answer.payloads, step.take_over, call_number=0)
-            step.see_writes(answer)
+            step.refresh_unchanged(answer)
             visit.go_on_with(state)
             # Also if the current ticket lies beyond the end of the data: the new one may be of a
             # lost worker, and there may be no other worker left to take it.

@@ -13,7 +13,7 @@ from tfps.consistency.ledger import NO_TICKET, Status, key_of
 from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.message.moved_state import begin_name, center_name
 from tfps.runtime.message.payload import Body, decode
-from tfps.runtime.message.request_header import NOTHING_TOLD, STILL, TOTALS, Fields
+from tfps.runtime.message.request_header import NOTHING_TOLD, TOTALS, UNCHANGED, Fields
 from tfps.runtime.message.wire import METRICS, in_shards
 from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.exchange import Answer, column_of, requests, timed_exchange
@@ -50,7 +50,7 @@ class FitStep(Step):
         self._before: dict[int, tf.Tensor] = {}
         # The servers with variables that no step changes, and the number of others' writes that the
         # worker's copies of these include.
-        self._still = [p for p, server in enumerate(servers) if server.still.variables]
+        self._unchanged = [p for p, server in enumerate(servers) if server.unchanged.variables]
         self._seen_writes: Any = None
         self._held = HeldValues(servers)
         self._is_alone = servers[0].runtime.workers == 1
@@ -100,8 +100,10 @@ class FitStep(Step):
         for variable, state in self._seed_states(self.visit.first):
             self.copies.load_seed(variable, state)
         self.residuals.prepare()
-        if self._still:
-            self._seen_writes = private.anonymous_variable(shape=[len(self._still)], dtype=tf.int64)
+        if self._unchanged:
+            self._seen_writes = private.anonymous_variable(
+                shape=[len(self._unchanged)], dtype=tf.int64
+            )
             self._seen_writes.assign(self._writes_of(answer.other_writes), read_value=False)
         self.versions = answer.versions
         self.ahead_ticket = header[Reply.AHEAD_TICKET]
@@ -210,7 +212,7 @@ class FitStep(Step):
         took = self.load(answer.payloads, self.take_over, call_number=call_number)
         answer = answer._replace(decode_microseconds=took)
         if call_number == len(self.program.calls) - 1:
-            self.see_writes(answer)
+            self.refresh_unchanged(answer)
         self.look_ups.go_on(after=answer.versions)
         if self._nested_versions is not None:
             self._nested_versions.assign(tf.stack(answer.versions), read_value=False)
@@ -224,19 +226,19 @@ class FitStep(Step):
             return super().arrived(call_number, coded, data)
         return self._held.arrived(call_number, coded, data)
 
-    def see_writes(self, answer: Answer) -> None:
+    def refresh_unchanged(self, answer: Answer) -> None:
         """Pull values that no step changes, if others have written them since the last pull."""
-        if not self._still:
+        if not self._unchanged:
             return
         writes = self._writes_of(answer.other_writes)
 
         def pull() -> tf.Tensor:
-            bodies = {p: Body(tf.zeros([0], tf.uint8)) for p in self._still}
+            bodies = {p: Body(tf.zeros([0], tf.uint8)) for p in self._unchanged}
             calls = requests(
-                self.servers, Kind.PULL, bodies, call_number=STILL, fields=self.visit.who
+                self.servers, Kind.PULL, bodies, call_number=UNCHANGED, fields=self.visit.who
             )
             found = Answer.of(self.carrier.exchange(calls))
-            layouts = [self.servers[p].still_layout for p in self._still]
+            layouts = [self.servers[p].unchanged_layout for p in self._unchanged]
             for variable, value in decode(layouts, found.payloads, self.program.variables):
                 self.begin_with(variable, value)
             self._seen_writes.assign(tf.stack(found.other_writes), read_value=False)
@@ -246,14 +248,14 @@ class FitStep(Step):
         tf.cond(tf.logical_and(answer.accepted, is_new), pull, lambda: tf.constant(0))
 
     def _writes_of(self, writes: Sequence[tf.Tensor]) -> tf.Tensor:
-        return tf.stack([writes[p] for p in self._still])
+        return tf.stack([writes[p] for p in self._unchanged])
 
     @property
     def seen_writes(self) -> list[tf.Tensor]:
         """The number of others' writes that the worker's copies include, by server."""
-        if not self._still:
+        if not self._unchanged:
             return [tf.constant(0, tf.int64)] * len(self.servers)
-        seen = dict(zip(self._still, tf.unstack(self._seen_writes.read_value()), strict=True))
+        seen = dict(zip(self._unchanged, tf.unstack(self._seen_writes.read_value()), strict=True))
         return [seen.get(p, tf.constant(0, tf.int64)) for p in range(len(self.servers))]
 
     def _versions_as_variable(self) -> Any:

@@ -14,7 +14,7 @@ from tfps.runtime.coordinator.function_run import run_of_call
 from tfps.runtime.message.duration import microseconds
 from tfps.runtime.message.moved_state import MovedState, begin_name
 from tfps.runtime.message.payload import Body
-from tfps.runtime.message.request_header import STILL, Fields
+from tfps.runtime.message.request_header import UNCHANGED, Fields
 from tfps.runtime.message.wire import in_shards
 from tfps.runtime.program.devices import Meeting
 from tfps.runtime.program.program import is_metric, is_seed
@@ -29,7 +29,7 @@ from tfps.runtime.worker.exchange_times import ExchangeTimes
 from tfps.runtime.worker.function_counts import FunctionCounts
 from tfps.runtime.worker.kept_values import KeptValues
 from tfps.runtime.worker.step import Step
-from tfps.runtime.worker.still_values import StillValues
+from tfps.runtime.worker.unchanged_values import UnchangedValues
 from tfps.runtime.worker.worker_copies import WorkerCopies
 from tfps.runtime.worker.worker_index import caller_of_call, stream_of_call
 from tfps.transport.carrier import Message
@@ -62,7 +62,7 @@ class FunctionStep(Step):
         self._followed = {id(variable): variable for variable in self._variables_to_follow()}
         self._kept = KeptValues(self.program, self.copies, of_one_step=False)
         self._at_home = WorkerCopies([*self._followed.values()], devices=[None])
-        self._still = StillValues(servers)
+        self._unchanged = UnchangedValues(servers)
         self._times = ExchangeTimes(self.runtime)
         changes = self.program.calls or self.program.state
         self.run = run_of_call(self.runtime) if changes else None
@@ -170,8 +170,8 @@ class FunctionStep(Step):
             answer = self._pull_parameters()
         self._times.has_pulled(microseconds(begin, until=[*answer.versions, *answer.payloads]))
         self._load(answer, self.begin_with)
-        self._still.refresh(answer.other_writes, self._ask_for_still)
-        for variable, value in self._still.values(self.program.variables):
+        self._unchanged.refresh(answer.other_writes, self._ask_for_unchanged)
+        for variable, value in self._unchanged.values(self.program.variables):
             self.begin_with(variable, value)
         self.residuals.prepare()
         self.calls_done.assign(tf.constant(0, tf.int64), read_value=False)
@@ -180,9 +180,9 @@ class FunctionStep(Step):
         self._before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}
         self._kept.begin()
 
-    def _ask_for_still(self, servers: Sequence[int]) -> dict[int, Message]:
+    def _ask_for_unchanged(self, servers: Sequence[int]) -> dict[int, Message]:
         bodies = {server: Body(tf.zeros([0], tf.uint8)) for server in servers}
-        return self.ask(Kind.PULL, bodies, call_number=STILL)
+        return self.ask(Kind.PULL, bodies, call_number=UNCHANGED)
 
     def _pull_parameters(self) -> Answer:
         return Answer.of(self.ask(Kind.PULL))

@@ -28,7 +28,7 @@ class PrimitiveHalf(FunctionHalf):
     def admission(self, number: int) -> ByVersion:
         return ByVersion()
 
-    def _still_variables(self, program: Program, runtime: Runtime) -> list[Any]:
+    def _unchanged_variables(self, program: Program, runtime: Runtime) -> list[Any]:
         return []  # the caller keeps the values of `pull`: there is no other copy
 
 

@@ -14,14 +14,14 @@ from tfps.transport.carrier import Message
 from tfps.transport.message import Reply
 
 
-class _Kept(NamedTuple):
+class _ServerCopy(NamedTuple):
     """The copies of one server's values."""
 
     payload: WorkerLocalTensor  # the payload of its reply
     number: WorkerLocalTensor  # the server's number of these values
 
 
-class StillValues:
+class UnchangedValues:
     """Values that a worker pulls again only if a server's number of them has changed.
 
     Functions that read the same variables share them. They stay on the worker until the job ends.
@@ -32,11 +32,11 @@ class StillValues:
 
     def __init__(self, servers: Sequence[FunctionHalf]) -> None:
         self._servers = servers
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, _ServerCopy] = {}
         for number, server in enumerate(servers):
-            if server.still.variables:
-                name, size = server.still_name, server.still_layout.size_bytes
-                self._kept[number] = _Kept(
+            if server.unchanged.variables:
+                name, size = server.unchanged_name, server.unchanged_layout.size_bytes
+                self._kept[number] = _ServerCopy(
                     self._on_worker(name, [size], tf.uint8),
                     self._on_worker(f"{name}_number", [], tf.int64),
                 )
@@ -78,7 +78,7 @@ class StillValues:
 
     def values(self, variables: Sequence[Any]) -> list[tuple[Any, tf.Tensor]]:
         """Return the unchanged ones of the variables, with their values."""
-        layouts = [self._servers[p].still_layout for p in self._kept]
+        layouts = [self._servers[p].unchanged_layout for p in self._kept]
         payloads = [kept.payload.read_value() for kept in self._kept.values()]
         return decode(layouts, payloads, variables)
 

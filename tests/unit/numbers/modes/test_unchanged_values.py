@@ -105,8 +105,8 @@ def test_a_frozen_layer_travels_once(
 ) -> None:
     """The numbers are those of a loop that asks for everything each time, bit by bit."""
     found = []
-    for least in (function_half.LEAST_STILL_BYTES, 1 << 40):
-        monkeypatch.setattr(function_half, "LEAST_STILL_BYTES", least)
+    for least in (function_half.LEAST_UNCHANGED_BYTES, 1 << 40):
+        monkeypatch.setattr(function_half, "LEAST_UNCHANGED_BYTES", least)
         job = jobs(mode)
         pulled = [job.bytes_of(job.step, number) for number in range(STEPS)]
         weights = [weight.numpy() for weight in (*job.trained, *job.frozen)]
