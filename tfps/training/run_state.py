@@ -17,7 +17,7 @@ from tfps.training.run.ticket_run import TicketRun
 from tfps.training.work import WORK
 
 if TYPE_CHECKING:
-    from tfps.runtime.worker.visit import BatchSource
+    from tfps.runtime.worker.closure_run import BatchSource
     from tfps.training.follower import Follower
     from tfps.training.prediction import Predictor
 

@@ -16,7 +16,7 @@ from tfps.runtime.program.discovery import discover
 from tfps.runtime.program.local_training import keep_to
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.tables import let_rows_travel
-from tfps.runtime.worker.visit import BatchSource
+from tfps.runtime.worker.closure_run import BatchSource
 from tfps.training.batch_hooks import BatchHooks
 from tfps.training.fit_strategy import FitStrategy
 from tfps.training.input.one_batch import OneBatch

@@ -166,7 +166,7 @@ class Shift(keras.layers.Layer):
 
 @pytest.mark.repeats
 @pytest.mark.parametrize("pipeline_steps", [0, 1])
-def test_a_push_of_others_is_seen_without_a_new_visit(
+def test_a_push_of_others_is_seen_without_a_new_closure_run(
     strategies: Callable[..., tfps.ParameterServerStrategy], pipeline_steps: int
 ) -> None:
     """The chief pushes at the first step that it sees of many; the worker goes on meanwhile."""

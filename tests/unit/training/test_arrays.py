@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
-from tfps.runtime.worker.visit import BatchClaim
+from tfps.runtime.worker.closure_run import BatchClaim
 from tfps.training.input.arrays import ResidentArrays
 
 FLOATS = np.arange(24, dtype="float64").reshape(12, 2)
@@ -41,7 +41,7 @@ def test_batches_are_those_of_keras(arguments: tuple[Any, ...], batch_size: int)
     batches = []
     for position in range(adapter.num_batches):
         at, incarnation = (tf.constant(number, tf.int64) for number in (position, 1))
-        claim = BatchClaim(at, at, incarnation, goes_back=True)
+        claim = BatchClaim(at, at, incarnation, returns_ticket=True)
         there, batch = source.fetch(source.arguments(order, 0), claim)
         assert there
         batches.append(batch)

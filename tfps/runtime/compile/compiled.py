@@ -17,7 +17,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import explain
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.fit_half import FitHalf
-from tfps.runtime.worker.visit import BatchSource
+from tfps.runtime.worker.closure_run import BatchSource
 
 
 class CompiledProgram:

@@ -7,9 +7,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.consistency.ledger import NO_TICKET
+from tfps.runtime.worker.closure_run import State
 from tfps.runtime.worker.fit_period import PeriodStep
 from tfps.runtime.worker.local import LocalUpdates
-from tfps.runtime.worker.visit import State
 
 
 class LocalStep(LocalUpdates, PeriodStep):
@@ -24,10 +24,10 @@ class LocalStep(LocalUpdates, PeriodStep):
 
     def ticket_of(self, period: tf.Tensor, step: tf.Tensor, *, batches: tf.Tensor) -> tf.Tensor:
         """Return a number for a period's step, as if each step had a ticket."""
-        visit, steps = self.visit, self.program.schedule.period_steps
-        number = (period - visit.first) * steps + step
-        is_one = (period >= 0) & (step < steps) & (number < visit.steps)
-        return tf.where(is_one, visit.first + number, NO_TICKET)
+        closure_run, steps = self.closure_run, self.program.schedule.period_steps
+        number = (period - closure_run.first) * steps + step
+        is_one = (period >= 0) & (step < steps) & (number < closure_run.steps)
+        return tf.where(is_one, closure_run.first + number, NO_TICKET)
 
     def begin_period(self) -> None:
         super().begin_period()

@@ -12,9 +12,9 @@ from tfps.runtime.message.duration import microseconds
 from tfps.runtime.message.request_header import NOT_MEASURED, Fields
 from tfps.runtime.program.examples import count_examples
 from tfps.runtime.server.fit_half import FitHalf
+from tfps.runtime.worker.closure_run import BatchSource, ClosureRun, State
 from tfps.runtime.worker.exchange import Answer
 from tfps.runtime.worker.fit_step import FitStep
-from tfps.runtime.worker.visit import BatchSource, State, Visit
 from tfps.transport.carrier import Carrier
 from tfps.transport.message import Request
 
@@ -40,19 +40,19 @@ class FitLoop(Generic[S]):
 
         @tf.function(autograph=False)
         def closure(control: tf.Tensor, seeds: tf.Tensor, arguments: Any) -> tf.Tensor:
-            return self._trace(Visit(source, arguments, seeds=seeds, control=control))
+            return self._trace(ClosureRun(source, arguments, seeds=seeds, control=control))
 
         return closure
 
-    def _trace(self, visit: Visit) -> tf.Tensor:
-        step = self._step(self.servers, carrier=self._carrier, visit=visit)
+    def _trace(self, closure_run: ClosureRun) -> tf.Tensor:
+        step = self._step(self.servers, carrier=self._carrier, closure_run=closure_run)
         begin = tf.timestamp()
         with tf.control_dependencies([begin]):
             step.join()
         pull_microseconds = tf.constant(NOT_MEASURED, tf.int64)
         if self.program.trains:  # a worker's first join connects, and prepares the functions
             took = microseconds(begin, until=[step.answer.next_ticket, *step.versions])
-            pull_microseconds = tf.where(visit.knows_it > 0, took, pull_microseconds)
+            pull_microseconds = tf.where(closure_run.has_run_before > 0, took, pull_microseconds)
         state = {
             **self.granted(step),
             "versions": tf.stack(step.versions),
@@ -81,14 +81,14 @@ class FitLoop(Generic[S]):
 
     def granted(self, step: S) -> State:
         """Return the part of the loop's state for the ticket that the servers have issued."""
-        return step.visit.fetch(step.answer.next_ticket)
+        return step.closure_run.fetch(step.answer.next_ticket)
 
     def take_steps(self, step: S, state: State) -> State:
         """Trace steps until there is no ticket or no batch left."""
-        visit = step.visit
+        closure_run = step.closure_run
 
         def body(state: State) -> State:
-            ticket, batch = state["ticket"], visit.batch(state)
+            ticket, batch = state["ticket"], closure_run.batch(state)
             examples = count_examples(batch)
             clock = step.clock + state["steps"]
             told = {Request.STEP_EXAMPLES: examples, Request.CLOCK: clock}
@@ -96,7 +96,7 @@ class FitLoop(Generic[S]):
             report = step.run(batch)
             done = {**state, "report": report, "steps": state["steps"] + 1}
             if not self.program.trains:
-                return {**done, **visit.fetch(step.finish(report))}
+                return {**done, **closure_run.fetch(step.finish(report))}
             return {
                 **done,
                 **self.granted(step),
@@ -104,7 +104,7 @@ class FitLoop(Generic[S]):
                 "fields": fields_after(state, step.answer, ticket=ticket, examples=examples),
             }
 
-        return visit.loop(body, state)
+        return closure_run.loop(body, state)
 
 
 def fields_after(state: State, answer: Answer, *, ticket: tf.Tensor, examples: tf.Tensor) -> Fields:

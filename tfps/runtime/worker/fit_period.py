@@ -9,13 +9,13 @@ import tensorflow as tf
 from tfps.runtime.message.wire import METRICS, OUTPUTS
 from tfps.runtime.program.examples import count_examples
 from tfps.runtime.program.program import Program
+from tfps.runtime.worker.closure_run import State
 from tfps.runtime.worker.fit_loop import FitLoop, fields_after
 from tfps.runtime.worker.fit_step import FitStep
 from tfps.runtime.worker.step_report import empty_report
-from tfps.runtime.worker.visit import State
 from tfps.transport.message import Request
 
-_OF_TICKET = ("ticket", "there", "batch", "wait", "is_finite")
+_OF_TICKET = ("ticket", "has_batch", "batch", "wait", "is_finite")
 
 
 class PeriodStep(FitStep):
@@ -78,7 +78,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
     def granted(self, step: PeriodStep) -> State:
         period, batches = step.answer.next_ticket, step.answer.next_batches
         ticket = step.ticket_of(period, tf.constant(0, tf.int64), batches=batches)
-        return {"period": period, "batches": batches, **step.visit.fetch(ticket)}
+        return {"period": period, "batches": batches, **step.closure_run.fetch(ticket)}
 
     def take_steps(self, step: PeriodStep, state: State) -> State:
         def period(state: State) -> State:
@@ -90,7 +90,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
             step.begin(ticket, state, told={Request.STEP_EXAMPLES: examples})
             step.end_period(done, begin=begin, waited=state["wait"])
             fields = fields_after(state, step.answer, ticket=ticket, examples=examples)
-            step.visit.go_on_with(done)
+            step.closure_run.go_on_with(done)
             return {
                 **self.granted(step),
                 "versions": tf.stack(step.versions),
@@ -99,11 +99,11 @@ class PeriodLoop(FitLoop[PeriodStep]):
                 "steps": state["steps"] + done["steps"],
             }
 
-        return step.visit.loop(period, state)
+        return step.closure_run.loop(period, state)
 
     def _train(self, step: PeriodStep, state: State) -> State:
         """Trace the steps of a period. Returns their joint report, and what they have gathered."""
-        visit, totals = step.visit, self.program.totals
+        closure_run, totals = step.closure_run, self.program.totals
         begin = {
             **{key: state[key] for key in _OF_TICKET if key in state},
             "report": state["report"] if totals.in_turn else _nothing(self.program),
@@ -113,7 +113,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
         }
 
         def body(now: State) -> State:
-            batch, steps = visit.batch(now), now["steps"] + 1
+            batch, steps = closure_run.batch(now), now["steps"] + 1
             step.begin(now["ticket"], {**state, "report": now["report"]})
             report = step.run(batch)
             examples = count_examples(batch)
@@ -123,7 +123,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
             with tf.control_dependencies([*report.values(), *gathered.values()]):
                 ticket = step.ticket_of(state["period"], steps, batches=state["batches"])
             return {
-                **visit.fetch(ticket, goes_back=False),
+                **closure_run.fetch(ticket, returns_ticket=False),
                 "report": {
                     METRICS: totals.combine(now["report"][METRICS], report[METRICS]),
                     OUTPUTS: report[OUTPUTS],
@@ -133,7 +133,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
                 "gathered": gathered,
             }
 
-        return visit.loop(body, begin)
+        return closure_run.loop(body, begin)
 
 
 def _nothing(program: Program) -> dict[str, tf.Tensor]:

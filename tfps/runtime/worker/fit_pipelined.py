@@ -12,10 +12,10 @@ from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import NOT_MEASURED, NOTHING_TOLD, Fields
 from tfps.runtime.message.wire import CallWire, in_shards
 from tfps.runtime.program.examples import count_examples
+from tfps.runtime.worker.closure_run import State
 from tfps.runtime.worker.exchange import Answer
 from tfps.runtime.worker.fit_loop import FitLoop, fields_after
 from tfps.runtime.worker.fit_step import FitStep
-from tfps.runtime.worker.visit import State
 from tfps.transport.message import Request
 from tfps.transport.packing import pack
 
@@ -81,7 +81,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
     """
 
     def take_steps(self, step: PipelinedStep, state: State) -> State:
-        visit = step.visit
+        closure_run = step.closure_run
         state |= {
             "pending": [_unsent(server.wires[0]) for server in self.servers],
             "pending_ticket": tf.constant(NO_TICKET, tf.int64),
@@ -92,7 +92,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
         }
 
         def turn(state: State) -> State:
-            ticket, batch = state["ticket"], visit.batch(state)
+            ticket, batch = state["ticket"], closure_run.batch(state)
             answer = step.send_pending(state)
             step.begin(ticket, state)
             report = step.run(batch)
@@ -105,7 +105,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
                 step.load(values, step.take_over, call_number=0)
                 step.refresh_unchanged(answer)
             return {
-                **visit.fetch(answer.next_ticket),
+                **closure_run.fetch(answer.next_ticket),
                 **_after(state, answer),
                 "report": report,
                 "steps": state["steps"] + 1,
@@ -117,21 +117,21 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
             }
 
         def run_dry(state: State) -> State:
-            state = visit.loop(turn, state)
+            state = closure_run.loop(turn, state)
             answer = step.send_pending(state)
             step.load(answer.payloads, step.take_over, call_number=0)
             step.refresh_unchanged(answer)
-            visit.go_on_with(state)
+            closure_run.go_on_with(state)
             # Also if the current ticket lies beyond the end of the data: the new one may be of a
             # lost worker, and there may be no other worker left to take it.
             return {
                 **state,
-                **visit.fetch(answer.next_ticket),
+                **closure_run.fetch(answer.next_ticket),
                 **_after(state, answer),
                 "pending_ticket": tf.constant(NO_TICKET, tf.int64),
             }
 
-        return visit.loop(run_dry, state)
+        return closure_run.loop(run_dry, state)
 
 
 def _unsent(wire: CallWire) -> list[tf.Tensor]:

@@ -10,8 +10,8 @@ import tensorflow as tf
 from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.message.duration import microseconds
 from tfps.runtime.message.wire import gradient_name
+from tfps.runtime.worker.closure_run import State
 from tfps.runtime.worker.fit_period import PeriodStep
-from tfps.runtime.worker.visit import State
 from tfps.transport.message import Request
 
 

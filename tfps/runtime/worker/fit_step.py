@@ -16,19 +16,19 @@ from tfps.runtime.message.payload import Body, decode
 from tfps.runtime.message.request_header import NOTHING_TOLD, TOTALS, UNCHANGED, Fields
 from tfps.runtime.message.wire import METRICS, in_shards
 from tfps.runtime.server.fit_half import FitHalf
+from tfps.runtime.worker.closure_run import ClosureRun, State
 from tfps.runtime.worker.exchange import Answer, column_of, requests, timed_exchange
 from tfps.runtime.worker.held_values import HeldValues
 from tfps.runtime.worker.kept_values import KeptValues
 from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.step_report import empty_report, step_report
-from tfps.runtime.worker.visit import State, Visit
 from tfps.transport.carrier import Carrier
 from tfps.transport.message import Kind, Reply, Request
 from tfps.transport.packing import pack, unpack
 
 
 class FitStep(Step):
-    """Traces steps of a visit; between exchanges their values lie in the loop's state."""
+    """Traces steps of a closure run; between exchanges their values lie in the loop's state."""
 
     servers: Sequence[FitHalf]
     # Set when the worker joins.
@@ -37,9 +37,11 @@ class FitStep(Step):
     ahead_ticket: tf.Tensor
     clock: tf.Tensor  # the worker's clock when it joins
 
-    def __init__(self, servers: Sequence[FitHalf], *, carrier: Carrier, visit: Visit) -> None:
+    def __init__(
+        self, servers: Sequence[FitHalf], *, carrier: Carrier, closure_run: ClosureRun
+    ) -> None:
         super().__init__(servers, carrier=carrier)
-        self.visit = visit
+        self.closure_run = closure_run
         # The current step; set by `begin`, and updated by each exchange.
         self.ticket: tf.Tensor = tf.constant(NO_TICKET, tf.int64)
         self.versions: Sequence[tf.Tensor] = []
@@ -60,12 +62,12 @@ class FitStep(Step):
 
     @property
     def position(self) -> tf.Tensor:
-        return self.ticket - self.visit.first
+        return self.ticket - self.closure_run.first
 
     @property
     def caller(self) -> Fields:
         return {
-            **self.visit.who,
+            **self.closure_run.identity,
             Request.TICKET: self.ticket,
         }
 
@@ -86,7 +88,7 @@ class FitStep(Step):
 
     @property
     def seed(self) -> tf.Tensor:
-        return self.visit.seed
+        return self.closure_run.seed
 
     def key_of(self, call_number: int) -> tf.Tensor:
         return key_of(self.ticket, call_number)
@@ -97,7 +99,7 @@ class FitStep(Step):
         header, answer = replies[0].header, self.rounds.enter(Answer.of(replies))
         self.load(answer.payloads, self.begin_with)
         self._held.begin(answer.payloads)
-        for variable, state in self._seed_states(self.visit.first):
+        for variable, state in self._seed_states(self.closure_run.first):
             self.copies.load_seed(variable, state)
         self.residuals.prepare()
         if self._unchanged:
@@ -111,7 +113,7 @@ class FitStep(Step):
         self.answer = answer._replace(
             next_ticket=header[Reply.NEXT_TICKET], next_batches=header[Reply.NEXT_BATCHES]
         )
-        self.visit.is_finite = tf.constant(True) if self.program.stops_at_nan else None
+        self.closure_run.is_finite = tf.constant(True) if self.program.stops_at_nan else None
 
     def latest_report(self) -> dict[str, tf.Tensor]:
         """Trace the report from which the first step continues, after the worker has joined."""
@@ -165,7 +167,7 @@ class FitStep(Step):
         self.look_ups.ask_together()
         if program.stops_at_nan and isinstance(outputs, Mapping) and "loss" in outputs:
             loss = tf.cast(outputs["loss"], tf.float32)
-            self.visit.is_finite = tf.reduce_all(tf.math.is_finite(loss))
+            self.closure_run.is_finite = tf.reduce_all(tf.math.is_finite(loss))
         if program.calls and program.calls[-1].optimizer is None:
             self.exchange(len(program.calls) - 1, {})
         drawn = [self.copies.read(v) - s for v, s in zip(self._uneven, undrawn, strict=True)]
@@ -184,7 +186,7 @@ class FitStep(Step):
                 self.copies.load_seed(variable, state, stream=1 + self.position)
 
     def _seed_states(self, ticket: tf.Tensor) -> list[tuple[Any, tf.Tensor]]:
-        states = self.visit.seed_states(ticket, self.program.draws_per_step)
+        states = self.closure_run.seed_states(ticket, self.program.draws_per_step)
         return list(zip(self.program.seeds, states, strict=True))
 
     def finish(self, report: Mapping[str, tf.Tensor]) -> tf.Tensor:
@@ -235,7 +237,11 @@ class FitStep(Step):
         def pull() -> tf.Tensor:
             bodies = {p: Body(tf.zeros([0], tf.uint8)) for p in self._unchanged}
             calls = requests(
-                self.servers, Kind.PULL, bodies, call_number=UNCHANGED, fields=self.visit.who
+                self.servers,
+                Kind.PULL,
+                bodies,
+                call_number=UNCHANGED,
+                fields=self.closure_run.identity,
             )
             found = Answer.of(self.carrier.exchange(calls))
             layouts = [self.servers[p].unchanged_layout for p in self._unchanged]

@@ -18,7 +18,7 @@ class HeldValues:
     """Adds differences to earlier values, with the same bits as the servers.
 
     The worker's copies cannot keep these values: a step may change them, and local steps do. They
-    are kept during the worker's visit, which begins with full values.
+    are kept during the worker's closure run, which begins with full values.
 
     Args:
         servers: the program's functions on each server.

@@ -13,7 +13,7 @@ from keras.src import tree
 from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
-from tfps.runtime.worker.visit import BatchClaim, BatchSource
+from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
 
 # A tensor travels in one protocol buffer, which ends at 2 GiB; a margin is left for its envelope.
 MAX_RESIDENT_BYTES = 1 << 30

@@ -13,7 +13,7 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 from tfps.bridge import tensorflow_private as private
 from tfps.errors import ConfigError
-from tfps.runtime.worker.visit import BatchClaim, BatchSource
+from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
 from tfps.training.input.batch import common_spec, empty_batch, restore_batch
 from tfps.training.input.sharded_dataset import ShardedDataset
 

@@ -15,7 +15,7 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 
 from tfps.consistency.local_steps import period_steps_of
 from tfps.consistency.synchronous import adaptive_batches_of
-from tfps.runtime.worker.visit import BatchSource
+from tfps.runtime.worker.closure_run import BatchSource
 from tfps.training.input.arrays import ResidentArrays
 from tfps.training.input.dataset_function import (
     DatasetFunctionAdapter,

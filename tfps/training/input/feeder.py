@@ -14,7 +14,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.server_function import server_function
 from tfps.bridge.functions.traced_graph import graphs_of_dataset
 from tfps.errors import UnsupportedError
-from tfps.runtime.worker.visit import BatchClaim, BatchSource
+from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
 from tfps.training.input.batch import empty_component, restore_batch
 from tfps.training.input.early_dataset import tells_of_an_early_device
 

@@ -55,7 +55,7 @@ class LeaseDesk:
         *,
         worker: tf.Tensor,
         position: tf.Tensor,
-        goes_back: bool,
+        returns_ticket: bool,
         ended: Any,
     ) -> list[tf.Tensor]:
         """Return the shard and index of a ticket's batch, or `NOWHERE`; traced on a worker.
@@ -64,10 +64,12 @@ class LeaseDesk:
             name: of the book.
             worker: its index.
             position: of the ticket in its run.
-            goes_back: whether the ticket does, if there is no batch.
+            returns_ticket: whether the ticket goes back if there is no batch.
             ended: the shard and the index where the worker found nothing just now, or `NOWHERE`.
         """
-        asked = tf.stack([name, worker, position, tf.constant(int(goes_back), tf.int64), *ended])
+        asked = tf.stack(
+            [name, worker, position, tf.constant(int(returns_ticket), tf.int64), *ended]
+        )
         (place,) = tf.raw_ops.RemoteCall(
             target=self._device, args=[asked], Tout=[tf.int64], f=self._function
         )
@@ -78,10 +80,10 @@ class LeaseDesk:
         return [tf.numpy_function(self._answer, [asked], tf.int64)]
 
     def _answer(self, asked: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        name, worker, position, goes_back, *ended = (int(value) for value in asked)
+        name, worker, position, returns_ticket, *ended = (int(value) for value in asked)
         book, place = self._books.get(name), None
         if book is not None:
             if ended[0] != NOWHERE:
                 book.end(Place(*ended))
-            place = book.place(position, worker=worker, may_wait=bool(goes_back))
+            place = book.place(position, worker=worker, may_wait=bool(returns_ticket))
         return np.array([NOWHERE, 0] if place is None else place, np.int64)

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.runtime.worker.visit import BatchClaim, BatchSource
+from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
 
 
 class OneBatch(BatchSource):

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.shard_book import ShardBook
-from tfps.runtime.worker.visit import BatchClaim, BatchSource
+from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
 from tfps.training.input.batch import common_spec, empty_batch, numbered, restore_batch
 from tfps.training.input.dataset_function import dataset_of_pipeline, takes_context
 from tfps.training.input.dataset_graph import make_operations_deterministic, without_global_seed
@@ -128,7 +128,7 @@ class ShardPipelines(BatchSource):
                 name,
                 worker=worker,
                 position=claim.position,
-                goes_back=claim.goes_back,
+                returns_ticket=claim.returns_ticket,
                 ended=ended,
             )
 

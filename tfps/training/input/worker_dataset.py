@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.traced_graph import graphs_of_dataset
-from tfps.runtime.worker.visit import BatchClaim, BatchSource
+from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
 from tfps.training.input.batch import empty_batch, numbered, restore_batch
 from tfps.training.input.dataset_graph import (
     NotPortable,

@@ -18,7 +18,7 @@ from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import servers_error
 from tfps.runtime.program.program import Program
-from tfps.runtime.worker.visit import closure_control
+from tfps.runtime.worker.closure_run import closure_control
 from tfps.training.run.invitations import Invitations
 from tfps.training.run.run_progress import RunProgress
 
@@ -106,9 +106,11 @@ class RunClosure:
         """Run a closure; returns whether every server had the last word."""
         compiled, progress = self._progress.compiled, self._progress
         known_to, first, steps = compiled.known_to, progress.first, progress.steps
-        control = closure_control(worker, incarnation, first, steps, knows_it=worker in known_to)
+        control = closure_control(
+            worker, incarnation, first, steps, has_run_before=worker in known_to
+        )
         known_to.discard(worker)  # unless it ends well: it may be another process next time
-        seeds = _seeds_of_visit(compiled, self._seeds, workers=self._runtime.workers)
+        seeds = _seeds_of_closure_run(compiled, self._seeds, workers=self._runtime.workers)
         arguments = compiled.source.bind(self._arguments, worker)
         result = compiled.run(self._coordinator, worker, control, seeds, arguments)
         if Status.LOST not in np.asarray(result)[1:]:
@@ -143,7 +145,7 @@ def _after_draws(program: Program, seeds: Array, *, steps: int = 0, totals: Arra
     return states
 
 
-def _seeds_of_visit(compiled: CompiledProgram, seeds: Array, *, workers: int) -> tf.Tensor:
+def _seeds_of_closure_run(compiled: CompiledProgram, seeds: Array, *, workers: int) -> tf.Tensor:
     """Return a worker's first seed states; an only worker goes on behind its own draws.
 
     Args:

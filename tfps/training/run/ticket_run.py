@@ -13,7 +13,7 @@ from tfps.consistency.shard_book import ShardBook
 from tfps.errors import CheckpointError
 from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.runtime.worker.visit import closure_control
+from tfps.runtime.worker.closure_run import closure_control
 from tfps.training.input.one_batch import OneBatch
 from tfps.training.run.dispatch import Dispatch
 from tfps.training.run.run_closure import RunClosure, seed_states

@@ -23,7 +23,7 @@ class BatchClaim(NamedTuple):
     ticket: tf.Tensor  # or `NO_TICKET`
     position: tf.Tensor  # the position of the ticket in its ticket run
     incarnation: tf.Tensor  # the incarnation of the worker
-    goes_back: bool  # whether the ticket goes back if there is no batch; not within a period
+    returns_ticket: bool  # whether the ticket goes back if there is no batch; not within a period
 
 
 class BatchSource(ABC):
@@ -85,14 +85,14 @@ class BatchSource(ABC):
         """Note, while no closure runs, that every issued ticket is closed."""
 
 
-class Visit:
+class ClosureRun:
     """One run of a closure.
 
     Args:
         source: the source of batches.
         arguments: the source's arguments for this ticket run and worker.
         seeds: int64 [generators, 2], states at the first ticket of the run. For a generator whose
-            number of draws per step is unknown, if there is one worker: at the begin of the visit.
+            number of draws per step is unknown, if there is one worker: at the begin of the run.
         control: see `closure_control`.
     """
 
@@ -103,7 +103,9 @@ class Visit:
         # Whether the loss of the latest traced step was finite; None if training does not stop at
         # NaN.
         self.is_finite: tf.Tensor | None = None
-        self.worker, self.incarnation, self.first, self.steps, self.knows_it = tf.unstack(control)
+        self.worker, self.incarnation, self.first, self.steps, self.has_run_before = tf.unstack(
+            control
+        )
 
     @property
     def seed(self) -> tf.Tensor:
@@ -111,23 +113,23 @@ class Visit:
         return self._seeds[0, 0] if self._seeds.shape[0] else tf.constant(0, tf.int64)
 
     @property
-    def who(self) -> Fields:
+    def identity(self) -> Fields:
         """Header fields that name the worker in every request."""
         return {Request.WORKER: self.worker, Request.INCARNATION: self.incarnation}
 
-    def fetch(self, ticket: tf.Tensor, *, goes_back: bool = True) -> State:
+    def fetch(self, ticket: tf.Tensor, *, returns_ticket: bool = True) -> State:
         """Return the part of a loop's state for a ticket: its batch, if there is one."""
         with tf.control_dependencies([ticket]):
             asked = tf.timestamp()
         with tf.control_dependencies([asked]):
-            claim = BatchClaim(ticket, ticket - self.first, self.incarnation, goes_back)
+            claim = BatchClaim(ticket, ticket - self.first, self.incarnation, returns_ticket)
             there, batch = self.source.fetch(self._arguments, claim)
         flat = tf.nest.flatten(batch, expand_composites=True)
         waited = microseconds(asked, until=[there, *flat])
         there = tf.logical_and(ticket >= 0, there)
-        state = {"ticket": ticket, "there": there, "batch": flat, "wait": waited}
+        state = {"ticket": ticket, "has_batch": there, "batch": flat, "wait": waited}
         if self.is_finite is not None:
-            state["there"] = tf.logical_and(there, self.is_finite)
+            state["has_batch"] = tf.logical_and(there, self.is_finite)
             state["is_finite"] = self.is_finite
         return state
 
@@ -157,7 +159,7 @@ class Visit:
         invariants = tf.nest.map_structure(lambda tensor: tensor.shape, state)
         invariants["batch"] = [component.shape for component in specs]
         (state,) = tf.while_loop(
-            lambda state: state["there"],
+            lambda state: state["has_batch"],
             lambda state: (body(state),),
             (state,),
             shape_invariants=(invariants,),
@@ -167,10 +169,11 @@ class Visit:
 
 
 def closure_control(
-    worker: int, incarnation: int, first_ticket: int, steps: int, *, knows_it: bool = False
+    worker: int, incarnation: int, first_ticket: int, steps: int, *, has_run_before: bool = False
 ) -> tf.Tensor:
     """Return the control vector of a closure: worker, incarnation, and steps of its ticket run.
 
-    ``knows_it`` says that the worker has run the closure before: then its join takes a usual time.
+    ``has_run_before`` says that the worker has run the closure before: then its join takes a usual
+    time.
     """
-    return chief_constant([worker, incarnation, first_ticket, steps, int(knows_it)], tf.int64)
+    return chief_constant([worker, incarnation, first_ticket, steps, int(has_run_before)], tf.int64)
