@@ -26,7 +26,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
-_told: weakref.WeakSet[Any] = weakref.WeakSet()  # the jobs that were warned about missing values
+_warned: weakref.WeakSet[Any] = weakref.WeakSet()  # the jobs that were warned about missing values
 
 
 class Snapshot:
@@ -106,8 +106,8 @@ def take_drained(snapshot: Snapshot, strategy: SavedStrategy | None) -> list[np.
 
 def _say_what_is_missing(runtime: Runtime) -> None:
     """Log, once for a job, which values checkpoints do not have."""
-    if runtime.residuals.has_names and runtime not in _told:
-        _told.add(runtime)
+    if runtime.residuals.has_names and runtime not in _warned:
+        _warned.add(runtime)
         logger.warning(
             "checkpoints do not hold what codecs have left out of gradients, which lies on the "
             "workers: a job that goes on from one begins without it"

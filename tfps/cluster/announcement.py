@@ -41,17 +41,17 @@ def announce_finished(spec: ClusterSpec, status: int) -> list[str]:
     Returns:
         The names of the tasks that accepted the message.
     """
-    told = []
+    informed = []
     # One after the other, since no thread can be started while the interpreter ends.
     for task_type, index, address in cluster_now(spec).tasks("worker", "ps"):
         name = f"{task_type} {index}"
         problem = connection_problem(address, timeout_s=REACH_TIMEOUT_S)
         problem = problem or _tell((task_type, index, address), status)
         if problem is None:
-            told.append(name)
+            informed.append(name)
         else:
             logger.debug("%s at %s did not take the end of the job: %s", name, address, problem)
-    return told
+    return informed
 
 
 def announce_at_exit(spec: ClusterSpec) -> None:

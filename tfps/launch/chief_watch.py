@@ -72,8 +72,8 @@ class ChiefWatch:
                 say(f"the chief still runs after {GRACE_S:g} s; ending it")
                 process.kill()
             time.sleep(LOOK_EVERY_S)
-        is_told = bool(received) or self._ends_at < math.inf
-        if status and not is_told and keeper.ended:
+        is_expected = bool(received) or self._ends_at < math.inf
+        if status and not is_expected and keeper.ended:
             self._take_end(keeper.ended)  # the chief ended before this process looked
         return -received[0] if received and status < 0 else status
 

@@ -96,7 +96,7 @@ class Keeper:
         self._lost: frozenset[Task] = frozenset()  # as the chief's guard sees it
         self._hung: dict[Task, str] = {}  # tasks that were killed because they hung
         self._seen: dict[Task, TaskProcess] = {}  # the process that is known to listen
-        self._told: dict[Task, TaskProcess] = {}  # the process whose end is known
+        self._reported_deaths: dict[Task, TaskProcess] = {}  # the process whose end is known
         self._died_at_s: dict[Task, float] = {}  # of tasks that are started again
         self._looks_at_s = 0.0  # when it looks for stopped tasks next
         self._ends = threading.Event()
@@ -188,8 +188,8 @@ class Keeper:
                 # Not before: a task that is not forked yet has no process id.
                 if looks_for_stopped and self._seen.get(task) is process:
                     self._policy.take(self._progress(task, process), now_s=now_s)
-            elif process is not self._told.get(task) and task in self._seen:
-                self._told[task] = process
+            elif process is not self._reported_deaths.get(task) and task in self._seen:
+                self._reported_deaths[task] = process
                 self._take_death(task, status, now_s=now_s)
         for action in self._policy.due(now_s=now_s):
             self._act_in_time(action)

@@ -29,21 +29,21 @@ class KeeperLine:
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
         self._own, self.theirs = Pipe()
-        self._restarts_told = 0
-        self._end_told = False
+        self._restarts_sent = 0
+        self._end_sent = False
 
     def exchange(self) -> None:
         """Read the chief's messages, and write the news since the last call."""
         with contextlib.suppress(EOFError, OSError):  # the chief has ended
             while self._own.poll():
                 self._take(json.loads(self._own.recv_bytes()))
-            for text in self._keeper.restarts[self._restarts_told :]:
+            for text in self._keeper.restarts[self._restarts_sent :]:
                 self._tell(restart=text)
-                self._restarts_told += 1
-            if self._keeper.ended and not self._end_told:
+                self._restarts_sent += 1
+            if self._keeper.ended and not self._end_sent:
                 end = self._keeper.ended
                 self._tell(end=end.reason, is_noticed=end.is_noticed)
-                self._end_told = True
+                self._end_sent = True
 
     def close(self) -> None:
         """Close the connection, and reset the chief's requests: it has ended."""
@@ -76,7 +76,7 @@ class DistantKeeper:
         self._restarts: list[str] = []
         self._end, self._end_is_noticed = "", False
         self._wanted: Callable[[], bool] = lambda: False
-        self._told: dict[str, Any] = {"servers": False, "lost": []}
+        self._sent: dict[str, Any] = {"servers": False, "lost": []}
 
     @property
     def end_reason(self) -> str:
@@ -119,8 +119,8 @@ class DistantKeeper:
     def _tell(self, **message: Any) -> None:
         """Write a message if a value has changed."""
         with self._lock, contextlib.suppress(OSError):
-            if any(self._told[name] != value for name, value in message.items()):
-                self._told |= message
+            if any(self._sent[name] != value for name, value in message.items()):
+                self._sent |= message
                 self._line.send_bytes(json.dumps(message).encode())
 
 

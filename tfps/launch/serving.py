@@ -112,23 +112,23 @@ class ServiceEnd:
     """The end of the job as a task sees it: reported by the chief, or by its absence."""
 
     def __init__(self) -> None:
-        self._told = threading.Event()
+        self._received = threading.Event()
         self._status = FAILED_STATUS
         self.reason = ""
 
     def tell(self, status: int) -> None:
         """Take the chief's message; the first one counts."""
-        if not self._told.is_set():
+        if not self._received.is_set():
             known = status in ENDS
             self._status = status if known else FAILED_STATUS
             self.reason = ENDS[status] if known else "the chief's script failed"
-            self._told.set()
+            self._received.set()
 
     def wait(self, chief_address: str, *, chief_timeout_s: float) -> int:
         """Wait for the end and return the exit status."""
         seen = time.monotonic()
         every_s = min(LOOK_EVERY_S, chief_timeout_s / 4)
-        while not self._told.wait(every_s):
+        while not self._received.wait(every_s):
             now = time.monotonic()
             if math.isinf(chief_timeout_s) or accepts_connections(chief_address):
                 seen = now

@@ -179,12 +179,12 @@ def _execute(
             worker.executor.clear_error()
             raise  # the failure handler runs it again
         traced = getattr(closure, "_concrete_function", None)
-        told = watch.tell(error, getattr(traced, "graph", None), index)
-        if not is_task_failure(told):
-            told._tfps_raised_by_closure = True  # type: ignore[attr-defined]
+        reported = watch.tell(error, getattr(traced, "graph", None), index)
+        if not is_task_failure(reported):
+            reported._tfps_raised_by_closure = True  # type: ignore[attr-defined]
             worker.executor.clear_error()  # it would be reported again at the executor's collection
-        if told is not error:
-            raise told from None
+        if reported is not error:
+            raise reported from None
         raise
     finally:
         membership.on_end(index)

@@ -54,10 +54,10 @@ class ServerLoss:
         return max(0, self.updates - self.restored_updates)
 
     def __str__(self) -> str:
-        return f"ps {self.server} ({self._told})"
+        return f"ps {self.server} ({self._summary})"
 
     @property
-    def _told(self) -> str:
+    def _summary(self) -> str:
         if self.repeated_steps is not None:
             return (
                 f"all servers back at update {self.restored_updates} of {self.updates}: "
@@ -84,7 +84,7 @@ class ServerLoss:
         """
         own = [k for k, text in enumerate(restarts) if text.startswith(f"ps {self.server} (")]
         if own:
-            restarts[own[-1]] = f"{restarts[own[-1]].removesuffix(')')}, {self._told})"
+            restarts[own[-1]] = f"{restarts[own[-1]].removesuffix(')')}, {self._summary})"
 
 
 def updates_lost(losses: Iterable[ServerLoss]) -> int:

@@ -112,15 +112,15 @@ def servers_error(servers: Iterable[Any], data_plane: Any) -> tf.errors.OpError 
     return None
 
 
-def _tell(told: GraphError, graphs: Sequence[Any], place: str) -> str:
-    text = f"{told.reason}\n\nRaised {place}"
-    operation = find_operation(graphs, told.operation or "")
+def _tell(error: GraphError, graphs: Sequence[Any], place: str) -> str:
+    text = f"{error.reason}\n\nRaised {place}"
+    operation = find_operation(graphs, error.operation or "")
     if operation is not None:
         text += f" by {_without_loop(operation.name)} ({operation.type}){_made_at(operation)}"
-    elif told.operation:
-        text += f" by {_without_loop(told.operation)}"
-    if told.frames:
-        text += f"\nin Python at\n{_as_text(told.frames)}"
+    elif error.operation:
+        text += f" by {_without_loop(error.operation)}"
+    if error.frames:
+        text += f"\nin Python at\n{_as_text(error.frames)}"
     return text
 
 

@@ -15,7 +15,7 @@ SLOTS = 1  # the call number of a pull of initial slots, for optimizers on a wor
 UNCHANGED = 2  # the call number of a pull of values that no step changes
 TOTALS = 3  # the call number of a pull of the totals of reports
 Fields: TypeAlias = Mapping[Request, Any]  # of a header; a missing field reports nothing
-NOTHING_TOLD: Fields = {}
+NO_FIELDS: Fields = {}
 # The values of fields that are not reported.
 _SILENT: Fields = {
     **dict.fromkeys(Request, 0),

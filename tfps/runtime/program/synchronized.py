@@ -14,7 +14,7 @@ SYNCHRONIZED = (
     "the mean and variance of its own batch, in every mode. The devices of one worker do share "
     "them. For statistics of more examples take a larger batch_size, or set synchronized=False."
 )
-_told: weakref.WeakSet[Any] = weakref.WeakSet()
+_logged: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def tell_of_synchronized(layers: Iterable[Any], *, workers: int) -> None:
@@ -24,7 +24,7 @@ def tell_of_synchronized(layers: Iterable[Any], *, workers: int) -> None:
         layers: the layers that a step calls in training.
         workers: the number of workers.
     """
-    asking = {layer.path: layer for layer in layers if layer.synchronized and layer not in _told}
+    asking = {layer.path: layer for layer in layers if layer.synchronized and layer not in _logged}
     if asking and workers > 1:
-        _told.update(asking.values())
+        _logged.update(asking.values())
         logger.warning(SYNCHRONIZED, ", ".join(asking), workers)

@@ -44,9 +44,9 @@ class CodingDurations:
         """Count the server's decoding, and the worker's durations; under the server's mutex."""
         if self._decode_s is not None:
             self._ledger.count_seconds(DECODE, self._decode_s)
-            self._count_told(ENCODE, header[Request.ENCODE_MICROSECONDS])
+            self._count_reported(ENCODE, header[Request.ENCODE_MICROSECONDS])
         if self._wire.coded_values:
-            self._count_told(DECODE, header[Request.DECODE_MICROSECONDS])
+            self._count_reported(DECODE, header[Request.DECODE_MICROSECONDS])
 
     def encoded(
         self, encode: Callable[[list[tf.Tensor]], Made], *, values: list[tf.Tensor]
@@ -61,6 +61,6 @@ class CodingDurations:
             self._ledger.count_seconds(ENCODE, encode_s)
         return made
 
-    def _count_told(self, kind: int, microseconds: tf.Tensor) -> None:
+    def _count_reported(self, kind: int, microseconds: tf.Tensor) -> None:
         seconds = tf.cast(microseconds, tf.float64) / 1e6
         self._ledger.count_seconds(kind, seconds, counts=microseconds >= 0)

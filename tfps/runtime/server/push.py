@@ -107,8 +107,8 @@ class Push:
             )
             return sent.fields, encode_values(wire, named, seed=seed, sent=sent.data)
 
-        told, payload = coding.encoded(encode, values=values)
-        reply = with_fields(outcome.reply, {**fields, **told})
+        durations, payload = coding.encoded(encode, values=values)
+        reply = with_fields(outcome.reply, {**fields, **durations})
         return [reply, reply_ids(wire, ids), payload]
 
     @property

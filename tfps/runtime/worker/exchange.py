@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.runtime.message.duration import microseconds, timestamp_after
 from tfps.runtime.message.payload import Body
-from tfps.runtime.message.request_header import NOT_MEASURED, NOTHING_TOLD, Fields, request_header
+from tfps.runtime.message.request_header import NO_FIELDS, NOT_MEASURED, Fields, request_header
 from tfps.runtime.server.half import ServerHalf
 from tfps.transport.carrier import Carrier, Message, ServerCall
 from tfps.transport.message import Kind, Reply, Request
@@ -44,7 +44,7 @@ def requests(
     *,
     call_number: int = 0,
     versions: Sequence[Any] = (),
-    fields: Fields = NOTHING_TOLD,
+    fields: Fields = NO_FIELDS,
 ) -> dict[int, ServerCall]:
     """Return one request to each server that has a body.
 

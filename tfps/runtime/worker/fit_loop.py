@@ -91,8 +91,8 @@ class FitLoop(Generic[S]):
             ticket, batch = state["ticket"], closure_run.batch(state)
             examples = count_examples(batch)
             clock = step.clock + state["steps"]
-            told = {Request.STEP_EXAMPLES: examples, Request.CLOCK: clock}
-            step.begin(ticket, state, told=told)
+            extra_fields = {Request.STEP_EXAMPLES: examples, Request.CLOCK: clock}
+            step.begin(ticket, state, extra_fields=extra_fields)
             report = step.run(batch)
             done = {**state, "report": report, "steps": state["steps"] + 1}
             if not self.program.trains:

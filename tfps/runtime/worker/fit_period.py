@@ -87,7 +87,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
                 step.begin_period()
                 done = self._train(step, state)
             examples = done["examples"]
-            step.begin(ticket, state, told={Request.STEP_EXAMPLES: examples})
+            step.begin(ticket, state, extra_fields={Request.STEP_EXAMPLES: examples})
             step.end_period(done, begin=begin, waited=state["wait"])
             fields = fields_after(state, step.answer, ticket=ticket, examples=examples)
             step.closure_run.go_on_with(done)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.message.payload import Body
-from tfps.runtime.message.request_header import NOT_MEASURED, NOTHING_TOLD, Fields
+from tfps.runtime.message.request_header import NO_FIELDS, NOT_MEASURED, Fields
 from tfps.runtime.message.wire import CallWire, in_shards
 from tfps.runtime.program.examples import count_examples
 from tfps.runtime.worker.closure_run import State
@@ -29,12 +29,12 @@ class PipelinedStep(FitStep):
     """
 
     bodies: Sequence[Sequence[tf.Tensor]]  # of the latest traced step, by server
-    pending_told: Fields = NOTHING_TOLD  # the durations of codecs, for the next push
+    pending_fields: Fields = NO_FIELDS  # the durations of codecs, for the next push
 
     @property
-    def coding_told(self) -> Fields:
+    def codec_fields(self) -> Fields:
         """The durations of codecs, measured in the turn before the one that sends the push."""
-        return self.pending_told
+        return self.pending_fields
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
         encoded = [body.joined for body in self.encode(call_number, tensors).values()]
@@ -45,7 +45,7 @@ class PipelinedStep(FitStep):
 
         def send() -> Answer:
             self.begin(state["pending_ticket"], {**state, "versions": state["pending_versions"]})
-            self.pending_told = state["pending_told"]
+            self.pending_fields = state["pending_fields"]
             return self.send(0, {p: Body(*body) for p, body in enumerate(state["pending"])})
 
         def stay() -> Answer:
@@ -87,7 +87,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
             "pending_ticket": tf.constant(NO_TICKET, tf.int64),
             "pending_versions": state["versions"],
             "pending_examples": tf.constant(0, tf.int64),
-            "pending_told": _nothing_coded([server.wires[0] for server in self.servers]),
+            "pending_fields": _nothing_coded([server.wires[0] for server in self.servers]),
             "ahead": step.ahead_ticket,
         }
 
@@ -96,7 +96,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
             answer = step.send_pending(state)
             step.begin(ticket, state)
             report = step.run(batch)
-            told = NOTHING_TOLD if step.coding is None else step.coding.told
+            codec_fields = NO_FIELDS if step.coding is None else step.coding.codec_fields
             step.push_after_look_ups(answer)
             bodies = [list(body) for body in step.bodies]
             # Only now: the step was computed from the older parameters.
@@ -113,7 +113,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
                 "pending_ticket": ticket,
                 "pending_versions": state["versions"],
                 "pending_examples": count_examples(batch),
-                "pending_told": told,
+                "pending_fields": codec_fields,
             }
 
         def run_dry(state: State) -> State:
@@ -146,7 +146,7 @@ def _unsent(wire: CallWire) -> list[tf.Tensor]:
 def _nothing_coded(wires: Sequence[CallWire]) -> Fields:
     """Return the durations of codecs before the first push is encoded."""
     if not any(wire.coded for wire in wires):
-        return NOTHING_TOLD
+        return NO_FIELDS
     return {Request.ENCODE_MICROSECONDS: tf.constant(NOT_MEASURED, tf.int64)}
 
 

@@ -13,7 +13,7 @@ from tfps.consistency.ledger import NO_TICKET, Status, key_of
 from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.message.moved_state import begin_name, center_name
 from tfps.runtime.message.payload import Body, decode
-from tfps.runtime.message.request_header import NOTHING_TOLD, TOTALS, UNCHANGED, Fields
+from tfps.runtime.message.request_header import NO_FIELDS, TOTALS, UNCHANGED, Fields
 from tfps.runtime.message.wire import METRICS, in_shards
 from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.closure_run import ClosureRun, State
@@ -46,7 +46,7 @@ class FitStep(Step):
         self.ticket: tf.Tensor = tf.constant(NO_TICKET, tf.int64)
         self.versions: Sequence[tf.Tensor] = []
         self.report: Mapping[str, tf.Tensor] = {}
-        self.fields: Fields = NOTHING_TOLD
+        self.fields: Fields = NO_FIELDS
         self._graph: Any = None
         self._nested_versions: Any = None
         self._before: dict[int, tf.Tensor] = {}
@@ -131,7 +131,7 @@ class FitStep(Step):
         ticket: tf.Tensor,
         state: State,
         *,
-        told: Fields = NOTHING_TOLD,
+        extra_fields: Fields = NO_FIELDS,
     ) -> None:
         """Begin a step with the values in a loop's state.
 
@@ -139,14 +139,14 @@ class FitStep(Step):
             ticket: the ticket of the step.
             state: the versions of the loaded parameters; the report of the step before, and header
                 fields about it, which this step's push closes.
-            told: header fields about this step.
+            extra_fields: header fields about this step.
         """
         self.ticket, self._call_number = ticket, 0
         self._graph, self._nested_versions = private.current_graph(), None
         self.versions = tf.unstack(state["versions"], num=len(self.servers))
         self.look_ups.begin(after=self.versions)
         self.report = state["report"]
-        self.fields = {**state["fields"], Request.WAIT_MICROSECONDS: state["wait"], **told}
+        self.fields = {**state["fields"], Request.WAIT_MICROSECONDS: state["wait"], **extra_fields}
 
     def run(self, batch: Any) -> dict[str, tf.Tensor]:
         """Trace one step on one batch. Returns its report (metric state and outputs)."""
@@ -191,7 +191,7 @@ class FitStep(Step):
 
     def finish(self, report: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Report an evaluation step to the ticket server. Returns the next ticket."""
-        self.fields = NOTHING_TOLD
+        self.fields = NO_FIELDS
         bodies = {0: Body(pack(self.servers[0].report_layout, report))}
         return self.ask(Kind.FINISH, bodies)[0].header[Reply.NEXT_TICKET]
 
@@ -287,8 +287,8 @@ class FitStep(Step):
 
     def send(self, call_number: int, bodies: Mapping[int, Body]) -> Answer:
         """Push bodies. Returns the answer, with the next ticket."""
-        told = self.coding_told
-        calls = self.requests(Kind.PUSH, bodies, call_number=call_number, told=told)
+        codec_fields = self.codec_fields
+        calls = self.requests(Kind.PUSH, bodies, call_number=call_number, extra_fields=codec_fields)
         replies, duration = timed_exchange(self.carrier, calls)
         self.settle(replies)
         # With a worse status the worker was evicted, and its further steps do not count.

@@ -64,8 +64,8 @@ class BoundedStep(MemberStep):
         self._clock = private.anonymous_variable(shape=tf.TensorShape([]), dtype=tf.int64)
         super().__init__(servers)
 
-    def told_by_push(self) -> Fields:
-        return {**super().told_by_push(), Request.CLOCK: self._clock.read_value()}
+    def push_fields(self) -> Fields:
+        return {**super().push_fields(), Request.CLOCK: self._clock.read_value()}
 
     def _pull_parameters(self) -> Answer:
         replies = self.ask(Kind.PULL)

@@ -96,7 +96,7 @@ class FunctionStep(Step):
         """Return the header fields of all requests of the run."""
         return caller_of_call(self.servers)
 
-    def told_by_push(self) -> Fields:
+    def push_fields(self) -> Fields:
         """Return further header fields of a push."""
         return {**self._times.fields(), Request.TICKET: self._key(self.position_of_push())}
 
@@ -123,8 +123,8 @@ class FunctionStep(Step):
         if kind not in (Kind.PUSH, Kind.LOOK_UP):
             return (), self._caller  # the newest one is known only after the push before
         versions = tf.unstack(self._versions.read_value(), num=len(self.servers))
-        told = self.told_by_push() if kind == Kind.PUSH else {}
-        return versions, {**self._caller, **told}
+        push_fields = self.push_fields() if kind == Kind.PUSH else {}
+        return versions, {**self._caller, **push_fields}
 
     def answered(self) -> Sequence[tf.Tensor]:
         return [self._versions.read_value()]
@@ -144,8 +144,8 @@ class FunctionStep(Step):
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
         bodies = self.encode(call_number, tensors)
-        told = self.coding_told
-        calls = self.requests(Kind.PUSH, bodies, call_number=call_number, told=told)
+        codec_fields = self.codec_fields
+        calls = self.requests(Kind.PUSH, bodies, call_number=call_number, extra_fields=codec_fields)
         replies, duration = timed_exchange(self.carrier, calls)
         self.settle(replies)
         took = self._take_answers(call_number, replies)

@@ -13,7 +13,7 @@ from tfps.compression.memory import memory_of
 from tfps.consistency.ledger import Status
 from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.message.duration import begun, microseconds
-from tfps.runtime.message.request_header import NOTHING_TOLD, Fields
+from tfps.runtime.message.request_header import NO_FIELDS, Fields
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.worker_index import life_of_call
 from tfps.transport.message import Request
@@ -112,10 +112,10 @@ class PushCoding:
         return data
 
     @property
-    def told(self) -> Fields:
+    def codec_fields(self) -> Fields:
         """The duration of encoding, from the first vector on: header fields of the push."""
         if not self._coded:
-            return NOTHING_TOLD
+            return NO_FIELDS
         begin = tf.reduce_min(self._began)
         return {Request.ENCODE_MICROSECONDS: microseconds(begin, until=self._coded)}
 

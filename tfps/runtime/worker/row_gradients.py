@@ -68,14 +68,14 @@ def row_bodies(
         for part, own in zip(rows.parts, rows.by_part, strict=True):
             places, found = part.places, tf.cast(own, part.native.dtype)
             if skips_together:
-                places, found = _finite_or_told(places, found, of_all=rows.values)
+                places, found = _finite_or_marked(places, found, of_all=rows.values)
             pushed.setdefault(part.server, []).append(part._replace(places=places))
             data = formats[id(part.shard)].encode(found, seed=seed)
             values.setdefault(part.server, []).append(data)
     return {p: Body(tf.concat(values[p], 0), _ids(pushed[p])) for p in pushed}
 
 
-def _finite_or_told(
+def _finite_or_marked(
     places: tf.Tensor, rows: tf.Tensor, *, of_all: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Add a NaN row for a server without rows if one is not finite: all skip the step."""

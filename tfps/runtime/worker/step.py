@@ -14,7 +14,7 @@ from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.message.duration import begun, microseconds
 from tfps.runtime.message.payload import Body, decode, encode
-from tfps.runtime.message.request_header import NOT_MEASURED, NOTHING_TOLD, Fields
+from tfps.runtime.message.request_header import NO_FIELDS, NOT_MEASURED, Fields
 from tfps.runtime.message.wire import gradient_name, in_shards, scale_sent
 from tfps.runtime.program.examples import gradients_together
 from tfps.runtime.server.half import ServerHalf
@@ -139,11 +139,11 @@ class Step:
         bodies: Mapping[int, Body] | None = None,
         *,
         call_number: int = 0,
-        told: Fields = NOTHING_TOLD,
+        extra_fields: Fields = NO_FIELDS,
     ) -> dict[int, ServerCall]:
-        """Return requests of this worker, see `exchange.requests`; ``told`` replaces fields."""
+        """Return requests of this worker, see `exchange.requests`; with ``extra_fields``."""
         versions, fields = self.origin(kind)
-        fields = {**fields, **told}
+        fields = {**fields, **extra_fields}
         return requests(
             self.servers, kind, bodies, call_number=call_number, versions=versions, fields=fields
         )
@@ -175,7 +175,7 @@ class Step:
         return self.carrier.exchange(calls)
 
     def _ask_for_round(self, kind: Kind, number: tf.Tensor) -> Answer:
-        return Answer.of(self.ask(kind, told={Request.BASE_VERSION: number}))
+        return Answer.of(self.ask(kind, extra_fields={Request.BASE_VERSION: number}))
 
     def encode(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> dict[int, Body]:
         """Return the bodies of a push, by server, from tensors of whole variables, by name."""
@@ -215,9 +215,9 @@ class Step:
         raise NotImplementedError
 
     @property
-    def coding_told(self) -> Fields:
+    def codec_fields(self) -> Fields:
         """The durations of codecs in the latest encoded push, as header fields."""
-        return NOTHING_TOLD if self.coding is None else self.coding.told
+        return NO_FIELDS if self.coding is None else self.coding.codec_fields
 
     def settle(self, replies: Mapping[int, Message]) -> None:
         """Update the residuals of the latest encoded push, after its replies."""

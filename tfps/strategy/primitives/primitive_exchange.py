@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfps.consistency.ledger import Status
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.payload import Body
-from tfps.runtime.message.request_header import NOTHING_TOLD, Fields
+from tfps.runtime.message.request_header import NO_FIELDS, Fields
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import column_of, requests, timed_exchange
 from tfps.runtime.worker.exchange_times import ExchangeTimes
@@ -45,7 +45,7 @@ class PrimitiveExchange:
         version: tf.Tensor,
         *,
         settle: Callable[[Sequence[tf.Tensor]], None] = lambda _: None,
-        coding: Fields = NOTHING_TOLD,
+        coding: Fields = NO_FIELDS,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the new version, and the largest staleness that any server has found.
 
@@ -60,13 +60,13 @@ class PrimitiveExchange:
             tf.errors.InvalidArgumentError: when it runs, a server has not reached the version.
         """
         with tf.control_dependencies([version]):
-            told = {} if self._times is None else self._times.fields()
+            time_fields = {} if self._times is None else self._times.fields()
         calls = requests(
             servers,
             Kind.PUSH,
             bodies,
             versions=[version[p] for p in range(len(servers))],
-            fields={**caller_of_call(servers), **told, **coding},
+            fields={**caller_of_call(servers), **time_fields, **coding},
         )
         replies, duration = timed_exchange(self._carrier, calls)
         settle(column_of(replies, Reply.STATUS))

@@ -151,5 +151,5 @@ class Primitives:
             p: encode(server.wires[0], {**cut, **scale}, code=functools.partial(coding.code, p))
             for p, server in enumerate(servers)
         }
-        told = coding.told
-        return exchange.push(servers, bodies, version, settle=coding.settle, coding=told)
+        codec_fields = coding.codec_fields
+        return exchange.push(servers, bodies, version, settle=coding.settle, coding=codec_fields)

@@ -22,20 +22,20 @@ class ReachedVersions:
 
     def __init__(self, servers: int) -> None:
         self._newest = np.zeros([servers], np.int64)
-        self._told: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+        self._recorded: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 
     def note(self, version: Any) -> Any:
         """Record a version that servers have reported, and return it."""
         if isinstance(version, np.ndarray):
             self._newest = np.maximum(self._newest, version)
         else:
-            self._told.setdefault(version.graph, set()).add(version.name)
+            self._recorded.setdefault(version.graph, set()).add(version.name)
         return version
 
     def has(self, version: tf.Tensor) -> bool:
         """Return whether all servers are known to have reached a version."""
         if tf.is_symbolic_tensor(version):
-            return version.name in self._told.get(version.graph, ())
+            return version.name in self._recorded.get(version.graph, ())
         return bool((version.numpy() <= self._newest).all())
 
 

@@ -114,5 +114,5 @@ class FunctionCheckpoints:
         if not self.since:
             return
         numbers = Folder(folder).numbers()
-        told = NEWEST % (folder, max(numbers)) if numbers else NO_CHECKPOINT % folder
-        raise CheckpointError(CHANGED_BY_FUNCTIONS + told)
+        advice = NEWEST % (folder, max(numbers)) if numbers else NO_CHECKPOINT % folder
+        raise CheckpointError(CHANGED_BY_FUNCTIONS + advice)
