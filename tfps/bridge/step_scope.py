@@ -46,7 +46,7 @@ class StepTrace(Protocol):
     def graph_ends(self, graph: Any) -> None:
         """Handle the completed graph of a function, a branch or a loop inside the step."""
 
-    def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
+    def merge_replicas(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
         """Call a function once for the whole batch, with the rows of all devices."""
 
 

@@ -178,11 +178,11 @@ class Extended(private.ParameterServerStrategyExtended):
         plain = getattr(fn, "python_function", fn)
 
         def run_part(*args: Any, **kwargs: Any) -> Any:
-            with StepScope(divided.meeting.replica()):
+            with StepScope(divided.barrier.replica()):
                 return plain(*args, **kwargs)
 
         run = super()._call_for_each_replica
-        return divided.divide(lambda: run(run_part, args, kwargs))
+        return divided.run_parts(lambda: run(run_part, args, kwargs))
 
     @property
     def worker_devices(self) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ class Predictor(Follower):
                 self._structure = tf.nest.map_structure(tf.type_spec_from_value, outputs)
                 return {"sent": tf.constant(0, tf.int64)}
             send = functools.partial(self._send, position)
-            return {"sent": step.once(send, tf.nest.flatten(outputs))}
+            return {"sent": step.merge_replicas(send, tf.nest.flatten(outputs))}
 
         return run
 

@@ -41,13 +41,13 @@ class DividedStep(StepTrace, Protocol):
 class DividedFunction(Protocol):
     """A user's function that calls `strategy.run`."""
 
-    meeting: Meeting
+    barrier: ReplicaBarrier
 
-    def divide(self, run: Callable[[], Any]) -> Any:
+    def run_parts(self, run: Callable[[], Any]) -> Any:
         """Run the parts of all devices, and give each variable one value of what they wrote."""
 
 
-class Meeting:
+class ReplicaBarrier:
     """Lets the devices of a step wait for each other, while a part of the step runs once."""
 
     def __init__(self, step: DividedStep, *, shares: Sequence[tf.Tensor]) -> None:
@@ -59,7 +59,7 @@ class Meeting:
         context = tf.distribute.get_replica_context()
         return Replica(self, int(tf.get_static_value(context.replica_id_in_sync_group)))
 
-    def once(self, device: int, value: Any, function: Callable[[list[Any]], Any]) -> Any:
+    def run_once(self, device: int, value: Any, function: Callable[[list[Any]], Any]) -> Any:
         """Call one function with the values of all devices; each device calls this with its own."""
         self._brought[device] = value
 
@@ -82,8 +82,8 @@ class Meeting:
 class Replica:
     """The view that one of several devices has of a step (see `bridge.step_scope.StepTrace`)."""
 
-    def __init__(self, meeting: Meeting, device: int) -> None:
-        self._step, self._meeting, self.device = meeting.step, meeting, device
+    def __init__(self, barrier: ReplicaBarrier, device: int) -> None:
+        self._step, self._barrier, self.device = barrier.step, barrier, device
 
     @property
     def position(self) -> Any:
@@ -105,7 +105,7 @@ class Replica:
             refuse_to_densify(optimizer, gradient, variable)
             return tf.convert_to_tensor(gradient)
 
-        self._meeting.once(
+        self._barrier.run_once(
             self.device,
             [part(*pair) for pair in pairs],
             lambda parts: self._step.apply_parts(optimizer, parts, [v for _, v in pairs]),
@@ -123,11 +123,11 @@ class Replica:
     def graph_ends(self, graph: Any) -> None:
         self._step.graph_ends(graph)
 
-    def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
-        return self._meeting.once(
+    def merge_replicas(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
+        return self._barrier.run_once(
             self.device,
             list(tensors),
-            lambda parts: function([self._meeting.rows(each) for each in zip(*parts, strict=True)]),
+            lambda parts: function([self._barrier.rows(each) for each in zip(*parts, strict=True)]),
         )
 
 
@@ -169,11 +169,11 @@ class SeveralDevices(Devices):
     def run(self, step: Any, batch: Any) -> Any:
         parts, shares = split_batch(batch, len(self.names))
         step.shares = shares
-        meeting = Meeting(step, shares=shares)
+        barrier = ReplicaBarrier(step, shares=shares)
         outputs: list[Any] = [None] * len(parts)
 
         def run_part() -> None:
-            replica = meeting.replica()
+            replica = barrier.replica()
             with StepScope(replica):
                 outputs[replica.device] = step.program.step(parts[replica.device])
 
@@ -183,7 +183,7 @@ class SeveralDevices(Devices):
             if not isinstance(spec, tf.TensorSpec):
                 return each[0]
             if each[0].shape.rank and each[0].shape[0] != spec.shape[0]:
-                return tf.ensure_shape(meeting.rows(each), spec.shape)
+                return tf.ensure_shape(barrier.rows(each), spec.shape)
             return mean_of(each, shares) if spec.dtype.is_floating else each[0]
 
         return tf.nest.map_structure(combine, step.program.outputs, *outputs)

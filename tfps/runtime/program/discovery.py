@@ -24,7 +24,7 @@ from tfps.optimizers.sparse_updates import refuse_to_densify
 from tfps.optimizers.wrapped import members
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import refuse_python_functions
-from tfps.runtime.program.devices import Devices, Meeting
+from tfps.runtime.program.devices import Devices, ReplicaBarrier
 from tfps.runtime.program.metric_states import MetricStates
 from tfps.runtime.program.noise import DrawSeeds
 from tfps.runtime.program.pace import Assignment, MovingPace, pace_of
@@ -63,7 +63,7 @@ class Discovery:
         self._centers: dict[int, Any] = {}  # the mean's variable, by the id of the variance
         self.normalizing: list[Any] = []  # layers that normalize by the statistics of their batch
         self._assignments: defaultdict[int, list[Assignment]] = defaultdict(list)
-        self.meeting = Meeting(self, shares=[tf.constant(1.0)] * len(strategy.devices.names))
+        self.barrier = ReplicaBarrier(self, shares=[tf.constant(1.0)] * len(strategy.devices.names))
         self.needs_final_exchange = True
         self._gradients: list[tuple[Any, Any, Any]] = []  # optimizer, gradient, variable
         self._looks_up_nested = looks_up_nested
@@ -134,13 +134,13 @@ class Discovery:
     def graph_ends(self, graph: Any) -> None:
         """Do nothing: no look-up is delayed."""
 
-    def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
+    def merge_replicas(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
         return function(list(tensors))
 
     def apply_parts(self, optimizer: Any, parts: Sequence[Any], variables: Sequence[Any]) -> None:
         self.apply(optimizer, parts[0], variables)
 
-    def divide(self, run: Callable[[], Any]) -> Any:
+    def run_parts(self, run: Callable[[], Any]) -> Any:
         return run()
 
     def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:

@@ -55,7 +55,7 @@ class PeriodStep(FitStep):
     def run(self, batch: Any) -> dict[str, tf.Tensor]:
         report = super().run(batch)
         if len(self.copies) > 1:
-            self.copies.unite(self.program.state, self._before, self.shares)
+            self.copies.merge_into_all(self.program.state, self._before, self.shares)
         return report
 
     def end_period(self, done: State, *, begin: tf.Tensor, waited: tf.Tensor) -> None:

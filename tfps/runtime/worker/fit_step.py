@@ -304,7 +304,7 @@ class FitStep(Step):
 
     def value_of_state(self, variable: Any) -> tf.Tensor:
         """Return the value of a variable after the step, over all devices."""
-        return self.copies.together(variable, self._before, self.shares)
+        return self.copies.merged_value(variable, self._before, self.shares)
 
     def _new_state(self, variable: Any) -> tf.Tensor:
         value = self.value_of_state(variable)

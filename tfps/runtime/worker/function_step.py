@@ -16,7 +16,7 @@ from tfps.runtime.message.moved_state import MovedState, begin_name
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import UNCHANGED, Fields
 from tfps.runtime.message.wire import in_shards
-from tfps.runtime.program.devices import Meeting
+from tfps.runtime.program.devices import ReplicaBarrier
 from tfps.runtime.program.program import is_metric, is_seed
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import (
@@ -56,7 +56,7 @@ class FunctionStep(Step):
         # As in TensorFlow the gradients of replicas are summed, even if their batches differ in
         # size.
         self.shares = [tf.constant(1.0, tf.float64)] * len(self.copies)
-        self.meeting = Meeting(self, shares=self.shares)
+        self.barrier = ReplicaBarrier(self, shares=self.shares)
         self._written = (*self.program.state, *self.program.metrics)
         self._before: dict[int, tf.Tensor] = {}
         self._followed = {id(variable): variable for variable in self._variables_to_follow()}
@@ -135,11 +135,11 @@ class FunctionStep(Step):
                 versions = tf.identity(self._versions.read_value())
             self._versions.assign(versions, read_value=False)
 
-    def divide(self, run: Callable[[], Any]) -> Any:
+    def run_parts(self, run: Callable[[], Any]) -> Any:
         before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}
         answer = run()
         united = [v for v in self._written if not is_seed(v)]  # each device has its own stream
-        self.copies.unite(united, before, self.shares)
+        self.copies.merge_into_all(united, before, self.shares)
         return answer
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:

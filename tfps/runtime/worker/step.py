@@ -85,7 +85,7 @@ class Step:
     def graph_ends(self, graph: Any) -> None:
         self.look_ups.graph_ends(graph)
 
-    def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
+    def merge_replicas(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
         return function(list(tensors))
 
     def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:

@@ -79,14 +79,14 @@ class WorkerCopies:
         """Return whether a traced operation writes a variable."""
         return any(copy.assigned for copy in self._all(keras_variable))
 
-    def unite(
+    def merge_into_all(
         self, variables: Iterable[Any], before: Mapping[int, tf.Tensor], shares: Sequence[tf.Tensor]
     ) -> None:
-        """Give all copies of each variable the value of `together`."""
+        """Give all copies of each variable the value of `merged_value`."""
         for variable in variables:
-            self.load(variable, self.together(variable, before, shares))
+            self.load(variable, self.merged_value(variable, before, shares))
 
-    def together(
+    def merged_value(
         self, keras_variable: Any, before: Mapping[int, tf.Tensor], shares: Sequence[tf.Tensor]
     ) -> tf.Tensor:
         """Return one value for all copies of a variable.
