@@ -43,7 +43,7 @@ class StepTrace(Protocol):
     def draw_seed(self) -> tf.Tensor | None:
         """Return a seed for a draw of `tf.random`, int64 [2]; None to leave it to TensorFlow."""
 
-    def graph_ends(self, graph: Any) -> None:
+    def on_graph_complete(self, graph: Any) -> None:
         """Handle the completed graph of a function, a branch or a loop inside the step."""
 
     def merge_replicas(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:

@@ -348,8 +348,8 @@ def tell_traces_of_ends(current_trace: Callable[[], Any]) -> None:
     """Notify a step that is being traced when a function, a branch or a loop inside is complete.
 
     Args:
-        current_trace: returns the object of the current trace, or None; its ``graph_ends`` is
-            called with the graph, which is still the current one.
+        current_trace: returns the object of the current trace, or None; its ``on_graph_complete``
+            is called with the graph, which is still the current one.
     """
     manager = auto_control_deps.AutomaticControlDependencies
     if getattr(manager, "_tfps_patched", False):
@@ -359,7 +359,7 @@ def tell_traces_of_ends(current_trace: Callable[[], Any]) -> None:
     def leave(self: Any, *exception: Any) -> Any:
         trace = current_trace()
         if trace is not None and exception[0] is None:
-            trace.graph_ends(self._graph)
+            trace.on_graph_complete(self._graph)
         return original(self, *exception)
 
     manager.__exit__ = leave

@@ -233,7 +233,7 @@ class Guard:
         elif verdict is Verdict.ALIVE and server.lost is not None and self.servers is None:
             logger.warning("ps %d at %s answers again", server.index, server.address)
             server.lost = None
-            self._forgive(queue)
+            self._clear_failure(queue)
 
     def _judge_worker(self, queue: ClosureQueue, worker: int) -> None:
         verdict = self.verdict("worker", worker)
@@ -262,16 +262,16 @@ class Guard:
             return
         was_over, self._end_reason = bool(self._end_reason), reason
         if not reason:
-            self._forgive(queue)
+            self._clear_failure(queue)
         elif not was_over:
             message = f"The job cannot go on: {reason}."
             logger.error("%s", message)
             queue.fail(lambda: tf.errors.UnavailableError(None, None, message))
 
-    def _forgive(self, queue: ClosureQueue) -> None:
+    def _clear_failure(self, queue: ClosureQueue) -> None:
         """Let work be handed out again if enough workers reply and no server is lost."""
         if not self._end_reason and all(each.lost is None for each in self._runtime.servers):
-            queue.forgive()
+            queue.clear_failure()
 
     def _is_left_out(self, worker: int) -> bool:
         """Return whether TensorFlow's cluster does not contain a worker now."""

@@ -146,7 +146,7 @@ def test_what_others_make_run_again_is_not_repeated_at_once(
 ) -> None:
     """The failure handler repeats closures of evicted workers and after the return of servers."""
     cluster, function = _Cluster(), _Function(error)
-    monkeypatch.setattr(NoReturn, "excuses", lambda *_: True)
+    monkeypatch.setattr(NoReturn, "is_caused_by_server_loss", lambda *_: True)
     with pytest.raises(tf.errors.OpError):
         cluster.execute(function, monkeypatch)
     assert function.calls == 1

@@ -157,7 +157,7 @@ def test_an_error_reaches_who_waits(cluster: Cluster, monkeypatch: pytest.Monkey
     for call in (cluster.queue.done, cluster.queue.wait, cluster.put):
         with pytest.raises(ValueError, match="lost"):
             call()
-    cluster.queue.forgive()
+    cluster.queue.clear_failure()
     assert cluster.queue.done()
     for run in running:
         run.end(ValueError("a zombie's"))

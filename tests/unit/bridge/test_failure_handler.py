@@ -51,7 +51,7 @@ class Health(UnknownHealth):
 class Returns(NoReturn):
     """A server that is lost is brought back."""
 
-    def excuses(self, error: BaseException | None = None) -> bool:
+    def is_caused_by_server_loss(self, error: BaseException | None = None) -> bool:
         return error is LOST
 
 

@@ -57,7 +57,7 @@ class Ledger:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.servers: list[SentValues] = []
         self.held: dict[tuple[int, str], np.ndarray] = {}
-        begin, arrived, made = HeldValues.begin, HeldValues.arrived, SentValues.__init__
+        begin, decode_reply, made = HeldValues.begin, HeldValues.decode_reply, SentValues.__init__
 
         def note(held: HeldValues) -> None:
             for key, variable in held._held.items():
@@ -69,7 +69,7 @@ class Ledger:
             note(held)
 
         def arrive_and_note(held: HeldValues, *arguments: Any) -> Any:
-            found = arrived(held, *arguments)
+            found = decode_reply(held, *arguments)
             note(held)
             return found
 
@@ -78,7 +78,7 @@ class Ledger:
             self.servers.append(sent)
 
         monkeypatch.setattr(HeldValues, "begin", begin_and_note)
-        monkeypatch.setattr(HeldValues, "arrived", arrive_and_note)
+        monkeypatch.setattr(HeldValues, "decode_reply", arrive_and_note)
         monkeypatch.setattr(SentValues, "__init__", make)
 
     def kept(self, worker: int = 0) -> dict[tuple[int, str], np.ndarray]:

@@ -139,7 +139,7 @@ def test_nobody_waits_for_who_waits_for_the_return(servers: ServerReturn, machin
     assert machine.restored == 0
     machine.start_again()
     servers.leave()
-    servers.settle()
+    servers.wait_for_return()
     assert machine.restored == 1
 
 
@@ -223,9 +223,9 @@ def test_a_server_that_is_there_without_its_variables_is_lost(
 ) -> None:
     """A worker may reach it by TensorFlow's RPC before the chief knows that it was restarted."""
     error = kind(None, None, "Could not find variable slabs/1.")
-    assert not servers.excuses(error)
+    assert not servers.is_caused_by_server_loss(error)
     machine.start_again()
-    assert servers.excuses(error)
+    assert servers.is_caused_by_server_loss(error)
 
 
 def _in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[BaseException]]:

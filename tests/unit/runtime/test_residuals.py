@@ -85,7 +85,7 @@ class Worker:
         )
         vector = tf.constant(gradient * (scale or 1.0), tf.float32)
         arrived = self.coded.decoded(coding.code(0, self.coded, vector)).numpy()
-        coding.settle([tf.constant(int(status), tf.int64)])
+        coding.commit_residuals([tf.constant(int(status), tf.int64)])
         if status is Status.OK and np.isfinite(arrived).all():
             self.applied += arrived / (scale or 1.0)
 

@@ -58,7 +58,7 @@ def tells_of_a_member_let_out(error: BaseException) -> bool:
 def _has_broken_connection(error: BaseException, worker: Any) -> bool:
     """Return whether a worker lost its connection to a server that still runs."""
     is_one = isinstance(error, tf.errors.UnavailableError) and NO_ANSWER in error.message
-    return is_one and not worker.failure_handler.servers.excuses(error)
+    return is_one and not worker.failure_handler.servers.is_caused_by_server_loss(error)
 
 
 @contextlib.contextmanager

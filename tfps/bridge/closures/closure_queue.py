@@ -311,11 +311,11 @@ class ClosureQueue(private.CoordinatedClosureQueue):
 
     @property
     def has_failed(self) -> bool:
-        """Whether `fail` was called without a later `forgive`."""
+        """Whether `fail` was called without a later `clear_failure`."""
         return self._standing_error is not None
 
     def fail(self, make_error: Callable[[], Exception]) -> None:
-        """Make `schedule`, `join` and `done` raise an error, now and until `forgive`.
+        """Make `schedule`, `join` and `done` raise an error, now and until `clear_failure`.
 
         Args:
             make_error: makes a new error each time, since one that was raised keeps frames alive.
@@ -341,7 +341,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
             self._stop_waiting_condition.notify_all()
         return True
 
-    def forgive(self) -> None:
+    def clear_failure(self) -> None:
         """Clear the error of `fail` for closures scheduled from now on."""
         with self._queue_lock:
             self._standing_error = None

@@ -57,13 +57,13 @@ class LostServers(Protocol):
     def leave(self) -> None:
         """Note that a closure has ended."""
 
-    def excuses(self, error: BaseException | None = None) -> bool:
+    def is_caused_by_server_loss(self, error: BaseException | None = None) -> bool:
         """Return whether an error of a closure comes from a server that is being brought back.
 
         The closure must end, and runs again when the server is back.
         """
 
-    def settle(self) -> None:
+    def wait_for_return(self) -> None:
         """Wait while servers are being brought back."""
 
     def interrupt(self) -> None:
@@ -79,10 +79,10 @@ class NoReturn:
     def leave(self) -> None:
         """Does nothing."""
 
-    def excuses(self, error: BaseException | None = None) -> bool:
+    def is_caused_by_server_loss(self, error: BaseException | None = None) -> bool:
         return False
 
-    def settle(self) -> None:
+    def wait_for_return(self) -> None:
         """Does not wait."""
 
     def interrupt(self) -> None:
@@ -178,7 +178,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
             yield
         except Exception as error:
             is_excused = run_again is not None and (
-                tells_of_a_member_let_out(error) or servers.excuses(error)
+                tells_of_a_member_let_out(error) or servers.is_caused_by_server_loss(error)
             )
             servers.leave()
             if not self._should_preemption_thread_run:
@@ -285,7 +285,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
     def _judge(self, error: Exception) -> None:
         """Ignore the loss of a task that returns; let a worker's thread raise any other error."""
         logger.info("the cluster could not be connected anew: %s", error)
-        if self.servers.excuses(error):
+        if self.servers.is_caused_by_server_loss(error):
             return
         try:
             self._validate_preemption_failure(error)

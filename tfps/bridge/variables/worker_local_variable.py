@@ -64,7 +64,7 @@ class WorkerLocalTensor(private.BaseResourceVariable):
         """Return an operation that assigns a value."""
         return super().assign(value, read_value=False)
 
-    def begin_with(self, value: tf.Tensor) -> None:
+    def load_if_missing(self, value: tf.Tensor) -> None:
         """Assign a value if the worker has none."""
 
         def load() -> tf.Tensor:

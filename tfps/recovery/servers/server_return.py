@@ -133,7 +133,7 @@ class ServerReturn:
         """End a closure."""
         self.gate.leave()
 
-    def excuses(self, error: BaseException | None = None) -> bool:
+    def is_caused_by_server_loss(self, error: BaseException | None = None) -> bool:
         """Return whether an error can come from the loss of a server; may ask all servers."""
         assert self._queue is not None
         if self._is_given_up or self._queue.is_cancelled:
@@ -151,7 +151,7 @@ class ServerReturn:
             return False
         return not self._runtime.closed and self._is_one_lost() and self.gate.wait()
 
-    def settle(self) -> None:
+    def wait_for_return(self) -> None:
         """Wait while a server is brought back, if one is known to be lost."""
         if not self.gate.is_own_thread:
             self.gate.wait()

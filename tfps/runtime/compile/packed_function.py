@@ -68,7 +68,7 @@ def trace_packed(call: Call, *, strategy: PackedStrategy) -> tuple[Any, bool]:
     step.pull()
     with StepScope(step):
         outputs = call()
-    step.graph_ends(private.current_graph())
+    step.on_graph_complete(private.current_graph())
     step.write_back()
     return outputs, False
 

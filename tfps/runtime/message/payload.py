@@ -121,7 +121,7 @@ def decode(
     variables: Iterable[Any],
     coded: Iterable[CodedVector] = (),
     *,
-    arrived: Callable[[CodedVector, tf.Tensor], Mapping[str, tf.Tensor]] = CodedVector.tensors,
+    decode_reply: Callable[[CodedVector, tf.Tensor], Mapping[str, tf.Tensor]] = CodedVector.tensors,
 ) -> list[tuple[Any, tf.Tensor]]:
     """Return variables and their values from payloads, without those that did not come.
 
@@ -130,13 +130,13 @@ def decode(
         payloads: by server.
         variables: whole variables.
         coded: the vectors that codecs have encoded.
-        arrived: returns the values, by name, from a vector's bytes.
+        decode_reply: returns the values, by name, from a vector's bytes.
     """
     values: dict[str, tf.Tensor] = {}
     for layout, payload in zip(layouts, payloads, strict=True):
         values.update(unpack(layout, payload))
     for each in coded:
-        values.update(arrived(each, values.pop(each.name)))
+        values.update(decode_reply(each, values.pop(each.name)))
     found = []
     for variable in variables:
         names = [name_of(shard) for shard in shards_of(variable)]

@@ -120,8 +120,8 @@ class Replica:
     def normalizes(self, layer: Any, *, over_all: bool) -> None:
         self._step.normalizes(layer, over_all=over_all)
 
-    def graph_ends(self, graph: Any) -> None:
-        self._step.graph_ends(graph)
+    def on_graph_complete(self, graph: Any) -> None:
+        self._step.on_graph_complete(graph)
 
     def merge_replicas(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
         return self._barrier.run_once(

@@ -131,7 +131,7 @@ class Discovery:
         if over_all and not layer.renorm:
             self._centers[id(layer.moving_variance)] = layer.moving_mean
 
-    def graph_ends(self, graph: Any) -> None:
+    def on_graph_complete(self, graph: Any) -> None:
         """Do nothing: no look-up is delayed."""
 
     def merge_replicas(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:

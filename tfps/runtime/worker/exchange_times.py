@@ -33,7 +33,7 @@ class ExchangeTimes:
     def fields(self) -> Fields:
         """Return the durations that the next push reports, as header fields."""
         # A function may push after a pull of another function.
-        self._latest.begin_with(tf.constant(NOTHING, tf.int64))
+        self._latest.load_if_missing(tf.constant(NOTHING, tf.int64))
         push, pull, decoding = tf.unstack(self._latest.read_value())
         return {
             Request.PUSH_MICROSECONDS: push,

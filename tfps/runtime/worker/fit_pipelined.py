@@ -102,7 +102,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
             # Only now: the step was computed from the older parameters.
             with tf.control_dependencies([payload for payload, *_ in bodies]):
                 values = [tf.identity(payload) for payload in answer.payloads]
-                step.load(values, step.take_over, call_number=0)
+                step.load(values, step.load_newer, call_number=0)
                 step.refresh_unchanged(answer)
             return {
                 **closure_run.fetch(answer.next_ticket),
@@ -119,7 +119,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
         def run_dry(state: State) -> State:
             state = closure_run.loop(turn, state)
             answer = step.send_pending(state)
-            step.load(answer.payloads, step.take_over, call_number=0)
+            step.load(answer.payloads, step.load_newer, call_number=0)
             step.refresh_unchanged(answer)
             closure_run.go_on_with(state)
             # Also if the current ticket lies beyond the end of the data: the new one may be of a

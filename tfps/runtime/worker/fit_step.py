@@ -97,7 +97,7 @@ class FitStep(Step):
         """Enter on all servers, load the parameters, and get the first ticket."""
         replies = self.ask(Kind.JOIN)
         header, answer = replies[0].header, self.rounds.enter(Answer.of(replies))
-        self.load(answer.payloads, self.begin_with)
+        self.load(answer.payloads, self.load_initial)
         self._held.begin(answer.payloads)
         for variable, state in self._seed_states(self.closure_run.first):
             self.copies.load_seed(variable, state)
@@ -211,7 +211,7 @@ class FitStep(Step):
         if call_number == len(self.program.calls) - 1:
             # The next step is computed from parameters of one round on all servers.
             answer = self.rounds.complete(answer)
-        took = self.load(answer.payloads, self.take_over, call_number=call_number)
+        took = self.load(answer.payloads, self.load_newer, call_number=call_number)
         answer = answer._replace(decode_microseconds=took)
         if call_number == len(self.program.calls) - 1:
             self.refresh_unchanged(answer)
@@ -221,12 +221,12 @@ class FitStep(Step):
         if not is_nested:  # tensors of a branch end with it; the step's last exchange is outside
             self.answer, self.versions = answer, answer.versions
 
-    def arrived(
+    def decode_reply(
         self, call_number: int | None, coded: CodedVector, data: tf.Tensor
     ) -> Mapping[str, tf.Tensor]:
         if call_number is None or not is_delta(coded.codec):
-            return super().arrived(call_number, coded, data)
-        return self._held.arrived(call_number, coded, data)
+            return super().decode_reply(call_number, coded, data)
+        return self._held.decode_reply(call_number, coded, data)
 
     def refresh_unchanged(self, answer: Answer) -> None:
         """Pull values that no step changes, if others have written them since the last pull."""
@@ -246,7 +246,7 @@ class FitStep(Step):
             found = Answer.of(self.carrier.exchange(calls))
             layouts = [self.servers[p].unchanged_layout for p in self._unchanged]
             for variable, value in decode(layouts, found.payloads, self.program.variables):
-                self.begin_with(variable, value)
+                self.load_initial(variable, value)
             self._seen_writes.assign(tf.stack(found.other_writes), read_value=False)
             return tf.constant(0)
 
@@ -271,7 +271,7 @@ class FitStep(Step):
             variable.assign(tf.stack(self.versions), read_value=False)
         return variable
 
-    def beside(self, call_number: int) -> Mapping[str, tf.Tensor]:
+    def extra_tensors(self, call_number: int) -> Mapping[str, tf.Tensor]:
         """Return the state that the step assigns, and the report of the step before."""
         if not any(server.wires[call_number].state for server in self.servers):
             return self.report
@@ -290,7 +290,7 @@ class FitStep(Step):
         codec_fields = self.codec_fields
         calls = self.requests(Kind.PUSH, bodies, call_number=call_number, extra_fields=codec_fields)
         replies, duration = timed_exchange(self.carrier, calls)
-        self.settle(replies)
+        self.commit_residuals(replies)
         # With a worse status the worker was evicted, and its further steps do not count.
         answer, header = Answer.of(replies, worst=Status.DUPLICATE), replies[0].header
         granted = tf.where(answer.accepted, header[Reply.NEXT_TICKET], NO_TICKET)

@@ -92,7 +92,7 @@ class RoundStep(MemberStep):
             return took
 
         def catch_up() -> tf.Tensor:
-            self._load(self.rounds.catch_up(Answer.of(replies)), self.take_over)
+            self._load(self.rounds.catch_up(Answer.of(replies)), self.load_newer)
             return tf.constant(0)
 
         is_reached = RoundAgreement.is_reached(tf.stack(column_of(replies, Reply.VERSION)))

@@ -147,14 +147,14 @@ class FunctionStep(Step):
         codec_fields = self.codec_fields
         calls = self.requests(Kind.PUSH, bodies, call_number=call_number, extra_fields=codec_fields)
         replies, duration = timed_exchange(self.carrier, calls)
-        self.settle(replies)
+        self.commit_residuals(replies)
         took = self._take_answers(call_number, replies)
         self._times.has_pushed(duration, decoding=took)
         self.look_ups.go_on(after=column_of(replies, Reply.VERSION))
 
     def _take_answers(self, call_number: int, replies: dict[int, Message]) -> Any:
         """Load the values in the replies to a push; returns the result of `load`."""
-        took = self.load(payloads_of(replies), self.take_over, call_number=call_number)
+        took = self.load(payloads_of(replies), self.load_newer, call_number=call_number)
         self._versions.assign(tf.stack(column_of(replies, Reply.VERSION)), read_value=False)
         self.calls_done.assign_add(self.calls_of_push(), read_value=False)
         return took
@@ -169,14 +169,14 @@ class FunctionStep(Step):
         with tf.control_dependencies([begin]):
             answer = self._pull_parameters()
         self._times.has_pulled(microseconds(begin, until=[*answer.versions, *answer.payloads]))
-        self._load(answer, self.begin_with)
+        self._load(answer, self.load_initial)
         self._unchanged.refresh(answer.other_writes, self._ask_for_unchanged)
         for variable, value in self._unchanged.values(self.program.variables):
-            self.begin_with(variable, value)
+            self.load_initial(variable, value)
         self.residuals.prepare()
         self.calls_done.assign(tf.constant(0, tf.int64), read_value=False)
         for variable in self.program.metrics:
-            self.begin_with(variable, tf.identity(variable._value.read_value()))
+            self.load_initial(variable, tf.identity(variable._value.read_value()))
         self._before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}
         self._kept.begin()
 
@@ -192,16 +192,16 @@ class FunctionStep(Step):
         self.load(answer.payloads, take)
         self._versions.assign(tf.stack(answer.versions), read_value=False)
 
-    def begin_with(self, variable: Any, value: tf.Tensor) -> None:
+    def load_initial(self, variable: Any, value: tf.Tensor) -> None:
         if is_seed(variable):
             # Runs at the same time begin with the same count of draws.
             self.copies.load_seed(variable, value, stream=self._stream)
             return
         if id(variable) in self._followed:
             self._at_home.load(variable, value)
-        super().begin_with(variable, value)
+        super().load_initial(variable, value)
 
-    def take_over(self, variable: Any, value: tf.Tensor) -> None:
+    def load_newer(self, variable: Any, value: tf.Tensor) -> None:
         """Load a newer value from the servers, and add the function's changes since the pull.
 
         Random generators keep their state, in a stream that no other worker draws from.

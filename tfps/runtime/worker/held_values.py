@@ -46,7 +46,9 @@ class HeldValues:
                     vector = each.received_vector(tensors)
                     self._held[number, each.name].assign(vector, read_value=False)
 
-    def arrived(self, number: int, coded: CodedVector, data: tf.Tensor) -> dict[str, tf.Tensor]:
+    def decode_reply(
+        self, number: int, coded: CodedVector, data: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
         """Return the new values, by name, from the reply to a push.
 
         Args:

@@ -45,14 +45,14 @@ class LocalUpdates(Step):
 
         def load() -> tf.Tensor:
             for count in self.local.counts:
-                self.worker_local[id(count)].begin_with(tf.zeros([], count._dtype))
+                self.worker_local[id(count)].load_if_missing(tf.zeros([], count._dtype))
             own = {id(count) for count in self.local.counts}
             layouts = [server.slot_layout for server in self.servers]
             payloads = payloads_of(self.ask(Kind.PULL, call_number=SLOTS))
             for variable, value in decode(layouts, payloads, self.local.slots):
                 if id(variable) not in own:
                     # Slots of another optimizer, which the worker has used before, stay.
-                    self.worker_local[id(variable)].begin_with(value)
+                    self.worker_local[id(variable)].load_if_missing(value)
             return tf.constant(0)
 
         is_known = tf.reduce_all([variable.is_kept for variable in self.worker_local.values()])
@@ -63,9 +63,9 @@ class LocalUpdates(Step):
         for variable in self._read:
             self.copies.load(variable, self.worker_local[id(variable)].read_value())
 
-    def begin_with(self, variable: Any, value: tf.Tensor) -> None:
+    def load_initial(self, variable: Any, value: tf.Tensor) -> None:
         if not any(variable is own for own in self._read):
-            super().begin_with(variable, value)
+            super().load_initial(variable, value)
 
     def count(self, count: Any) -> tf.Tensor:
         """Return the number of the worker's own updates in a count."""
@@ -106,10 +106,10 @@ class LocalUpdates(Step):
             tensors[count_name(count)] = tf.cast(increase, tf.float64)
         return tensors
 
-    def take_over(self, variable: Any, value: tf.Tensor) -> None:
+    def load_newer(self, variable: Any, value: tf.Tensor) -> None:
         elasticity = self.local.elasticity
         if elasticity is not None and any(variable is weight for weight in self.weights):
             # The center c has moved by a * (x - c); the worker moves as far from where it was.
             mine, pull = self.copies.read(variable), elasticity / (1 - elasticity)
             value = mine - tf.cast(pull, mine.dtype) * (mine - value)
-        self.begin_with(variable, value)
+        self.load_initial(variable, value)

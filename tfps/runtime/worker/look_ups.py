@@ -119,7 +119,7 @@ class LookUps:
             return known
         return self._each_once(number, tf.cast(ids, tf.int64))
 
-    def graph_ends(self, graph: Any) -> None:
+    def on_graph_complete(self, graph: Any) -> None:
         """Send the look-ups of a graph whose trace has ended."""
         if graph in self._graphs:
             self._ask_for_all_of(self._graphs[graph])

@@ -140,7 +140,7 @@ class PushCoding:
         self._left.setdefault(server, []).extend(zip(variables, after, strict=True))
         return data
 
-    def settle(self, statuses: Sequence[tf.Tensor]) -> None:
+    def commit_residuals(self, statuses: Sequence[tf.Tensor]) -> None:
         """Update the residuals by the statuses in the servers' replies.
 
         They stay as they were if a server has applied the push before. If a server refuses the

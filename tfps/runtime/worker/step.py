@@ -82,8 +82,8 @@ class Step:
     def normalizes(self, layer: Any, *, over_all: bool) -> None:
         """Do nothing: the first trace has found the layer."""
 
-    def graph_ends(self, graph: Any) -> None:
-        self.look_ups.graph_ends(graph)
+    def on_graph_complete(self, graph: Any) -> None:
+        self.look_ups.on_graph_complete(graph)
 
     def merge_replicas(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
         return function(list(tensors))
@@ -183,7 +183,7 @@ class Step:
         variables = self.tables.others(called.variables)
         gradients = in_shards(variables, lambda v: tensors[gradient_name(v)], name=gradient_name)
         scale = scale_sent(called.optimizer, self.copies.read)
-        tensors = {**tensors, **gradients, **scale, **self.beside(call_number)}
+        tensors = {**tensors, **gradients, **scale, **self.extra_tensors(call_number)}
         seed = tf.stack([self.seed, self.key_of(call_number)])
         rows = self.tables.to_push(call_number, seed=seed)
         self.coding = coding = PushCoding(
@@ -219,12 +219,12 @@ class Step:
         """The durations of codecs in the latest encoded push, as header fields."""
         return NO_FIELDS if self.coding is None else self.coding.codec_fields
 
-    def settle(self, replies: Mapping[int, Message]) -> None:
+    def commit_residuals(self, replies: Mapping[int, Message]) -> None:
         """Update the residuals of the latest encoded push, after its replies."""
         if self.coding is not None:
-            self.coding.settle(column_of(replies, Reply.STATUS))
+            self.coding.commit_residuals(column_of(replies, Reply.STATUS))
 
-    def beside(self, call_number: int) -> Mapping[str, tf.Tensor]:
+    def extra_tensors(self, call_number: int) -> Mapping[str, tf.Tensor]:
         """Return the tensors that a push carries beside gradients, by name."""
         return {}
 
@@ -246,24 +246,24 @@ class Step:
         wires = () if call_number is None else [each.wires[call_number] for each in self.servers]
         coded = [each for wire in wires for each in wire.coded_values]
         begin, payloads = begun(payloads) if coded else (None, payloads)
-        arrived = functools.partial(self.arrived, call_number)
-        values = decode(layouts, payloads, self.program.variables, coded, arrived=arrived)
+        decode_reply = functools.partial(self.decode_reply, call_number)
+        values = decode(layouts, payloads, self.program.variables, coded, decode_reply=decode_reply)
         for variable, value in values:
             take(variable, value)
         if begin is None:
             return NOT_MEASURED
         return microseconds(begin, until=[value for _, value in values])
 
-    def arrived(
+    def decode_reply(
         self, call_number: int | None, coded: CodedVector, data: tf.Tensor
     ) -> Mapping[str, tf.Tensor]:
         """Return the values, by name, from coded bytes in the reply to an optimizer call."""
         return coded.tensors(data)
 
-    def begin_with(self, variable: Any, value: tf.Tensor) -> None:
+    def load_initial(self, variable: Any, value: tf.Tensor) -> None:
         """Set a variable to a value of the servers."""
         self.copies.load(variable, value)
 
-    def take_over(self, variable: Any, value: tf.Tensor) -> None:
+    def load_newer(self, variable: Any, value: tf.Tensor) -> None:
         """Continue with a newer value of a variable."""
-        self.begin_with(variable, value)
+        self.load_initial(variable, value)

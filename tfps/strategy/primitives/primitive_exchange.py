@@ -44,7 +44,7 @@ class PrimitiveExchange:
         bodies: Mapping[int, Body],
         version: tf.Tensor,
         *,
-        settle: Callable[[Sequence[tf.Tensor]], None] = lambda _: None,
+        commit_residuals: Callable[[Sequence[tf.Tensor]], None] = lambda _: None,
         coding: Fields = NO_FIELDS,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the new version, and the largest staleness that any server has found.
@@ -53,7 +53,7 @@ class PrimitiveExchange:
             servers: the server functions of the push.
             bodies: the bodies of the requests, by server.
             version: the version that the gradients were computed from.
-            settle: called with the statuses of the servers' replies.
+            commit_residuals: called with the statuses of the servers' replies.
             coding: the header fields about codecs.
 
         Raises:
@@ -69,7 +69,7 @@ class PrimitiveExchange:
             fields={**caller_of_call(servers), **time_fields, **coding},
         )
         replies, duration = timed_exchange(self._carrier, calls)
-        settle(column_of(replies, Reply.STATUS))
+        commit_residuals(column_of(replies, Reply.STATUS))
         noted = [] if self._times is None else [self._times.has_pushed(duration)]
         is_refused = tf.equal(tf.stack(column_of(replies, Reply.STATUS)), int(Status.AHEAD))
         reached = tf.stack(column_of(replies, Reply.VERSION))

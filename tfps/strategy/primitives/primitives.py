@@ -152,4 +152,6 @@ class Primitives:
             for p, server in enumerate(servers)
         }
         codec_fields = coding.codec_fields
-        return exchange.push(servers, bodies, version, settle=coding.settle, coding=codec_fields)
+        return exchange.push(
+            servers, bodies, version, commit_residuals=coding.commit_residuals, coding=codec_fields
+        )

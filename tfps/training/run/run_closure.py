@@ -116,7 +116,7 @@ class RunClosure:
         if Status.LOST not in np.asarray(result)[1:]:
             known_to.add(worker)
             return True
-        if self._failures.servers.excuses():
+        if self._failures.servers.is_caused_by_server_loss():
             raise tf.errors.UnavailableError(None, None, LOST_SERVER)  # it runs again
         error = servers_error(compiled.servers, self._runtime.data_plane)
         if error is not None:

@@ -205,7 +205,7 @@ class TicketRun(RunProgress):
         Raises:
             CheckpointError: steps had to be repeated, and the input did not have their batches.
         """
-        self.dispatch.failures.servers.settle()
+        self.dispatch.failures.servers.wait_for_return()
         while True:
             if self.running and not self.dispatch.ended:
                 self._runtime.ticket_server.halt()
