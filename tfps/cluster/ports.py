@@ -45,7 +45,7 @@ class PortLease:
         """Let a server that TensorFlow starts in this process listen on a leased port."""
         os.environ[self.REUSE_PORT_VARIABLE] = "true"
 
-    def take_over(self, other: PortLease) -> None:
+    def absorb(self, other: PortLease) -> None:
         """Move the ports of another lease to this one."""
         self._reservations |= other._reservations
         self.ports = tuple(self._reservations)

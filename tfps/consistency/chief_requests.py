@@ -89,7 +89,7 @@ def expect(ledger: Ledger, *, number: Any) -> Any:
     return is_new
 
 
-def take_over(ledger: Ledger, *, term: Any) -> Any:
+def claim_job(ledger: Ledger, *, term: Any) -> Any:
     """Obey a chief, unless a newer one is known. Returns its term, or `REPLACED`."""
     layout = ledger.layout
     newer = term > ledger.read(layout.TERM)

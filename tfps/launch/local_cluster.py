@@ -300,7 +300,7 @@ class LocalCluster:
         """Give a task another port; its old one stays reserved, so that no process can take it."""
         lease = lease_ports(1, host=HOST)
         address = f"{HOST}:{lease.ports[0]}"
-        self._lease.take_over(lease)
+        self._lease.absorb(lease)
         self.spec = self.spec.with_address(task_type, index, address)
         leave(self._addresses)
         self._addresses.add(address)

@@ -59,7 +59,7 @@ class Extended(private.ParameterServerStrategyExtended):
     report their additions, and results are read without a request.
     """
 
-    def take_over(
+    def set_up(
         self,
         runtime: Runtime,
         *,

@@ -162,7 +162,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         names = devices_of_workers([d.name for d in tf.config.list_logical_devices()])
         self.devices = SeveralDevices(self, names) if len(names) > 1 else Devices(names)
         self._extended.__class__ = Extended
-        self._extended.take_over(
+        self._extended.set_up(
             runtime,
             partitioning=partitioning,
             register=self.primitives.parameters.register,

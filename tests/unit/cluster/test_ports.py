@@ -55,7 +55,7 @@ def test_a_lease_takes_over_what_another_one_holds() -> None:
     with lease_ports(1) as lease:
         with lease_ports(2) as other:
             ports = (*lease.ports, *other.ports)
-            lease.take_over(other)
+            lease.absorb(other)
             assert other.ports == ()
         assert lease.ports == ports
         with socket.socket() as late, pytest.raises(OSError, match="in use"):

@@ -159,7 +159,7 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
     ),
     "count_up_to": (_plainly(chief_requests.count_up_to), {"version": NUMBER}),
     "expect": (_plainly(chief_requests.expect), {"number": NUMBER}),
-    "take_over": (_plainly(chief_requests.take_over), {"term": NUMBER}),
+    "claim_job": (_plainly(chief_requests.claim_job), {"term": NUMBER}),
 }
 
 

@@ -393,7 +393,7 @@ def test_a_newer_chief_counts_its_own_requests() -> None:
     server = ServerModel(index=0, workers=1, calls=(True,))
     server.open_tickets(4, move=7)
     ledger = server.open()
-    chief_requests.take_over(ledger, term=1)
+    chief_requests.claim_job(ledger, term=1)
     server.post(ledger)
     ledger = server.open()
     chief_requests.move_limit(ledger, limit=2, term=1, move=1)
@@ -420,6 +420,6 @@ def test_workers_are_expected_once_by_a_request() -> None:
         True,
     ]
     ledger = server.open()
-    chief_requests.take_over(ledger, term=1)
+    chief_requests.claim_job(ledger, term=1)
     server.post(ledger)
     assert expects(1)

@@ -35,7 +35,7 @@ def test_the_newest_chief_alone_is_obeyed(acts: list[tuple[str, int, int]]) -> N
     for move, (act, term, number) in enumerate(acts, start=1):
         before = list(server.cells)
         if act == "take over":
-            answer = _decided(server, chief_requests.take_over, term=term)
+            answer = _decided(server, chief_requests.claim_job, term=term)
             assert answer == (term if term > obeyed else REPLACED)
             obeyed = max(obeyed, term)
             continue

@@ -199,7 +199,7 @@ class NamedJob:
         windows = [server.ledger.values().applied for server in runtime.servers]
         runtime.closure_numbers.begin_after(newest_function(windows) + UNSEEN_FUNCTIONS)
         for server in runtime.servers:
-            server.take_over(term)
+            server.claim_job(term)
             for worker in range(runtime.max_workers):
                 server.evict(worker, term * TERM_INCARNATIONS)
             server.open_tickets(0)

@@ -73,7 +73,7 @@ class Server:
         self.membership: Membership = Memberships(gates)
         self.control: ControlLine = self.open_line()
         self.term = 0  # the term of this process as the chief
-        self._take_over = self._decides(chief_requests.take_over, "term")
+        self._claim_job = self._decides(chief_requests.claim_job, "term")
         self._open = self._decides(chief_requests.open_tickets, "count", "term", "move")
         self._limit = self._decides(chief_requests.move_limit, "limit", "term", "move")
         self._withdraw = self._decides(issuing.withdraw, "ticket")
@@ -136,13 +136,13 @@ class Server:
         self.limit = limit
         return upcoming
 
-    def take_over(self, term: int) -> None:
+    def claim_job(self, term: int) -> None:
         """Make this process the chief that the server obeys.
 
         Raises:
             ChiefReplaced: the server has a newer chief.
         """
-        self.term = self.obeyed(self._take_over(term))
+        self.term = self.obeyed(self._claim_job(term))
 
     def is_of_another_chief(self) -> bool:
         """Return whether the server, if it is not lost, obeys a newer chief than this process."""
