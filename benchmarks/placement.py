@@ -108,7 +108,7 @@ class Placing(Benchmark):
             for number in numbers
         ]
         wanted += [
-            Wanted(f"layer_{number}/{slot}", shape, "float32", beside=number)
+            Wanted(f"layer_{number}/{slot}", shape, "float32", owner=number)
             for number in numbers
             for slot in ("momentum", "velocity")
         ]
@@ -215,8 +215,8 @@ def _least_imbalance(wanted: list[Wanted], *, servers: int) -> float:
     total = sum(variable.size_bytes for variable in wanted)
     together = [variable.size_bytes for variable in wanted]
     for variable in wanted:
-        if variable.beside is not None:
-            together[variable.beside] += variable.size_bytes
+        if variable.owner is not None:
+            together[variable.owner] += variable.size_bytes
     largest = 0.0
     for variable, size in zip(wanted, together, strict=True):
         if variable.is_trained:

@@ -92,15 +92,15 @@ def plan(
 def _variables(made: JobPlan) -> Any:
     table = _table("variable", "shape", "ps", "value", "+ slots", "per step")
     forecast = made.forecast
-    rows = zip(forecast.wanted, forecast.places, forecast.beside(), strict=True)
-    for variable, server, beside in rows:
-        if variable.beside is None:
+    rows = zip(forecast.wanted, forecast.places, forecast.slot_bytes(), strict=True)
+    for variable, server, slot_bytes in rows:
+        if variable.owner is None:
             table.add_row(
                 variable.path,
                 "x".join(map(str, variable.shape)) or "scalar",
                 str(server),
                 format_bytes(variable.size_bytes),
-                format_bytes(variable.size_bytes + beside),
+                format_bytes(variable.size_bytes + slot_bytes),
                 format_bytes(variable.step_bytes) if variable.step_bytes else "",
             )
     return table
@@ -110,7 +110,7 @@ def _servers(made: JobPlan) -> Any:
     table = _table("ps", "variables", "+ slots", "per step", "memory at least")
     forecast = made.forecast
     pairs = zip(forecast.wanted, forecast.places, strict=True)
-    homes = [server for variable, server in pairs if variable.beside is None]
+    homes = [server for variable, server in pairs if variable.owner is None]
     rows = zip(
         map(homes.count, range(forecast.servers)),
         forecast.bytes_per_server,

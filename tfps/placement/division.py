@@ -25,8 +25,8 @@ def divided(wanted: Sequence[Wanted], partitioner: Partitioner, *, servers: int)
 
     >>> from tfps.partitioners import RowModulo
     >>> kernel = Wanted("table", (5, 2), "float32", is_pulled=True, is_trained=True)
-    >>> slot = Wanted("table_momentum", (5, 2), "float32", beside=0)
-    >>> [(s.path, s.shape, s.beside) for s in divided([kernel, slot], RowModulo(), servers=2)]
+    >>> slot = Wanted("table_momentum", (5, 2), "float32", owner=0)
+    >>> [(s.path, s.shape, s.owner) for s in divided([kernel, slot], RowModulo(), servers=2)]
     [('table/0', (3, 2), None), ('table/1', (2, 2), None), ('table_momentum/0', (3, 2), 0), \
 ('table_momentum/1', (2, 2), 1)]
     """
@@ -35,8 +35,8 @@ def divided(wanted: Sequence[Wanted], partitioner: Partitioner, *, servers: int)
     shardings: list[Sharding] = []
     for variable in wanted:
         sharding = _sharding(variable, wanted, shardings, partitioner, servers=servers)
-        begin = None if variable.beside is None else first[variable.beside]
-        alike = variable.beside is not None and sharding.shards > 1
+        begin = None if variable.owner is None else first[variable.owner]
+        alike = variable.owner is not None and sharding.shards > 1
         first.append(len(shards))
         shardings.append(sharding)
         for number, shape in enumerate(sharding.shapes):
@@ -45,7 +45,7 @@ def divided(wanted: Sequence[Wanted], partitioner: Partitioner, *, servers: int)
                     variable,
                     path=f"{variable.path}/{number}" if sharding.shards > 1 else variable.path,
                     shape=shape,
-                    beside=begin + number if alike and begin is not None else begin,
+                    owner=begin + number if alike and begin is not None else begin,
                     rows_per_step=_share(variable, sharding, number),
                 )
             )
@@ -66,7 +66,7 @@ def _sharding(
 ) -> Sharding:
     if variable.is_trained or variable.is_frozen:
         return partitioner.divide(variable, servers=servers)
-    owner = variable.beside
+    owner = variable.owner
     if owner is not None and wanted[owner].shape == variable.shape:
         return replace(shardings[owner], variable=variable)
     return Sharding.whole(variable)

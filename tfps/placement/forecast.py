@@ -21,7 +21,7 @@ class Wanted(VariableSpec):
         shape: the shape, fully known.
         dtype: the dtype's name.
         rows_per_step: the number of rows that a step looks up; None: it reads all.
-        beside: the position of the variable that it belongs to, such as the weight of a slot.
+        owner: the position of the variable that it belongs to, such as the weight of a slot.
         follows: the position of the variable beside which it is moved once all are made, such as
             for an optimizer's count of steps.
         is_pulled: whether workers pull it, to compute with it.
@@ -29,7 +29,7 @@ class Wanted(VariableSpec):
         is_frozen: whether it is a weight of a frozen layer, such as a pretrained embedding.
     """
 
-    beside: int | None = None
+    owner: int | None = None
     follows: int | None = None
     is_pulled: bool = False
     is_trained: bool = False
@@ -70,7 +70,7 @@ class Forecast:
     >>> from tfps.placement import LeastLoaded
     >>> kernel = Wanted("dense/kernel", (784, 128), "float32", is_pulled=True, is_trained=True)
     >>> bias = Wanted("dense/bias", (128,), "float32", is_pulled=True, is_trained=True)
-    >>> momentum = Wanted("sgd/kernel_momentum", (784, 128), "float32", beside=0)
+    >>> momentum = Wanted("sgd/kernel_momentum", (784, 128), "float32", owner=0)
     >>> forecast = Forecast.of([kernel, bias, momentum], servers=2, placement=LeastLoaded())
     >>> forecast.places
     (0, 1, 0)
@@ -89,8 +89,8 @@ class Forecast:
         loads = [0] * servers
         places: list[int] = []
         for number, variable in enumerate(wanted):
-            if variable.beside is not None:
-                server = places[variable.beside]
+            if variable.owner is not None:
+                server = places[variable.owner]
             else:
                 server = placement.choose(
                     variable, bytes_per_server=tuple(loads), variables_placed=number
@@ -137,12 +137,12 @@ class Forecast:
         """Return the forecast for a mode in which workers pull whole tables."""
         return replace(self, wanted=tuple(replace(v, rows_per_step=None) for v in self.wanted))
 
-    def beside(self) -> tuple[int, ...]:
+    def slot_bytes(self) -> tuple[int, ...]:
         """Return the bytes of the slots that belong to each variable."""
         totals = [0] * len(self.wanted)
         for variable in self.wanted:
-            if variable.beside is not None:
-                totals[variable.beside] += variable.size_bytes
+            if variable.owner is not None:
+                totals[variable.owner] += variable.size_bytes
         return tuple(totals)
 
     def _totals(self, sizes: Sequence[int]) -> tuple[int, ...]:

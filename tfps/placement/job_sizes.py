@@ -123,7 +123,7 @@ class JobSizes:
 
 def _owner(variable: Wanted, wanted: tuple[Wanted, ...]) -> Wanted:
     """Return the weight that a slot belongs to, or the variable itself."""
-    return variable if variable.beside is None else wanted[variable.beside]
+    return variable if variable.owner is None else wanted[variable.owner]
 
 
 def _sum(wanted: Iterable[Wanted]) -> int:

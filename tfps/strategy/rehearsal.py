@@ -73,7 +73,7 @@ class Rehearsal:
                 path=variable.path,
                 shape=tuple(variable.shape),
                 dtype=str(variable._dtype),
-                beside=numbers.get(id(made.reference)),
+                owner=numbers.get(id(made.reference)),
                 follows=first if id(variable) in counts else None,
                 is_pulled=id(variable) in weights,
                 is_trained=id(variable) in trained,

@@ -21,7 +21,7 @@ def _program(shapes: list[tuple[int, ...]]) -> list[Wanted]:
         for k, shape in enumerate(shapes)
     ]
     slots = [
-        Wanted(f"slot_{k}_{kind}", slot_shape, "float32", beside=k + 1)
+        Wanted(f"slot_{k}_{kind}", slot_shape, "float32", owner=k + 1)
         for k, shape in enumerate(shapes)
         for kind, slot_shape in (("momentum", shape), ("row", shape[:1]))
     ]
@@ -43,8 +43,8 @@ def test_nothing_is_lost_and_slots_lie_beside_their_shards(
     assert sum(s.size_bytes for s in shards) == sum(w.size_bytes for w in wanted)
     assert len({s.path for s in shards}) == len(shards)
     for shard in shards:
-        if shard.beside is not None and len(shard.shape) == 2:
-            owner = shards[shard.beside]
+        if shard.owner is not None and len(shard.shape) == 2:
+            owner = shards[shard.owner]
             assert owner.shape == shard.shape
             assert owner.is_trained
     forecast = Forecast.of(shards, servers=servers, placement=LeastLoaded())

@@ -23,7 +23,7 @@ def _wanted(draw: st.DrawFn) -> list[Wanted]:
     ]
     owners = draw(st.lists(st.integers(0, len(weights) - 1), max_size=12))
     slots = [
-        Wanted(f"slot_{k}", weights[owner].shape, "float32", beside=owner)
+        Wanted(f"slot_{k}", weights[owner].shape, "float32", owner=owner)
         for k, owner in enumerate(owners)
     ]
     return weights + slots
@@ -36,15 +36,15 @@ def test_everything_lies_somewhere_and_slots_beside_their_weights(
     forecast = Forecast.of(wanted, servers=servers, placement=LeastLoaded())
     assert all(0 <= place < servers for place in forecast.places)
     for variable, place in zip(wanted, forecast.places, strict=True):
-        if variable.beside is not None:
-            assert place == forecast.places[variable.beside]
+        if variable.owner is not None:
+            assert place == forecast.places[variable.owner]
     assert sum(forecast.bytes_per_server) == sum(4 * math.prod(v.shape) for v in wanted)
     trained = sum(v.size_bytes for v in wanted if v.is_trained)
     assert sum(forecast.step_bytes_per_server) == 2 * trained
     for number, variable in enumerate(wanted):
-        if variable.beside is None:
-            slots = [v for v in wanted if v.beside == number]
-            assert forecast.beside()[number] == sum(v.size_bytes for v in slots)
+        if variable.owner is None:
+            slots = [v for v in wanted if v.owner == number]
+            assert forecast.slot_bytes()[number] == sum(v.size_bytes for v in slots)
 
 
 @given(sizes=st.lists(st.integers(1, 1000), min_size=1, max_size=40), servers=st.integers(1, 6))
@@ -57,7 +57,7 @@ def test_least_loaded_is_at_most_one_variable_off(sizes: list[int], servers: int
 def test_rules_and_counts_see_what_a_strategy_sees() -> None:
     wanted = [
         Wanted("a/kernel", (2,), "float32"),
-        Wanted("a/slot", (2,), "float32", beside=0),
+        Wanted("a/slot", (2,), "float32", owner=0),
         Wanted("b/kernel", (2,), "float32"),
         Wanted("table", (2,), "float32"),
     ]
@@ -75,7 +75,7 @@ def test_counts_of_an_optimizer_follow_its_first_weight() -> None:
 def test_memory_is_what_lies_there_and_what_is_on_its_way() -> None:
     kernel = Wanted("kernel", (1000,), "float32", is_pulled=True, is_trained=True)
     state = Wanted("moving_mean", (10,), "float32", is_pulled=True)
-    slot = Wanted("momentum", (1000,), "float32", beside=0)
+    slot = Wanted("momentum", (1000,), "float32", owner=0)
     forecast = Forecast.of([kernel, state, slot], servers=1, placement=LeastLoaded())
     (plain,) = forecast.memory_bytes_per_server(workers=3, has_rounds=False)
     assert plain == PROCESS_BYTES + 8040 + 3 * (4040 + 4000)

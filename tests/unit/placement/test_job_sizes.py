@@ -17,8 +17,8 @@ TABLE = Wanted("words/embeddings", (1000, 4), "float32", is_pulled=True, is_trai
 
 
 def _sizes(rows: int, *, shards: int = 1, workers: int = 2) -> JobSizes:
-    momentum = Wanted("sgd/kernel_momentum", KERNEL.shape, "float32", beside=0)
-    accumulator = Wanted("sgd/words_momentum", TABLE.shape, "float32", beside=1)
+    momentum = Wanted("sgd/kernel_momentum", KERNEL.shape, "float32", owner=0)
+    accumulator = Wanted("sgd/words_momentum", TABLE.shape, "float32", owner=1)
     count = Wanted("sgd/iteration", (), "int64", follows=0)
     wanted = [KERNEL, TABLE, momentum, accumulator, count]
     parts = divided(wanted, FixedShardsPartitioner(shards), servers=2)

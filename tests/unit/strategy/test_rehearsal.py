@@ -33,11 +33,11 @@ def test_a_table_larger_than_any_machine() -> None:
     mean = named["model/norm/moving_mean"]
     assert (mean.is_pulled, mean.is_trained) == (True, False)
     momentum = named["adam/model_table_embeddings_momentum"]
-    assert momentum.beside is not None
-    assert wanted[momentum.beside] is table
+    assert momentum.owner is not None
+    assert wanted[momentum.owner] is table
     assert not momentum.is_pulled
     # The states of seeds and counts of steps lie on servers too; those of metrics do not.
-    alone = [each.path for each in wanted if each.beside is None and not each.is_pulled]
+    alone = [each.path for each in wanted if each.owner is None and not each.is_pulled]
     assert alone == [
         "seed_generator/seed_generator_state",
         "adam/iteration",
