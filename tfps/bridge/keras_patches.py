@@ -202,7 +202,7 @@ def _patch_training(hooks: TrainerHooks) -> None:
     def run(method: str) -> Callable[..., Any]:
         def run_method(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
             if not _is_ours(hooks, self):
-                hooks.check_stranger(self, method)
+                hooks.check_scope(self, method)
                 return original(self, *args, **kwargs)
             hooks.check_arguments(self, method, _named(original, self, *args, **kwargs))
             kind = "train" if method in ("fit", "train_on_batch") else "test"

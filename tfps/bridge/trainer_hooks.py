@@ -47,7 +47,7 @@ class TrainerHooks(Protocol):
     def check_arguments(self, model: Any, method: str, arguments: Mapping[str, Any]) -> None:
         """Check the arguments with which a model of our strategy will be trained or evaluated."""
 
-    def check_stranger(self, model: Any, method: str) -> None:
+    def check_scope(self, model: Any, method: str) -> None:
         """Check a model of another strategy that is about to be trained or evaluated."""
 
     def adopt_callbacks(self, model: Any, callbacks: Any) -> None:

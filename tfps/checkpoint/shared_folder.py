@@ -43,10 +43,10 @@ class SharedFolder:
         else:
             marker = checkpoint / MARKER
             seen = who_sees(marker, marker.read_bytes(), lines=lines)
-        strangers = [f"ps {index}" for index, sees in enumerate(seen) if not sees]
-        if self.is_shared and strangers:
+        blind = [f"ps {index}" for index, sees in enumerate(seen) if not sees]
+        if self.is_shared and blind:
             raise ConfigError(
-                f"shared: received True, but {', '.join(strangers)} cannot find what this process "
+                f"shared: received True, but {', '.join(blind)} cannot find what this process "
                 f"writes into {self.folder.path}. Give a folder that is mounted there on all "
                 "machines, or leave `shared` out: their parts then come through this process",
                 source="tfps.CheckpointManager",

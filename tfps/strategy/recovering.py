@@ -100,7 +100,7 @@ class Recovering:
         if points is None or self.manager is None:
             return self._restoration.restore_all(anew, living)
         for server in anew:
-            self._restoration.refuse_strangers(server)
+            self._restoration.refuse_uncheckpointed(server)
         with points.lock:
             if points.run is not None:
                 return self._rounds.go_back(points.run, manager=self.manager, anew=anew)
@@ -240,7 +240,7 @@ class Recovering:
         is_current = state.run is not None or self._begun == self._closures_begun()
         return Seen(known[-1].cells, write_totals, is_current)
 
-    def strangers(self, device: str) -> list[str]:
+    def uncheckpointed(self, device: str) -> list[str]:
         """Return the names of variables on a device that checkpoints cannot contain."""
         strategy = self._strategy()
         named = {} if strategy is None else dict(strategy.primitives.parameters.known)

@@ -17,7 +17,7 @@ from tfps.bridge.method_scope import runs_eagerly, trains
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
 from tfps.optimizers.wrapped import adopt
-from tfps.runtime.program.program import is_metric, is_seed, refuse_strangers
+from tfps.runtime.program.program import is_metric, is_seed, refuse_outside_scope
 from tfps.training.batch_callbacks import BATCH_HOOKS
 from tfps.training.batch_hooks import BatchHooks
 from tfps.training.chief_prediction import ChiefPrediction
@@ -199,7 +199,7 @@ class Trainer:
     def check_arguments(self, model: Any, method: str, arguments: Mapping[str, Any]) -> None:
         refuse_endless_input(method, arguments, strategy=model._distribute_strategy)
 
-    def check_stranger(self, model: Any, method: str) -> None:
+    def check_scope(self, model: Any, method: str) -> None:
         """Refuse a model half in the scope; warn of a model that no worker trains."""
         if runs_eagerly(model):
             return
@@ -219,7 +219,7 @@ class Trainer:
                 f"inside `with strategy.scope():`; {method} may be called anywhere."
             )
         if model._distribute_strategy is None and WORK.is_possible:
-            say_once(model, "stranger", STRANGER, model.name, method)
+            say_once(model, "outside scope", OUTSIDE_SCOPE, model.name, method)
 
     def adopt_callbacks(self, model: Any, callbacks: Any) -> None:
         strategy = model._distribute_strategy
@@ -292,7 +292,7 @@ SUMMED_LOSS = (
     "apply. Take the default reduction, which divides by the examples of a batch, or multiply the "
     "learning rate by the number of workers."
 )
-STRANGER = (
+OUTSIDE_SCOPE = (
     "the model %s was created outside of strategy.scope(), so %s runs in this process alone and no "
     "worker takes part. To use the workers, create and compile the model inside "
     "`with strategy.scope():`."
@@ -356,7 +356,7 @@ def _build_symbolically(model: Any, strategy: FitStrategy, data_batch: Any) -> N
     """Build the model, unless it has no `call`: a user's own step then builds what it uses."""
     if model.optimizer is not None:
         adopt(model.optimizer, strategy)
-    refuse_strangers(model.trainable_variables)
+    refuse_outside_scope(model.trainable_variables)
     if type(model).call is keras.Model.call:
         return
     try:

@@ -28,7 +28,7 @@ class TrainedJob(Protocol):
     def seen(self) -> Seen | None:
         """Return the chief's last reading of the ticket server, or None if there is none."""
 
-    def strangers(self, device: str) -> list[str]:
+    def uncheckpointed(self, device: str) -> list[str]:
         """Return the names of variables on a device that checkpoints cannot contain."""
 
     def takes_rounds(self) -> bool:
@@ -96,7 +96,7 @@ class Restoration:
                 "(tfps.LocalSteps in rounds, the steps of a warm-up) a lost server ends the job; "
                 "start it again from its newest checkpoint"
             )
-        self.refuse_strangers(server)
+        self.refuse_uncheckpointed(server)
         seen = self._job.seen()
         self._runtime.replay(server)
         version = self._write_ledger(server, known)
@@ -119,15 +119,15 @@ class Restoration:
             is_least=not living and not (seen is not None and seen.is_current),
         )
 
-    def refuse_strangers(self, server: Server) -> None:
+    def refuse_uncheckpointed(self, server: Server) -> None:
         """Check that checkpoints can contain all variables that a server held.
 
         Raises:
             CheckpointError: they cannot; names the variables.
         """
-        if strangers := self._job.strangers(server.device):
+        if names := self._job.uncheckpointed(server.device):
             raise CheckpointError(
-                f"ps {server.index} held what no checkpoint holds: {', '.join(strangers)} (raw "
+                f"ps {server.index} held what no checkpoint holds: {', '.join(names)} (raw "
                 "tf.Variables, or a model of tf_keras)"
             )
 

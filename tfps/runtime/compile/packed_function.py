@@ -19,7 +19,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.program.discovery import Discovery, TracedStrategy
 from tfps.runtime.program.local_training import keep_to
 from tfps.runtime.program.metric_states import ADDED, MetricStates
-from tfps.runtime.program.program import Program, is_metric, refuse_strangers
+from tfps.runtime.program.program import Program, is_metric, refuse_outside_scope
 from tfps.runtime.program.schedule import Regime
 from tfps.runtime.program.synchronized import tell_of_synchronized
 from tfps.runtime.program.tables import let_rows_travel, refuse_whole_tables
@@ -93,7 +93,7 @@ def _scheduled(program: Program, runtime: Runtime) -> Program:
     compression = without_deltas(runtime.compression)
     program = keep_to(program, mode, compression=compression)
     if program.schedule.local is not None:
-        refuse_strangers(program.variables)
+        refuse_outside_scope(program.variables)
     if program.schedule.regime in ROW_REGIMES:
         return let_rows_travel(program)
     # In rounds a function pulls all parameters with the request by which it enters.

@@ -28,7 +28,7 @@ from tfps.runtime.program.devices import Devices, ReplicaBarrier
 from tfps.runtime.program.metric_states import MetricStates
 from tfps.runtime.program.noise import DrawSeeds
 from tfps.runtime.program.pace import Assignment, MovingPace, pace_of
-from tfps.runtime.program.program import Program, is_metric, is_seed, refuse_strangers
+from tfps.runtime.program.program import Program, is_metric, is_seed, refuse_outside_scope
 from tfps.runtime.program.step_results import StepResults
 from tfps.runtime.program.synchronized import tell_of_synchronized
 
@@ -269,7 +269,7 @@ def discover(program: Program, strategy: TracedStrategy) -> Program:
         states.refuse_uses(discovery.uses())
     seeds = [v for v in discovery.order if is_seed(v)]
     draws = [discovery.draws.get(id(v), 0) for v in seeds]
-    refuse_strangers(on_servers)
+    refuse_outside_scope(on_servers)
     state = [v for v in on_servers if discovery.written(v)] if program.trains else []
     return replace(
         program,

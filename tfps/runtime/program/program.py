@@ -202,7 +202,7 @@ class Program:
         return replace(self, schedule=replace(self.schedule, **changes))
 
 
-def refuse_strangers(variables: Iterable[Any]) -> None:
+def refuse_outside_scope(variables: Iterable[Any]) -> None:
     """Raise an `UnsupportedError` for the first existing Keras variable that is on no server."""
     for variable in variables:
         if variable._value is not None and not hasattr(variable._value, "shared_name"):

@@ -74,11 +74,11 @@ def checked_ids(given: Any, table: NamedParameter, *, source: str) -> tf.Tensor:
             source=source,
         )
     if tf.executing_eagerly():
-        _refuse_strangers(ids.numpy(), table, source=source)
+        _refuse_unknown_ids(ids.numpy(), table, source=source)
     return tf.ensure_shape(tf.cast(ids, tf.int64), [None])
 
 
-def _refuse_strangers(ids: np.ndarray[Any, Any], table: NamedParameter, *, source: str) -> None:
+def _refuse_unknown_ids(ids: np.ndarray[Any, Any], table: NamedParameter, *, source: str) -> None:
     rows = table.shape[0]
     (wrong,) = np.nonzero((ids < 0) | (ids >= rows))
     if wrong.size:

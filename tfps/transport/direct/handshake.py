@@ -30,7 +30,7 @@ LENGTH = struct.Struct("<I")
 MAC_BYTES = hashlib.sha256().digest_size
 ACCEPTED = b"\x01"
 REFUSED = b"\x00"
-# A stranger may hold a thread of the listener for this long.
+# An unauthenticated peer may hold a thread of the listener for this long.
 HANDSHAKE_S = 10.0
 
 

@@ -25,7 +25,7 @@ from tfps.transport.setting import offers_unix_sockets
 LOG = logging.getLogger(__name__)
 PORT_VARIABLE = "TFPS_DATA_PORT"
 # The most peers in a handshake, each with a thread and a descriptor. One more ends the oldest
-# handshake: a task of the job needs milliseconds, so strangers are dropped first.
+# handshake: a task of the job needs milliseconds, so unauthenticated peers are dropped first.
 MAX_HANDSHAKES = 64
 BACKLOG = 256
 # Without free descriptors the peer stays in the backlog; retrying at once would only waste CPU.
@@ -83,7 +83,7 @@ class Listener:
         self._refusals = RefusalLog(LOG)
         self._lock = threading.Lock()
         self._workers = threading.BoundedSemaphore(MAX_HANDSHAKES)
-        self._strangers: dict[threading.Thread, socket.socket] = {}  # the oldest first
+        self._unauthenticated: dict[threading.Thread, socket.socket] = {}  # the oldest first
         self._threads: set[threading.Thread] = set()
         self._closing = threading.Event()
         self._tcp = _listen_tcp(host, port)
@@ -112,10 +112,10 @@ class Listener:
         May be called repeatedly, but not from `on_connection`, for whose end it waits.
         """
         self._closing.set()
-        self._drop_strangers(MAX_HANDSHAKES)
+        self._drop_unauthenticated(MAX_HANDSHAKES)
         self._wake.close()  # the other end becomes readable
         self._acceptor.join()
-        self._drop_strangers(MAX_HANDSHAKES)
+        self._drop_unauthenticated(MAX_HANDSHAKES)
         with self._lock:
             threads = set(self._threads)
         for thread in threads:
@@ -141,7 +141,7 @@ class Listener:
             self._closing.wait(ACCEPT_RETRY_S)
             return
         if not self._workers.acquire(blocking=False):
-            self._drop_strangers(1)
+            self._drop_unauthenticated(1)
             self._workers.acquire()
         thread = threading.Thread(
             target=self._meet, args=(sock, address), name="tfps-handshake", daemon=True
@@ -181,7 +181,7 @@ class Listener:
                 watch_peer(sock)
                 sock = self._encryption.accept(sock)
             with self._lock:
-                self._strangers[thread] = sock
+                self._unauthenticated[thread] = sock
             try:
                 # Checked after the socket is in the dict: either `close` finds it, or this does.
                 if self._closing.is_set():
@@ -189,7 +189,7 @@ class Listener:
                 hello = serve(sock, secret_of=self._secret_of, deadline_s=deadline_s)
             finally:
                 with self._lock:
-                    dropped = self._strangers.pop(thread, None) is None
+                    dropped = self._unauthenticated.pop(thread, None) is None
             sock.settimeout(None)
             connection = Connection(sock, peer=f"{hello.role} {hello.worker} at {source}{port}")
         except OSError as error:
@@ -220,11 +220,11 @@ class Listener:
             LOG.exception("closed the connection of %s", connection.peer)
             connection.close()
 
-    def _drop_strangers(self, count: int) -> None:
+    def _drop_unauthenticated(self, count: int) -> None:
         """End the oldest handshakes; their threads read the end of the stream."""
         with self._lock:
-            for thread in list(self._strangers)[:count]:
-                sock = self._strangers.pop(thread)
+            for thread in list(self._unauthenticated)[:count]:
+                sock = self._unauthenticated.pop(thread)
                 with contextlib.suppress(OSError):  # the peer may be gone
                     socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
