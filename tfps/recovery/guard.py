@@ -64,7 +64,7 @@ class Guard:
         self._end_reason = ""  # why the job ends with too few workers
         self._liveness = Liveness[Task](self._addresses, policy=policy)
         self._evicted: dict[int, int] = {}  # worker -> incarnation
-        self._misfits: dict[int, str] = {}  # worker -> why it cannot take part
+        self._problems: dict[int, str] = {}  # worker -> why it cannot take part
         self._lock = threading.Lock()
         self._prober: Prober | None = None
         self._queue: ClosureQueue | None = None
@@ -138,12 +138,12 @@ class Guard:
         task = "worker", worker
         return all_answer({task: self._addresses[task]}, deadline_s=self.policy.deadline_s)
 
-    def misfit(self, worker: int) -> bool:
+    def is_incompatible(self, worker: int) -> bool:
         """Return whether a restarted worker does not fit the job; logs each reason once."""
-        problem = self._runtime.misfit(("worker", worker))
-        if problem and problem != self._misfits.get(worker):
+        problem = self._runtime.incompatibility(("worker", worker))
+        if problem and problem != self._problems.get(worker):
             logger.warning("%s It is left out, and training goes on without it.", problem)
-        self._misfits[worker] = problem
+        self._problems[worker] = problem
         return bool(problem)
 
     def lose(self, worker: int) -> bool:

@@ -15,7 +15,7 @@ from tfps.runtime.coordinator.control_plane import ATTEMPT_TIMEOUT_S, ControlPla
 from tfps.runtime.coordinator.data_plane import DataPlane
 from tfps.runtime.coordinator.server import Server
 from tfps.strategy.chief import chief_start
-from tfps.strategy.take_tasks import confirm_tasks, misfit, take_tasks
+from tfps.strategy.take_tasks import confirm_tasks, incompatibility, take_tasks
 from tfps.transport.carrier import GrpcCarrier
 from tfps.transport.chunked_carrier import ChunkedCarrier
 
@@ -60,9 +60,9 @@ class ClusterConnections:
         """
         return cluster_of_file() or ClusterSpec.from_resolver(self._resolver)
 
-    def misfit(self, task: Task) -> str:
+    def incompatibility(self, task: Task) -> str:
         """Let a restarted task serve this chief; return why it cannot, or an empty string."""
-        return misfit((*task, self.processes[task]), self._own)
+        return incompatibility((*task, self.processes[task]), self._own)
 
     def move(self, task: Task, address: str) -> None:
         """Use another address for a task from now on."""

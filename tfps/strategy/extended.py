@@ -49,7 +49,7 @@ class CheckedScope:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self._scope.__exit__(kind, error, trace)
         if error is None:
-            self._runtime.refuse_misfits()
+            self._runtime.refuse_mismatches()
 
 
 class Extended(private.ParameterServerStrategyExtended):

@@ -53,7 +53,9 @@ def take_tasks(spec: ClusterSpec, *, job: str, policy: ProbePolicy, timeout_s: f
     try:
         for some in (tasks[:1], tasks[1:]):
             answers |= _take(some, own, policy=policy, timeout_s=timeout_s)
-        if problems := [line for task, answer in answers.items() for line in _misfit(task, answer)]:
+        if problems := [
+            line for task, answer in answers.items() for line in _mismatch(task, answer)
+        ]:
             raise ConfigError([f"{line} {SAME_VERSIONS}" for line in problems])
     except (TasksInUse, ConfigError):
         taken = [task for task in tasks if not has_clients([task[2]])]
@@ -84,7 +86,7 @@ def confirm_tasks(spec: ClusterSpec, *, job: str, timeout_s: float) -> ChiefName
     return own
 
 
-def misfit(task: Task, own: ChiefName) -> str:
+def incompatibility(task: Task, own: ChiefName) -> str:
     """Let a restarted task serve this chief; return why it cannot, or an empty string.
 
     Args:
@@ -94,7 +96,7 @@ def misfit(task: Task, own: ChiefName) -> str:
     kind, index, _ = task
     try:
         answer = ask_one(task, Question(own, takes=True))
-        lines = _misfit(task, answer)
+        lines = _mismatch(task, answer)
     except tf.errors.OpError as error:
         return f"{kind} {index} does not say its version: {error.message}"
     if others := _others({task: answer}, own):
@@ -102,7 +104,7 @@ def misfit(task: Task, own: ChiefName) -> str:
     return "".join(f"{line} {SAME_VERSIONS}" for line in lines)
 
 
-def _misfit(task: Task, answer: Introduction | None) -> list[str]:
+def _mismatch(task: Task, answer: Introduction | None) -> list[str]:
     """Return why a task cannot take part; a plain TensorFlow server has no versions to check."""
     kind, index, address = task
     name = f"{kind} {index} at {address}"

@@ -53,7 +53,7 @@ class InProcessConnections:
         """Return None: there is no cluster of processes."""
         return None
 
-    def misfit(self, task: Task) -> str:
+    def incompatibility(self, task: Task) -> str:
         """Return an empty text: a device never changes."""
         return ""
 

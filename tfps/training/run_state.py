@@ -121,7 +121,7 @@ class RunState:
         """
         runtime = self._runtime
         runtime.refuse_if_closed()
-        runtime.refuse_misfits()
+        runtime.refuse_mismatches()
         WORK.begin()
         runtime.on_layout()
         self.guard.start(private.closure_queue(coordinator), private.failure_handler(coordinator))

@@ -123,11 +123,11 @@ def test_a_worker_that_does_not_fit_is_left_out_until_one_does(
 ) -> None:
     asked, fits = list[int](), False
 
-    def misfit(worker: int) -> bool:
+    def is_incompatible(worker: int) -> bool:
         asked.append(worker)
         return not fits
 
-    monkeypatch.setattr(handler.health, "misfit", misfit)
+    monkeypatch.setattr(handler.health, "is_incompatible", is_incompatible)
     handler.away = frozenset({1})
     assert handler._there(handler.away) == frozenset()  # so nothing is connected anew for it
     assert handler._connect()  # for another reason

@@ -53,7 +53,7 @@ class Machine:
     def resolve(self) -> ClusterSpec:
         return CLUSTER.with_address("ps", 0, self.resolved)
 
-    def misfit(self, _server: Any) -> str:
+    def incompatibility(self, _server: Any) -> str:
         return self.problems.get(self.presence.incarnation, "")
 
     def read(self) -> int:
@@ -111,7 +111,7 @@ def servers(machine: Machine) -> Iterator[ServerReturn]:
         hang_up=lambda _: None,
         function_tables=machine,
         data_plane=machine,
-        misfit=lambda _: "",
+        incompatibility=lambda _: "",
         move=lambda server, address: setattr(server, "address", address),
         membership=SimpleNamespace(evict_all=machine.let_all_out),
     )

@@ -28,7 +28,7 @@ class WorkerHealth(Protocol):
     def answers(self, worker: int) -> bool:
         """Return whether a worker responds now; one that hangs does not."""
 
-    def misfit(self, worker: int) -> bool:
+    def is_incompatible(self, worker: int) -> bool:
         """Return whether a restarted worker cannot take part."""
 
     def lose(self, worker: int) -> bool:
@@ -41,7 +41,7 @@ class UnknownHealth:
     def answers(self, worker: int) -> bool:
         return True
 
-    def misfit(self, worker: int) -> bool:
+    def is_incompatible(self, worker: int) -> bool:
         return False
 
     def lose(self, worker: int) -> bool:
@@ -221,7 +221,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
         """Return those of the workers that accept connections and may take part."""
         there = frozenset(w for w in workers if accepts_connections(self._addresses[w]))
         new = there & (self.away | self.left_out)
-        return there - frozenset(worker for worker in new if self.health.misfit(worker))
+        return there - frozenset(worker for worker in new if self.health.is_incompatible(worker))
 
     def _connect(self) -> bool:
         """Reconnect the cluster with the workers that are running; return whether that worked."""

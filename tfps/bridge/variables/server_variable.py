@@ -103,7 +103,7 @@ class ServerVariable(private.BaseResourceVariable):
             the workers there, so that a callback reads one version of the value.
         there: the shape and dtype of an existing variable of that name. The variable is opened with
             its value; the initial value must have the same shape and dtype.
-        on_misfit: called with a message if it has not; the variable has no value then.
+        on_mismatch: called with a message if it has not; the variable has no value then.
         options: further arguments of a variable; ``chunk_bytes``, 256 MiB by default, is the size
             above which the coordinator reads and writes the value in parts, and ``shape`` the shape
             of the variable if its values may have other shapes than the first.
@@ -124,7 +124,7 @@ class ServerVariable(private.BaseResourceVariable):
         shared_name: str,
         on_access: Callable[[], None] | None = None,
         there: tuple[tf.TensorShape, tf.DType] | None = None,
-        on_misfit: Callable[[str], None] | None = None,
+        on_mismatch: Callable[[str], None] | None = None,
         **options: Any,
     ) -> None:
         with tf.init_scope(), private.placed_on(device):
@@ -140,14 +140,14 @@ class ServerVariable(private.BaseResourceVariable):
                 handle = NamedResource(container, shared_name, device).write(value)
             else:
                 large = None
-                misfit = _misfit(shared_name, (shape, value.dtype), there)
-                if misfit is not None and on_misfit is not None:
-                    on_misfit(misfit)
+                mismatch = _mismatch(shared_name, (shape, value.dtype), there)
+                if mismatch is not None and on_mismatch is not None:
+                    on_mismatch(mismatch)
                 handle = private.variable_handle(
                     shape=shape,
                     dtype=value.dtype,
                     # The existing variable keeps its value; the other name does not exist.
-                    shared_name=shared_name if misfit is None else f"{shared_name}>misfit",
+                    shared_name=shared_name if mismatch is None else f"{shared_name}>misfit",
                     container=container,
                 )
         self.was_there = there is not None
@@ -376,7 +376,7 @@ class ServerVariable(private.BaseResourceVariable):
 repeat_accesses(ServerVariable, inherited=True)
 
 
-def _misfit(
+def _mismatch(
     shared_name: str,
     made: tuple[tf.TensorShape, tf.DType],
     there: tuple[tf.TensorShape, tf.DType],

@@ -231,7 +231,7 @@ class NamedJob:
         access to a variable is refused.
         """
         self._refuse_another_optimizer()
-        if self._runtime.has_misfits:
+        if self._runtime.has_mismatches:
             return
         for index, server in enumerate(self._runtime.servers):
             held = self._estate.views(index).items()
@@ -256,8 +256,8 @@ class NamedJob:
             views = self._runtime.views_on(index).items()
             made += [view.variable for name, view in views if name not in there]
         if self._estate.is_there:
-            misfits = replaced_optimizers(unopened=unopened, made=made)
-            self._runtime.servers[0].contents.misfits += misfits
+            mismatches = replaced_optimizers(unopened=unopened, made=made)
+            self._runtime.servers[0].contents.mismatches += mismatches
 
     def _written_on(self, server: int) -> tf.Tensor:
         """Return the record as last written to a server, to restore it when the server restarts."""

@@ -79,7 +79,9 @@ class ServerPresences:
             return False
         if index in roll.anew and incarnation not in self._problems:
             server = self._runtime.servers[index]
-            problem = self._runtime.misfit(("ps", index)) or self._runtime.data_plane.misfit(server)
+            problem = self._runtime.incompatibility(
+                ("ps", index)
+            ) or self._runtime.data_plane.incompatibility(server)
             self._problems[incarnation] = problem
             self._elsewhere.say(problem)
         return not self._problems.get(incarnation)

@@ -89,7 +89,7 @@ class Connections(Protocol):
         Raises `ConfigError` if the result cannot be a cluster.
         """
 
-    def misfit(self, task: Task) -> str:
+    def incompatibility(self, task: Task) -> str:
         """Let a restarted task serve this chief. Returns why it cannot, else an empty string."""
 
     def move(self, task: Task, address: str) -> None:

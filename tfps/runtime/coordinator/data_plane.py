@@ -119,7 +119,7 @@ class DataPlane:
         own = fingerprint(secret, job=self.job_id)
         return bool(line.ask(tokens.FINGERPRINT, self.job_id) == own)
 
-    def misfit(self, server: Server) -> str:
+    def incompatibility(self, server: Server) -> str:
         """Return why a restarted server cannot take part, or an empty string if it can."""
         if server.index not in self.endpoints:
             return ""

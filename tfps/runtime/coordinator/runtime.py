@@ -212,9 +212,9 @@ class Runtime(Storage):
         server.address = address
         note_move(before, self.cluster)
 
-    def misfit(self, task: Task) -> str:
+    def incompatibility(self, task: Task) -> str:
         """Let a restarted task serve this chief. Returns why it cannot, else an empty string."""
-        return self._connections.misfit(task)
+        return self._connections.incompatibility(task)
 
     def replay(self, server: Server) -> None:
         """Create a server's contents again on an empty one; values are restored after that."""
@@ -336,7 +336,7 @@ class Runtime(Storage):
         if any(server.is_of_another_chief() for server in self.servers):
             self.abandon("another chief goes on with its job", answering=True)
             return
-        if self.has_misfits:
+        if self.has_mismatches:
             self.abandon("its model is not that of the job, which stays", answering=True)
             return
         self._leave(reason, with_guests=True)

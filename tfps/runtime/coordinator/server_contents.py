@@ -47,7 +47,7 @@ class ServerContents:
             is created when it is opened.
         plans: the services, by the number of their plan.
         held: if a job continues, its existing variables that this program has not opened.
-        misfits: a sentence for each opened variable with another shape.
+        mismatches: a sentence for each opened variable with another shape.
         is_lost: the server does not reply any more; freeing only forgets.
         variables: variables made here, by name, as long as they have references; no copies.
     """
@@ -60,7 +60,7 @@ class ServerContents:
         )
         self.records: dict[NamedResource, VariableRecord | None] = {}
         self.held: dict[str, VariableRecord] = {}
-        self.misfits: list[str] = []
+        self.mismatches: list[str] = []
 
     def create(
         self, kind: type[V], initial_value: Any, *, in_checkpoints: bool = False, **options: Any
@@ -72,7 +72,7 @@ class ServerContents:
         """
         there = self.held.pop(options["shared_name"], None)
         if there is not None:
-            options |= {"there": (there.shape, there.dtype), "on_misfit": self.misfits.append}
+            options |= {"there": (there.shape, there.dtype), "on_mismatch": self.mismatches.append}
         variable = kind(initial_value, device=self.device, container=self.container, **options)
         self.variables[variable.shared_name] = variable
         self.add_variable(variable, initial_value=None if in_checkpoints else initial_value)

@@ -229,13 +229,15 @@ class Storage:
         self._finalizers[shared_name] = weakref.finalize(variable, note, shared_name)
 
     @property
-    def has_misfits(self) -> bool:
+    def has_mismatches(self) -> bool:
         """Whether the program creates other variables than the job that it continues."""
-        return any(contents.misfits for contents in self.contents)
+        return any(contents.mismatches for contents in self.contents)
 
-    def refuse_misfits(self) -> None:
+    def refuse_mismatches(self) -> None:
         """Raise `ConfigError` with all variables that differ from those on the servers."""
-        problems = [f"job: {misfit}" for contents in self.contents for misfit in contents.misfits]
+        problems = [
+            f"job: {mismatch}" for contents in self.contents for mismatch in contents.mismatches
+        ]
         if problems:
             problems[-1] += (
                 ". Nothing was changed. Go on with the same model, discard what is there with "
@@ -245,7 +247,7 @@ class Storage:
 
     def collect(self) -> None:
         """Free the variables without references, unless they are of another model."""
-        while self._forgotten and not self.has_misfits:
+        while self._forgotten and not self.has_mismatches:
             shared_name = self._forgotten.popleft()
             self._finalizers.pop(shared_name, None)
             self._drop(shared_name)
@@ -264,7 +266,7 @@ class Storage:
     def _access(self) -> None:
         if not brings_back():  # no closure runs then
             self.on_access()
-            self.refuse_misfits()
+            self.refuse_mismatches()
             self.fence()
 
     def index_of(self, device: str) -> int:

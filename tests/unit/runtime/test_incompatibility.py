@@ -38,22 +38,22 @@ def _plain() -> bytes:
 def test_a_process_with_the_secret_fits(plane: DataPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SECRET_VARIABLE, "0123456789abcdef")
     server = _server(lambda: fingerprint(b"0123456789abcdef", job=JOB))
-    assert plane.misfit(server) == ""
+    assert plane.incompatibility(server) == ""
     assert server.closed == [True]
 
 
 def test_another_secret_is_said(plane: DataPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SECRET_VARIABLE, "0123456789abcdef")
     server = _server(lambda: fingerprint(b"another secret!!", job=JOB))
-    assert f"{SECRET_VARIABLE}: ps 0 received another secret" in plane.misfit(server)
+    assert f"{SECRET_VARIABLE}: ps 0 received another secret" in plane.incompatibility(server)
     assert server.closed == [True]
 
 
 def test_a_plain_server_is_said(plane: DataPlane) -> None:
     server = _server(_plain)
-    assert "ps 0 at host:1 is a plain tf.distribute.Server now" in plane.misfit(server)
+    assert "ps 0 at host:1 is a plain tf.distribute.Server now" in plane.incompatibility(server)
     assert server.closed == [True]
 
 
 def test_a_server_that_tensorflow_reaches_may_be_any(plane: DataPlane) -> None:
-    assert plane.misfit(_server(_plain, index=1)) == ""
+    assert plane.incompatibility(_server(_plain, index=1)) == ""
