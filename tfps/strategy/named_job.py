@@ -10,7 +10,7 @@ from typing import Any
 from tfps.cluster import ClusterSpec
 from tfps.errors import ConfigError
 from tfps.recovery.chief.job_record import JobRecord
-from tfps.recovery.chief.succession import Estate, NamedJob
+from tfps.recovery.chief.succession import JobOnServers, NamedJob
 from tfps.runtime.coordinator.connections import Connections
 from tfps.runtime.coordinator.runtime import Runtime, container_of
 from tfps.strategy.arguments import Arguments
@@ -53,15 +53,15 @@ def open_job(arguments: Arguments, connections: Connections) -> tuple[Runtime, N
             "or give this job another name"
         )
     record = _record(arguments, spec)
-    estate = Estate(container=container_of(name), devices=connections.topology.servers)
+    previous = JobOnServers(container=container_of(name), devices=connections.topology.servers)
     if arguments.job.fresh:
-        estate.discard()
+        previous.discard()
     held = None
-    if estate.is_there:
-        estate.check(record, job=name)
-        held = estate.take_apart()
+    if previous.exists:
+        previous.check(record, job=name)
+        held = previous.split_slabs()
     runtime = _OPEN[key] = Runtime(job=name, held=held, **options)
-    job = NamedJob(runtime, record, estate=estate)
+    job = NamedJob(runtime, record, previous=previous)
     job.begin()
     runtime.on_layout, runtime.fence = job.note, job.refuse_if_replaced
     return runtime, job

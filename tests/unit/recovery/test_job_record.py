@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tfps.errors import ConfigError
 from tfps.placement.plan import View
 from tfps.recovery.chief.job_record import JobRecord, differences, replaced_optimizers
-from tfps.recovery.chief.succession import Estate
+from tfps.recovery.chief.succession import JobOnServers
 
 NAMES = st.text(min_size=1, max_size=9)
 VIEWS = st.builds(
@@ -62,10 +62,10 @@ def test_every_difference_is_named(held: JobRecord, wanted: JobRecord) -> None:
     assert [line.split(":")[0] for line in differences(held, wanted)] == differ
 
 
-def _estate(*records: JobRecord | None) -> Estate:
-    estate = Estate(container="tfps_night", devices=())
-    estate.records = list(records)
-    return estate
+def _job_on_servers(*records: JobRecord | None) -> JobOnServers:
+    job = JobOnServers(container="tfps_night", devices=())
+    job.records = list(records)
+    return job
 
 
 def test_a_chief_that_lives_keeps_its_job() -> None:
@@ -74,16 +74,16 @@ def test_a_chief_that_lives_keeps_its_job() -> None:
         held = JobRecord(chief=address, workers=1, servers=1, consistency="Asynchronous()")
         wanted = dataclasses.replace(held, chief="127.0.0.1:1")
         with pytest.raises(ConfigError, match=f"'night' is in use by the chief at {address}"):
-            _estate(held).check(wanted, job="night")
-        _estate(held).check(held, job="night")  # its own address: the one before is gone
-    _estate(held).check(wanted, job="night")
+            _job_on_servers(held).check(wanted, job="night")
+        _job_on_servers(held).check(held, job="night")  # its own address: the one before is gone
+    _job_on_servers(held).check(wanted, job="night")
 
 
 def test_a_part_of_a_job_is_refused() -> None:
     record = JobRecord(chief="", workers=1, servers=3, consistency="Asynchronous()")
     for records, gone in (((None, record, None), "ps 0 and ps 2"), ((record, None), "ps 1")):
         with pytest.raises(ConfigError, match=f"but {gone} was started anew .*fresh=True"):
-            _estate(*records).check(record, job="night")
+            _job_on_servers(*records).check(record, job="night")
 
 
 OPTIMIZERS = st.sets(st.sampled_from(["adam", "sgd", "ftrl"]), max_size=2)

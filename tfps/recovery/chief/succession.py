@@ -32,10 +32,10 @@ LOOK_EVERY_S = 1.0  # how often a chief checks whether another one has the job
 # that still runs may push later. So the next chief's numbers begin this far behind.
 UNSEEN_FUNCTIONS = 1 << 20
 # The bookkeeping that the next chief keeps; all else begins anew.
-BOOKS = (LEDGER, APPLIED)
+PRESERVED_RESOURCES = (LEDGER, APPLIED)
 
 
-class Estate:
+class JobOnServers:
     """The variables and records that servers keep of a job whose chief is gone; may be empty.
 
     Args:
@@ -48,7 +48,7 @@ class Estate:
         self.records = [self._read(device) for device in devices]
 
     @property
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Whether the servers have a job to take over."""
         return any(self.records)
 
@@ -92,7 +92,7 @@ class Estate:
         record = self.records[server]
         return () if record is None else record.others
 
-    def take_apart(self) -> list[dict[str, VariableRecord]]:
+    def split_slabs(self) -> list[dict[str, VariableRecord]]:
         """Copy each variable that lies in a slab to memory of its own, and free the slabs.
 
         The next chief makes its own slabs. A crash at any moment loses nothing: the slab is freed
@@ -130,7 +130,7 @@ class Estate:
                     name: VariableRecord(tf.TensorShape(view.shape), tf.as_dtype(view.dtype))
                     for name, view in record.views.items()
                 }
-                | dict.fromkeys(BOOKS, VariableRecord(tf.TensorShape(None), tf.int64))
+                | dict.fromkeys(PRESERVED_RESOURCES, VariableRecord(tf.TensorShape(None), tf.int64))
             )
         return held
 
@@ -139,7 +139,7 @@ class Estate:
         for device, record in zip(self._devices, self.records, strict=True):
             if record is not None:
                 names = {view.slab for view in record.views.values()}
-                for name in sorted(names.union(record.others, BOOKS, [RECORD])):
+                for name in sorted(names.union(record.others, PRESERVED_RESOURCES, [RECORD])):
                     NamedResource(self._container, name, device).destroy()
         self.records = [None] * len(self.records)
 
@@ -166,18 +166,18 @@ class NamedJob:
     Args:
         runtime: the job.
         record: the job's record, without views.
-        estate: the variables and records of the previous chief.
+        previous: the variables and records of the previous chief.
     """
 
-    def __init__(self, runtime: Runtime, record: JobRecord, *, estate: Estate) -> None:
-        self._runtime, self._record, self._estate = runtime, record, estate
+    def __init__(self, runtime: Runtime, record: JobRecord, *, previous: JobOnServers) -> None:
+        self._runtime, self._record, self._previous = runtime, record, previous
         self._write = []
         self._written = [""] * len(runtime.servers)
         self._looked_s = 0.0
         for server in runtime.servers:
             contents, written = server.contents, functools.partial(self._written_on, server.index)
             # Resources that this chief never opens are destroyed with the job as well.
-            left = {*contents.held, *estate.others(server.index)}
+            left = {*contents.held, *previous.others(server.index)}
             left -= {resource.shared_name for resource in contents.records}
             contents.add(NamedResource(contents.container, n, server.device) for n in left)
             place = NamedResource(contents.container, RECORD, server.device)
@@ -234,15 +234,15 @@ class NamedJob:
         if self._runtime.has_mismatches:
             return
         for index, server in enumerate(self._runtime.servers):
-            held = self._estate.views(index).items()
+            held = self._previous.views(index).items()
             unopened = {name: view for name, view in held if name in server.contents.held}
             views = unopened | self._runtime.views_on(index)
             known = {name for name, view in views.items()} | {view.slab for view in views.values()}
             others = {
                 resource.shared_name
                 for resource, record in list(server.contents.records.items())
-                if record is not None or resource.shared_name in self._estate.others(index)
-            }.difference(known, BOOKS, [RECORD])
+                if record is not None or resource.shared_name in self._previous.others(index)
+            }.difference(known, PRESERVED_RESOURCES, [RECORD])
             record = dataclasses.replace(self._record, views=views, others=tuple(sorted(others)))
             self._written[index] = record.to_json()
             if server.lost is None:
@@ -251,11 +251,11 @@ class NamedJob:
     def _refuse_another_optimizer(self) -> None:
         unopened, made = [], []
         for index, server in enumerate(self._runtime.servers):
-            there = self._estate.views(index)
+            there = self._previous.views(index)
             unopened += [view.variable for n, view in there.items() if n in server.contents.held]
             views = self._runtime.views_on(index).items()
             made += [view.variable for name, view in views if name not in there]
-        if self._estate.is_there:
+        if self._previous.exists:
             mismatches = replaced_optimizers(unopened=unopened, made=made)
             self._runtime.servers[0].contents.mismatches += mismatches
 
