@@ -59,7 +59,7 @@ class Reply(enum.IntEnum):
     AHEAD_TICKET = 4  # the second ticket of a pipelined worker that joins
     CLOCK = 5  # the clock at which a joining worker starts
     NEXT_BATCHES = 6  # the number of consecutive tickets that the next one stands for
-    OTHER_WRITES = 7  # the ledger's count of other writes; for functions that of `HandedOut`
+    OTHER_WRITES = 7  # the ledger's count of other writes; for functions that of `ValueVersion`
 
 
 REQUEST_FIELDS = len(Request)

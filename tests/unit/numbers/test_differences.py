@@ -14,9 +14,9 @@ import tfps
 from tests.unit.numbers.comparison import BATCH, LABELS, X, compiled
 from tfps.compression import ByPath, Delta, Identity, PushPull, Quantize, TopK
 from tfps.errors import ConfigError
-from tfps.runtime.server import sent_values
-from tfps.runtime.server.sent_values import SentValues
-from tfps.runtime.worker.held_values import HeldValues
+from tfps.runtime.server import delta_encoder
+from tfps.runtime.server.delta_encoder import DeltaEncoder
+from tfps.runtime.worker.delta_decoder import DeltaDecoder
 from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
@@ -55,34 +55,38 @@ class Ledger:
     """Copies of the values that servers keep for workers, and workers hold, after every reply."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.servers: list[SentValues] = []
+        self.servers: list[DeltaEncoder] = []
         self.held: dict[tuple[int, str], np.ndarray] = {}
-        begin, decode_reply, made = HeldValues.begin, HeldValues.decode_reply, SentValues.__init__
+        begin, decode_reply, made = (
+            DeltaDecoder.begin,
+            DeltaDecoder.decode_reply,
+            DeltaEncoder.__init__,
+        )
 
-        def note(held: HeldValues) -> None:
-            for key, variable in held._held.items():
+        def note(decoder: DeltaDecoder) -> None:
+            for key, variable in decoder._held.items():
                 (value,) = [variable.read_value()]
                 tf.numpy_function(lambda v, key=key: self.held.__setitem__(key, v), [value], [])
 
-        def begin_and_note(held: HeldValues, *arguments: Any) -> None:
-            begin(held, *arguments)
-            note(held)
+        def begin_and_note(decoder: DeltaDecoder, *arguments: Any) -> None:
+            begin(decoder, *arguments)
+            note(decoder)
 
-        def arrive_and_note(held: HeldValues, *arguments: Any) -> Any:
-            found = decode_reply(held, *arguments)
-            note(held)
+        def arrive_and_note(decoder: DeltaDecoder, *arguments: Any) -> Any:
+            found = decode_reply(decoder, *arguments)
+            note(decoder)
             return found
 
-        def make(sent: SentValues, *arguments: Any, **options: Any) -> None:
-            made(sent, *arguments, **options)
-            self.servers.append(sent)
+        def make(encoder: DeltaEncoder, *arguments: Any, **options: Any) -> None:
+            made(encoder, *arguments, **options)
+            self.servers.append(encoder)
 
-        monkeypatch.setattr(HeldValues, "begin", begin_and_note)
-        monkeypatch.setattr(HeldValues, "decode_reply", arrive_and_note)
-        monkeypatch.setattr(SentValues, "__init__", make)
+        monkeypatch.setattr(DeltaDecoder, "begin", begin_and_note)
+        monkeypatch.setattr(DeltaDecoder, "decode_reply", arrive_and_note)
+        monkeypatch.setattr(DeltaEncoder, "__init__", make)
 
     def kept(self, worker: int = 0) -> dict[tuple[int, str], np.ndarray]:
-        rows = {key: row for sent in self.servers for key, row in sent._rows.items()}
+        rows = {key: row for encoder in self.servers for key, row in encoder._rows.items()}
         return {key: row.numpy()[worker] for key, row in rows.items()}
 
 
@@ -178,7 +182,7 @@ def test_functions_get_parameters_as_they_are(strategies: Callable[..., Any]) ->
 def test_more_than_a_servers_memory_is_refused(
     strategies: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sent_values, "free_memory_bytes", lambda device: 100)
+    monkeypatch.setattr(delta_encoder, "free_memory_bytes", lambda device: 100)
     strategy = strategies(PushPull(pull=Delta(TopK(0.1))))
     with pytest.raises(ConfigError, match="ps 0 would keep .* for 1 workers"):
         fitted(strategy)

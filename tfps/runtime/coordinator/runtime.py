@@ -108,7 +108,7 @@ class Runtime(Storage):
         self.on_manager: Callable[[Any], None] = lambda _: None  # a `CheckpointManager` was made
         # Values that scheduled functions read and do not change, on workers and on servers.
         self.local_values = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
-        self.handed_out = SharedByName()
+        self.value_versions = SharedByName()
         self.data_plane = connections.routes(
             job_id=self.job_id, servers=self.servers, lines=self.worker_lines, transport=transport
         )

@@ -151,7 +151,7 @@ class FitHalf(ServerHalf):
             version = self.rounds.position()
         known = WorkerAt(worker, version)
         record_pull(self.updates, self.held, known, self.server, counts=accepted, is_first=True)
-        self.sent.begin(header, version, counts=accepted)
+        self.delta_encoder.begin(header, version, counts=accepted)
         status = self.plan.status(header, alive=accepted)
         number = self.unchanged_number()
         return ReplyHeader(version, status, grant=grant, clock=clock, other_writes=number)

@@ -31,9 +31,9 @@ from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import Anyone, ByFunction, ByMember
 from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.server.handed_out import HandedOut
 from tfps.runtime.server.requests import enter_if_new, record_pull
 from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall, mixed
+from tfps.runtime.server.value_version import ValueVersion
 from tfps.transport.layout import Layout
 from tfps.transport.message import COORDINATOR, Kind, Request
 from tfps.transport.packing import unpack
@@ -63,9 +63,9 @@ class FunctionHalf(ServerHalf):
         self.unchanged = server_shards(shards_on(unchanged, server.device))
         self.unchanged_layout = self.unchanged.layout
         if self.unchanged.variables:
-            self._handed_out = runtime.handed_out.of(
+            self._value_version = runtime.value_versions.of(
                 f"{self.unchanged_name} on {server.index}",
-                lambda: HandedOut(self.unchanged, runtime=runtime, server=server),
+                lambda: ValueVersion(self.unchanged, runtime=runtime, server=server),
             )
         super().__init__(program, runtime=runtime, server=server, **options)
 
@@ -92,7 +92,7 @@ class FunctionHalf(ServerHalf):
         return self._moving
 
     def unchanged_number(self) -> tf.Tensor | int:
-        return self._handed_out.number() if self.unchanged.variables else 0
+        return self._value_version.number() if self.unchanged.variables else 0
 
     @functools.cached_property
     def state(self) -> tuple[Any, ...]:

@@ -28,12 +28,12 @@ from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import Anyone, Terms
 from tfps.runtime.server.coded_calls import refuse_remembering
 from tfps.runtime.server.contributions import Contributions
+from tfps.runtime.server.delta_encoder import DeltaEncoder
 from tfps.runtime.server.plan_functions import NO_VALUES, PlanFunctions
 from tfps.runtime.server.push import Push
 from tfps.runtime.server.push_gate import ClockGate, PushGate, RoundBarrier
 from tfps.runtime.server.reports import Reports
 from tfps.runtime.server.round_pull import RoundPull
-from tfps.runtime.server.sent_values import SentValues
 from tfps.runtime.server.server_optimizer_call import (
     Application,
     DeltaCall,
@@ -87,7 +87,7 @@ class ServerHalf(PlanFunctions):
         self.wires = [self.wire(number) for number in range(len(program.calls))]
         if any(wire.coded_values for wire in self.wires) or self._codes_look_ups:
             refuse_remembering(self.updates)
-        self.sent = SentValues(self.wires, runtime=runtime, server=server)
+        self.delta_encoder = DeltaEncoder(self.wires, runtime=runtime, server=server)
         messages = [(wire.request, wire.reply) for wire in self.wires]
         tables = [[name_of(p) for p in shards_of(table)] for table in program.schedule.tables]
         self.number_plan(self.parameter_layout, messages, tables)
@@ -210,7 +210,7 @@ class ServerHalf(PlanFunctions):
         """
         if self.rounds is None:
             return
-        where = (self.server, self.rounds, self.plan, self.unchanged_number, self.sent)
+        where = (self.server, self.rounds, self.plan, self.unchanged_number, self.delta_encoder)
         enter = RoundPull(*where, self.held, enters=True, joins=joins)
         size = self.parameter_layout.size_bytes
         self.offer(Kind.ENTER_ROUND, enter.trace, reply_bytes=size)
@@ -277,5 +277,5 @@ class ServerHalf(PlanFunctions):
             reports=self.reports if call.is_last else None,
             quotas=self.quotas if call.is_last else None,
             tells_of_writes=call.is_last and bool(self.unchanged.variables),
-            sent=self.sent,
+            delta_encoder=self.delta_encoder,
         )

@@ -19,10 +19,10 @@ from tfps.runtime.message.payload import coded_up, encode_values, named_values
 from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader, with_fields
 from tfps.runtime.server.admission import Arrival, PushVerdict, Terms, judge
 from tfps.runtime.server.coding_durations import CodingDurations
+from tfps.runtime.server.delta_encoder import DeltaEncoder
 from tfps.runtime.server.push_gate import PushGate
 from tfps.runtime.server.reports import Reports
 from tfps.runtime.server.requests import record_pull, values_of
-from tfps.runtime.server.sent_values import SentValues
 from tfps.runtime.server.server_optimizer_call import (
     UPDATE,
     Application,
@@ -63,7 +63,7 @@ class Push:
     application: Application  # applies an admitted push
     gate: PushGate  # decides when to reply
     updates: Sequence[ServerUpdate]  # of optimizers that ask for values sent to workers
-    sent: SentValues  # the values that workers hold
+    delta_encoder: DeltaEncoder  # the values that workers hold
     reports: Reports | None = None  # counts the step before; None: not with this push
     # The number of tickets that a worker gets next; None: one, or none with this push.
     quotas: Quotas | None = None
@@ -102,7 +102,7 @@ class Push:
 
         def encode(values: list[tf.Tensor]) -> tuple[Mapping[Reply, tf.Tensor], tf.Tensor]:
             named = named_values(wire, values)
-            sent = self.sent.encode(
+            sent = self.delta_encoder.encode(
                 self.call.number, header, named, version=version, reply=outcome.reply, seed=seed
             )
             return sent.fields, encode_values(wire, named, seed=seed, sent=sent.data)

@@ -12,8 +12,8 @@ from tfps.consistency.round_gate import Contribution, RoundGate
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader
 from tfps.runtime.message.wire import ServerShards
+from tfps.runtime.server.delta_encoder import DeltaEncoder
 from tfps.runtime.server.requests import enter_if_new, payload_of, values_of
-from tfps.runtime.server.sent_values import SentValues
 from tfps.transport.message import Request
 
 
@@ -28,7 +28,7 @@ class RoundPull:
     rounds: RoundGate
     plan: PlanHeader
     unchanged_number: Callable[[], tf.Tensor | int]  # see `ServerHalf`
-    sent: SentValues  # the values that workers hold
+    delta_encoder: DeltaEncoder  # the values that workers hold
     held: ServerShards
     enters: bool  # the worker takes part from that round on; False: it does already
     joins: bool  # whether the request lets a new incarnation of the worker in
@@ -66,5 +66,5 @@ class RoundPull:
 
     def _read(self, header: Sequence[tf.Tensor], alive: tf.Tensor) -> list[tf.Tensor]:
         number, position = tf.cast(self.unchanged_number(), tf.int64), self.rounds.position()
-        self.sent.begin(header, position, counts=alive)
+        self.delta_encoder.begin(header, position, counts=alive)
         return [position, number, *values_of(self.held)]

@@ -17,8 +17,8 @@ from tfps.runtime.message.request_header import NO_FIELDS, TOTALS, UNCHANGED, Fi
 from tfps.runtime.message.wire import METRICS, in_shards
 from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.closure_run import ClosureRun, State
+from tfps.runtime.worker.delta_decoder import DeltaDecoder
 from tfps.runtime.worker.exchange import Answer, column_of, requests, timed_exchange
-from tfps.runtime.worker.held_values import HeldValues
 from tfps.runtime.worker.kept_values import KeptValues
 from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.step_report import empty_report, step_report
@@ -54,7 +54,7 @@ class FitStep(Step):
         # worker's copies of these include.
         self._unchanged = [p for p, server in enumerate(servers) if server.unchanged.variables]
         self._seen_writes: Any = None
-        self._held = HeldValues(servers)
+        self._delta_decoder = DeltaDecoder(servers)
         self._is_alone = servers[0].runtime.workers == 1
         pairs = zip(self.program.seeds, self.program.draws_per_step, strict=True)
         self._uneven = [variable for variable, draws in pairs if draws is None]
@@ -98,7 +98,7 @@ class FitStep(Step):
         replies = self.ask(Kind.JOIN)
         header, answer = replies[0].header, self.rounds.enter(Answer.of(replies))
         self.load(answer.payloads, self.load_initial)
-        self._held.begin(answer.payloads)
+        self._delta_decoder.begin(answer.payloads)
         for variable, state in self._seed_states(self.closure_run.first):
             self.copies.load_seed(variable, state)
         self.residuals.prepare()
@@ -226,7 +226,7 @@ class FitStep(Step):
     ) -> Mapping[str, tf.Tensor]:
         if call_number is None or not is_delta(coded.codec):
             return super().decode_reply(call_number, coded, data)
-        return self._held.decode_reply(call_number, coded, data)
+        return self._delta_decoder.decode_reply(call_number, coded, data)
 
     def refresh_unchanged(self, answer: Answer) -> None:
         """Pull values that no step changes, if others have written them since the last pull."""

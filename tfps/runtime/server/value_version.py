@@ -14,7 +14,7 @@ from tfps.runtime.message.wire import ServerShards
 _WHOLE_NUMBERS = {1: tf.uint8, 2: tf.int16, 4: tf.int32, 8: tf.int64}
 
 
-class HandedOut:
+class ValueVersion:
     """Gives a server's values a number, and a new one when they change.
 
     Optimizers of other functions, `fit`, the coordinator and restored checkpoints change them. The

@@ -26,7 +26,7 @@ _INCARNATION, _VERSION = range(2)  # of a worker, and of its values
 _NOBODY = -1
 
 
-class Sent(NamedTuple):
+class EncodedReply(NamedTuple):
     """The coded values of a reply.
 
     Attributes:
@@ -39,7 +39,7 @@ class Sent(NamedTuple):
     fields: Mapping[Reply, tf.Tensor] = {}
 
 
-class SentValues:
+class DeltaEncoder:
     """Keeps the exact values that each worker holds, and sends the differences to them.
 
     It keeps nothing if no values travel as differences.
@@ -107,7 +107,7 @@ class SentValues:
         version: tf.Tensor,
         reply: tf.Tensor,
         seed: tf.Tensor,
-    ) -> Sent:
+    ) -> EncodedReply:
         """Trace the differences of a reply; outside of the mutex, as it goes through all values.
 
         Args:
@@ -119,7 +119,7 @@ class SentValues:
             seed: the seed of codecs that draw random numbers.
         """
         if not self._rows:
-            return Sent()
+            return EncodedReply()
         worker, data, held = header[Request.WORKER], {}, {}
         for each in differences(self._wires[number]):
             before = _read(self._rows[number, each.name], worker)
@@ -136,7 +136,7 @@ class SentValues:
         with tf.control_dependencies([*held.values(), version]), self._ledger.locked():
             is_known = tf.reduce_all(self._known_of(worker) == tf.stack(expected))
             unknown = tf.maximum(reply[Reply.STATUS], int(Status.EVICTED))
-            return Sent(data, {Reply.STATUS: tf.cond(is_known, keep, lambda: unknown)})
+            return EncodedReply(data, {Reply.STATUS: tf.cond(is_known, keep, lambda: unknown)})
 
     def _known_of(self, worker: tf.Tensor) -> tf.Tensor:
         return _read(self._known, worker)

@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.runtime.message.coding import CodedVector
+from tfps.runtime.server.delta_encoder import differences
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.server.sent_values import differences
 from tfps.transport.packing import unpack
 
 
-class HeldValues:
+class DeltaDecoder:
     """Adds differences to earlier values, with the same bits as the servers.
 
     The worker's copies cannot keep these values: a step may change them, and local steps do. They
