@@ -21,8 +21,8 @@ from tfps.recovery.restarts.kept_tasks import KeptTasks, ask_for_servers
 from tfps.recovery.servers.new_addresses import NewAddresses
 from tfps.recovery.servers.restoration import Restoration, Seen
 from tfps.recovery.servers.round_restoration import RoundRestoration
+from tfps.recovery.servers.server_identities import ServerIdentities
 from tfps.recovery.servers.server_loss import ServerLoss
-from tfps.recovery.servers.server_presences import ServerPresences
 from tfps.recovery.servers.server_return import ServerReturn
 from tfps.runtime.coordinator.connections import Connections
 from tfps.runtime.coordinator.runtime import Runtime
@@ -76,7 +76,7 @@ class Recovering:
         waits = fault_tolerance.on_lost_server == "wait"
         self.servers = ServerReturn(
             runtime,
-            ServerPresences(runtime, elsewhere, deadline_s=guard.policy.deadline_s),
+            ServerIdentities(runtime, elsewhere, deadline_s=guard.policy.deadline_s),
             _JobView(self, guard, waits=waits),
         )
         guard.servers = self.servers

@@ -10,17 +10,17 @@ import pytest
 
 import tfps
 from tfps.errors import CheckpointError
-from tfps.recovery.probing.incarnation import Presence
+from tfps.recovery.probing.task_identity import TaskIdentity
+from tfps.recovery.servers.server_identities import ServerIdentities
 from tfps.recovery.servers.server_loss import ServerLoss
-from tfps.recovery.servers.server_presences import ServerPresences
 from tfps.runtime.coordinator.control_plane import bringing_back
 from tfps.strategy.recovering import Recovering
 
 
-class NoProcesses(ServerPresences):
+class NoProcesses(ServerIdentities):
     """Presences of servers without processes: there is none to probe."""
 
-    def _look(self) -> dict[int, Presence]:
+    def _look(self) -> dict[int, TaskIdentity]:
         return {}
 
 
@@ -32,7 +32,7 @@ def recover(
     every_steps: int | None,
 ) -> None:
     """Give a strategy of one process the recovery that one of a cluster has."""
-    monkeypatch.setattr("tfps.strategy.recovering.ServerPresences", NoProcesses)
+    monkeypatch.setattr("tfps.strategy.recovering.ServerIdentities", NoProcesses)
     fault_tolerance = tfps.FaultTolerance(checkpoints=folder, every_steps=every_steps)
     strategy.run_state.recovery = Recovering(strategy, fault_tolerance)
 

@@ -112,7 +112,7 @@ class Loop:
 
 @pytest.fixture
 def strategy(monkeypatch: pytest.MonkeyPatch) -> Iterator[tfps.ParameterServerStrategy]:
-    monkeypatch.setattr("tfps.strategy.recovering.ServerPresences", NoProcesses)
+    monkeypatch.setattr("tfps.strategy.recovering.ServerIdentities", NoProcesses)
     with InProcessCluster(workers=1, ps=2) as cluster:
         strategy = tfps.ParameterServerStrategy(
             cluster.cluster_resolver, placement="round_robin", consistency=tfps.Synchronous()

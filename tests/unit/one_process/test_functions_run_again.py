@@ -235,7 +235,7 @@ def test_a_server_that_lived_applies_nothing_again(
     make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Updates that the returned one lacks are lost: it takes the applied ones from the other."""
-    monkeypatch.setattr("tfps.strategy.recovering.ServerPresences", NoProcesses)
+    monkeypatch.setattr("tfps.strategy.recovering.ServerIdentities", NoProcesses)
     strategy = make(placement="round_robin")
     loop = Loop(strategy, in_loop=False)
     fault_tolerance = tfps.FaultTolerance(checkpoints=tmp_path)
@@ -265,7 +265,7 @@ def test_a_mistake_of_the_users_is_raised_at_once(
     make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It is taken neither for a lost server that comes back nor for an evicted worker."""
-    monkeypatch.setattr("tfps.strategy.recovering.ServerPresences", NoProcesses)
+    monkeypatch.setattr("tfps.strategy.recovering.ServerIdentities", NoProcesses)
     strategy = make(tfps.BoundedStaleness(1), placement="round_robin")
     loop = Loop(strategy, in_loop=False)
     fault_tolerance = tfps.FaultTolerance(checkpoints=tmp_path)

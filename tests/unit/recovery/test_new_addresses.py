@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from tfps.cluster import ClusterSpec
-from tfps.recovery.probing.incarnation import Presence
 from tfps.recovery.probing.probe import Task
+from tfps.recovery.probing.task_identity import TaskIdentity
 from tfps.recovery.servers import new_addresses
 from tfps.recovery.servers.new_addresses import NewAddresses
 
 CLUSTER = ClusterSpec(
     jobs={"chief": ("c:1",), "worker": ("w:1", "w:2"), "ps": ("p:1", "p:2")}, source="Resolver"
 )
-NOBODY = Presence(None, is_gone=True)
+NOBODY = TaskIdentity(None, is_gone=True)
 
 
 class Network:
@@ -23,7 +23,7 @@ class Network:
 
     def __init__(self) -> None:
         self.resolved: Any = CLUSTER
-        self.there: dict[str, Presence] = {}
+        self.there: dict[str, TaskIdentity] = {}
         self.asked = 0
 
     def resolve(self) -> ClusterSpec | None:
@@ -32,14 +32,16 @@ class Network:
             raise self.resolved
         return self.resolved
 
-    def look_for(self, addresses: dict[Task, str], *, deadline_s: float) -> dict[Task, Presence]:
+    def ask_identities(
+        self, addresses: dict[Task, str], *, deadline_s: float
+    ) -> dict[Task, TaskIdentity]:
         return {task: self.there.get(address, NOBODY) for task, address in addresses.items()}
 
 
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     network = Network()
-    monkeypatch.setattr(new_addresses, "look_for", network.look_for)
+    monkeypatch.setattr(new_addresses, "ask_identities", network.ask_identities)
     monkeypatch.setattr(new_addresses, "ASK_EVERY_S", 0.0)
     return network
 
@@ -54,7 +56,7 @@ def test_only_lost_servers_that_answer_there_have_moved(
 ) -> None:
     network.resolved = CLUSTER.with_address("ps", 0, "q:1").with_address("ps", 1, "q:2")
     assert elsewhere.find([0]) == {}
-    network.there = {"q:1": Presence(5, is_gone=False), "q:2": Presence(6, is_gone=False)}
+    network.there = {"q:1": TaskIdentity(5, is_gone=False), "q:2": TaskIdentity(6, is_gone=False)}
     assert elsewhere.find([0]) == {0: "q:1"}
     assert elsewhere.find([0, 1]) == {0: "q:1", 1: "q:2"}
     assert elsewhere.problem == ""
@@ -88,7 +90,7 @@ def test_what_is_wrong_is_said_once_and_asked_again(
     assert caplog.text.count(text) == 1
     assert text in elsewhere.problem
     network.resolved = CLUSTER.with_address("ps", 0, "q:3")
-    network.there = {"q:3": Presence(5, is_gone=False)}
+    network.there = {"q:3": TaskIdentity(5, is_gone=False)}
     assert elsewhere.find([0]) == {0: "q:3"}
     assert elsewhere.problem == ""
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import tfps
 from tfps.errors import ConfigError
-from tfps.recovery.probing.incarnation import first_device
+from tfps.recovery.probing.task_identity import first_device
 from tfps.recovery.servers.server_loss import ServerLoss, updates_lost
 
 

@@ -14,16 +14,16 @@ import tensorflow as tf
 from tfps.bridge.closures.closure_queue import ClosureQueue
 from tfps.cluster import ClusterSpec
 from tfps.errors import CheckpointError
-from tfps.recovery.probing.incarnation import Presence
 from tfps.recovery.probing.probe import Task
-from tfps.recovery.servers import new_addresses, server_presences, server_return
+from tfps.recovery.probing.task_identity import TaskIdentity
+from tfps.recovery.servers import new_addresses, server_identities, server_return
 from tfps.recovery.servers.new_addresses import NewAddresses
+from tfps.recovery.servers.server_identities import ServerIdentities
 from tfps.recovery.servers.server_loss import ServerLoss
-from tfps.recovery.servers.server_presences import ServerPresences
 from tfps.recovery.servers.server_return import ServerReturn
 
 DEADLINE_S = 30.0
-GONE = Presence(is_gone=True, incarnation=None)
+GONE = TaskIdentity(is_gone=True, process_incarnation=None)
 AT_FIRST, ELSEWHERE = "127.0.0.1:1", "127.0.0.1:2"
 CLUSTER = ClusterSpec(
     jobs={"chief": ("127.0.0.1:3",), "worker": ("127.0.0.1:4",), "ps": (AT_FIRST,)}
@@ -34,7 +34,7 @@ class Machine:
     """One server, which the test kills and starts again."""
 
     def __init__(self) -> None:
-        self.presence = Presence(is_gone=False, incarnation=1)
+        self.identity = TaskIdentity(is_gone=False, process_incarnation=1)
         self.value = 7
         self.restored = 0
         self.refusal: CheckpointError | None = None
@@ -44,9 +44,11 @@ class Machine:
         self.moves: list[tuple[int, str]] = []
         self.problems: dict[int | None, str] = {}  # by incarnations that cannot take part
 
-    def look_for(self, addresses: dict[Task, str], *, deadline_s: float) -> dict[Task, Presence]:
+    def ask_identities(
+        self, addresses: dict[Task, str], *, deadline_s: float
+    ) -> dict[Task, TaskIdentity]:
         return {
-            task: self.presence if address == self.address else GONE
+            task: self.identity if address == self.address else GONE
             for task, address in addresses.items()
         }
 
@@ -54,16 +56,16 @@ class Machine:
         return CLUSTER.with_address("ps", 0, self.resolved)
 
     def incompatibility(self, _server: Any) -> str:
-        return self.problems.get(self.presence.incarnation, "")
+        return self.problems.get(self.identity.process_incarnation, "")
 
     def read(self) -> int:
-        if self.presence is GONE:
+        if self.identity is GONE:
             raise tf.errors.UnavailableError(None, None, "connection refused")
         return self.value
 
     def start_again(self) -> None:
         self.value = 0  # until it is filled
-        self.presence = Presence(is_gone=False, incarnation=2)
+        self.identity = TaskIdentity(is_gone=False, process_incarnation=2)
 
     def let_all_out(self) -> None:
         assert not self.restored
@@ -94,8 +96,8 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine()
-    monkeypatch.setattr(server_presences, "look_for", machine.look_for)
-    monkeypatch.setattr(new_addresses, "look_for", machine.look_for)
+    monkeypatch.setattr(server_identities, "ask_identities", machine.ask_identities)
+    monkeypatch.setattr(new_addresses, "ask_identities", machine.ask_identities)
     monkeypatch.setattr(new_addresses, "ASK_EVERY_S", 0.0)
     return machine
 
@@ -116,7 +118,7 @@ def servers(machine: Machine) -> Iterator[ServerReturn]:
         membership=SimpleNamespace(evict_all=machine.let_all_out),
     )
     elsewhere = NewAddresses(machine.resolve, cluster=lambda: CLUSTER, deadline_s=0.1)
-    servers = ServerReturn(runtime, ServerPresences(runtime, elsewhere, deadline_s=0.1), machine)
+    servers = ServerReturn(runtime, ServerIdentities(runtime, elsewhere, deadline_s=0.1), machine)
     failures: Any = SimpleNamespace(
         reconnect=lambda: True,
         away=frozenset({1}),
@@ -133,7 +135,7 @@ def servers(machine: Machine) -> Iterator[ServerReturn]:
 def test_nobody_waits_for_who_waits_for_the_return(servers: ServerReturn, machine: Machine) -> None:
     """All workers are evicted while functions still run, which may wait for one of them."""
     servers.enter()
-    machine.presence = GONE
+    machine.identity = GONE
     servers.lose(0, "it is gone")
     assert machine.all_are_out.wait(DEADLINE_S)
     assert machine.restored == 0
@@ -144,7 +146,7 @@ def test_nobody_waits_for_who_waits_for_the_return(servers: ServerReturn, machin
 
 
 def test_who_reads_waits_for_the_return(servers: ServerReturn, machine: Machine) -> None:
-    machine.presence = GONE
+    machine.identity = GONE
     again = threading.Timer(0.3, machine.start_again)
     again.start()
     assert servers.repeat(machine.read) == 7
@@ -154,7 +156,7 @@ def test_who_reads_waits_for_the_return(servers: ServerReturn, machine: Machine)
 
 
 def test_a_server_is_followed_to_where_it_is_now(servers: ServerReturn, machine: Machine) -> None:
-    machine.presence = GONE
+    machine.identity = GONE
     reads, errors = _in_thread(lambda: servers.repeat(machine.read))
     servers.lose(0, "The server is gone.")
     machine.address = machine.resolved = ELSEWHERE
@@ -187,7 +189,7 @@ def test_a_server_that_does_not_fit_is_waited_for_still(
     while "ps 0 has another secret" not in caplog.text:
         time.sleep(0.01)
     machine.address = machine.resolved = ELSEWHERE
-    machine.presence = Presence(is_gone=False, incarnation=3)
+    machine.identity = TaskIdentity(is_gone=False, process_incarnation=3)
     reads.join(DEADLINE_S)
     assert not reads.is_alive()
     assert errors == []
@@ -244,7 +246,7 @@ def _in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[BaseExce
 
 def test_the_end_of_the_strategy_ends_the_wait(servers: ServerReturn, machine: Machine) -> None:
     assert not servers.end("nothing is lost")
-    machine.presence = GONE
+    machine.identity = GONE
     reads, of_reader = _in_thread(lambda: servers.repeat(machine.read))
     closes, of_closure = _in_thread(servers.enter)
     servers.lose(0, "The server is gone.")
@@ -264,7 +266,7 @@ def test_who_is_not_started_again_is_not_waited_for(
 ) -> None:
     kept: Any = SimpleNamespace(given_up="")
     monkeypatch.setattr(server_return, "kept_tasks", lambda _: kept)
-    machine.presence = GONE
+    machine.identity = GONE
     reads, of_reader = _in_thread(lambda: servers.repeat(machine.read))
     servers.lose(0, "The server is gone.")
     kept.given_up = "ps 0 died again after its budget of 3 restarts"
@@ -277,7 +279,7 @@ def test_what_cannot_go_on_does_not_wait_until_it_is_started_again(
     servers: ServerReturn, machine: Machine
 ) -> None:
     machine.refusal = CheckpointError("functions are not repeated")
-    machine.presence = GONE
+    machine.identity = GONE
     reads, of_reader = _in_thread(lambda: servers.repeat(machine.read))
     servers.lose(0, "The server is gone.")
     reads.join(DEADLINE_S)
@@ -305,7 +307,7 @@ def test_a_mistake_while_it_is_filled_ends_the_wait(
         raise RuntimeError("an odd state")
 
     monkeypatch.setattr(machine, "restore", fail)
-    machine.presence = GONE
+    machine.identity = GONE
     reads, of_reader = _in_thread(lambda: servers.repeat(machine.read))
     servers.lose(0, "The server is gone.")
     machine.start_again()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 
 from tfps.cluster import ClusterSpec
 from tfps.errors import ConfigError
-from tfps.recovery.probing.incarnation import look_for
+from tfps.recovery.probing.task_identity import ask_identities
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class NewAddresses:
         except ConfigError as error:
             self.say(str(error))
             return {}
-        seen = look_for({("ps", i): a for i, a in moved.items()}, deadline_s=self._deadline_s)
+        seen = ask_identities({("ps", i): a for i, a in moved.items()}, deadline_s=self._deadline_s)
         others = [
             f"ps {index} shall be at {moved[index]} now, but {each.other} answers there"
             for (_, index), each in seen.items()
@@ -64,7 +64,9 @@ class NewAddresses:
         self.say(
             f"{'; '.join(others)}. Correct what says where tasks are." if others else "",
         )
-        return {i: moved[i] for (_, i), each in seen.items() if each.incarnation is not None}
+        return {
+            i: moved[i] for (_, i), each in seen.items() if each.process_incarnation is not None
+        }
 
     def say(self, problem: str) -> None:
         """Log a problem as a warning, unless it is the same as before."""

@@ -23,8 +23,8 @@ from tfps.recovery.servers.return_gate import (
     ReturnGate,
     ReturnState,
 )
+from tfps.recovery.servers.server_identities import Roll, ServerIdentities
 from tfps.recovery.servers.server_loss import ServerLoss, updates_lost
-from tfps.recovery.servers.server_presences import Roll, ServerPresences
 from tfps.runtime.coordinator.control_plane import bringing_back
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
@@ -91,12 +91,12 @@ class ServerReturn:
 
     Args:
         runtime: the job.
-        presences: tells which servers reply.
+        identities: tells which servers reply.
         job: fills servers, and decides whether the job can go on.
     """
 
-    def __init__(self, runtime: Runtime, presences: ServerPresences, job: JobView) -> None:
-        self._runtime, self._presences, self._job = runtime, presences, job
+    def __init__(self, runtime: Runtime, identities: ServerIdentities, job: JobView) -> None:
+        self._runtime, self._identities, self._job = runtime, identities, job
         self.gate = ReturnGate(runtime)
         self._looking = threading.Lock()
         self._starting = threading.Lock()  # a loss is known only with the thread that mends it
@@ -237,7 +237,7 @@ class ServerReturn:
         with self._looking:
             if self.gate.lost:
                 return True
-            roll = self._presences.call()
+            roll = self._identities.call()
             for index in roll.gone:
                 self.lose(index, f"{self._name(index)} is gone.")
             self._lose_those_anew(roll)
@@ -276,7 +276,7 @@ class ServerReturn:
                     return
                 if time.monotonic() - said_s > SAY_EVERY_S:
                     said_s = time.monotonic()
-                    reasons = [*self.gate.lost.values(), self._presences.problem]
+                    reasons = [*self.gate.lost.values(), self._identities.problem]
                     logger.warning("still waiting: %s", " ".join(reasons))
                 time.sleep(LOOK_EVERY_S)
 
@@ -285,11 +285,11 @@ class ServerReturn:
         self._fence()
         if not self.gate.drain():
             return False
-        roll = self._presences.call()
+        roll = self._identities.call()
         self._lose_those_anew(roll)
         if roll.anew or roll.gone:
             self._job.refuse_loss()
-        if absent := self._presences.absent(roll):
+        if absent := self._identities.absent(roll):
             self._follow(self.gate.lost.keys() & absent)
             return False
         if not self._connect(roll):
@@ -319,7 +319,7 @@ class ServerReturn:
     def _follow(self, lost: set[int]) -> None:
         """Move lost servers to the new addresses at which they reply, if they do."""
         assert self._failures is not None
-        for index, address in self._presences.find(lost).items():
+        for index, address in self._identities.find(lost).items():
             server = self._runtime.servers[index]
             logger.warning("ps %d is at %s now, no more at %s", index, address, server.address)
             self._runtime.move(server, address)
@@ -345,7 +345,7 @@ class ServerReturn:
         for loss in self._job.restore([servers[index] for index in roll.anew], living):
             loss = dataclasses.replace(loss, seconds=time.monotonic() - began_s)
             self.losses.append(loss)
-            self._presences.know(loss.server, roll)
+            self._identities.know(loss.server, roll)
             logger.warning("back again: %s", loss)
 
     def _give_up(self, reason: str) -> None:

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from tfps.cluster import lease_ports
-from tfps.recovery.probing.incarnation import Presence, look_for
+from tfps.recovery.probing.task_identity import TaskIdentity, ask_identities
 
 
 class Ps1(grpc.GenericRpcHandler):
@@ -36,10 +36,10 @@ def test_who_answers(address: str) -> None:
     with lease_ports(1) as lease:
         nobody = f"127.0.0.1:{lease.ports[0]}"
         asked = {("ps", 1): address, ("ps", 10): address, ("worker", 1): address, ("ps", 0): nobody}
-        found = look_for(asked, deadline_s=30.0)
+        found = ask_identities(asked, deadline_s=30.0)
     assert found == {
-        ("ps", 1): Presence(7, is_gone=False),
-        ("ps", 10): Presence(None, is_gone=True, other="ps 1"),
-        ("worker", 1): Presence(None, is_gone=True, other="ps 1"),
-        ("ps", 0): Presence(None, is_gone=True),
+        ("ps", 1): TaskIdentity(7, is_gone=False),
+        ("ps", 10): TaskIdentity(None, is_gone=True, other="ps 1"),
+        ("worker", 1): TaskIdentity(None, is_gone=True, other="ps 1"),
+        ("ps", 0): TaskIdentity(None, is_gone=True),
     }

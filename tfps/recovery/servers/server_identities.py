@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from tfps.recovery.probing.incarnation import Presence, look_for
+from tfps.recovery.probing.task_identity import TaskIdentity, ask_identities
 from tfps.recovery.servers.new_addresses import NewAddresses
 from tfps.runtime.coordinator.runtime import Runtime
 
@@ -20,15 +20,15 @@ class Roll:
     Attributes:
         gone: the servers at whose address no server of that index listens.
         anew: the servers whose process is another one than the known one: they are empty.
-        incarnations: the incarnation of each server that replied.
+        process_incarnations: the incarnation of each server that replied.
     """
 
     gone: Collection[int]
     anew: Collection[int]
-    incarnations: Mapping[int, int]
+    process_incarnations: Mapping[int, int]
 
 
-class ServerPresences:
+class ServerIdentities:
     """Keeps the known incarnation of each server of a job, and asks for the present ones.
 
     Args:
@@ -39,9 +39,9 @@ class ServerPresences:
 
     def __init__(self, runtime: Runtime, elsewhere: NewAddresses, *, deadline_s: float) -> None:
         self._runtime, self._elsewhere, self._deadline_s = runtime, elsewhere, deadline_s
-        self._problems: dict[int, str] = {}  # incarnation -> why it cannot take part
+        self._problems: dict[int, str] = {}  # process incarnation -> why it cannot take part
         self._known: dict[int, int | None] = {
-            index: seen.incarnation for index, seen in self._look().items()
+            index: seen.process_incarnation for index, seen in self._look().items()
         }
 
     @property
@@ -52,13 +52,15 @@ class ServerPresences:
     def call(self) -> Roll:
         """Ask every server once."""
         seen = self._look()
-        incarnations = {
-            index: each.incarnation for index, each in seen.items() if each.incarnation is not None
+        process_incarnations = {
+            index: each.process_incarnation
+            for index, each in seen.items()
+            if each.process_incarnation is not None
         }
         return Roll(
             gone=[index for index, each in seen.items() if each.is_gone],
-            anew=[i for i, incarnation in incarnations.items() if incarnation != self._known[i]],
-            incarnations=incarnations,
+            anew=[i for i, number in process_incarnations.items() if number != self._known[i]],
+            process_incarnations=process_incarnations,
         )
 
     def absent(self, roll: Roll) -> list[int]:
@@ -67,26 +69,26 @@ class ServerPresences:
 
     def know(self, index: int, roll: Roll) -> None:
         """Take note that a server has been filled: its present process is the known one now."""
-        self._known[index] = roll.incarnations[index]
+        self._known[index] = roll.process_incarnations[index]
 
     def find(self, lost: Collection[int]) -> dict[int, str]:
         """Return the new addresses of lost servers that reply there."""
         return self._elsewhere.find(lost)
 
     def _takes_part(self, index: int, roll: Roll) -> bool:
-        incarnation = roll.incarnations.get(index)
-        if incarnation is None:
+        process_incarnation = roll.process_incarnations.get(index)
+        if process_incarnation is None:
             return False
-        if index in roll.anew and incarnation not in self._problems:
+        if index in roll.anew and process_incarnation not in self._problems:
             server = self._runtime.servers[index]
             problem = self._runtime.incompatibility(
                 ("ps", index)
             ) or self._runtime.data_plane.incompatibility(server)
-            self._problems[incarnation] = problem
+            self._problems[process_incarnation] = problem
             self._elsewhere.say(problem)
-        return not self._problems.get(incarnation)
+        return not self._problems.get(process_incarnation)
 
-    def _look(self) -> dict[int, Presence]:
+    def _look(self) -> dict[int, TaskIdentity]:
         addresses = {("ps", s.index): s.address for s in self._runtime.servers}
-        seen = look_for(addresses, deadline_s=self._deadline_s)
-        return {index: presence for (_, index), presence in seen.items()}
+        seen = ask_identities(addresses, deadline_s=self._deadline_s)
+        return {index: identity for (_, index), identity in seen.items()}

@@ -14,21 +14,22 @@ DEVICE_ATTRIBUTES, NAME, INCARNATION = 1, 1, 6
 FIXED_64, DELIMITED, FIXED_32 = 1, 2, 5
 
 
-class Presence(NamedTuple):
+class TaskIdentity(NamedTuple):
     """The result of asking one task for its incarnation.
 
     Attributes:
-        incarnation: that of the process that replied; None: no process did, or another task.
+        process_incarnation: that of the process that replied; None: no process, or another task,
+            did.
         is_gone: whether the task has ended: no process listens at its address, or another task.
         other: the other task that replied instead, such as ``worker 1``.
     """
 
-    incarnation: int | None
+    process_incarnation: int | None
     is_gone: bool
     other: str = ""
 
 
-def look_for(addresses: Mapping[Task, str], *, deadline_s: float) -> dict[Task, Presence]:
+def ask_identities(addresses: Mapping[Task, str], *, deadline_s: float) -> dict[Task, TaskIdentity]:
     """Ask tasks in parallel for their incarnations.
 
     Args:
@@ -41,18 +42,18 @@ def look_for(addresses: Mapping[Task, str], *, deadline_s: float) -> dict[Task, 
         for task, call in calls.items():
             error = call.exception()
             if error is None:
-                found[task] = _presence(task, call.result())
+                found[task] = _identity(task, call.result())
             else:
-                found[task] = Presence(None, error.code() is grpc.StatusCode.UNAVAILABLE)
+                found[task] = TaskIdentity(None, error.code() is grpc.StatusCode.UNAVAILABLE)
     return found
 
 
-def _presence(task: Task, response: bytes) -> Presence:
-    name, incarnation = first_device(response)
+def _identity(task: Task, response: bytes) -> TaskIdentity:
+    name, process_incarnation = first_device(response)
     kind, index = task
     if name.startswith(f"/job:{kind}/replica:0/task:{index}/"):
-        return Presence(incarnation, is_gone=False)
-    return Presence(None, is_gone=True, other=task_name(name))
+        return TaskIdentity(process_incarnation, is_gone=False)
+    return TaskIdentity(None, is_gone=True, other=task_name(name))
 
 
 def first_device(response: bytes) -> tuple[str, int]:
