@@ -45,8 +45,8 @@ def _leave_unix_sockets(runtime: Any) -> None:
     for endpoint in runtime.data_plane.endpoints.values():
         texts = (each.to_json() for each in (endpoint, replace(endpoint, unix_name="")))
         known, now = (text.encode() for text in texts)
-        for line in runtime.worker_lines:
-            line.ask(tokens.MOVED, known, now)
+        for channel in runtime.worker_channels:
+            channel.ask(tokens.MOVED, known, now)
 
 
 # In the order of tables and pictures.

@@ -36,7 +36,7 @@ def file_error(
     """Return the error of a file that is behind an error, or None if there is no such one.
 
     Args:
-        error: may be that of a line, which says that a server has not replied.
+        error: may be that of a channel, which says that a server has not replied.
         path: the path of the file, or of its folder.
     """
     seen: BaseException | None = error

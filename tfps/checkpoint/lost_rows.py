@@ -7,7 +7,7 @@ from typing import Any
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.checkpoint.commit import MARKER
 from tfps.checkpoint.contents import Contents, contents_of
-from tfps.checkpoint.line import Line
+from tfps.checkpoint.file_channel import FileChannel
 from tfps.checkpoint.manager import CheckpointManager
 from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.mismatch import check_fit
@@ -75,17 +75,17 @@ def restore_rows(
     folder = manager.directory_of(manifest.number)
     check_fit(manifest.tensors, contents.tensors, source=str(folder))
     rules = {name: tensor.rule for name, tensor in contents.tensors.items()}
-    line = Line(server)
+    channel = FileChannel(server)
     try:
         is_shared = manager.is_shared
         if is_shared is None:
-            is_shared = line.sees(folder / MARKER, (folder / MARKER).read_bytes())
-        part = ServerRestore(line, server, is_shared=is_shared)
+            is_shared = channel.sees(folder / MARKER, (folder / MARKER).read_bytes())
+        part = ServerRestore(channel, server, is_shared=is_shared)
         part.begin()
         part.fill(folder, manifest, list(fillings(manifest, contents.on(server.index), rules)))
         part.end()
     finally:
-        line.close()
+        channel.close()
 
 
 def mirrors_on(device: str, contents: Any) -> list[ServerVariable]:

@@ -239,7 +239,7 @@ class CheckpointManager:
                 self._saving = None
 
     def close(self) -> None:
-        """Close the lines to the servers, when the current save has ended.
+        """Close the channels to the servers, when the current save has ended.
 
         The strategy calls this when it is closed.
         """

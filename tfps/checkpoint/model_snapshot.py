@@ -6,7 +6,7 @@ from typing import Any
 
 from tfps.checkpoint.contents import Contents, contents_of
 from tfps.checkpoint.names import named_variables
-from tfps.checkpoint.servers import devices_of, lines_to, strategy_of
+from tfps.checkpoint.servers import channels_to, devices_of, strategy_of
 from tfps.checkpoint.shared_folder import SharedFolder
 from tfps.checkpoint.snapshot import Snapshot
 
@@ -36,15 +36,15 @@ class ModelSnapshot:
         if self._current is None or self._current[0] != key:
             servers = [] if strategy is None else strategy.runtime.servers
             if self._seen is None or len(self._seen) != len(servers):
-                with lines_to(servers) as lines:
-                    self._seen = self._folder.seen_by(lines)
+                with channels_to(servers) as channels:
+                    self._seen = self._folder.seen_by(channels)
             self.close()
             snapshot = Snapshot(contents, servers=servers, shared=self._seen)
             self._current = (key, contents, snapshot)
         return contents, self._current[2]
 
     def close(self) -> None:
-        """Close the lines of the snapshot to the servers."""
+        """Close the channels of the snapshot to the servers."""
         if self._current is not None:
             self._current[2].close()
             self._current = None

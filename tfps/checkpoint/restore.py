@@ -13,13 +13,13 @@ import numpy as np
 from tfps.checkpoint.bundle import Bundle
 from tfps.checkpoint.contents import Contents, contents_of
 from tfps.checkpoint.counters import cells_of
-from tfps.checkpoint.line import Line
+from tfps.checkpoint.file_channel import FileChannel
 from tfps.checkpoint.manifest import CHIEF, Manifest
 from tfps.checkpoint.mismatch import check_fit
 from tfps.checkpoint.names import named_variables, optimizer_of
 from tfps.checkpoint.parallel import in_parallel
 from tfps.checkpoint.server_restore import Filling, ServerRestore, fillings
-from tfps.checkpoint.servers import build_optimizer, devices_of, lines_to, strategy_of
+from tfps.checkpoint.servers import build_optimizer, channels_to, devices_of, strategy_of
 from tfps.checkpoint.shared_folder import SharedFolder
 
 
@@ -71,18 +71,18 @@ def _index(rows: Any) -> Any:
 
 @contextlib.contextmanager
 def restoring(
-    servers: Sequence[Any], *, lines: Sequence[Line], shared: Sequence[bool]
+    servers: Sequence[Any], *, channels: Sequence[FileChannel], shared: Sequence[bool]
 ) -> Iterator[list[ServerRestore]]:
     """Yield the objects that fill the servers; later writes of these are refused.
 
     Args:
         servers: `tfps.runtime.coordinator.server.Server`s.
-        lines: the lines to them.
+        channels: the channels to them.
         shared: for each server whether it sees the folder.
     """
     parts = [
-        ServerRestore(line, server, is_shared=is_shared)
-        for server, line, is_shared in zip(servers, lines, shared, strict=True)
+        ServerRestore(channel, server, is_shared=is_shared)
+        for server, channel, is_shared in zip(servers, channels, shared, strict=True)
     ]
     in_parallel([part.begin for part in parts])
     yield parts
@@ -118,9 +118,9 @@ def restore_model(
     strategy.run_state.drain_all()
     runtime = strategy.runtime
     runtime.membership.evict_all()  # a worker that comes back reads everything anew
-    with lines_to(runtime.servers) as lines:
-        seen = shared.seen_by(lines, checkpoint=checkpoint)
-        with restoring(runtime.servers, lines=lines, shared=seen) as parts:
+    with channels_to(runtime.servers) as channels:
+        seen = shared.seen_by(channels, checkpoint=checkpoint)
+        with restoring(runtime.servers, channels=channels, shared=seen) as parts:
             fill(contents, manifest, checkpoint, servers=parts)
             if optimizer and manifest.counters is not None:
                 layout = runtime.ticket_server.layout

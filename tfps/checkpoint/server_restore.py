@@ -15,9 +15,9 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.variables.row_blocks import write_rows
 from tfps.checkpoint.bundle import Bundle
 from tfps.checkpoint.contents import StoredShard
+from tfps.checkpoint.file_channel import PATIENCE_S, FileChannel
 from tfps.checkpoint.file_error import file_error, reason_of
 from tfps.checkpoint.layout import Move, RowBlock, moves
-from tfps.checkpoint.line import PATIENCE_S, Line
 from tfps.checkpoint.manifest import Manifest, Tensor
 from tfps.consistency.chief_requests import REPLACED
 from tfps.errors import CheckpointDamaged
@@ -72,18 +72,18 @@ class ServerRestore:
     """Lets the server read the files if it sees the folder; else the chief reads and sends blocks.
 
     Args:
-        line: the line to the server.
+        channel: the channel to the server.
         server: `tfps.runtime.coordinator.server.Server`; it accepts this only from its own chief.
         is_shared: whether it sees the folder.
     """
 
-    def __init__(self, line: Line, server: Any, *, is_shared: bool) -> None:
-        self._line, self._server, self._is_shared = line, server, is_shared
+    def __init__(self, channel: FileChannel, server: Any, *, is_shared: bool) -> None:
+        self._channel, self._server, self._is_shared = channel, server, is_shared
         self._ledger = server.ledger
         # Larger than any before: an attempt that arrives late, when training continues, must not
         # write any more.
         self._number = time.time_ns()
-        self._fence = line.function(self._trace_fence, arguments=2)
+        self._fence = channel.function(self._trace_fence, arguments=2)
 
     def begin(self) -> None:
         """Disable the late requests of earlier restores.
@@ -110,7 +110,7 @@ class ServerRestore:
         vector = tf.TensorSpec([len(cells)], tf.int64)
         arguments = [tf.TensorSpec([], tf.int64), vector, vector]
         arrays = [np.array(list(part), np.int64) for part in (cells.keys(), cells.values())]
-        self._line.function(trace, arguments=arguments)(self._number, *arrays)
+        self._channel.function(trace, arguments=arguments)(self._number, *arrays)
 
     def _trace_fence(self, number: tf.Tensor, term: tf.Tensor) -> list[tf.Tensor]:
         ledger = self._ledger
@@ -167,7 +167,7 @@ class ServerRestore:
             arguments = list(specs.values())
             given = [Bundle(folder / file).array(key) for file, key in specs]
         indices = [rows for filling in filled for rows in _irregular(filling.move)]
-        call = self._line.function(
+        call = self._channel.function(
             self._trace(filled, specs),
             arguments=[
                 tf.TensorSpec([], tf.int64),

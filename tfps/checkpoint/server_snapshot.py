@@ -13,8 +13,8 @@ from tfps.bridge.variables.named_resource import NamedResource
 from tfps.checkpoint.blocks import block_of_storage, files_of, snapshot_handle, snapshot_name
 from tfps.checkpoint.bundle import write_bundle
 from tfps.checkpoint.contents import StoredShard
+from tfps.checkpoint.file_channel import PATIENCE_S, FileChannel
 from tfps.checkpoint.layout import RowBlock
-from tfps.checkpoint.line import PATIENCE_S, Line
 
 Call = Callable[..., list[np.ndarray[Any, Any]]]
 
@@ -54,7 +54,7 @@ class ServerSnapshot:
 
     def __init__(self, server: Any, shards: list[StoredShard], *, is_shared: bool) -> None:
         self._server, self._is_shared = server, is_shared
-        self._line = Line(server)
+        self._channel = FileChannel(server)
         # Of a slab, only the whole vector.
         held = [
             shard.native if shard.native.slab is None else shard.native.slab for shard in shards
@@ -64,8 +64,8 @@ class ServerSnapshot:
             NamedResource(storage.container, snapshot_name(storage), server.device)
             for storage in self._storages
         ]
-        self._take = self._line.function(self._trace_take, arguments=1)
-        self._free = self._line.function(self._trace_free, arguments=0)
+        self._take = self._channel.function(self._trace_take, arguments=1)
+        self._free = self._channel.function(self._trace_free, arguments=0)
         self._files = [(file, self._writer(file)) for file in files_of(shards)]
 
     def take(self, number: int) -> np.ndarray[Any, Any]:
@@ -109,8 +109,8 @@ class ServerSnapshot:
         self._server.contents.discard(self._snapshots)
 
     def close(self) -> None:
-        """Close the line; a snapshot that is kept stays until the server ends."""
-        self._line.close()
+        """Close the channel; a snapshot that is kept stays until the server ends."""
+        self._channel.close()
 
     def _writer(self, file: list[tuple[StoredShard, RowBlock]]) -> Call:
         def values() -> list[tf.Tensor]:
@@ -128,8 +128,8 @@ class ServerSnapshot:
                 return [tf.constant(len(file), tf.int64)]
 
         if self._is_shared:
-            return self._line.function(write, arguments=[tf.TensorSpec([], tf.string)])
-        return self._line.function(values, arguments=0)
+            return self._channel.function(write, arguments=[tf.TensorSpec([], tf.string)])
+        return self._channel.function(values, arguments=0)
 
     def _block(self, shard: StoredShard, block: RowBlock, kept: dict[str, tf.Tensor]) -> tf.Tensor:
         storage = shard.native if shard.native.slab is None else shard.native.slab

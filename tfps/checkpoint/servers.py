@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from tfps.checkpoint.line import Line
+from tfps.checkpoint.file_channel import FileChannel
 from tfps.checkpoint.names import optimizer_of
 from tfps.checkpoint.parallel import in_parallel
 from tfps.errors import CheckpointError
@@ -76,16 +76,16 @@ def build_optimizer(model: Any) -> None:
 
 
 @contextlib.contextmanager
-def lines_to(servers: Sequence[Any]) -> Iterator[list[Line]]:
-    """Open lines to some servers while the context is open."""
-    lines = [Line(server) for server in servers]
+def channels_to(servers: Sequence[Any]) -> Iterator[list[FileChannel]]:
+    """Open channels to some servers while the context is open."""
+    channels = [FileChannel(server) for server in servers]
     try:
-        yield lines
+        yield channels
     finally:
-        for line in lines:
-            line.close()
+        for channel in channels:
+            channel.close()
 
 
-def who_sees(path: Path, content: bytes, *, lines: Sequence[Line]) -> list[bool]:
+def who_sees(path: Path, content: bytes, *, channels: Sequence[FileChannel]) -> list[bool]:
     """Return for each server whether it finds a file of the chief's."""
-    return in_parallel([partial(line.sees, path, content) for line in lines])
+    return in_parallel([partial(channel.sees, path, content) for channel in channels])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfps.checkpoint.commit import MARKER, WRITING, Folder
-from tfps.checkpoint.line import Line
+from tfps.checkpoint.file_channel import FileChannel
 from tfps.checkpoint.servers import who_sees
 from tfps.errors import ConfigError
 
@@ -25,24 +25,26 @@ class SharedFolder:
     folder: Folder
     is_shared: bool | None
 
-    def seen_by(self, lines: Sequence[Line], *, checkpoint: Path | None = None) -> list[bool]:
+    def seen_by(
+        self, channels: Sequence[FileChannel], *, checkpoint: Path | None = None
+    ) -> list[bool]:
         """Return for each server whether it sees the folder.
 
         Args:
-            lines: the lines to the servers.
+            channels: the channels to the servers.
             checkpoint: a checkpoint in the folder, for a look that writes nothing; None for a look
                 at a file that is written for it.
 
         Raises:
             ConfigError: a server that must see the folder does not.
         """
-        if self.is_shared is False or not lines:
-            return [False] * len(lines)
+        if self.is_shared is False or not channels:
+            return [False] * len(channels)
         if checkpoint is None:
-            seen = self._probe(lines)
+            seen = self._probe(channels)
         else:
             marker = checkpoint / MARKER
-            seen = who_sees(marker, marker.read_bytes(), lines=lines)
+            seen = who_sees(marker, marker.read_bytes(), channels=channels)
         blind = [f"ps {index}" for index, sees in enumerate(seen) if not sees]
         if self.is_shared and blind:
             raise ConfigError(
@@ -53,12 +55,12 @@ class SharedFolder:
             )
         return seen
 
-    def _probe(self, lines: Sequence[Line]) -> list[bool]:
+    def _probe(self, channels: Sequence[FileChannel]) -> list[bool]:
         self.folder.path.mkdir(parents=True, exist_ok=True)
         token = secrets.token_hex(16)
         probe = self.folder.path / f"{WRITING}probe-{token[:8]}"
         probe.write_text(token)
         try:
-            return who_sees(probe, token.encode(), lines=lines)
+            return who_sees(probe, token.encode(), channels=channels)
         finally:
             probe.unlink()

@@ -77,7 +77,7 @@ class Snapshot:
         in_parallel([partial(_free, part, waits=waits) for part in self._parts])
 
     def close(self) -> None:
-        """Close the lines to the servers."""
+        """Close the channels to the servers."""
         for part in self._parts:
             with contextlib.suppress(tf.errors.OpError):  # to a lost server it is closed already
                 part.close()

@@ -10,7 +10,7 @@ from tfps.cluster import ClusterSpec, cluster_of_file
 from tfps.cluster.introduction import this_chief
 from tfps.cluster.topology import Topology
 from tfps.recovery.probing.liveness import ProbePolicy
-from tfps.runtime.coordinator.connections import Connections, ControlLine, Task
+from tfps.runtime.coordinator.connections import Connections, ControlChannel, Task
 from tfps.runtime.coordinator.control_plane import ATTEMPT_TIMEOUT_S, ControlPlane
 from tfps.runtime.coordinator.data_plane import DataPlane
 from tfps.runtime.coordinator.server import Server
@@ -68,7 +68,9 @@ class ClusterConnections:
         """Use another address for a task from now on."""
         self._addresses[task] = address
 
-    def control(self, task: Task, *, longest_attempt_s: float = ATTEMPT_TIMEOUT_S) -> ControlLine:
+    def control(
+        self, task: Task, *, longest_attempt_s: float = ATTEMPT_TIMEOUT_S
+    ) -> ControlChannel:
         """Return a TensorFlow session with one task."""
         kind, index = task
         devices = self.topology.workers if kind == "worker" else self.topology.servers
@@ -81,16 +83,16 @@ class ClusterConnections:
         )
 
     def routes(
-        self, *, job_id: int, servers: list[Server], lines: list[ControlLine], transport: str
+        self, *, job_id: int, servers: list[Server], channels: list[ControlChannel], transport: str
     ) -> DataPlane:
         """Return the data plane: direct connections between tfps processes, or TensorFlow's RPC."""
         contents = {server.device: server.contents for server in servers}
         return DataPlane(
             job_id=job_id,
             servers=servers,
-            lines=lines,
+            channels=channels,
             transport=transport,
-            plain_carrier=ChunkedCarrier(GrpcCarrier(), contents=contents, workers=len(lines)),
+            plain_carrier=ChunkedCarrier(GrpcCarrier(), contents=contents, workers=len(channels)),
         )
 
 

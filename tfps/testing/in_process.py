@@ -15,7 +15,7 @@ from tfps.bridge.closures.remote_value import fetch_without_a_cluster
 from tfps.bridge.functions.server_function import server_function
 from tfps.cluster import ClusterSpec
 from tfps.cluster.topology import Topology
-from tfps.runtime.coordinator.connections import ControlLine, Task
+from tfps.runtime.coordinator.connections import ControlChannel, Task
 from tfps.runtime.coordinator.control_plane import (
     ANSWERS,
     ATTEMPT_TIMEOUT_S,
@@ -30,7 +30,7 @@ from tfps.runtime.coordinator.data_plane import DataPlane
 from tfps.runtime.coordinator.server import Server
 from tfps.transport.carrier import InProcessCarrier
 
-# The pause before a line repeats a call that TensorFlow has cancelled.
+# The pause before a channel repeats a call that TensorFlow has cancelled.
 RETRY_S = 0.01
 
 
@@ -60,26 +60,28 @@ class InProcessConnections:
     def move(self, task: Task, address: str) -> None:
         """Do nothing: a device does not move."""
 
-    def control(self, task: Task, *, longest_attempt_s: float = ATTEMPT_TIMEOUT_S) -> ControlLine:
-        """Return a line to a device."""
+    def control(
+        self, task: Task, *, longest_attempt_s: float = ATTEMPT_TIMEOUT_S
+    ) -> ControlChannel:
+        """Return a channel to a device."""
         kind, index = task
         topology = self.topology
-        return DeviceLine(topology.worker(index) if kind == "worker" else topology.server(index))
+        return DeviceChannel(topology.worker(index) if kind == "worker" else topology.server(index))
 
     def routes(
-        self, *, job_id: int, servers: list[Server], lines: list[ControlLine], transport: str
+        self, *, job_id: int, servers: list[Server], channels: list[ControlChannel], transport: str
     ) -> DataPlane:
         """Return the data plane between devices; ignores the transport, as there is no network."""
         return DataPlane(
             job_id=job_id,
             servers=servers,
-            lines=lines,
+            channels=channels,
             transport="grpc",  # no server of `direct` runs
             plain_carrier=InProcessCarrier(),
         )
 
 
-class DeviceLine:
+class DeviceChannel:
     """Calls functions of a device from any thread.
 
     Args:
@@ -119,7 +121,7 @@ class DeviceLine:
                         return [output.numpy() for output in concrete(*inputs)]
                 except ANSWERS:
                     raise
-                except tf.errors.OpError as error:  # as on the line to a process
+                except tf.errors.OpError as error:  # as on the channel to a process
                     # With the closure of another thread TensorFlow may also cancel this call,
                     # before it starts or while it waits for a mutex. It was not meant.
                     meant = not isinstance(error, tf.errors.CancelledError)
@@ -145,4 +147,4 @@ class DeviceLine:
     def close(
         self, *, answering: bool = True, error: Callable[[], Exception] = line_closed
     ) -> None:
-        """Do nothing: a line has no resources."""
+        """Do nothing: a channel has no resources."""

@@ -17,7 +17,7 @@ from tfps.checkpoint import KeepLatest
 from tfps.checkpoint.bundle import Bundle
 from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.restore import fill, restoring
-from tfps.checkpoint.servers import lines_to
+from tfps.checkpoint.servers import channels_to
 from tfps.checkpoint.snapshot import Snapshot
 
 pytestmark = pytest.mark.timeout(120)
@@ -154,8 +154,8 @@ def test_attempts_that_arrive_late_do_nothing(
     assert set(np.concatenate([array.ravel() for array in arrays]).tolist()) == {-1.0, 1.0}
     snapshot.free()
     servers = strategy.runtime.servers
-    with lines_to(servers) as lines:
-        with restoring(servers, lines=lines, shared=[True, True]) as parts:
+    with channels_to(servers) as channels:
+        with restoring(servers, channels=channels, shared=[True, True]) as parts:
             pass
         fill(contents, manager.checkpoints[0], tmp_path / "checkpoint-000001", servers=parts)
         version = strategy.runtime.ticket_server.layout.VERSION

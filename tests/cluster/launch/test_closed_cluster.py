@@ -107,9 +107,11 @@ def test_no_strategy_on_a_closed_cluster(left: Left) -> None:
 @pytest.mark.repeats
 def test_nothing_asks_the_tasks_at_exit(left: Left) -> None:
     # Each session that is left open waits for three seconds for its task when it is collected.
-    lines = left.strategy.runtime._lines()
-    assert len(lines) == 2
-    assert all(isinstance(line, ControlPlane) and line._session._closed for line in lines)
+    channels = left.strategy.runtime._channels()
+    assert len(channels) == 2
+    assert all(
+        isinstance(channel, ControlPlane) and channel._session._closed for channel in channels
+    )
 
 
 @pytest.mark.rare

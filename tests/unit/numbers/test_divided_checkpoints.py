@@ -15,7 +15,7 @@ from tests.cluster.checkpoint.divided import RowsByShard
 from tfps.checkpoint.contents import contents_of
 from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.restore import fill, restoring
-from tfps.checkpoint.servers import lines_to
+from tfps.checkpoint.servers import channels_to
 from tfps.checkpoint.snapshot import Snapshot
 from tfps.optimizers.slabs import create
 from tfps.partitioners.row_rule import RULES
@@ -79,8 +79,8 @@ def test_another_rule_and_number(
     for kind in RULES.values():
         for shards in (1, 3):
             target = _divided(strategy, kind(ROWS, shards), in_slabs=in_slabs)
-            with lines_to(servers) as lines:
-                with restoring(servers, lines=lines, shared=(False, True)) as parts:
+            with channels_to(servers) as channels:
+                with restoring(servers, channels=channels, shared=(False, True)) as parts:
                     devices = strategy.runtime.topology.servers
                     contents = contents_of({"model/table": target}, servers=devices)
                     fill(contents, manifest, tmp_path, servers=parts)

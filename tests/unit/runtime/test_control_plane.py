@@ -33,15 +33,15 @@ def test_who_waits_for_a_lost_server(
 ) -> None:
     """Its return waits for the others."""
     monkeypatch.setattr(ControlPlane, "_connect", lambda _: NoServer())
-    line = ControlPlane(address=lambda: "127.0.0.1:1", device="/device:CPU:0")
-    call = line.function(lambda: [tf.constant(1)], arguments=0)
+    channel = ControlPlane(address=lambda: "127.0.0.1:1", device="/device:CPU:0")
+    call = channel.function(lambda: [tf.constant(1)], arguments=0)
     asked = list[str]()
 
     def returns() -> bool:
         asked.append("once")
         return False
 
-    line.returns = returns
+    channel.returns = returns
     with thread(), pytest.raises(tf.errors.UnavailableError, match="connection refused"):
         call()
     assert asked == ["once"] * waits
@@ -55,12 +55,12 @@ def test_a_server_may_be_back_before_anybody_waits(monkeypatch: pytest.MonkeyPat
             return [1]
 
     monkeypatch.setattr(ControlPlane, "_connect", lambda _: Answers())
-    line = ControlPlane(address=lambda: "127.0.0.1:1", device="/device:CPU:0")
-    call = line.function(lambda: [tf.constant(1)], arguments=0)
+    channel = ControlPlane(address=lambda: "127.0.0.1:1", device="/device:CPU:0")
+    call = channel.function(lambda: [tf.constant(1)], arguments=0)
 
     def returns() -> bool:
-        line.lost = None
+        channel.lost = None
         return False
 
-    line.lost, line.returns = "it is gone", returns
+    channel.lost, channel.returns = "it is gone", returns
     assert call() == [1]

@@ -31,8 +31,8 @@ class FakeRuntime:
     def __init__(self, mode: Mode) -> None:
         self.mode, self.told = mode, list[Any]()
         self.is_back = threading.Event()
-        line = SimpleNamespace(is_reachable=lambda *, timeout_s: self.is_back.wait(timeout_s))
-        self.worker_lines = [line] * WORKERS
+        channel = SimpleNamespace(is_reachable=lambda *, timeout_s: self.is_back.wait(timeout_s))
+        self.worker_channels = [channel] * WORKERS
         self._next = itertools.count(1)
 
     def next_incarnation(self, slot: int) -> int:

@@ -25,9 +25,9 @@ def plane() -> DataPlane:
 
 def _server(answer: Callable[[], bytes], *, index: int = 0) -> Any:
     closed: list[bool] = []
-    line = SimpleNamespace(ask=lambda *_: answer(), close=lambda: closed.append(True))
+    channel = SimpleNamespace(ask=lambda *_: answer(), close=lambda: closed.append(True))
     return SimpleNamespace(
-        index=index, address="host:1", open_line=lambda: line, closed=closed, control=None
+        index=index, address="host:1", open_channel=lambda: channel, closed=closed, control=None
     )
 
 

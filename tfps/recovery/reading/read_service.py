@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.errors import ProtocolError
-from tfps.recovery.reading.line_reader import LineReader
+from tfps.recovery.reading.channel_reader import ChannelReader
 from tfps.recovery.reading.read_message import (
     HEADER_FIELDS,
     MOST_REQUEST_BYTES,
@@ -50,8 +50,8 @@ class ReadService:
             logger.warning("%s has named another job than it asks for", connection.peer)
             connection.close()
             return
-        line = ControlPlane(address=self._address, device=self._device)
-        reader = LineReader(line, container=container_of(hello.plan))
+        channel = ControlPlane(address=self._address, device=self._device)
+        reader = ChannelReader(channel, container=container_of(hello.plan))
         try:
             while True:
                 header, _, payload = connection.receive(LIMITS)
@@ -73,7 +73,7 @@ class ReadService:
         return self._target().removeprefix("grpc://")
 
     @staticmethod
-    def _answer(reader: LineReader, request: ReadRequest) -> ReadAnswer:
+    def _answer(reader: ChannelReader, request: ReadRequest) -> ReadAnswer:
         try:
             record = reader.record(patience_s=CALL_TIMEOUT_S)
             if record is None:

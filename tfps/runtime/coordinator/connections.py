@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Task = tuple[str, int]  # the type and the index of a task
 
 
-class ControlLine(Protocol):
+class ControlChannel(Protocol):
     """The coordinator's own connection to one task, apart from the workers' traffic.
 
     Attributes:
@@ -60,7 +60,7 @@ class ControlLine(Protocol):
     def close(
         self, *, answering: bool = True, error: Callable[[], Exception] = line_closed
     ) -> None:
-        """Close the line.
+        """Close the channel.
 
         Args:
             answering: whether the task is expected to reply; if not, do not wait for it.
@@ -93,12 +93,14 @@ class Connections(Protocol):
         """Let a restarted task serve this chief. Returns why it cannot, else an empty string."""
 
     def move(self, task: Task, address: str) -> None:
-        """Reach a task at another address from now on; its lines follow when they are renewed."""
+        """Reach a task at another address from now on; its channels follow when renewed."""
 
-    def control(self, task: Task, *, longest_attempt_s: float = ATTEMPT_TIMEOUT_S) -> ControlLine:
-        """Open a line to a task, for calls of at most ``longest_attempt_s``."""
+    def control(
+        self, task: Task, *, longest_attempt_s: float = ATTEMPT_TIMEOUT_S
+    ) -> ControlChannel:
+        """Open a channel to a task, for calls of at most ``longest_attempt_s``."""
 
     def routes(
-        self, *, job_id: int, servers: list[Server], lines: list[ControlLine], transport: str
+        self, *, job_id: int, servers: list[Server], channels: list[ControlChannel], transport: str
     ) -> DataPlane:
         """Choose how requests reach the servers, by the ``transport`` that the user has set."""

@@ -1,4 +1,4 @@
-"""The coordinator's own line to one server, apart from the workers' traffic."""
+"""The coordinator's own channel to one server, apart from the workers' traffic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tfps.transport.session_options import session_options
 # short and followed by a look at the port; a busy machine may need the whole time.
 ATTEMPT_TIMEOUT_S = 3.0
 CALL_TIMEOUT_S = 30.0
-# The time for a line's look whether its server accepts connections.
+# The time for a channel's look whether its server accepts connections.
 LOOK_TIMEOUT_S = 1.0
 # TensorFlow has repeated a request that had arrived, because it got no reply.
 TWICE = "was received twice"
@@ -38,7 +38,7 @@ NOT_REGISTERED = "Could not find callback with key"
 
 
 def signature_of(arguments: int | Sequence[tf.TensorSpec]) -> list[tf.TensorSpec]:
-    """Return the specs of a line's function: a number of int64 scalars, or the given specs."""
+    """Return the specs of a channel's function: a number of int64 scalars, or the given specs."""
     if isinstance(arguments, int):
         return [tf.TensorSpec([], tf.int64)] * arguments
     return list(arguments)
@@ -49,7 +49,7 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def bringing_back() -> Iterator[None]:
-    """Use lines of lost servers on this thread: it brings the servers back."""
+    """Use channels of lost servers on this thread: it brings the servers back."""
     _thread.brings_back = True
     try:
         yield
@@ -86,8 +86,8 @@ def never() -> bool:
 
 
 def line_closed() -> StrategyClosed:
-    """Return the error of calls on a line that its owner has closed."""
-    return StrategyClosed("this line to a task of the cluster is closed")
+    """Return the error of calls on a channel that its owner has closed."""
+    return StrategyClosed("this channel to a task of the cluster is closed")
 
 
 class NotAsked(tf.errors.UnavailableError):
@@ -147,7 +147,7 @@ class ControlPlane:
     def function(
         self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int | Sequence[tf.TensorSpec]
     ) -> Callable[..., list[np.ndarray[Any, Any]]]:
-        """Trace a function of the server; see `ControlLine`."""
+        """Trace a function of the server; see `ControlChannel`."""
         # Not traced in the session's graph: there `==` of two tensors asks whether they are the
         # same object, as in TensorFlow 1, and every decision that compares would be wrong.
         signature = signature_of(arguments)
@@ -157,7 +157,7 @@ class ControlPlane:
             return self._caller(inputs, concrete(*inputs))
 
     def ask(self, token: str, *values: int | bytes, patience_s: float = CALL_TIMEOUT_S) -> Any:
-        """Call a Python function of the task's process; see `ControlLine`."""
+        """Call a Python function of the task's process; see `ControlChannel`."""
         if token not in self._asked:
             result = tf.string if token in tokens.RETURNING_BYTES else tf.int64
             dtypes = [tf.string if isinstance(value, bytes) else tf.int64 for value in values]
@@ -243,7 +243,7 @@ class ControlPlane:
     def renew(self) -> None:
         """Call a restarted task from now on, with the existing functions.
 
-        A line that is closed stays closed; each call raises its error.
+        A channel that is closed stays closed; each call raises its error.
         """
         with self._lock:
             if self._closed is not None:
@@ -258,7 +258,7 @@ class ControlPlane:
     def close(
         self, *, answering: bool = True, error: Callable[[], Exception] = line_closed
     ) -> None:
-        """Close the line; see `ControlLine`."""
+        """Close the channel; see `ControlChannel`."""
         with self._lock:
             self._closed = error
             if answering and self.lost is None and self.is_reachable():

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tfps.bridge.functions.server_function import server_function
 from tfps.cluster.address import split_address
 from tfps.errors import ConfigError, UnsupportedError
-from tfps.runtime.coordinator.connections import ControlLine
+from tfps.runtime.coordinator.connections import ControlChannel
 from tfps.runtime.coordinator.control_plane import NoSuchFunction
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.coordinator.server_contents import ServedPlan
@@ -57,11 +57,11 @@ class DataPlane:
         *,
         job_id: int,
         servers: list[Server],
-        lines: list[ControlLine],
+        channels: list[ControlChannel],
         transport: str,
         plain_carrier: Carrier,
     ) -> None:
-        self.job_id, self._servers, self._lines = job_id, servers, lines
+        self.job_id, self._servers, self._channels = job_id, servers, channels
         # The addresses of the sockets of servers that are reached directly.
         self.endpoints: dict[int, Endpoint] = {}
         self._moved: dict[str, str] = {}  # the address of a server in traces -> its current address
@@ -71,11 +71,12 @@ class DataPlane:
         if transport != "grpc":
             _links_of_this_process()
             plain = self._plain_tasks(secret)
-            if not all(f"worker {worker}" in plain for worker in range(len(lines))):
+            if not all(f"worker {worker}" in plain for worker in range(len(channels))):
                 direct_servers = [s for s in servers if f"ps {s.index}" not in plain]
                 self.endpoints = {s.index: self._open(s, sent_secret) for s in direct_servers}
         self.direct_workers = tuple(
-            transport != "grpc" and f"worker {worker}" not in plain for worker in range(len(lines))
+            transport != "grpc" and f"worker {worker}" not in plain
+            for worker in range(len(channels))
         )
         if plain and transport == "direct":
             raise UnsupportedError(
@@ -101,12 +102,12 @@ class DataPlane:
 
     def _plain_tasks(self, secret: bytes | None) -> list[str]:
         """Return the names of tasks that are not processes of tfps; the others have the secret."""
-        lines = {f"worker {worker}": line for worker, line in enumerate(self._lines)}
-        lines.update({f"ps {server.index}": server.control for server in self._servers})
+        channels = {f"worker {worker}": channel for worker, channel in enumerate(self._channels)}
+        channels.update({f"ps {server.index}": server.control for server in self._servers})
         plain, others = [], []
-        for name, line in lines.items():
+        for name, channel in channels.items():
             try:
-                if not self._has_secret(line, secret):
+                if not self._has_secret(channel, secret):
                     others.append(name)
             except NoSuchFunction:
                 plain.append(name)
@@ -114,19 +115,19 @@ class DataPlane:
             raise ConfigError(_other_secret(others, chief_has_one=secret is not None))
         return plain
 
-    def _has_secret(self, line: ControlLine, secret: bytes | None) -> bool:
+    def _has_secret(self, channel: ControlChannel, secret: bytes | None) -> bool:
         """Return whether a process of tfps has the same secret as this process."""
         own = fingerprint(secret, job=self.job_id)
-        return bool(line.ask(tokens.FINGERPRINT, self.job_id) == own)
+        return bool(channel.ask(tokens.FINGERPRINT, self.job_id) == own)
 
     def incompatibility(self, server: Server) -> str:
         """Return why a restarted server cannot take part, or an empty string if it can."""
         if server.index not in self.endpoints:
             return ""
         name, secret = f"ps {server.index}", secret_from_environment()
-        line = server.open_line()
+        channel = server.open_channel()
         try:
-            if self._has_secret(line, secret):
+            if self._has_secret(channel, secret):
                 return ""
             return _other_secret([name], chief_has_one=secret is not None)
         except NoSuchFunction:
@@ -135,7 +136,7 @@ class DataPlane:
                 "process of tfps, as before. Start it with `tfps serve` or `tfps run`."
             )
         finally:
-            line.close()
+            channel.close()
 
     def _open(self, server: Server, secret: bytes) -> Endpoint:
         """Let a data server open the job."""
@@ -180,51 +181,53 @@ class DataPlane:
             known = self.endpoints[server.index].to_json()
             self._moved[known] = self._open(server, self._secret).to_json()
             _links_of_this_process().moved(known.encode(), self._moved[known].encode())
-            for worker, _ in self._direct_lines():
+            for worker, _ in self._direct_channels():
                 with contextlib.suppress(tf.errors.UnavailableError):  # told when it is back
                     self.tell_of_moves(worker)
 
     def tell_of_moves(self, worker: int) -> None:
         """Tell a worker, which may be new, the current addresses of servers."""
         for known, now in self._moved.items() if self.direct_workers[worker] else ():
-            line = self._lines[worker]
-            line.ask(tokens.MOVED, known.encode(), now.encode(), patience_s=HANG_UP_PATIENCE_S)
+            channel = self._channels[worker]
+            channel.ask(tokens.MOVED, known.encode(), now.encode(), patience_s=HANG_UP_PATIENCE_S)
 
-    def _answering(self) -> dict[int, ControlLine]:
-        """Return the lines to the servers that are reached directly and reply."""
+    def _answering(self) -> dict[int, ControlChannel]:
+        """Return the channels to the servers that are reached directly and reply."""
         direct = [server for server in self._servers if server.index in self.endpoints]
         return {server.index: server.control for server in direct if server.lost is None}
 
     def forget(self, plans: Sequence[tuple[int, int]]) -> None:
         """Free what servers hold for (server, plan)s that are not used any more."""
-        lines = self._answering()
+        channels = self._answering()
         for index, plan_id in plans:
-            if index in lines:
-                lines[index].ask(tokens.FORGET, self.job_id, plan_id)
+            if index in channels:
+                channels[index].ask(tokens.FORGET, self.job_id, plan_id)
 
     def last_failures(self) -> str:
         """Return the last failures that servers and workers report, for an error message."""
-        lines = self._answering().items()
-        texts = {f"ps {index}": line.ask(tokens.FAILURE, self.job_id) for index, line in lines}
-        for worker, line in self._direct_lines():
+        channels = self._answering().items()
+        texts = {
+            f"ps {index}": channel.ask(tokens.FAILURE, self.job_id) for index, channel in channels
+        }
+        for worker, channel in self._direct_channels():
             with contextlib.suppress(tf.errors.UnavailableError):  # it is lost itself
-                texts[f"worker {worker}"] = line.ask(
+                texts[f"worker {worker}"] = channel.ask(
                     tokens.LINK_FAILURE, self.job_id, patience_s=HANG_UP_PATIENCE_S
                 )
         return " ".join(f"{name} says: {text.decode()}." for name, text in texts.items() if text)
 
     def error_of(self, server: int, plan_id: int) -> tf.errors.OpError | None:
         """Return the latest error of a server's function while it served a plan, or None."""
-        line = self._answering().get(server)
-        text = b"" if line is None else line.ask(tokens.ERROR, self.job_id, plan_id)
+        channel = self._answering().get(server)
+        text = b"" if channel is None else channel.ask(tokens.ERROR, self.job_id, plan_id)
         if not text:
             return None
         code, message = json.loads(text)
         kind = tf.compat.v1.errors.exception_type_from_error_code(code)
         return cast("tf.errors.OpError", kind(None, None, message))
 
-    def _direct_lines(self) -> list[tuple[int, ControlLine]]:
-        return [(w, line) for w, line in enumerate(self._lines) if self.direct_workers[w]]
+    def _direct_channels(self) -> list[tuple[int, ControlChannel]]:
+        return [(w, channel) for w, channel in enumerate(self._channels) if self.direct_workers[w]]
 
     def cancel(self, worker: int, incarnation: int = NO_INCARNATION) -> None:
         """Let requests of a cancelled closure arrive on all servers, and send no more of them.
@@ -235,21 +238,21 @@ class DataPlane:
         """
         if self.direct_workers[worker]:
             with contextlib.suppress(tf.errors.UnavailableError):  # it is lost itself
-                line = self._lines[worker]
-                line.ask(tokens.CANCEL, self.job_id, worker, incarnation, patience_s=0.0)
+                channel = self._channels[worker]
+                channel.ask(tokens.CANCEL, self.job_id, worker, incarnation, patience_s=0.0)
 
     def hang_up(self, server: int) -> None:
         """End the exchanges of all workers with a server that does not reply."""
-        for worker, line in self._direct_lines():
+        for worker, channel in self._direct_channels():
             try:
-                line.ask(tokens.HANG_UP, self.job_id, server, patience_s=HANG_UP_PATIENCE_S)
+                channel.ask(tokens.HANG_UP, self.job_id, server, patience_s=HANG_UP_PATIENCE_S)
             except tf.errors.UnavailableError as error:
                 logger.info("worker %d could not be told about ps %d: %s", worker, server, error)
 
     def close(self) -> None:
         """Let all servers forget the job."""
-        for line in self._answering().values():
-            line.ask(tokens.CLOSE, self.job_id)
+        for channel in self._answering().values():
+            channel.ask(tokens.CLOSE, self.job_id)
         if self.endpoints:
             _links_of_this_process().close_job(self.job_id)
 

@@ -133,8 +133,8 @@ class FunctionMembership(ClosureMembership):
                 self._changed.wait(LOOK_EVERY_S)
 
     def _all_are_back(self) -> bool:
-        lines = running(self._of).worker_lines
-        return all(line.is_reachable(timeout_s=LOOK_EVERY_S) for line in lines)
+        channels = running(self._of).worker_channels
+        return all(channel.is_reachable(timeout_s=LOOK_EVERY_S) for channel in channels)
 
     def _evict(self, worker: int) -> None:
         incarnation = self._members.pop(worker, None)

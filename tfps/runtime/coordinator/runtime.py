@@ -26,7 +26,7 @@ from tfps.errors import ConfigError, StrategyClosed
 from tfps.partitioners.variable_spec import VariableSpec
 from tfps.placement.policy import Placement
 from tfps.runtime.coordinator.call_ids import OptimizerCallIds
-from tfps.runtime.coordinator.connections import Connections, ControlLine, Task
+from tfps.runtime.coordinator.connections import Connections, ControlChannel, Task
 from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, NoSuchFunction
 from tfps.runtime.coordinator.function_membership import FunctionMembership
 from tfps.runtime.coordinator.server import Server
@@ -96,21 +96,26 @@ class Runtime(Storage):
             )
             for index, contents in enumerate(self.contents)
         ]
-        self.worker_lines = [
+        self.worker_channels = [
             connections.control(("worker", worker)) for worker in range(self.workers)
         ]
-        self.local_slots = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
-        self.local_times = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
+        self.local_slots = WorkerLocalSlots(container=self.container, channels=self.worker_channels)
+        self.local_times = WorkerLocalSlots(container=self.container, channels=self.worker_channels)
         # The parts of gradients that codecs leave out.
-        self.residuals = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
+        self.residuals = WorkerLocalSlots(container=self.container, channels=self.worker_channels)
         # The number of a worker's life; grows each time that it works again after it was lost.
         self.life_of: Callable[[int], int] = lambda _: 1
         self.on_manager: Callable[[Any], None] = lambda _: None  # a `CheckpointManager` was made
         # Values that scheduled functions read and do not change, on workers and on servers.
-        self.local_values = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
+        self.local_values = WorkerLocalSlots(
+            container=self.container, channels=self.worker_channels
+        )
         self.value_versions = SharedByName()
         self.data_plane = connections.routes(
-            job_id=self.job_id, servers=self.servers, lines=self.worker_lines, transport=transport
+            job_id=self.job_id,
+            servers=self.servers,
+            channels=self.worker_channels,
+            transport=transport,
         )
         plane = self.data_plane
         self.function_tables = FunctionTables(
@@ -304,12 +309,12 @@ class Runtime(Storage):
         """
         if not self.closed:
             self._leave(reason, with_guests=answering)
-            # The collector would close lines that stay open, and wait for a server that is gone.
-            for line in self._lines():
-                line.close(answering=answering, error=self.closed_error)
+            # The collector would close channels that stay open, and wait for a server that is gone.
+            for channel in self._channels():
+                channel.close(answering=answering, error=self.closed_error)
 
-    def _lines(self) -> list[ControlLine]:
-        return [*(server.control for server in self.servers), *self.worker_lines]
+    def _channels(self) -> list[ControlChannel]:
+        return [*(server.control for server in self.servers), *self.worker_channels]
 
     def _leave(self, reason: str, *, with_guests: bool) -> None:
         for guest in list(self.guests) if with_guests else []:
@@ -322,10 +327,10 @@ class Runtime(Storage):
         if has_clients(self.processes.values()):
             return
         question = Question(this_chief(), leaves=True).to_json().encode()
-        for line in self._lines() if self.processes else []:
+        for channel in self._channels() if self.processes else []:
             with contextlib.suppress(tf.errors.UnavailableError, NoSuchFunction):  # serves no chief
-                if line.lost is None and line.is_reachable(timeout_s=LOOK_TIMEOUT_S):
-                    line.ask(tokens.INTRODUCE, question, patience_s=0.0)
+                if channel.lost is None and channel.is_reachable(timeout_s=LOOK_TIMEOUT_S):
+                    channel.ask(tokens.INTRODUCE, question, patience_s=0.0)
 
     def close(self, reason: str) -> None:
         """Free everything that this job holds on the servers that reply."""
@@ -343,13 +348,15 @@ class Runtime(Storage):
         self.collect()
         local = [self.local_slots, self.local_times, self.residuals, self.local_values]
         if any(each.has_names for each in local):
-            lines = enumerate(self.worker_lines)
-            gone = [w for w, line in lines if not line.is_reachable(timeout_s=LOOK_TIMEOUT_S)]
+            channels = enumerate(self.worker_channels)
+            gone = [
+                w for w, channel in channels if not channel.is_reachable(timeout_s=LOOK_TIMEOUT_S)
+            ]
             for each in local:
                 each.free(without=gone)
         self.data_plane.close()
         self._leave_tasks()
         for contents in self.contents:
             contents.free(contents.records)
-        for line in self._lines():
-            line.close(error=self.closed_error)
+        for channel in self._channels():
+            channel.close(error=self.closed_error)

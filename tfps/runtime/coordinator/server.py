@@ -18,7 +18,7 @@ from tfps.consistency.mode import Mode
 from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_ledger import GraphLedger, ServerLedger
 from tfps.errors import ChiefReplaced
-from tfps.runtime.coordinator.connections import Connections, ControlLine
+from tfps.runtime.coordinator.connections import Connections, ControlChannel
 from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, never
 from tfps.runtime.coordinator.server_contents import ServerContents
 from tfps.transport.traffic import CodedGroups
@@ -59,7 +59,7 @@ class Server:
         self.limit = 0  # the latest limit of tickets; below 0: halted
         self._moves = itertools.count(1)  # numbers of changes of the limit
         self._expectations = itertools.count(1)  # numbers of expectations that workers will join
-        self._lines: weakref.WeakSet[ControlLine] = weakref.WeakSet()  # the open ones
+        self._channels: weakref.WeakSet[ControlChannel] = weakref.WeakSet()  # the open ones
         self.ledger = ServerLedger(contents, workers=max_workers)
         self.coded_groups = CodedGroups()  # groups whose bytes the ledger counts separately
         self.gate: Gate = OpenGate()
@@ -71,7 +71,7 @@ class Server:
             self.rounds = RoundGate(self.ledger, required=required)
         gates: list[Membership] = [self.gate] if self.rounds is None else [self.gate, self.rounds]
         self.membership: Membership = Memberships(gates)
-        self.control: ControlLine = self.open_line()
+        self.control: ControlChannel = self.open_channel()
         self.term = 0  # the term of this process as the chief
         self._claim_job = self._decides(chief_requests.claim_job, "term")
         self._open = self._decides(chief_requests.open_tickets, "count", "term", "move")
@@ -86,12 +86,12 @@ class Server:
             self._cancel_expected = self._decides(self._is_away, "worker", then=self.rounds.leave)
         self._sample = self.control.function(self._trace_sample, arguments=0)
 
-    def open_line(self, **options: float) -> ControlLine:
-        """Open another line to the server; ``options`` are those of `Connections.control`."""
-        line = self._connections.control(("ps", self.index), **options)
-        line.lost, line.returns = self._lost, self._returns
-        self._lines.add(line)
-        return line
+    def open_channel(self, **options: float) -> ControlChannel:
+        """Open another channel to the server; ``options`` are those of `Connections.control`."""
+        channel = self._connections.control(("ps", self.index), **options)
+        channel.lost, channel.returns = self._lost, self._returns
+        self._channels.add(channel)
+        return channel
 
     @property
     def layout(self) -> LedgerLayout:
@@ -105,20 +105,20 @@ class Server:
     @lost.setter
     def lost(self, reason: str | None) -> None:
         self._lost, self.contents.is_lost = reason, reason is not None
-        for line in self._lines:
-            line.lost = reason
+        for channel in self._channels:
+            channel.lost = reason
 
     def wait_with(self, returns: Callable[[], bool]) -> None:
         """Set the function that waits for a lost server's return; calls are then repeated."""
         self._returns = returns
-        for line in self._lines:
-            line.returns = returns
+        for channel in self._channels:
+            channel.returns = returns
 
     def renew(self) -> None:
         """Reach the restarted server."""
         self.starts += 1
-        for line in self._lines:
-            line.renew()
+        for channel in self._channels:
+            channel.renew()
 
     @property
     def hands_out_tickets(self) -> bool:

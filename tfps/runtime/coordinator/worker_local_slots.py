@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfps.bridge.variables.named_resource import open_variable
 from tfps.bridge.variables.worker_local_variable import worker_local_name
-from tfps.runtime.coordinator.connections import ControlLine
+from tfps.runtime.coordinator.connections import ControlChannel
 
 logger = logging.getLogger(__name__)
 
@@ -19,10 +19,10 @@ PATIENCE_S = 3.0
 
 
 class WorkerLocalSlots:
-    """The job's variables on every worker, which the coordinator frees through its lines."""
+    """The job's variables on every worker, which the coordinator frees through its channels."""
 
-    def __init__(self, *, container: str, lines: Sequence[ControlLine]) -> None:
-        self._container, self._lines = container, lines
+    def __init__(self, *, container: str, channels: Sequence[ControlChannel]) -> None:
+        self._container, self._channels = container, channels
         self._names: dict[str, None] = {}
         self._functions: list[Callable[..., Any]] | None = None  # free all of them, by worker
 
@@ -46,7 +46,9 @@ class WorkerLocalSlots:
         if not self._names:
             return
         if self._functions is None:
-            self._functions = [line.function(self._trace, arguments=0) for line in self._lines]
+            self._functions = [
+                channel.function(self._trace, arguments=0) for channel in self._channels
+            ]
         for worker, free in enumerate(self._functions):
             try:
                 if worker not in without:

@@ -14,9 +14,9 @@ from tfps.cluster.address import split_address
 from tfps.cluster.topology import Topology
 from tfps.cluster.waiting import connection_problem
 from tfps.errors import ConfigError, ConnectTimeout, refuse
+from tfps.recovery.reading.channel_reader import ChannelReader
 from tfps.recovery.reading.data_port_reader import DataPortReader
-from tfps.recovery.reading.line_reader import LineReader
-from tfps.runtime.coordinator.connections import ControlLine
+from tfps.runtime.coordinator.connections import ControlChannel
 from tfps.runtime.coordinator.control_plane import ControlPlane, NoSuchFunction
 from tfps.runtime.coordinator.runtime import container_of, number_of
 from tfps.strategy.job import is_job_name
@@ -87,13 +87,13 @@ def attach(
         return _attach_by_tls(
             job, servers, secret=_as_given(secret) or b"", tls=tls, timeout_s=timeout_s
         )
-    lines: list[ControlLine]
+    channels: list[ControlChannel]
     if brought is not None:
-        lines = [brought.control(("ps", k)) for k, _ in enumerate(brought.topology.servers)]
+        channels = [brought.control(("ps", k)) for k, _ in enumerate(brought.topology.servers)]
     else:
         _check_reachable(servers, timeout_s=timeout_s)
         devices = Topology.of_tasks(workers=0, servers=len(servers)).servers
-        lines = [
+        channels = [
             ControlPlane(
                 address=partial(servers.__getitem__, index),
                 device=device,
@@ -103,12 +103,12 @@ def attach(
         ]
     try:
         with _explained(job):
-            _check_secret(_as_given(secret), lines, job=job, timeout_s=timeout_s)
-            readers = [LineReader(line, container=container_of(job)) for line in lines]
+            _check_secret(_as_given(secret), channels, job=job, timeout_s=timeout_s)
+            readers = [ChannelReader(channel, container=container_of(job)) for channel in channels]
             return Attachment(job, readers, timeout_s=timeout_s)
     except BaseException as error:
-        for line in lines:
-            line.close(answering=not isinstance(error, ConnectTimeout | tf.errors.OpError))
+        for channel in channels:
+            channel.close(answering=not isinstance(error, ConnectTimeout | tf.errors.OpError))
         raise
 
 
@@ -187,13 +187,13 @@ def _as_given(secret: str | bytes | None) -> bytes | None:
 
 
 def _check_secret(
-    secret: bytes | None, lines: Sequence[ControlLine], *, job: str, timeout_s: float
+    secret: bytes | None, channels: Sequence[ControlChannel], *, job: str, timeout_s: float
 ) -> None:
     number = number_of(job)
     own = fingerprint(secret, job=number)
-    for index, line in enumerate(lines):
+    for index, channel in enumerate(channels):
         try:
-            theirs = line.ask(tokens.FINGERPRINT, number, patience_s=timeout_s)
+            theirs = channel.ask(tokens.FINGERPRINT, number, patience_s=timeout_s)
         except NoSuchFunction:  # a plain server knows no secret
             continue
         if theirs != own:

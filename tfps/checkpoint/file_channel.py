@@ -1,4 +1,4 @@
-"""The coordinator's line to one server for files, whose calls take longer than others."""
+"""The coordinator's channel to one server for files, whose calls take longer than others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.runtime.coordinator.connections import ControlLine
+from tfps.runtime.coordinator.connections import ControlChannel
 
 # A block of 64 MiB takes a slow disk seconds. An abandoned attempt continues, and does no harm: it
 # writes the same bytes under the same name.
@@ -15,8 +15,8 @@ LONGEST_ATTEMPT_S = 60.0
 PATIENCE_S = 300.0
 
 
-class Line:
-    """A line apart from the one that controls training, so that neither waits for the other.
+class FileChannel:
+    """A channel apart from the one that controls training, so that neither waits for the other.
 
     Args:
         server: `tfps.runtime.coordinator.server.Server`; if training finds it lost, every call
@@ -24,7 +24,7 @@ class Line:
     """
 
     def __init__(self, server: Any) -> None:
-        self._control: ControlLine = server.open_line(longest_attempt_s=LONGEST_ATTEMPT_S)
+        self._control: ControlChannel = server.open_channel(longest_attempt_s=LONGEST_ATTEMPT_S)
         self.function, self.close = self._control.function, self._control.close
         self._read = self.function(_read, arguments=[tf.TensorSpec([], tf.string)])
 

@@ -14,28 +14,28 @@ from tfps.bridge.variables.named_resource import open_mutex
 from tfps.consistency.server_ledger import LEDGER, MUTEX, under_mutex
 from tfps.recovery.chief.job_record import RECORD, JobRecord
 from tfps.recovery.reading.server_reader import RecordChanged
-from tfps.runtime.coordinator.connections import ControlLine
+from tfps.runtime.coordinator.connections import ControlChannel
 
 Array = np.ndarray[Any, Any]
 Read = Callable[..., list[Array]]
 
 
-class LineReader:
-    """Reads one server over a control line to TensorFlow's port.
+class ChannelReader:
+    """Reads one server over a control channel to TensorFlow's port.
 
     It reads a variable where the record says that it lies, and reads the record with it under the
     server's mutex, so that all values are of one moment. They travel after the mutex is released:
     training waits no longer than for a snapshot.
 
     Args:
-        line: the control line to the server.
+        channel: the control channel to the server.
         container: the job's resource container.
     """
 
-    def __init__(self, line: ControlLine, *, container: str) -> None:
-        self._line, self._container = line, container
+    def __init__(self, channel: ControlChannel, *, container: str) -> None:
+        self._channel, self._container = channel, container
         self._text = b""
-        self._look = line.function(self._trace_look, arguments=0)
+        self._look = channel.function(self._trace_look, arguments=0)
         self._reads: dict[tuple[str, ...], Read] = {}
 
     def record(self, *, patience_s: float) -> JobRecord | None:
@@ -52,7 +52,7 @@ class LineReader:
         """See `ServerReader`."""
         chosen = tuple(resources)
         if chosen not in self._reads:
-            self._reads[chosen] = self._line.function(
+            self._reads[chosen] = self._channel.function(
                 lambda: self._trace_read(record, chosen), arguments=0
             )
         text, cells, *values = self._reads[chosen](patience_s=patience_s)
@@ -62,7 +62,7 @@ class LineReader:
 
     def renew(self) -> None:
         """See `ServerReader`."""
-        self._line.renew()
+        self._channel.renew()
 
     def _trace_look(self) -> list[tf.Tensor]:
         record = self._handle(RECORD, tf.string, [])
@@ -101,6 +101,6 @@ class LineReader:
         )
 
     def close(self) -> None:
-        """Close the line; a server that is gone has closed it already."""
+        """Close the channel; a server that is gone has closed it already."""
         with contextlib.suppress(tf.errors.OpError):
-            self._line.close()
+            self._channel.close()
