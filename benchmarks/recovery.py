@@ -159,8 +159,8 @@ class RecoveryBenchmark(Benchmark):
 
 
 def _keep(what: str, cluster: LocalCluster) -> None:
-    cluster.keeper.want_servers(lambda: what == SERVER)
-    cluster.keeper.say = lambda _: None  # of what was to be
+    cluster.supervisor.want_servers(lambda: what == SERVER)
+    cluster.supervisor.say = lambda _: None  # of what was to be
 
 
 def _tables(

@@ -30,7 +30,7 @@ from tfps.launch.run import play_role
 from tfps.launch.script import print_error
 from tfps.launch.stop_signals import STOPPING
 from tfps.recovery.events import EVENTS_FILE
-from tfps.recovery.restarts.kept_tasks import KeptTasks, kept_tasks
+from tfps.recovery.restarts.task_supervisor import TaskSupervisor, supervisor_of
 from tfps.terminal import status
 from tfps.units import count_tasks, counted
 
@@ -120,18 +120,18 @@ def say(text: str) -> None:
 
 def _train(spec: ClusterSpec, config_argument: str | None, overrides: Sequence[str]) -> None:
     """Train as the chief of a cluster."""
-    keeper = kept_tasks(address for _, _, address in spec.tasks("worker", "ps"))
+    supervisor = supervisor_of(address for _, _, address in spec.tasks("worker", "ps"))
     config = check_start(config_argument, overrides).config
     inputs = load_inputs(config, say=say)
     say(f"data     {inputs.source}: {inputs.sizes()}")
     cluster = f"of TF_CONFIG:\n{spec}"
-    if keeper is not None:
+    if supervisor is not None:
         size = config.cluster
         cluster = (
             f"1 chief, {counted(size.workers, 'worker')}, {counted(size.ps, 'parameter server')} "
             f"on this machine; logs in {Path(config.training.output) / LOGS}"
         )
-    connect = partial(_connection, config, spec, cluster=cluster, keeper=keeper)
+    connect = partial(_connection, config, spec, cluster=cluster, supervisor=supervisor)
     run_job(config, inputs, connect=connect, say=say)
 
 
@@ -145,7 +145,7 @@ def _tell(error: BaseException) -> None:
 
 @contextlib.contextmanager
 def _connection(
-    config: JobConfig, spec: ClusterSpec, *, cluster: str, keeper: KeptTasks | None = None
+    config: JobConfig, spec: ClusterSpec, *, cluster: str, supervisor: TaskSupervisor | None = None
 ) -> Iterator[Any]:
     """Yield a strategy over the tasks of `TF_CONFIG`.
 
@@ -153,25 +153,25 @@ def _connection(
         config: the job's configuration.
         spec: the cluster.
         cluster: the cluster, as text.
-        keeper: starts the tasks again, if they are the parent's; else None.
+        supervisor: starts the tasks again, if they are the parent's; else None.
     """
     say(f"cluster  {cluster}")
     size = count_tasks(workers=spec.count("worker"), ps=spec.count("ps"))
     with contextlib.ExitStack() as stack:
-        with status(f"starting {size}" if keeper else "waiting for the tasks"):
+        with status(f"starting {size}" if supervisor else "waiting for the tasks"):
             resolver = spec.tf_resolver()  # imports TensorFlow while the tasks do
             wait_for_tasks(spec, timeout_s=config.cluster.connect_timeout_s, report=say)
-            stack.enter_context(_lost_tasks_in_short(keeper))
+            stack.enter_context(_lost_tasks_in_short(supervisor))
             strategy = stack.enter_context(_strategy(config, resolver))
         yield strategy
 
 
 @contextlib.contextmanager
-def _lost_tasks_in_short(keeper: KeptTasks | None = None) -> Iterator[None]:
+def _lost_tasks_in_short(supervisor: TaskSupervisor | None = None) -> Iterator[None]:
     """Raise `ClusterError`, without a traceback, if the job ends because a task is lost.
 
     Args:
-        keeper: knows why the job cannot go on; a failed connection may be noticed earlier.
+        supervisor: knows why the job cannot go on; a failed connection may be noticed earlier.
 
     Raises:
         ClusterError: a task is lost; names the reason, as far as it is known.
@@ -185,17 +185,19 @@ def _lost_tasks_in_short(keeper: KeptTasks | None = None) -> Iterator[None]:
 
         is_lost = isinstance(error, tf.errors.UnavailableError) or is_task_failure(error)
         patience_s = TOLD_S if is_lost or isinstance(error, tf.errors.OpError) else 0.0
-        if keeper is not None and (reason := _end_reason(keeper, patience_s=patience_s)):
+        if supervisor is not None and (reason := _end_reason(supervisor, patience_s=patience_s)):
             raise ClusterError(f"the job cannot go on: {reason}.") from error
         if is_lost:
             raise ClusterError(f"the job cannot go on.\na task is lost: {error}") from error
         raise
 
 
-def _end_reason(keeper: KeptTasks, *, patience_s: float) -> str:
-    """Return why the job cannot go on; empty if the keeper gives no reason in time."""
+def _end_reason(supervisor: TaskSupervisor, *, patience_s: float) -> str:
+    """Return why the job cannot go on; empty if the supervisor gives no reason in time."""
     ends_at = time.monotonic() + patience_s
-    while not (reason := keeper.end_reason or keeper.given_up) and time.monotonic() < ends_at:
+    while (
+        not (reason := supervisor.end_reason or supervisor.given_up) and time.monotonic() < ends_at
+    ):
         time.sleep(LOOK_EVERY_S)
     return reason
 

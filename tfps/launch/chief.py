@@ -9,10 +9,10 @@ import tempfile
 from collections.abc import Sequence
 
 from tfps.launch.environment import LOG_FILE, task_environment
-from tfps.launch.keeper_line import KEEPER_LINE, KeeperLine
 from tfps.launch.local_cluster import LocalCluster
 from tfps.launch.output import LINE_FILE, prefix_stream
 from tfps.launch.process import start_program
+from tfps.launch.supervisor_pipe import SUPERVISOR_PIPE, SupervisorPipe
 from tfps.terminal import fresh_line, open_line, share_line
 
 NAME = "chief"
@@ -34,11 +34,11 @@ class Chief:
         ]
         self._line = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as the chief runs
         share_line(self._line.fileno())
-        self.keeper_line = KeeperLine(cluster.keeper)
+        self.supervisor_pipe = SupervisorPipe(cluster.supervisor)
         extra = {
             LOG_FILE: str(log_path),
             LINE_FILE: str(self._line.fileno()),
-            KEEPER_LINE: str(self.keeper_line.theirs.fileno()),
+            SUPERVISOR_PIPE: str(self.supervisor_pipe.theirs.fileno()),
         }
         self.process = start_program(
             name=NAME,
@@ -49,9 +49,9 @@ class Chief:
             stdin=None,
             stdout=pipes[0] or 1,
             stderr=pipes[1] or 2,
-            pass_fds=[self._line.fileno(), self.keeper_line.theirs.fileno()],
+            pass_fds=[self._line.fileno(), self.supervisor_pipe.theirs.fileno()],
         )
-        self.keeper_line.theirs.close()
+        self.supervisor_pipe.theirs.close()
         streams = ((self.process.output, 1), (self.process.errors, 2))
         self._threads = [
             prefix_stream(NAME, source, target=target) for source, target in streams if source
@@ -60,7 +60,7 @@ class Chief:
     def stop(self) -> None:
         """Kill the chief and its children if they still run, and write its last lines."""
         self.process.kill()
-        self.keeper_line.close()
+        self.supervisor_pipe.close()
         for thread in self._threads:
             thread.join()
         open_line(fresh_line() != "")  # from now on for this process alone

@@ -29,7 +29,7 @@ class ChiefWatch:
     """Watches a chief, each of its restarts, and the tasks; passes signals on to the chief.
 
     Args:
-        cluster: the tasks; their keeper starts them again.
+        cluster: the tasks; their supervisor starts them again.
         signals: the signals that this process gets.
         speaks: whether this process reports why the job cannot go on; else the chief does.
     """
@@ -49,21 +49,25 @@ class ChiefWatch:
         Raises:
             TaskFailed: a task ended while it started.
         """
-        keeper, process, received = self._cluster.keeper, chief.process, self._signals.received
+        supervisor, process, received = (
+            self._cluster.supervisor,
+            chief.process,
+            self._signals.received,
+        )
         while (status := process.status()) is None:
             if self._starting:
                 for failure in self._cluster.failures():
                     raise failure
-                # Once all listen, the keeper handles their deaths.
+                # Once all listen, the supervisor handles their deaths.
                 self._starting = missing_tasks(self._starting)
                 if not self._starting:
-                    keeper.mark_started()
-            chief.keeper_line.exchange()
-            if keeper.ended and self._ends_at == math.inf:
-                self._ends_at = time.monotonic() + self._take_end(keeper.ended)
-            if keeper.ended and time.monotonic() >= self._ends_at:
+                    supervisor.mark_started()
+            chief.supervisor_pipe.exchange()
+            if supervisor.ended and self._ends_at == math.inf:
+                self._ends_at = time.monotonic() + self._take_end(supervisor.ended)
+            if supervisor.ended and time.monotonic() >= self._ends_at:
                 if not self._speaks:
-                    _say_end(keeper.ended)
+                    _say_end(supervisor.ended)
                 process.kill()
                 return 1
             if len(received) > self._passed_on:
@@ -73,8 +77,8 @@ class ChiefWatch:
                 process.kill()
             time.sleep(LOOK_EVERY_S)
         is_expected = bool(received) or self._ends_at < math.inf
-        if status and not is_expected and keeper.ended:
-            self._take_end(keeper.ended)  # the chief ended before this process looked
+        if status and not is_expected and supervisor.ended:
+            self._take_end(supervisor.ended)  # the chief ended before this process looked
         return -received[0] if received and status < 0 else status
 
     def _take_end(self, end: EndJob) -> float:

@@ -17,7 +17,7 @@ from tfps.launch.process_restarts import ProcessRestarts
 from tfps.launch.received_signals import ReceivedSignals, resting_together
 from tfps.recovery.events import EventLog
 from tfps.recovery.fault_tolerance import FaultTolerance, check_fault_tolerance
-from tfps.recovery.restarts.kept_tasks import in_words
+from tfps.recovery.restarts.task_supervisor import in_words
 from tfps.units import count_tasks
 
 CHIEF = ("chief", 0)
@@ -93,15 +93,15 @@ def launch(
                 fault_tolerance=fault_tolerance,
             ) as cluster,
         ):
-            keeper = cluster.keeper
-            keeper.say = say
+            supervisor = cluster.supervisor
+            supervisor.say = say
             if events is not None:
-                keeper.events = EventLog(events)
+                supervisor.events = EventLog(events)
             if speaks:
                 say(f"starting {count_tasks(workers=workers, ps=ps)}; {folder}")
             follower = LogFollower(cluster.logs if speaks else {}, target=2)
             chiefs = ProcessRestarts(
-                CHIEF, fault_tolerance=fault_tolerance, signals=signals, events=keeper.events
+                CHIEF, fault_tolerance=fault_tolerance, signals=signals, events=supervisor.events
             )
             watch = ChiefWatch(cluster, signals, speaks=speaks)
 
@@ -119,15 +119,15 @@ def launch(
             try:
                 status = chiefs.run(
                     once,
-                    may_go_on=lambda: program.next_command is not None and keeper.ended is None,
+                    may_go_on=lambda: program.next_command is not None and supervisor.ended is None,
                 )
-                if keeper.ended is None:
-                    keeper.record("job_ended", status=status)
-                well = status == 0 and not (cluster.failures() or keeper.restarts)
+                if supervisor.ended is None:
+                    supervisor.record("job_ended", status=status)
+                well = status == 0 and not (cluster.failures() or supervisor.restarts)
             finally:
                 cluster.close()
                 follower.close()
-                if speaks and (text := in_words(keeper.restarts)):
+                if speaks and (text := in_words(supervisor.restarts)):
                     say(text)
     finally:
         folder.end(well=well)

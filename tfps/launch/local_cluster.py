@@ -15,13 +15,13 @@ from tfps.cluster import ClusterSpec, close_clients, lease_ports, wait_for_tasks
 from tfps.cluster.validation import check_counts
 from tfps.errors import ClusterError, TaskFailed
 from tfps.launch.environment import common_environment, task_environment
-from tfps.launch.keeper import Keeper
 from tfps.launch.log_folder import LogFolder
 from tfps.launch.process import TaskProcess, describe_status
+from tfps.launch.process_supervisor import ProcessSupervisor
 from tfps.launch.starter import starter
 from tfps.recovery.events import EVENTS_FILE, EventLog
 from tfps.recovery.fault_tolerance import FaultTolerance, check_fault_tolerance
-from tfps.recovery.restarts.kept_tasks import keep, leave
+from tfps.recovery.restarts.task_supervisor import register_supervisor, unregister_supervisor
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -103,7 +103,7 @@ class LocalCluster:
         self._addresses = {address for _, _, address in self.spec.tasks(*SERVED)}  # of all times
         self._lease.share_with_this_process()  # which listens on the chief's port
         self.lock = threading.RLock()  # held during each restart of a task
-        self.keeper = Keeper(
+        self.supervisor = ProcessSupervisor(
             self,
             [(task_type, index) for task_type, index, _ in self.spec.tasks(*SERVED)],
             fault_tolerance=fault_tolerance,
@@ -116,11 +116,11 @@ class LocalCluster:
         try:
             for task_type, index, _ in self.spec.tasks(*SERVED):
                 self._start(task_type, index)
-            keep(self._addresses, self.keeper)
-            self.keeper.start()
+            register_supervisor(self._addresses, self.supervisor)
+            self.supervisor.start()
             if wait:
                 self._wait(*SERVED)
-                self.keeper.mark_started()
+                self.supervisor.mark_started()
         except BaseException:
             self.close()
             raise
@@ -258,8 +258,8 @@ class LocalCluster:
         if os.getpid() != self._owner:
             return  # a fork of the owner ends; the tasks are not its own
         self._closed = True
-        self.keeper.close()
-        leave(self._addresses)
+        self.supervisor.close()
+        unregister_supervisor(self._addresses)
         try:
             close_clients(self._addresses, reason="its LocalCluster is closed")
         finally:
@@ -269,8 +269,8 @@ class LocalCluster:
         """Kill the tasks; at the end of the process, strategies are closed before."""
         if os.getpid() != self._owner:
             return
-        self.keeper.close()
-        failed = bool(self.failures() or self.keeper.restarts)
+        self.supervisor.close()
+        failed = bool(self.failures() or self.supervisor.restarts)
         for task in self._tasks.values():
             task.kill()
         self._stack.close()
@@ -302,9 +302,9 @@ class LocalCluster:
         address = f"{HOST}:{lease.ports[0]}"
         self._lease.absorb(lease)
         self.spec = self.spec.with_address(task_type, index, address)
-        leave(self._addresses)
+        unregister_supervisor(self._addresses)
         self._addresses.add(address)
-        keep(self._addresses, self.keeper)
+        register_supervisor(self._addresses, self.supervisor)
 
     def _start(self, task_type: str, index: int) -> None:
         name = f"{task_type} {index}"

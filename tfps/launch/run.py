@@ -13,7 +13,6 @@ from tfps.cluster import SUPERVISED, ClusterSpec, announce_finished, prepare_pro
 from tfps.cluster.exit_status import TEMPORARY_STATUS
 from tfps.errors import ConfigError
 from tfps.launch.another_start import AnotherStart, another_start
-from tfps.launch.keeper_line import find_keeper
 from tfps.launch.launcher import ChiefProgram, launch
 from tfps.launch.log_folder import TaskLog
 from tfps.launch.noise import install_noise_filter
@@ -22,6 +21,7 @@ from tfps.launch.parent import end_with_parent
 from tfps.launch.script import exit_status_of, print_error, run_script
 from tfps.launch.serving import serve
 from tfps.launch.stop_signals import end_on_signals, take_signals
+from tfps.launch.supervisor_pipe import find_supervisor
 from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.terminal import say
 from tfps.training.work import NO_STEP_ON_A_WORKER, WORK
@@ -106,7 +106,7 @@ def play_role(
         return serve(spec, log_dir=log_dir)
     is_chief = spec.task_type == "chief"
     share_terminal()
-    keeper = find_keeper(spec)
+    supervisor = find_supervisor(spec)
     log = TaskLog(spec, log_dir)
     status = 1
     atexit.register(lambda: log.end(status))  # before the filter's end is registered: it runs after
@@ -120,8 +120,8 @@ def play_role(
 
     def status_of_error(error: BaseException) -> int:
         nonlocal another
-        # A server that a keeper gives up is lost for the next chief too.
-        is_over = keeper is not None and bool(keeper.end_reason or keeper.given_up)
+        # A server that a supervisor gives up is lost for the next chief too.
+        is_over = supervisor is not None and bool(supervisor.end_reason or supervisor.given_up)
         another = another_start(error, has_servers=not is_over) if is_chief else None
         return TEMPORARY_STATUS if another else 1
 

@@ -19,7 +19,7 @@ from tfps.recovery.probing.connections import cut_connections
 from tfps.recovery.probing.liveness import Liveness, ProbePolicy, Verdict
 from tfps.recovery.probing.probe import Observation, Prober, Task, all_answer
 from tfps.recovery.probing.quorum import Quorum
-from tfps.recovery.restarts.kept_tasks import are_started_again, kept_tasks
+from tfps.recovery.restarts.task_supervisor import are_restarted, supervisor_of
 from tfps.recovery.servers.server_return import ServerReturn
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
@@ -102,7 +102,7 @@ class Guard:
         if prober is not None:
             prober.close()
         self._silent = frozenset()
-        self._tell_keeper(())
+        self._tell_supervisor(())
 
     def verdict(self, task_type: str, index: int) -> Verdict:
         """Return whether a task is alive, suspect or lost."""
@@ -207,16 +207,16 @@ class Guard:
         self._say_if_nobody_answers(self._queue)
         self._judge_workers(self._queue)
         lost = [task for task in observations if self.verdict(*task) is Verdict.LOST]
-        self._tell_keeper(lost)  # after their eviction
+        self._tell_supervisor(lost)  # after their eviction
         addresses = self._addresses
         answering = {task: addresses[task] for task, seen in observations.items() if seen.answered}
         forget_collected(answering, deadline_s=self.policy.deadline_s)
 
-    def _tell_keeper(self, lost: Sequence[Task]) -> None:
+    def _tell_supervisor(self, lost: Sequence[Task]) -> None:
         """Tell the starter of the tasks which are lost: it kills those that hang for too long."""
-        kept = kept_tasks(self._addresses.values())
-        if kept is not None:
-            kept.note_lost(lost)
+        supervisor = supervisor_of(self._addresses.values())
+        if supervisor is not None:
+            supervisor.note_lost(lost)
 
     def _judge_server(self, queue: ClosureQueue, server: Server) -> None:
         verdict = self.verdict("ps", server.index)
@@ -251,12 +251,12 @@ class Guard:
 
     def _judge_workers(self, queue: ClosureQueue) -> None:
         """Fail the queue if too few workers reply for too long; forgive it if enough do again."""
-        kept = kept_tasks(self._addresses.values())
+        supervisor = supervisor_of(self._addresses.values())
         workers = range(self._runtime.workers)
         reason = self._quorum.end_reason(
             answering=sum(self.verdict("worker", i) is not Verdict.LOST for i in workers),
             now_s=time.monotonic(),
-            hopeless=kept.end_reason if kept else "",
+            hopeless=supervisor.end_reason if supervisor else "",
         )
         if reason == self._end_reason:
             return
@@ -296,7 +296,7 @@ class Guard:
                 f"worker {index} at {address}"
                 for index, address in enumerate(self._runtime.worker_addresses)
             )
-            if are_started_again(self._addresses.values()):
+            if are_restarted(self._addresses.values()):
                 logger.warning(
                     "no worker answers (%s): training waits for one. Those that died are started "
                     "again; let the others go on if they were stopped (SIGCONT).",

@@ -17,7 +17,7 @@ from tfps.consistency.synchronous import Synchronous
 from tfps.errors import CheckpointError
 from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.recovery.guard import Guard
-from tfps.recovery.restarts.kept_tasks import KeptTasks, ask_for_servers
+from tfps.recovery.restarts.task_supervisor import TaskSupervisor, request_server_restarts
 from tfps.recovery.servers.new_addresses import NewAddresses
 from tfps.recovery.servers.restoration import Restoration, Seen
 from tfps.recovery.servers.round_restoration import RoundRestoration
@@ -81,17 +81,17 @@ class Recovering:
         )
         guard.servers = self.servers
         self._begun = 0  # the number of closures begun when the last run ended
-        self._kept: KeptTasks | None = None
+        self._supervisor: TaskSupervisor | None = None
         if waits:
             tasks, job = runtime.processes.values(), weakref.ref(runtime)
-            self._kept = ask_for_servers(tasks, unless=lambda: _is_over(job()))
+            self._supervisor = request_server_restarts(tasks, unless=lambda: _is_over(job()))
 
     def restore(self, anew: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
         """Fill servers that were restarted; see `JobView`."""
         losses = self._losses(anew, living)
-        if self._kept is not None:
+        if self._supervisor is not None:
             for loss in losses:
-                loss.into(self._kept.restarts)
+                loss.into(self._supervisor.restarts)
         return losses
 
     def _losses(self, anew: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:

@@ -49,7 +49,7 @@ class PooledCluster:
     def is_as_started(self) -> bool:
         """Return whether it has the same tasks as at its start, and no strategy uses it."""
         processes = _processes(self.cluster)
-        if self.cluster.keeper.restarts or any(
+        if self.cluster.supervisor.restarts or any(
             processes[task] is not process or process.status() is not None or process.is_suspended()
             for task, process in self.processes.items()
         ):

@@ -23,7 +23,7 @@ class TracedUnits(UnitGradients):
 
 
 class KillServer(EpochsOfOneVisit):
-    """Kills a server, once in an epoch; the keeper of the tasks starts it again."""
+    """Kills a server, once in an epoch; the supervisor of the tasks starts it again."""
 
     def __init__(self, job: CountingJob, index: int, *, epoch: int = 0) -> None:
         super().__init__(job)
@@ -41,7 +41,7 @@ class KillServer(EpochsOfOneVisit):
 
 
 class KillForGood(KillServer):
-    """Kills the server so that the keeper does not start it again."""
+    """Kills the server so that the supervisor does not start it again."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if batch >= KILL_AFTER and self.traces is None:

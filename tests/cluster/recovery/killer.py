@@ -27,7 +27,7 @@ WHILE_RECOVERING_S = 1.5
 class Killer(threading.Thread):
     """For each seed: when all tasks work, kills some at once, and then, soon, some again.
 
-    The keeper of the tasks starts them again.
+    The supervisor of the tasks starts them again.
 
     Args:
         strategy: trains meanwhile.

@@ -40,7 +40,7 @@ class Block(EpochsOfOneVisit):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_end(epoch, logs)
         self.epochs = epoch + 1
-        is_back = self.job.cluster.keeper.restarts and self._works()
+        is_back = self.job.cluster.supervisor.restarts and self._works()
         self.model.stop_training = bool(self.is_done and is_back)
 
     def _works(self) -> bool:
@@ -80,7 +80,7 @@ def test_training_goes_on(
         assert stats.examples_seen == epochs * job.examples
         assert stats.versions == (steps, steps)
         name = f"{task[0]} {task[1]}"
-        [told] = cluster.keeper.restarts
+        [told] = cluster.supervisor.restarts
         assert told.startswith(f"{name} (hung, SIGKILL")
         records = EventLog(cluster.log_dir / "events.jsonl").read()
         [died] = [record for record in records if record.event == "task_died"]

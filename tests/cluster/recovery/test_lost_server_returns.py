@@ -80,8 +80,8 @@ def test_fit_goes_on(
     assert weights[servers[index]] == steps - stats.updates_lost
     assert 0 <= stats.updates_lost < steps
     assert killer.traces == TracedUnits.traces
-    # The keeper of the tasks tells of the restart when training ends.
-    told = job.cluster.keeper.restarts[-1]
+    # The supervisor of the tasks tells of the restart when training ends.
+    told = job.cluster.supervisor.restarts[-1]
     assert told.startswith(f"ps {index} (SIGKILL, back at update ")
     assert told.endswith(f"{stats.updates_lost} updates lost on its rows)")
     job.strategy.close()
@@ -175,7 +175,7 @@ def _repeat(cluster: LocalCluster, folder: Path, *, index: int, mode: tfps.Synch
     if mode == tfps.Synchronous():
         assert steps // 2 <= stats.updates_applied < steps  # a save may cut a round in two
     assert stats.updates_lost == 0
-    told = job.cluster.keeper.restarts[-1]
+    told = job.cluster.supervisor.restarts[-1]
     assert told.startswith(f"ps {index} (SIGKILL, all servers back at update ")
     repeated = told.rpartition(": ")[2].removesuffix(" are repeated)")
     # None are where the kill came just after a checkpoint.
@@ -291,7 +291,7 @@ def _functions_go_on(cluster: LocalCluster, folder: Path, *, mode: Any = None) -
     _count_once(loop)
     loop.schedule(60)
     loop.wait_for(loop.expected - loop.calls * 48)
-    os.kill(cluster.pid("worker", 1), signal.SIGKILL)  # the keeper starts it again
+    os.kill(cluster.pid("worker", 1), signal.SIGKILL)  # the supervisor starts it again
     loop.coordinator.join()
     _count_once(loop)
     strategy.close()

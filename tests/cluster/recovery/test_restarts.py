@@ -57,8 +57,8 @@ def test_both_workers_are_killed_and_work_again(caplog: pytest.LogCaptureFixture
         assert min(stats.worker_lives) > 1
         assert {*stats.tasks.values()} == {"alive"}
         restarts = ["worker 0 (SIGKILL)", "worker 1 (SIGKILL)"]
-        assert sorted(cluster.keeper.restarts) == restarts
-        assert f"2 restarts: {', '.join(cluster.keeper.restarts)}" in caplog.messages
+        assert sorted(cluster.supervisor.restarts) == restarts
+        assert f"2 restarts: {', '.join(cluster.supervisor.restarts)}" in caplog.messages
     for worker in (0, 1):
         assert f"worker {worker} ended by SIGKILL and is started again in 250 ms" in caplog.text
         assert f"worker {worker} is back after" in caplog.text

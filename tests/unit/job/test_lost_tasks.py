@@ -26,28 +26,28 @@ def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "TOLD_S", 0.0)
 
 
-def _raised(error: Exception, keeper: Any) -> Exception:
-    with pytest.raises(Exception) as raised, train._lost_tasks_in_short(keeper):  # noqa: PT011
+def _raised(error: Exception, supervisor: Any) -> Exception:
+    with pytest.raises(Exception) as raised, train._lost_tasks_in_short(supervisor):  # noqa: PT011
         raise error
     return raised.value
 
 
 @pytest.mark.parametrize(
-    ("keeper", "expected"),
+    ("supervisor", "expected"),
     [
         (NO_WORKER, "the job cannot go on: no worker is left."),
         (NO_SERVER, "the job cannot go on: what ps 0 held is lost with it. Start it again."),
     ],
 )
-def test_who_keeps_the_tasks_says_why_the_job_cannot_go_on(keeper: Any, expected: str) -> None:
+def test_who_keeps_the_tasks_says_why_the_job_cannot_go_on(supervisor: Any, expected: str) -> None:
     for error in (LOST, tf.errors.DeadlineExceededError(None, None, "Graph execution error: ...")):
-        told = _raised(error, keeper)
+        told = _raised(error, supervisor)
         assert isinstance(told, ClusterError)
         assert str(told) == expected
 
 
 class Late:
-    """A keeper that looks at its tasks after the connection with one has broken."""
+    """A supervisor that looks at its tasks after the connection with one has broken."""
 
     given_up = ""
 
@@ -65,15 +65,17 @@ def test_a_keeper_that_does_not_know_yet_is_waited_for(monkeypatch: pytest.Monke
     assert str(_raised(LOST, Late())) == "the job cannot go on: no worker is left."
 
 
-@pytest.mark.parametrize("keeper", [None, NOTHING])
-def test_a_task_that_nobody_knows_more_of_is_named_by_the_error(keeper: Any) -> None:
-    told = _raised(LOST, keeper)
+@pytest.mark.parametrize("supervisor", [None, NOTHING])
+def test_a_task_that_nobody_knows_more_of_is_named_by_the_error(supervisor: Any) -> None:
+    told = _raised(LOST, supervisor)
     assert isinstance(told, ClusterError)
     assert "/job:ps/replica:0/task:0" in str(told)
 
 
-@pytest.mark.parametrize("keeper", [None, NOTHING])
-def test_a_mistake_in_code_stays_what_it_is(keeper: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("supervisor", [None, NOTHING])
+def test_a_mistake_in_code_stays_what_it_is(
+    supervisor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(train, "TOLD_S", 60.0)  # for which it does not wait
     error = ValueError("wrong")
-    assert _raised(error, keeper) is error
+    assert _raised(error, supervisor) is error

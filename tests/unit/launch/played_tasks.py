@@ -1,4 +1,4 @@
-"""The tasks of a keeper, played: each runs until the test says how it ended."""
+"""The tasks of a supervisor, played: each runs until the test says how it ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from tfps.cluster import ClusterSpec
 from tfps.errors import TaskFailed
-from tfps.launch.keeper import Keeper
+from tfps.launch.process_supervisor import ProcessSupervisor
 from tfps.recovery.events import EventLog
 from tfps.recovery.fault_tolerance import FaultTolerance
 
@@ -48,11 +48,11 @@ class PlayedTask:
 
 
 class PlayedTasks:
-    """All of them, and the keeper that looks at them when the test says so.
+    """All of them, and the supervisor that looks at them when the test says so.
 
     Args:
         folder: for the events.
-        fault_tolerance: of the keeper.
+        fault_tolerance: of the supervisor.
     """
 
     def __init__(self, folder: Path, fault_tolerance: FaultTolerance) -> None:
@@ -63,9 +63,11 @@ class PlayedTasks:
         self.said: list[str] = []
         owner: Any = self
         self.events = EventLog(folder / "events.jsonl")
-        self.keeper = Keeper(owner, TASKS, fault_tolerance=fault_tolerance, events=self.events)
-        self.keeper.say = self.said.append
-        self.keeper.mark_started()
+        self.supervisor = ProcessSupervisor(
+            owner, TASKS, fault_tolerance=fault_tolerance, events=self.events
+        )
+        self.supervisor.say = self.said.append
+        self.supervisor.mark_started()
 
     def process(self, task: tuple[str, int]) -> PlayedTask:
         return self.processes[task]
@@ -79,7 +81,7 @@ class PlayedTasks:
 
     def look(self, *moments_s: float) -> None:
         for now_s in moments_s:
-            self.keeper.look(now_s=now_s)
+            self.supervisor.look(now_s=now_s)
 
     def _new(self, task: tuple[str, int]) -> PlayedTask:
         return PlayedTask(f"{task[0]} {task[1]}")

@@ -30,10 +30,10 @@ class Tasks:
         self.options = options
         self.spec = SimpleNamespace(tasks=lambda *_: [])
         self.logs: dict[str, Path] = {}
-        self.keeper = SimpleNamespace(
+        self.supervisor = SimpleNamespace(
             ended=None, restarts=[], events=EventLog(options["log_dir"] / "events.jsonl")
         )
-        self.keeper.record = lambda event, status: self.keeper.events.write(
+        self.supervisor.record = lambda event, status: self.supervisor.events.write(
             EventRecord(event=event, status=status)
         )
 
@@ -152,7 +152,7 @@ def test_the_end_is_told_once(
 
 def test_what_the_keeper_has_ended_is_recorded_by_it(started: Started) -> None:
     def end() -> int:
-        started.tasks[0].keeper.ended = EndJob("no worker is left")
+        started.tasks[0].supervisor.ended = EndJob("no worker is left")
         return 1
 
     started.end = end
@@ -199,7 +199,9 @@ def test_other_ends_of_a_chief_end_the_job(
 
 def test_no_chief_goes_on_with_servers_that_are_lost(started: Started) -> None:
     def end() -> int:
-        started.tasks[0].keeper.ended = EndJob("what ps 0 held is lost with it", is_noticed=True)
+        started.tasks[0].supervisor.ended = EndJob(
+            "what ps 0 held is lost with it", is_noticed=True
+        )
         return TEMPORARY_STATUS
 
     started.end = end

@@ -16,7 +16,7 @@ from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.recovery.guard import Guard
 from tfps.recovery.probing.liveness import ProbePolicy
 from tfps.recovery.probing.probe import Observation
-from tfps.recovery.restarts.kept_tasks import keep, leave
+from tfps.recovery.restarts.task_supervisor import register_supervisor, unregister_supervisor
 
 POLICY = ProbePolicy(misses=2)
 TIMEOUT_S = 0.2
@@ -176,7 +176,7 @@ def test_who_answers_again_does_not_make_up_for_a_lost_server(
     assert queue.done()
 
 
-class Kept:
+class StubSupervisor:
     """The process that has started the tasks."""
 
     end_reason = given_up = ""
@@ -193,17 +193,17 @@ class Kept:
 
 
 @pytest.fixture
-def kept() -> Iterator[Kept]:
-    kept = Kept()
-    keep(["127.0.0.1:1"], kept)
-    yield kept
-    leave(["127.0.0.1:1"])
+def supervisor() -> Iterator[StubSupervisor]:
+    supervisor = StubSupervisor()
+    register_supervisor(["127.0.0.1:1"], supervisor)
+    yield supervisor
+    unregister_supervisor(["127.0.0.1:1"])
 
 
 def test_nobody_waits_for_workers_that_are_not_started_again(
-    guard: Guard, queue: ClosureQueue, kept: Kept, caplog: pytest.LogCaptureFixture
+    guard: Guard, queue: ClosureQueue, supervisor: StubSupervisor, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kept.end_reason = "no worker is left"  # their keeper has given up
+    supervisor.end_reason = "no worker is left"  # their supervisor has given up
     _probe(guard, worker0=REFUSAL, worker1=REFUSAL)
     with pytest.raises(tf.errors.UnavailableError, match="go on: no worker is left"):
         queue.done()
@@ -211,7 +211,7 @@ def test_nobody_waits_for_workers_that_are_not_started_again(
 
 
 def test_a_chief_whose_tasks_are_started_again_asks_nobody_else_to(
-    guard: Guard, kept: Kept, caplog: pytest.LogCaptureFixture
+    guard: Guard, supervisor: StubSupervisor, caplog: pytest.LogCaptureFixture
 ) -> None:
     _probe(guard, worker0=REFUSAL, worker1=REFUSAL)
     assert "Those that died are started again" in caplog.text
@@ -219,18 +219,18 @@ def test_a_chief_whose_tasks_are_started_again_asks_nobody_else_to(
 
 
 def test_who_has_started_the_tasks_is_told_who_is_lost_until_it_answers(
-    guard: Guard, queue: ClosureQueue, runtime: Runtime, kept: Kept
+    guard: Guard, queue: ClosureQueue, runtime: Runtime, supervisor: StubSupervisor
 ) -> None:
     closure = Closure()
     queue.put(closure)
     queue.get(tag=1)
     _probe(guard, times=1, worker1=SILENCE, ps0=SILENCE)
-    assert kept.lost == []
+    assert supervisor.lost == []
     closure.mark_cancelled = lambda: None  # type: ignore[method-assign] # by the server's loss
     _probe(guard, times=1, worker1=SILENCE, ps0=SILENCE)
-    assert kept.lost == [("worker", 1), ("ps", 0)]
+    assert supervisor.lost == [("worker", 1), ("ps", 0)]
     assert (runtime.evicted, runtime.hung_up) == ([(1, 8)], [0]), "nobody hears them any more"
     _probe(guard, times=1, worker1=SILENCE)
-    assert kept.lost == [("worker", 1)]
+    assert supervisor.lost == [("worker", 1)]
     guard.close()
-    assert kept.lost == []
+    assert supervisor.lost == []

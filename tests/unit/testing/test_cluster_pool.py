@@ -41,7 +41,7 @@ class PlayedCluster:
             task_index=0,
         )
         self.tasks = {(kind, at): PlayedTask() for kind, at, _ in self.spec.tasks("worker", "ps")}
-        self.keeper = SimpleNamespace(restarts=[])
+        self.supervisor = SimpleNamespace(restarts=[])
         self.closed = False
 
     def process(self, task: tuple[str, int]) -> PlayedTask:
@@ -137,8 +137,8 @@ def restart(cluster: Any) -> None:
     cluster.tasks["worker", 0] = PlayedTask()
 
 
-def keeper_restarts(cluster: Any) -> None:
-    cluster.keeper.restarts.append("worker 1 (SIGKILL)")
+def supervisor_restarts(cluster: Any) -> None:
+    cluster.supervisor.restarts.append("worker 1 (SIGKILL)")
 
 
 def leave_a_strategy(cluster: Any) -> None:
@@ -147,7 +147,7 @@ def leave_a_strategy(cluster: Any) -> None:
     register_client(Client(tasks, left.append, lambda: None, is_open=lambda: not left))
 
 
-CHANGES = [kill, suspend, restart, keeper_restarts, leave_a_strategy]
+CHANGES = [kill, suspend, restart, supervisor_restarts, leave_a_strategy]
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -16,7 +16,7 @@ from tfps.bridge.closures.failure_handler import FailureHandler
 from tfps.bridge.variables.server_access import watch_accesses
 from tfps.errors import CheckpointError
 from tfps.recovery.probing.connections import cut_connections
-from tfps.recovery.restarts.kept_tasks import kept_tasks
+from tfps.recovery.restarts.task_supervisor import supervisor_of
 from tfps.recovery.servers.return_gate import (
     LOOK_EVERY_S,
     NO_LONGER_AWAITED,
@@ -270,9 +270,9 @@ class ServerReturn:
                     if not self._runtime.closed:  # else the threads would wait forever
                         self._give_up(f"It cannot be brought back: {error!r}")
                     raise
-                kept = kept_tasks(server.address for server in self._runtime.servers)
-                if kept is not None and kept.given_up:
-                    self._give_up(f"It is not started again: {kept.given_up}")
+                supervisor = supervisor_of(server.address for server in self._runtime.servers)
+                if supervisor is not None and supervisor.given_up:
+                    self._give_up(f"It is not started again: {supervisor.given_up}")
                     return
                 if time.monotonic() - said_s > SAY_EVERY_S:
                     said_s = time.monotonic()

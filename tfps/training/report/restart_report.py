@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from keras.src.utils import io_utils
 
-from tfps.recovery.restarts.kept_tasks import in_words, kept_tasks
+from tfps.recovery.restarts.task_supervisor import in_words, supervisor_of
 
 logger = logging.getLogger(__name__)
 
@@ -39,5 +39,5 @@ class RestartReport(keras.callbacks.Callback):
             logger.info("%s", text)
 
     def _restarts(self) -> list[str]:
-        kept = kept_tasks(self._addresses)
-        return kept.restarts if kept is not None else []
+        supervisor = supervisor_of(self._addresses)
+        return supervisor.restarts if supervisor is not None else []

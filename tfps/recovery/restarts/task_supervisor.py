@@ -1,4 +1,4 @@
-"""A registry of the tasks that this process, or its parent, starts again when they die."""
+"""A registry of the supervisors that start tasks again: of this process, or of its parent."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tfps.recovery.restarts.restart_policy import Task
 from tfps.units import counted
 
 
-class KeptTasks(Protocol):
-    """The tasks of a cluster, which their keeper starts again when they die."""
+class TaskSupervisor(Protocol):
+    """Starts the tasks of a cluster again when they die."""
 
     @property
     def end_reason(self) -> str:
@@ -36,48 +36,50 @@ class KeptTasks(Protocol):
         """Take note of all tasks that are lost now; the guard has evicted those workers."""
 
 
-_kept: dict[frozenset[str], KeptTasks] = {}
+_supervisors: dict[frozenset[str], TaskSupervisor] = {}
 _lock = threading.Lock()
 
 
-def keep(addresses: Iterable[str], tasks: KeptTasks) -> None:
-    """Register the tasks at these addresses, ``host:port``."""
+def register_supervisor(addresses: Iterable[str], supervisor: TaskSupervisor) -> None:
+    """Register the supervisor of the tasks at these addresses, ``host:port``."""
     with _lock:
-        _kept[frozenset(addresses)] = tasks
+        _supervisors[frozenset(addresses)] = supervisor
 
 
-def leave(addresses: Iterable[str]) -> None:
-    """Remove the tasks at these addresses from the registry."""
+def unregister_supervisor(addresses: Iterable[str]) -> None:
+    """Remove the supervisor of the tasks at these addresses from the registry."""
     with _lock:
-        _kept.pop(frozenset(addresses), None)
+        _supervisors.pop(frozenset(addresses), None)
 
 
-def kept_tasks(addresses: Iterable[str]) -> KeptTasks | None:
-    """Return the registered tasks at some of these addresses, or None if there are none."""
+def supervisor_of(addresses: Iterable[str]) -> TaskSupervisor | None:
+    """Return the supervisor of the tasks at some of these addresses, or None."""
     wanted = frozenset(addresses)
     with _lock:
-        return next((tasks for known, tasks in _kept.items() if known & wanted), None)
+        return next((each for known, each in _supervisors.items() if known & wanted), None)
 
 
-def are_started_again(addresses: Iterable[str]) -> bool:
+def are_restarted(addresses: Iterable[str]) -> bool:
     """Return whether this process, or its parent, starts these tasks again."""
-    return kept_tasks(addresses) is not None
+    return supervisor_of(addresses) is not None
 
 
-def ask_for_servers(addresses: Iterable[str], *, unless: Callable[[], bool]) -> KeptTasks | None:
-    """Ask the keeper of these tasks to start lost servers again as well.
+def request_server_restarts(
+    addresses: Iterable[str], *, unless: Callable[[], bool]
+) -> TaskSupervisor | None:
+    """Ask the supervisor of these tasks to start lost servers again as well.
 
     Args:
         addresses: the tasks' addresses, ``host:port``.
         unless: returns whether the servers are not needed any more.
 
     Returns:
-        The registered tasks, or None if there are none.
+        The supervisor, or None if there is none.
     """
-    kept = kept_tasks(addresses)
-    if kept is not None:
-        kept.want_servers(lambda: not unless())
-    return kept
+    supervisor = supervisor_of(addresses)
+    if supervisor is not None:
+        supervisor.want_servers(lambda: not unless())
+    return supervisor
 
 
 def in_words(restarts: Iterable[str]) -> str:

@@ -12,22 +12,22 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tfps.cluster import ClusterSpec
-from tfps.launch.keeper import Keeper
-from tfps.recovery.restarts.kept_tasks import keep
+from tfps.launch.process_supervisor import ProcessSupervisor
 from tfps.recovery.restarts.restart_policy import Task
+from tfps.recovery.restarts.task_supervisor import register_supervisor
 
-KEEPER_LINE = "TFPS_KEEPER_LINE"  # the number of the chief's end, which it inherits
+SUPERVISOR_PIPE = "TFPS_KEEPER_LINE"  # the number of the chief's end, which it inherits
 
 
-class KeeperLine:
+class SupervisorPipe:
     """The parent's end of the connection.
 
     Args:
-        keeper: the keeper of the tasks.
+        supervisor: the supervisor of the tasks.
     """
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(self, supervisor: ProcessSupervisor) -> None:
+        self._supervisor = supervisor
         self._own, self.theirs = Pipe()
         self._restarts_sent = 0
         self._end_sent = False
@@ -37,11 +37,11 @@ class KeeperLine:
         with contextlib.suppress(EOFError, OSError):  # the chief has ended
             while self._own.poll():
                 self._take(json.loads(self._own.recv_bytes()))
-            for text in self._keeper.restarts[self._restarts_sent :]:
+            for text in self._supervisor.restarts[self._restarts_sent :]:
                 self._tell(restart=text)
                 self._restarts_sent += 1
-            if self._keeper.ended and not self._end_sent:
-                end = self._keeper.ended
+            if self._supervisor.ended and not self._end_sent:
+                end = self._supervisor.ended
                 self._tell(end=end.reason, is_noticed=end.is_noticed)
                 self._end_sent = True
 
@@ -49,29 +49,29 @@ class KeeperLine:
         """Close the connection, and reset the chief's requests: it has ended."""
         self._own.close()
         self.theirs.close()
-        self._keeper.want_servers(lambda: False)
-        self._keeper.note_lost(())
+        self._supervisor.want_servers(lambda: False)
+        self._supervisor.note_lost(())
 
     def _take(self, message: dict[str, Any]) -> None:
         if "servers" in message:
             wanted = bool(message["servers"])
-            self._keeper.want_servers(lambda: wanted)
+            self._supervisor.want_servers(lambda: wanted)
         if "lost" in message:
-            self._keeper.note_lost((kind, index) for kind, index in message["lost"])
+            self._supervisor.note_lost((kind, index) for kind, index in message["lost"])
 
     def _tell(self, **message: Any) -> None:
         self._own.send_bytes(json.dumps(message).encode())
 
 
-class DistantKeeper:
-    """The chief's end of the connection: the `KeptTasks` of a keeper in another process.
+class RemoteSupervisor:
+    """The chief's end of the connection: the `TaskSupervisor` of a supervisor in another process.
 
     Args:
-        line: the connection to the keeper.
+        pipe: the connection to the supervisor.
     """
 
-    def __init__(self, line: Connection) -> None:
-        self._line = line
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
         self._lock = threading.RLock()  # several threads look
         self._restarts: list[str] = []
         self._end, self._end_is_noticed = "", False
@@ -97,19 +97,19 @@ class DistantKeeper:
         return self._restarts
 
     def want_servers(self, wanted: Callable[[], bool]) -> None:
-        """See `tfps.recovery.restarts.kept_tasks.KeptTasks`."""
+        """See `tfps.recovery.restarts.task_supervisor.TaskSupervisor`."""
         self._wanted = wanted
         self._look()
 
     def note_lost(self, tasks: Iterable[Task]) -> None:
-        """See `tfps.recovery.restarts.kept_tasks.KeptTasks`."""
+        """See `tfps.recovery.restarts.task_supervisor.TaskSupervisor`."""
         self._tell(lost=[list(task) for task in sorted(tasks)])
 
     def _look(self) -> None:
-        # Errors: the keeper has ended, and this process is about to.
+        # Errors: the supervisor has ended, and this process is about to.
         with self._lock, contextlib.suppress(EOFError, OSError):
-            while self._line.poll():
-                message = json.loads(self._line.recv_bytes())
+            while self._pipe.poll():
+                message = json.loads(self._pipe.recv_bytes())
                 if "restart" in message:
                     self._restarts.append(message["restart"])
                 if "end" in message:
@@ -121,22 +121,22 @@ class DistantKeeper:
         with self._lock, contextlib.suppress(OSError):
             if any(self._sent[name] != value for name, value in message.items()):
                 self._sent |= message
-                self._line.send_bytes(json.dumps(message).encode())
+                self._pipe.send_bytes(json.dumps(message).encode())
 
 
-def find_keeper(spec: ClusterSpec) -> DistantKeeper | None:
-    """Register the parent of this process as the keeper of the cluster's tasks, if it is.
+def find_supervisor(spec: ClusterSpec) -> RemoteSupervisor | None:
+    """Register the parent of this process as the supervisor of the cluster's tasks, if it is.
 
     Args:
         spec: the cluster.
 
     Returns:
-        The keeper, or None if the parent did not start the tasks.
+        The supervisor, or None if the parent did not start the tasks.
     """
-    number = os.environ.pop(KEEPER_LINE, "")
+    number = os.environ.pop(SUPERVISOR_PIPE, "")
     if not number:
         return None
     os.set_inheritable(int(number), False)  # by what the script starts
-    keeper = DistantKeeper(Connection(int(number)))
-    keep([address for _, _, address in spec.tasks("worker", "ps")], keeper)
-    return keeper
+    supervisor = RemoteSupervisor(Connection(int(number)))
+    register_supervisor([address for _, _, address in spec.tasks("worker", "ps")], supervisor)
+    return supervisor

@@ -1,4 +1,4 @@
-"""The messages between a chief and the keeper in its parent."""
+"""The messages between a chief and the supervisor in its parent."""
 
 from __future__ import annotations
 
@@ -10,9 +10,19 @@ from pathlib import Path
 import pytest
 
 from tests.unit.launch.played_tasks import SPEC, TASKS, PlayedTasks
-from tfps.launch.keeper_line import KEEPER_LINE, DistantKeeper, KeeperLine, find_keeper
+from tfps.launch.supervisor_pipe import (
+    SUPERVISOR_PIPE,
+    RemoteSupervisor,
+    SupervisorPipe,
+    find_supervisor,
+)
 from tfps.recovery.fault_tolerance import FaultTolerance
-from tfps.recovery.restarts.kept_tasks import are_started_again, ask_for_servers, kept_tasks, leave
+from tfps.recovery.restarts.task_supervisor import (
+    are_restarted,
+    request_server_restarts,
+    supervisor_of,
+    unregister_supervisor,
+)
 
 ADDRESSES = [address for _, _, address in SPEC.tasks("worker", "ps")]
 WORKER, SERVER = TASKS[1], TASKS[2]
@@ -24,20 +34,20 @@ def tasks(tmp_path: Path) -> PlayedTasks:
 
 
 @pytest.fixture
-def line(tasks: PlayedTasks) -> Iterator[KeeperLine]:
-    line = KeeperLine(tasks.keeper)
-    yield line
-    line.close()
-    leave(ADDRESSES)
+def pipe(tasks: PlayedTasks) -> Iterator[SupervisorPipe]:
+    pipe = SupervisorPipe(tasks.supervisor)
+    yield pipe
+    pipe.close()
+    unregister_supervisor(ADDRESSES)
 
 
 @pytest.fixture
-def chief(line: KeeperLine, monkeypatch: pytest.MonkeyPatch) -> DistantKeeper:
-    monkeypatch.setenv(KEEPER_LINE, str(os.dup(line.theirs.fileno())))
-    keeper = find_keeper(SPEC)
-    assert keeper is not None
-    assert KEEPER_LINE not in os.environ, "what the chief starts is no chief"
-    return keeper
+def chief(pipe: SupervisorPipe, monkeypatch: pytest.MonkeyPatch) -> RemoteSupervisor:
+    monkeypatch.setenv(SUPERVISOR_PIPE, str(os.dup(pipe.theirs.fileno())))
+    supervisor = find_supervisor(SPEC)
+    assert supervisor is not None
+    assert SUPERVISOR_PIPE not in os.environ, "what the chief starts is no chief"
+    return supervisor
 
 
 def _die(tasks: PlayedTasks, task: tuple[str, int], *moments_s: float) -> None:
@@ -45,78 +55,80 @@ def _die(tasks: PlayedTasks, task: tuple[str, int], *moments_s: float) -> None:
     tasks.look(*moments_s)
 
 
-def test_a_chief_without_a_line_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(KEEPER_LINE, raising=False)
-    assert find_keeper(SPEC) is None
-    assert not are_started_again(ADDRESSES)
+def test_a_chief_without_a_pipe_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SUPERVISOR_PIPE, raising=False)
+    assert find_supervisor(SPEC) is None
+    assert not are_restarted(ADDRESSES)
 
 
 def test_the_chief_hears_of_restarts_and_of_the_end(
-    tasks: PlayedTasks, line: KeeperLine, chief: DistantKeeper
+    tasks: PlayedTasks, pipe: SupervisorPipe, chief: RemoteSupervisor
 ) -> None:
-    assert kept_tasks(ADDRESSES) is chief
+    assert supervisor_of(ADDRESSES) is chief
     _die(tasks, WORKER, 0.0)
-    line.exchange()
+    pipe.exchange()
     assert (chief.restarts, chief.end_reason, chief.given_up) == (["worker 1 (SIGKILL)"], "", "")
     chief.restarts[0] += ", of which the chief knows more"
     _die(tasks, SERVER, 1.0)
     for _ in range(3):
-        line.exchange()
+        pipe.exchange()
     assert chief.restarts == ["worker 1 (SIGKILL), of which the chief knows more"]
     assert chief.end_reason == ""
     assert chief.given_up.startswith("what ps 0 held is lost with it.")
 
 
 def test_an_end_that_the_chief_does_not_notice(
-    tasks: PlayedTasks, line: KeeperLine, chief: DistantKeeper
+    tasks: PlayedTasks, pipe: SupervisorPipe, chief: RemoteSupervisor
 ) -> None:
     for index in (0, 1):
         _die(tasks, ("worker", index), 0.0, 0.3)
         _die(tasks, ("worker", index), 1.0)
-    line.exchange()
+    pipe.exchange()
     assert chief.given_up == ""
     assert chief.end_reason.startswith("no worker is left: worker 0, worker 1 died again after")
 
 
 def test_servers_are_started_again_as_long_as_the_chief_can_use_them(
-    tasks: PlayedTasks, line: KeeperLine, chief: DistantKeeper
+    tasks: PlayedTasks, pipe: SupervisorPipe, chief: RemoteSupervisor
 ) -> None:
     is_over = False
-    assert ask_for_servers(ADDRESSES, unless=lambda: is_over) is chief
-    line.exchange()
+    assert request_server_restarts(ADDRESSES, unless=lambda: is_over) is chief
+    pipe.exchange()
     _die(tasks, SERVER, 0.0, 0.3)
     assert tasks.started == [SERVER]
     is_over = True
     assert chief.end_reason == ""  # the guard asks each second
-    line.exchange()
-    tasks.keeper.mark_started()
+    pipe.exchange()
+    tasks.supervisor.mark_started()
     tasks.look(1.0)
-    assert not tasks.keeper._servers_return()
+    assert not tasks.supervisor._servers_return()
 
 
 def test_who_hangs_is_told_and_forgotten_with_the_chief(
-    tasks: PlayedTasks, line: KeeperLine, chief: DistantKeeper
+    tasks: PlayedTasks, pipe: SupervisorPipe, chief: RemoteSupervisor
 ) -> None:
     chief.note_lost([WORKER])
-    line.exchange()
-    assert tasks.keeper._lost == {WORKER}
+    pipe.exchange()
+    assert tasks.supervisor._lost == {WORKER}
     chief.note_lost([])
-    line.exchange()
-    assert tasks.keeper._lost == frozenset()
+    pipe.exchange()
+    assert tasks.supervisor._lost == frozenset()
     chief.note_lost([WORKER, SERVER])
-    line.exchange()
-    line.close()
-    assert tasks.keeper._lost == frozenset()
+    pipe.exchange()
+    pipe.close()
+    assert tasks.supervisor._lost == frozenset()
 
 
-def test_a_chief_whose_parent_is_gone_asks_in_vain(line: KeeperLine, chief: DistantKeeper) -> None:
-    line.close()
+def test_a_chief_whose_parent_is_gone_asks_in_vain(
+    pipe: SupervisorPipe, chief: RemoteSupervisor
+) -> None:
+    pipe.close()
     chief.note_lost([WORKER])
     assert (chief.restarts, chief.end_reason) == ([], "")
 
 
 def test_several_threads_of_the_chief_ask_at_once(
-    tasks: PlayedTasks, line: KeeperLine, chief: DistantKeeper
+    tasks: PlayedTasks, pipe: SupervisorPipe, chief: RemoteSupervisor
 ) -> None:
     ends = threading.Event()
 
@@ -127,11 +139,11 @@ def test_several_threads_of_the_chief_ask_at_once(
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
-    tasks.keeper.restarts += [f"worker 0 (status {number})" for number in range(200)]
+    tasks.supervisor.restarts += [f"worker 0 (status {number})" for number in range(200)]
     for _ in range(50):
-        line.exchange()
+        pipe.exchange()
     ends.set()
     for thread in threads:
         thread.join(10)
         assert not thread.is_alive(), "one of them has read what another one waits for"
-    assert chief.restarts == tasks.keeper.restarts
+    assert chief.restarts == tasks.supervisor.restarts

@@ -57,7 +57,7 @@ class TaskOwner(Protocol):
         """Return the errors that prevent all tasks from starting."""
 
 
-class Keeper:
+class ProcessSupervisor:
     """Watches the tasks of a cluster in a thread of its own, and acts as the policy decides.
 
     It ignores a task that ends before it has listened for the first time, since that ends the start
@@ -100,7 +100,7 @@ class Keeper:
         self._died_at_s: dict[Task, float] = {}  # of tasks that are started again
         self._looks_at_s = 0.0  # when it looks for stopped tasks next
         self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="tfps-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="tfps-supervisor", daemon=True)
 
     @property
     def end_reason(self) -> str:
@@ -113,11 +113,11 @@ class Keeper:
         return self.ended.reason if self.ended and self.ended.is_noticed else ""
 
     def want_servers(self, wanted: Callable[[], bool]) -> None:
-        """See `tfps.recovery.restarts.kept_tasks.KeptTasks`."""
+        """See `tfps.recovery.restarts.task_supervisor.TaskSupervisor`."""
         self._servers_return = wanted
 
     def note_lost(self, tasks: Iterable[Task]) -> None:
-        """See `tfps.recovery.restarts.kept_tasks.KeptTasks`."""
+        """See `tfps.recovery.restarts.task_supervisor.TaskSupervisor`."""
         self._lost = frozenset(tasks)
 
     def start(self) -> None:
