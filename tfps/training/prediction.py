@@ -15,8 +15,8 @@ from keras.src.backend.tensorflow.trainer import concat
 
 from tfps.bridge.functions.server_function import server_function
 from tfps.bridge.step_scope import current_step
+from tfps.training.epoch_runner import EpochRunner
 from tfps.training.fit_strategy import FitStrategy
-from tfps.training.follower import Follower
 from tfps.training.input.epoch_iterator import TicketIterator, TicketRunRequest
 from tfps.training.run.ticket_run import TicketRun
 
@@ -55,7 +55,7 @@ class Outputs:
             self._components.clear()
 
 
-class Predictor(Follower):
+class Predictor(EpochRunner):
     """Runs a model's `predict_step` on the workers; each step sends its outputs to the chief.
 
     Args:

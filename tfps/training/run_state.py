@@ -18,7 +18,7 @@ from tfps.training.work import WORK
 
 if TYPE_CHECKING:
     from tfps.runtime.worker.closure_run import BatchSource
-    from tfps.training.follower import Follower
+    from tfps.training.epoch_runner import EpochRunner
     from tfps.training.prediction import Predictor
 
 
@@ -61,7 +61,7 @@ class RunState:
     Attributes:
         coordinator: of the strategy; None before it is used for the first time.
         run: the one that goes on; None: there is none.
-        follower: what follows `run` for Keras.
+        epoch_runner: what follows `run` for Keras.
         last_run: the newest one that has ended.
         source: the input of the newest `fit` or `evaluate`.
         progress: what shows the epoch that goes on.
@@ -76,7 +76,7 @@ class RunState:
         self._predicting = threading.local()
         self.coordinator: Any = None
         self.run: TicketRun | None = None
-        self.follower: Follower | None = None
+        self.epoch_runner: EpochRunner | None = None
         self.last_run: TicketRun | None = None
         self.source: BatchSource | None = None
         self.progress: ClusterProgbar | None = None
@@ -93,9 +93,9 @@ class RunState:
     @property
     def going_on(self) -> list[TicketRun]:
         """The run that goes on, and those that it interrupts."""
-        runs, follower = [self.run], self.follower
-        while follower is not None:
-            run, follower = follower.outer_run
+        runs, epoch_runner = [self.run], self.epoch_runner
+        while epoch_runner is not None:
+            run, epoch_runner = epoch_runner.outer_run
             runs.append(run)
         return [run for run in runs if run is not None]
 

@@ -21,8 +21,8 @@ from tfps.runtime.program.program import is_metric, is_seed, refuse_outside_scop
 from tfps.training.batch_callbacks import BATCH_HOOKS
 from tfps.training.batch_hooks import BatchHooks
 from tfps.training.chief_prediction import ChiefPrediction
+from tfps.training.epoch_runner import EpochRunner
 from tfps.training.fit_strategy import FitStrategy
-from tfps.training.follower import Follower
 from tfps.training.input.dataset_function import is_dataset_function
 from tfps.training.input.early_dataset import on_this_task
 from tfps.training.input.endless_input import refuse_endless_input
@@ -62,7 +62,7 @@ class Trainer:
         if kind == "train" and _sums_in_rounds(model):
             say_once(model, "summed_loss", SUMMED_LOSS, model.name)
         if getattr(model, attribute) is None or force:
-            function = Follower(model, strategy=model._distribute_strategy, step=kind)
+            function = EpochRunner(model, strategy=model._distribute_strategy, step=kind)
             setattr(model, attribute, function)
 
     def build(self, model: Any, iterator: Any, data_batch: Any) -> None:
@@ -146,14 +146,14 @@ class Trainer:
         strategy.runtime.refuse_if_closed()
         turn = strategy.runtime.turn
         with turn.taken(), MethodsInUse.of(model).going_on(model, kind, turn):
-            outer = strategy.run_state.follower
+            outer = strategy.run_state.epoch_runner
             try:
                 yield
             except BaseException as error:
                 strategy.run_state.progress = None
-                follower = strategy.run_state.follower
-                if follower is not None and follower is not outer and follower.is_mine:
-                    follower.give_up(error)
+                epoch_runner = strategy.run_state.epoch_runner
+                if epoch_runner is not None and epoch_runner is not outer and epoch_runner.is_mine:
+                    epoch_runner.give_up(error)
                 raise
 
     def accessing(self, layer: Any) -> contextlib.AbstractContextManager[None]:
@@ -171,7 +171,7 @@ class Trainer:
         kind = next((kind for kind, names in BATCH_HOOKS.items() if name in names), None)
         function = None if kind is None else getattr(model, f"{kind}_function")
         with self._in_callbacks(model):
-            if not isinstance(function, Follower) or not function.hooks.watched:
+            if not isinstance(function, EpochRunner) or not function.hooks.watched:
                 call()
                 return
             everyone = callbacks.callbacks
@@ -190,10 +190,10 @@ class Trainer:
     def _in_callbacks(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """Lend the workers to other threads, so that a hook can wait for such a thread."""
         strategy: FitStrategy = model._distribute_strategy
-        state, follower = strategy.run_state, strategy.run_state.follower
-        is_mine = follower is not None and follower.is_mine
+        state, epoch_runner = strategy.run_state, strategy.run_state.epoch_runner
+        is_mine = epoch_runner is not None and epoch_runner.is_mine
         return strategy.runtime.turn.lent(
-            lambda: not is_mine or state.follower is follower, after_s=SAMPLE_PERIOD_S
+            lambda: not is_mine or state.epoch_runner is epoch_runner, after_s=SAMPLE_PERIOD_S
         )
 
     def check_arguments(self, model: Any, method: str, arguments: Mapping[str, Any]) -> None:
@@ -245,7 +245,7 @@ class Trainer:
 
     def begin(self, model: Any, callbacks: Any, kind: str) -> None:
         function = getattr(model, f"{kind}_function")
-        if isinstance(function, Follower):  # no eager step
+        if isinstance(function, EpochRunner):  # no eager step
             hooks = function.hooks = BatchHooks(
                 callbacks.callbacks, kind=kind, setting=model._distribute_strategy.batch_callbacks
             )

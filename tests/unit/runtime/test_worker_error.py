@@ -68,7 +68,7 @@ def _frames(*files: str) -> list[FrameSummary]:
 
 
 def test_only_lines_that_a_library_called_are_the_users() -> None:
-    ours = os.path.join(OUR_PACKAGE, "training", "follower.py")
+    ours = os.path.join(OUR_PACKAGE, "training", "epoch_runner.py")
     frames = _frames(
         "<frozen runpy>", "train.py", ours, "model.py", LIBRARY, "layer.py", "<lambda>"
     )

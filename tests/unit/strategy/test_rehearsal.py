@@ -1,4 +1,4 @@
-"""A rehearsal: a model's variables in the order of a strategy, without their memory."""
+"""A dry run: a model's variables in the order of a strategy, without their memory."""
 
 from __future__ import annotations
 

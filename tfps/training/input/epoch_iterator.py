@@ -181,9 +181,9 @@ class TicketIterator(EpochIterator):
         self._end_of_epoch(is_whole=True)
 
     def _end_of_epoch(self, *, is_whole: bool) -> None:
-        follower = self._strategy.run_state.follower
-        if follower is not None and follower.follows(self._request):
-            follower.end_of_epoch(is_whole=is_whole)
+        epoch_runner = self._strategy.run_state.epoch_runner
+        if epoch_runner is not None and epoch_runner.follows(self._request):
+            epoch_runner.end_of_epoch(is_whole=is_whole)
 
     def _interrupted_warning(self) -> None:
         """Skip Keras's warning if the length is unknown: its advice to repeat data is wrong."""

@@ -25,7 +25,7 @@ from tfps.training.step_compiler import StepCompiler, keras_step
 from tfps.training.trainable_flags import TrainableFlags
 
 
-class Follower:
+class EpochRunner:
     """Runs one kind of a model's steps on the workers, and lets Keras's loop follow.
 
     Keras calls it once per execution, each time asking for some more steps. Workers do not wait
@@ -76,7 +76,7 @@ class Follower:
             rest = None if stop is None else max(0, stop - self._warmed_up_steps)
             limit = whole_rounds(rest, strategy.consistency, alive=strategy.alive_workers)
             run.run_to(asked if stops and not waits else limit)
-            self._state.run, self._state.follower = run, self
+            self._state.run, self._state.epoch_runner = run, self
             self._state.rates[self._kind] = run.rate
             if run.trains:
                 self._state.traffic = run.traffic
@@ -110,7 +110,7 @@ class Follower:
 
     @property
     def outer_run(self) -> tuple[TicketRun | None, Any]:
-        """The run that this one interrupts, and its follower."""
+        """The run that this one interrupts, and its runner."""
         return self._outer
 
     def follows(self, request: TicketRunRequest | None) -> bool:
@@ -141,7 +141,7 @@ class Follower:
             self._abandon(self._run, error)
 
     def _leave(self) -> None:
-        self._state.run, self._state.follower = self._outer
+        self._state.run, self._state.epoch_runner = self._outer
         self._outer = (None, None)
 
     def _per_call(self) -> int:
@@ -161,7 +161,7 @@ class Follower:
 
     def _start(self, request: TicketRunRequest) -> None:
         self.end_of_epoch()
-        self._outer = (self._state.run, self._state.follower)
+        self._outer = (self._state.run, self._state.epoch_runner)
         self._thread = threading.get_ident()
         if self._state.run is not None:  # a hook of its loop evaluates or trains
             self._state.run.drain_for_another_run()
@@ -177,7 +177,7 @@ class Follower:
             request, tickets=None if tickets is None else tickets - self._warmed_up_steps
         )
         # A thread that refills a lost server writes this run's totals from here on, not the last's.
-        self._state.run, self._state.follower = self._run, self
+        self._state.run, self._state.epoch_runner = self._run, self
         if self._state.recovery is not None:
             self._state.recovery.begin_run(self._run)
 
@@ -201,14 +201,14 @@ class Follower:
         alone = LocalSteps(steps, synchronous_periods=True)
         run = self._new_run(request, tickets=tickets, alone=alone)
         try:
-            self._state.run, self._state.follower = run, self
+            self._state.run, self._state.epoch_runner = run, self
             run.run_to(None)
             run.wait_for(tickets, meanwhile=self._show)
             run.drain()
         except BaseException as error:
             self._abandon(run, error)
             raise
-        self._state.run, self._state.follower = self._outer
+        self._state.run, self._state.epoch_runner = self._outer
         self._state.last_run = run
         self._finish(run)
         self._warmed_up_steps = run.completed
