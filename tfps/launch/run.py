@@ -24,7 +24,7 @@ from tfps.launch.stop_signals import end_on_signals, take_signals
 from tfps.launch.supervisor_pipe import find_supervisor
 from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.terminal import say
-from tfps.training.work import NO_STEP_ON_A_WORKER, WORK
+from tfps.training.worker_use import NO_STEP_ON_A_WORKER, WORKER_USE
 
 DEFAULT_WORKERS = 2
 DEFAULT_PS = 1
@@ -137,6 +137,6 @@ def play_role(
     status = exit_status_of(
         program, supervised=supervised, tell=tell, status_of_error=status_of_error
     )
-    if status == 0 and is_chief and WORK.is_missing:
+    if status == 0 and is_chief and WORKER_USE.is_missing:
         say(NO_STEP_ON_A_WORKER)
     return status

@@ -45,7 +45,7 @@ from tfps.strategy.recovering import Recovering
 from tfps.strategy.weak_method import weak_method
 from tfps.training.run_state import RunState
 from tfps.training.trainer import Trainer
-from tfps.training.work import WORK
+from tfps.training.worker_use import WORKER_USE
 
 
 class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
@@ -251,6 +251,6 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 def _prepare_process(runtime: Runtime) -> None:
     """Install tfps's patches of Keras and TensorFlow; further calls in a process do nothing."""
     keras_patches.install(Trainer())
-    WORK.expect(runtime)
+    WORKER_USE.expect(runtime)
     hold_back_removals()
     register_without_lock()

@@ -14,7 +14,7 @@ from tfps.training.report.progress import ClusterProgbar
 from tfps.training.report.step_rate import StepRate
 from tfps.training.report.traffic_rate import TrafficRate
 from tfps.training.run.ticket_run import TicketRun
-from tfps.training.work import WORK
+from tfps.training.worker_use import WORKER_USE
 
 if TYPE_CHECKING:
     from tfps.runtime.worker.closure_run import BatchSource
@@ -122,7 +122,7 @@ class RunState:
         runtime = self._runtime
         runtime.refuse_if_closed()
         runtime.refuse_mismatches()
-        WORK.begin()
+        WORKER_USE.begin()
         runtime.on_layout()
         self.guard.start(private.closure_queue(coordinator), private.failure_handler(coordinator))
 

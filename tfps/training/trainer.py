@@ -40,7 +40,7 @@ from tfps.training.report.progress import TrainingProgress
 from tfps.training.report.restart_report import RestartReport
 from tfps.training.report.step_rate import SAMPLE_PERIOD_S
 from tfps.training.step_compiler import StepCompiler
-from tfps.training.work import WORK
+from tfps.training.worker_use import WORKER_USE
 
 logger = logging.getLogger(__name__)
 
@@ -218,7 +218,7 @@ class Trainer:
                 "model was created outside of it, so no worker can run it. Create and compile it "
                 f"inside `with strategy.scope():`; {method} may be called anywhere."
             )
-        if model._distribute_strategy is None and WORK.is_possible:
+        if model._distribute_strategy is None and WORKER_USE.is_possible:
             say_once(model, "outside scope", OUTSIDE_SCOPE, model.name, method)
 
     def adopt_callbacks(self, model: Any, callbacks: Any) -> None:

@@ -12,17 +12,17 @@ import tensorflow as tf
 import tfps
 from tests.unit.numbers.comparison import LABELS, X, cross_entropy, fit
 from tfps.errors import UnsupportedError
-from tfps.training.work import Work
+from tfps.training.worker_use import WorkerUse
 
 pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture
-def work(strategy: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch) -> Work:
+def work(strategy: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch) -> WorkerUse:
     """The work of one strategy's workers: none so far."""
-    work = Work()
+    work = WorkerUse()
     work.expect(strategy.runtime)
-    monkeypatch.setattr("tfps.training.trainer.WORK", work)
+    monkeypatch.setattr("tfps.training.trainer.WORKER_USE", work)
     return work
 
 
@@ -49,7 +49,7 @@ def _stranger(*, is_built: bool = True) -> keras.Model:
 @pytest.mark.quick("True")
 @pytest.mark.parametrize("is_built", [True, False])
 def test_model_from_outside_the_scope_warns_once(
-    is_built: bool, work: Work, warnings_of: Warned
+    is_built: bool, work: WorkerUse, warnings_of: Warned
 ) -> None:
     model = _stranger(is_built=is_built)
     [warning] = warnings_of(lambda: fit(model))
@@ -60,7 +60,7 @@ def test_model_from_outside_the_scope_warns_once(
 
 
 @pytest.mark.repeats
-def test_an_evaluation_warns_as_well(work: Work, warnings_of: Warned) -> None:
+def test_an_evaluation_warns_as_well(work: WorkerUse, warnings_of: Warned) -> None:
     model = _stranger()
     work.begin()  # whatever the workers have had to do before
     [warning] = warnings_of(lambda: model.evaluate(X, LABELS, verbose=0))
@@ -70,13 +70,13 @@ def test_an_evaluation_warns_as_well(work: Work, warnings_of: Warned) -> None:
 
 @pytest.mark.rare
 def test_other_models_from_outside_the_scope_do_not_warn(
-    work: Work, warnings_of: Warned, monkeypatch: pytest.MonkeyPatch
+    work: WorkerUse, warnings_of: Warned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
         model = _stranger()
     assert warnings_of(lambda: fit(model)) == [], "another strategy's"
     assert warnings_of(lambda: _stranger().predict(X, verbose=0)) == []
-    monkeypatch.setattr("tfps.training.trainer.WORK", Work())
+    monkeypatch.setattr("tfps.training.trainer.WORKER_USE", WorkerUse())
     assert warnings_of(lambda: fit(_stranger())) == [], "no strategy is open"
 
 
@@ -103,9 +103,9 @@ USES: dict[str, Callable[[tfps.ParameterServerStrategy], Any]] = {
 def test_what_runs_on_workers(
     use: str, strategy: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = Work()
+    work = WorkerUse()
     work.expect(strategy.runtime)
-    monkeypatch.setattr("tfps.strategy.parameter_server.WORK", work)
+    monkeypatch.setattr("tfps.strategy.parameter_server.WORKER_USE", work)
     _in_scope(strategy).predict(X[:2], verbose=0)
     assert work.is_missing, "a small prediction is the chief's"
     USES[use](strategy)

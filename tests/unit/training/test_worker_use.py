@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfps.training.work import Work
+from tfps.training.worker_use import WorkerUse
 
 
 @dataclass(eq=False)
@@ -13,13 +13,13 @@ class Runtime:
 
 
 def test_a_process_without_a_strategy_misses_nothing() -> None:
-    work = Work()
+    work = WorkerUse()
     assert not work.is_missing
     assert not work.is_possible
 
 
 def test_work_is_missing_until_some_begins_also_of_another_strategy() -> None:
-    work, first, second = Work(), Runtime(), Runtime()
+    work, first, second = WorkerUse(), Runtime(), Runtime()
     work.expect(first)
     assert work.is_missing
     work.expect(second)
@@ -28,7 +28,7 @@ def test_work_is_missing_until_some_begins_also_of_another_strategy() -> None:
 
 
 def test_work_is_possible_while_a_strategy_is_open() -> None:
-    work, runtimes = Work(), [Runtime(), Runtime()]
+    work, runtimes = WorkerUse(), [Runtime(), Runtime()]
     for runtime in runtimes:
         work.expect(runtime)
     runtimes[0].closed = True
@@ -38,6 +38,6 @@ def test_work_is_possible_while_a_strategy_is_open() -> None:
     assert work.is_missing, "what it left undone is remembered"
 
 
-def _is_possible(work: Work) -> bool:
+def _is_possible(work: WorkerUse) -> bool:
     """In a call of its own: mypy takes an attribute to stay as it was asserted."""
     return work.is_possible

@@ -20,13 +20,13 @@ class Closable(Protocol):
         """Whether the strategy no longer uses its cluster."""
 
 
-class Work:
+class WorkerUse:
     """Records whether the strategies of a process have used workers.
 
     Example:
 
-    >>> work = Work()
-    >>> work.is_missing
+    >>> use = WorkerUse()
+    >>> use.is_missing
     False
     """
 
@@ -59,4 +59,4 @@ class Work:
         return self._is_expected and not self.has_begun
 
 
-WORK = Work()  # of this process
+WORKER_USE = WorkerUse()  # of this process
