@@ -29,18 +29,18 @@ class ModelShape:
         """Its variables and Adam's slots; imports TensorFlow."""
         import keras
 
-        from tfps.strategy.rehearsal import Rehearsal
+        from tfps.strategy.dry_run_strategy import DryRunStrategy
 
         keras.utils.clear_session()
-        rehearsal = Rehearsal()
-        with rehearsal.scope():
+        dry_run = DryRunStrategy()
+        with dry_run.scope():
             model = self.build()
             model.compile(keras.optimizers.Adam())
         return [
             replace(variable, rows_per_step=self.rows_per_step)
             if variable.is_trained and variable.path.endswith("/embeddings")
             else variable
-            for variable in rehearsal.wanted(model)
+            for variable in dry_run.wanted(model)
         ]
 
 

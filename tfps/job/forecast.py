@@ -31,14 +31,14 @@ def forecast_of(config: JobConfig, *, size: ClusterSize) -> Forecast:
         ConfigError: the optimizer, the partitioner or a strategy would refuse the job.
     """
     from tfps.runtime.program.tables import LEAST_TABLE_BYTES
-    from tfps.strategy.rehearsal import Rehearsal
+    from tfps.strategy.dry_run_strategy import DryRunStrategy
     from tfps.strategy.step_shapes import activation_bytes, rows_looked_up
 
-    rehearsal = Rehearsal()
+    dry_run = DryRunStrategy()
     # The number of steps changes the learning rate, but no variable.
-    model = build_model(config, steps=1, strategy=rehearsal)
+    model = build_model(config, steps=1, strategy=dry_run)
     refuse(trial_problems(config.training))
-    wanted = rehearsal.wanted(model)
+    wanted = dry_run.wanted(model)
     try:
         shards = divided(wanted, partitioner_of(config.partitioner), servers=size.servers)
     except ConfigError as error:

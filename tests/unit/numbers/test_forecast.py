@@ -15,7 +15,7 @@ from tfps.partitioners import Balanced, FixedShardsPartitioner, Whole
 from tfps.placement import ByPath, LeastLoaded, RoundRobin
 from tfps.placement.division import divided
 from tfps.placement.forecast import Forecast
-from tfps.strategy.rehearsal import Rehearsal
+from tfps.strategy.dry_run_strategy import DryRunStrategy
 from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(180)
@@ -58,10 +58,10 @@ def test_a_forecast_comes_true(
     cluster: Callable[..., InProcessCluster], placement: Any, partitioner: Any
 ) -> None:
     keras.utils.clear_session()  # names begin anew, as in a process of its own
-    rehearsal = Rehearsal()
-    with rehearsal.scope():
+    dry_run = DryRunStrategy()
+    with dry_run.scope():
         rehearsed = _model()
-    wanted = divided(rehearsal.wanted(rehearsed), partitioner, servers=2)
+    wanted = divided(dry_run.wanted(rehearsed), partitioner, servers=2)
     forecast = Forecast.of(wanted, servers=2, placement=placement)
     keras.utils.clear_session()
     strategy = tfps.ParameterServerStrategy(

@@ -14,13 +14,13 @@ from tfps.placement.forecast import Wanted
 from tfps.runtime.program.program import is_seed
 
 
-class _Made(NamedTuple):
+class _PlannedVariable(NamedTuple):
     variable: Any  # the Keras variable's value
     reference: Any  # the value of the variable that it belongs to
     may_be_trained: bool  # when it was made; freezing a layer does not change it
 
 
-class Rehearsal:
+class DryRunStrategy:
     """Stands in for a strategy while a model is made and compiled; starts nothing.
 
     Variables get a shape and no value, so a model may be larger than this machine.
@@ -28,17 +28,17 @@ class Rehearsal:
     Example:
 
     >>> import keras
-    >>> rehearsal = Rehearsal()
-    >>> with rehearsal.scope():
+    >>> dry_run = DryRunStrategy()
+    >>> with dry_run.scope():
     ...     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)], name="small")
     ...     model.compile(keras.optimizers.SGD(0.1))
-    >>> [variable.shape for variable in rehearsal.wanted(model)][:2]
+    >>> [variable.shape for variable in dry_run.wanted(model)][:2]
     [(4, 3), (3,)]
     """
 
     def __init__(self) -> None:
         self._strategy = tf.distribute.OneDeviceStrategy("/device:CPU:0")
-        self._made: list[_Made] = []
+        self._made: list[_PlannedVariable] = []
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -96,5 +96,7 @@ class Rehearsal:
             variable._distribute_strategy = self._strategy
         else:
             variable = next_creator(**options)
-        self._made.append(_Made(variable, reference, options.get("trainable") is not False))
+        self._made.append(
+            _PlannedVariable(variable, reference, options.get("trainable") is not False)
+        )
         return variable

@@ -6,13 +6,13 @@ import keras
 import pytest
 
 from tfps.errors import ConfigError
-from tfps.strategy.rehearsal import Rehearsal
+from tfps.strategy.dry_run_strategy import DryRunStrategy
 
 
 def test_a_table_larger_than_any_machine() -> None:
     keras.utils.clear_session()  # names begin anew
-    rehearsal = Rehearsal()
-    with rehearsal.scope():
+    dry_run = DryRunStrategy()
+    with dry_run.scope():
         model = keras.Sequential(
             [
                 keras.Input((4,)),
@@ -25,7 +25,7 @@ def test_a_table_larger_than_any_machine() -> None:
             name="model",
         )
         model.compile("adam", "mse", metrics=["accuracy"])
-    wanted = rehearsal.wanted(model)
+    wanted = dry_run.wanted(model)
     named = {each.path: each for each in wanted}
     table = named["model/table/embeddings"]
     assert (table.shape, table.size_bytes) == ((10**10, 64), 256 * 10**10)
@@ -46,24 +46,24 @@ def test_a_table_larger_than_any_machine() -> None:
 
 
 def test_a_model_without_variables_yet() -> None:
-    rehearsal = Rehearsal()
-    with rehearsal.scope():
+    dry_run = DryRunStrategy()
+    with dry_run.scope():
         model = keras.Sequential([keras.layers.Dense(3)], name="empty")
         model.compile("sgd", "mse")
     with pytest.raises(ConfigError, match="empty: received a model whose variables are made from"):
-        rehearsal.wanted(model)
+        dry_run.wanted(model)
 
 
 def test_what_a_frozen_layer_has_is_no_other_state() -> None:
     """It is divided, as a strategy does, which makes it before the layer is frozen."""
-    rehearsal = Rehearsal()
-    with rehearsal.scope():
+    dry_run = DryRunStrategy()
+    with dry_run.scope():
         table = keras.layers.Embedding(100, 4, trainable=False, name="table")
         norm = keras.layers.BatchNormalization(name="norm")
         layers = [keras.Input((4,)), table, norm, keras.layers.Dense(3)]
         model = keras.Sequential(layers, name="model")
         model.compile("sgd", "mse")
-    frozen = {each.path: each.is_frozen for each in rehearsal.wanted(model) if not each.is_trained}
+    frozen = {each.path: each.is_frozen for each in dry_run.wanted(model) if not each.is_trained}
     assert frozen.pop("model/table/embeddings")
     assert "model/norm/moving_mean" in frozen
     assert not any(frozen.values())
