@@ -18,7 +18,7 @@ from tfps.runtime.program.schedule import Schedule
 from tfps.runtime.server.admission import ByVersion
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.server.server_optimizer_call import Update
-from tfps.strategy.primitives.descent import Descent
+from tfps.strategy.primitives.gradient_subtraction import GradientSubtraction
 from tfps.strategy.primitives.named_parameter import NamedParameter, NamedParameters
 
 
@@ -115,7 +115,7 @@ class PrimitivePrograms:
             calls=[call],
             schedule=Schedule(tables=tables, push=push),
         )
-        if not isinstance(call.optimizer, Descent):
+        if not isinstance(call.optimizer, GradientSubtraction):
             for shard in all_shards(tables):
                 shard._value.stays_alone = True
             self._updates.of_program(program)
@@ -133,7 +133,9 @@ class PrimitivePrograms:
         ]
 
     def _update(self, optimizer: Any) -> Update:
-        return optimizer if isinstance(optimizer, Descent) else self._updates.of(optimizer)
+        return (
+            optimizer if isinstance(optimizer, GradientSubtraction) else self._updates.of(optimizer)
+        )
 
     def _update_by_rows(self, optimizer: Any) -> Update:
         return _ByRows(self._update(optimizer))
@@ -160,5 +162,5 @@ class _ByRows:
 def _call(optimizer: Any, parameters: Sequence[NamedParameter]) -> OptimizerCall:
     """Return the call of an optimizer, or of a subtraction for None."""
     if optimizer is None:
-        return OptimizerCall(Descent(parameters), tuple(parameters))
+        return OptimizerCall(GradientSubtraction(parameters), tuple(parameters))
     return OptimizerCall(optimizer, tuple(p.keras_variable for p in parameters))

@@ -21,7 +21,7 @@ from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import payloads_of, requests
 from tfps.runtime.worker.residuals import PushCoding, Residuals
 from tfps.runtime.worker.worker_index import caller_of_call, worker_of_call
-from tfps.strategy.primitives.descent import Descent
+from tfps.strategy.primitives.gradient_subtraction import GradientSubtraction
 from tfps.strategy.primitives.named_parameter import NamedParameters
 from tfps.strategy.primitives.primitive_exchange import PrimitiveExchange
 from tfps.strategy.primitives.primitive_programs import PrimitivePrograms
@@ -132,7 +132,7 @@ class Primitives:
     ) -> tuple[tf.Tensor, tf.Tensor]:
         exchange = PrimitiveExchange(self._runtime, on_worker=on_worker)
         (call,), residuals = servers[0].program.calls, Residuals.in_graph(servers)
-        if not isinstance(call.optimizer, Descent):
+        if not isinstance(call.optimizer, GradientSubtraction):
             gradients = for_whole_model(
                 call.optimizer,
                 gradients,

@@ -22,7 +22,7 @@ from tfps.runtime.worker.look_ups import LookUps, NoPushes
 from tfps.runtime.worker.row_gradients import RowValues, row_bodies
 from tfps.runtime.worker.shard_rows import DistinctRows
 from tfps.runtime.worker.worker_index import caller_of_call
-from tfps.strategy.primitives.descent import Descent
+from tfps.strategy.primitives.gradient_subtraction import GradientSubtraction
 from tfps.strategy.primitives.named_parameter import NamedParameters
 from tfps.strategy.primitives.primitive_exchange import PrimitiveExchange
 from tfps.strategy.primitives.primitive_programs import PrimitivePrograms
@@ -170,7 +170,7 @@ class RowPrimitives:
             checked = tf.identity(ids)
         distinct = DistinctRows.of(table, checked, devices=devices)
         rows = RowValues.of(tf.IndexedSlices(gradients, checked), distinct)
-        if not isinstance(call.optimizer, Descent):
+        if not isinstance(call.optimizer, GradientSubtraction):
             values = for_whole_model(
                 call.optimizer,
                 [rows.values],

@@ -13,7 +13,7 @@ from tfps.optimizers.server_update import UpdateContext
 from tfps.optimizers.update_targets import UpdateTarget
 
 
-class Descent:
+class GradientSubtraction:
     """The update of a push without an optimizer: subtract the gradient.
 
     Args:
