@@ -32,7 +32,6 @@ from tfps.runtime.program.update_operations import UpdateOperation, update_opera
 from tfps.strategy.arguments import check_arguments, refuse_renamed
 from tfps.strategy.cluster_connections import connections_of
 from tfps.strategy.coordinator import ClusterCoordinator, pack_functions_of
-from tfps.strategy.end import End
 from tfps.strategy.extended import Extended
 from tfps.strategy.job import Job
 from tfps.strategy.named_job import name_of, open_job
@@ -42,6 +41,7 @@ from tfps.strategy.primitives.pull_and_push import PullAndPush
 from tfps.strategy.reading.pace import describe_pace
 from tfps.strategy.reading.stats import Stats, take_stats
 from tfps.strategy.recovering import Recovering
+from tfps.strategy.shutdown import StrategyShutdown
 from tfps.strategy.weak_method import weak_method
 from tfps.training.run_state import RunState
 from tfps.training.trainer import Trainer
@@ -148,7 +148,9 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         _prepare_process(self.runtime)
         if self.fault_tolerance.checkpoints is not None and self.runtime.processes:
             self.run_state.recovery = Recovering(self, self.fault_tolerance)
-        self._end = End(self, runtime=self.runtime, guard=guard, is_named=bool(self._job))
+        self._shutdown = StrategyShutdown(
+            self, runtime=self.runtime, guard=guard, is_named=bool(self._job)
+        )
 
     def _make_parts(self, partitioning: Partitioning) -> None:
         """Make the parts of the strategy, once the job is open."""
@@ -216,7 +218,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         recovery = self.run_state.recovery
         if recovery is None or not recovery.end(reason):
             self.run_state.drain()
-        self._end.close(reason)
+        self._shutdown.close(reason)
 
     pull, push = PullAndPush.pull, PullAndPush.push
     pull_rows, push_rows = PullAndPush.pull_rows, PullAndPush.push_rows

@@ -21,7 +21,7 @@ from tfps.training.fit_strategy import FitStrategy
 logger = logging.getLogger(__name__)
 
 
-class End:
+class StrategyShutdown:
     """Ends a strategy once: when it is closed or collected, at exit, or when its cluster closes.
 
     Args:
