@@ -40,8 +40,8 @@ from tfps.strategy.primitives.primitives import Primitives
 from tfps.strategy.primitives.pull_and_push import PullAndPush
 from tfps.strategy.reading.pace import describe_pace
 from tfps.strategy.reading.stats import Stats, take_stats
-from tfps.strategy.recovering import Recovering
 from tfps.strategy.shutdown import StrategyShutdown
+from tfps.strategy.strategy_recovery import StrategyRecovery
 from tfps.strategy.weak_method import weak_method
 from tfps.training.run_state import RunState
 from tfps.training.trainer import Trainer
@@ -147,7 +147,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._make_parts(Partitioning(variable_partitioner, servers=servers))
         _prepare_process(self.runtime)
         if self.fault_tolerance.checkpoints is not None and self.runtime.processes:
-            self.run_state.recovery = Recovering(self, self.fault_tolerance)
+            self.run_state.recovery = StrategyRecovery(self, self.fault_tolerance)
         self._shutdown = StrategyShutdown(
             self, runtime=self.runtime, guard=guard, is_named=bool(self._job)
         )

@@ -60,8 +60,8 @@ class UntilKilled(EpochsOfOneVisit):
 
 def _lost(strategy: tfps.ParameterServerStrategy, server: int) -> int:
     """Return the number of updates that the rows of a server lack."""
-    recovering: Any = strategy.run_state.recovery
-    losses = recovering.servers.losses
+    recovery: Any = strategy.run_state.recovery
+    losses = recovery.servers.losses
     return updates_lost(loss for loss in losses if loss.server == server)
 
 

@@ -14,7 +14,7 @@ from tfps.recovery.probing.task_identity import TaskIdentity
 from tfps.recovery.servers.server_identities import ServerIdentities
 from tfps.recovery.servers.server_loss import ServerLoss
 from tfps.runtime.coordinator.control_plane import bringing_back
-from tfps.strategy.recovering import Recovering
+from tfps.strategy.strategy_recovery import StrategyRecovery
 
 
 class NoProcesses(ServerIdentities):
@@ -32,9 +32,9 @@ def recover(
     every_steps: int | None,
 ) -> None:
     """Give a strategy of one process the recovery that one of a cluster has."""
-    monkeypatch.setattr("tfps.strategy.recovering.ServerIdentities", NoProcesses)
+    monkeypatch.setattr("tfps.strategy.strategy_recovery.ServerIdentities", NoProcesses)
     fault_tolerance = tfps.FaultTolerance(checkpoints=folder, every_steps=every_steps)
-    strategy.run_state.recovery = Recovering(strategy, fault_tolerance)
+    strategy.run_state.recovery = StrategyRecovery(strategy, fault_tolerance)
 
 
 def saver(
@@ -46,8 +46,8 @@ def saver(
 
 def lose(strategy: tfps.ParameterServerStrategy, servers: Sequence[int]) -> list[ServerLoss]:
     """Let servers lose what they hold and be filled again, while no closure runs."""
-    runtime, recovering = strategy.runtime, strategy.run_state.recovery
-    assert isinstance(recovering, Recovering)
+    runtime, recovery = strategy.runtime, strategy.run_state.recovery
+    assert isinstance(recovery, StrategyRecovery)
     anew = [runtime.servers[index] for index in servers]
     living = [server for server in runtime.servers if server not in anew]
     with bringing_back():
@@ -56,12 +56,12 @@ def lose(strategy: tfps.ParameterServerStrategy, servers: Sequence[int]) -> list
                 if record is not None:
                     resource.destroy()
         try:
-            losses = recovering.restore(anew, living)
+            losses = recovery.restore(anew, living)
         except CheckpointError:
             for server in anew:
                 runtime.replay(server)  # it is freed in the end, as one that is there
             raise
-    recovering.servers.losses.extend(losses)
+    recovery.servers.losses.extend(losses)
     for server in runtime.servers:
         server.lost = None
     return losses

@@ -16,7 +16,7 @@ import tfps
 from tests.unit.one_process.lost_servers import NoProcesses, lose
 from tfps.errors import CheckpointError
 from tfps.recovery.servers.server_loss import ServerLoss
-from tfps.strategy.recovering import Recovering
+from tfps.strategy.strategy_recovery import StrategyRecovery
 from tfps.testing import InProcessCluster
 from tfps.training.run import round_points
 
@@ -56,7 +56,7 @@ class Loop:
     ) -> None:
         self.strategy = strategy
         fault_tolerance = tfps.FaultTolerance(checkpoints=folder, every_steps=every_steps)
-        strategy.run_state.recovery = Recovering(strategy, fault_tolerance)
+        strategy.run_state.recovery = StrategyRecovery(strategy, fault_tolerance)
         strategy.run_state.recovery.attend(strategy.coordinator)
         with strategy.scope():
             self.model = Model()
@@ -112,7 +112,7 @@ class Loop:
 
 @pytest.fixture
 def strategy(monkeypatch: pytest.MonkeyPatch) -> Iterator[tfps.ParameterServerStrategy]:
-    monkeypatch.setattr("tfps.strategy.recovering.ServerIdentities", NoProcesses)
+    monkeypatch.setattr("tfps.strategy.strategy_recovery.ServerIdentities", NoProcesses)
     with InProcessCluster(workers=1, ps=2) as cluster:
         strategy = tfps.ParameterServerStrategy(
             cluster.cluster_resolver, placement="round_robin", consistency=tfps.Synchronous()

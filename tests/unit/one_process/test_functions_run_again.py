@@ -17,7 +17,7 @@ from tests.unit.one_process.requests import Requests
 from tfps.bridge.closures import closure_error
 from tfps.optimizers import SparseUpdates
 from tfps.runtime.worker.function_step import FunctionStep
-from tfps.strategy.recovering import Recovering
+from tfps.strategy.strategy_recovery import StrategyRecovery
 from tfps.transport.message import Kind
 
 CALLS = 4
@@ -235,11 +235,11 @@ def test_a_server_that_lived_applies_nothing_again(
     make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Updates that the returned one lacks are lost: it takes the applied ones from the other."""
-    monkeypatch.setattr("tfps.strategy.recovering.ServerIdentities", NoProcesses)
+    monkeypatch.setattr("tfps.strategy.strategy_recovery.ServerIdentities", NoProcesses)
     strategy = make(placement="round_robin")
     loop = Loop(strategy, in_loop=False)
     fault_tolerance = tfps.FaultTolerance(checkpoints=tmp_path)
-    strategy.run_state.recovery = Recovering(strategy, fault_tolerance)
+    strategy.run_state.recovery = StrategyRecovery(strategy, fault_tolerance)
     manager = tfps.CheckpointManager(loop.model, tmp_path)
     loop.run(dies_after=None)
     manager.save(background=False)
@@ -265,11 +265,11 @@ def test_a_mistake_of_the_users_is_raised_at_once(
     make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It is taken neither for a lost server that comes back nor for an evicted worker."""
-    monkeypatch.setattr("tfps.strategy.recovering.ServerIdentities", NoProcesses)
+    monkeypatch.setattr("tfps.strategy.strategy_recovery.ServerIdentities", NoProcesses)
     strategy = make(tfps.BoundedStaleness(1), placement="round_robin")
     loop = Loop(strategy, in_loop=False)
     fault_tolerance = tfps.FaultTolerance(checkpoints=tmp_path)
-    strategy.run_state.recovery = Recovering(strategy, fault_tolerance)
+    strategy.run_state.recovery = StrategyRecovery(strategy, fault_tolerance)
     strategy.run_state.recovery.attend(strategy.coordinator)
     tfps.CheckpointManager(loop.model, tmp_path)
     runs = []

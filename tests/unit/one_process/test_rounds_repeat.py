@@ -84,12 +84,12 @@ class LoseServers(keras.callbacks.Callback):
 
     def steps_since_checkpoints(self) -> list[int]:
         """Once the newest one is written: until then it is no place to go back to."""
-        recovering: Any = self.strategy.run_state.recovery
-        if recovering is None or recovering.points is None or recovering.points.run is None:
+        recovery: Any = self.strategy.run_state.recovery
+        if recovery is None or recovery.points is None or recovery.points.run is None:
             return []
-        assert recovering.manager is not None
-        recovering.manager.wait()
-        run = recovering.points.run
+        assert recovery.manager is not None
+        recovery.manager.wait()
+        run = recovery.points.run
         return [run.known - point.completed for point in reversed(run._points)]
 
     def check(self, before: Sequence[Any]) -> None:

@@ -42,7 +42,7 @@ class RecoveredStrategy(FitStrategy, Protocol):
     primitives: Primitives
 
 
-class Recovering:
+class StrategyRecovery:
     """Recovers the lost servers of a strategy from checkpoints.
 
     Args:
@@ -256,13 +256,13 @@ class _JobView:
     """The job as `ServerReturn` sees it; may outlive the strategy, until the job is freed.
 
     Args:
-        recovering: the strategy's recovery; this object does not keep it, or its model, alive.
+        recovery: the strategy's recovery; this object does not keep it, or its model, alive.
         guard: the strategy's guard.
         waits: whether the job waits for lost servers.
     """
 
-    def __init__(self, recovering: Recovering, guard: Guard, *, waits: bool) -> None:
-        self._recovering = weakref.ref(recovering)
+    def __init__(self, recovery: StrategyRecovery, guard: Guard, *, waits: bool) -> None:
+        self._recovery = weakref.ref(recovery)
         self.waits_for_servers = waits
         self.server_is_back = guard.server_is_back
 
@@ -275,10 +275,10 @@ class _JobView:
     def restore(self, anew: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
         return self._there().restore(anew, living)
 
-    def _there(self) -> Recovering:
-        if (recovering := self._recovering()) is None:
+    def _there(self) -> StrategyRecovery:
+        if (recovery := self._recovery()) is None:
             raise CheckpointError("nothing refers to the strategy any more")
-        return recovering
+        return recovery
 
 
 def _is_over(runtime: Runtime | None) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tfps.strategy.recovering import Recovering
+from tfps.strategy.strategy_recovery import StrategyRecovery
 from tfps.training.run_state import RunState
 
 
@@ -30,9 +30,9 @@ def test_totals_are_those_of_the_run_that_was_seen_last(later: float) -> None:
     strategy: Any = SimpleNamespace(run_state=RunState(runtime, guard=runtime))
     strategy.run_state.run = Run(written, "active", 5.0)
     strategy.run_state.last_run = Run(written, "last", 5.0 - later)
-    recovering = Recovering.__new__(Recovering)
-    recovering._strategy = lambda: strategy  # type: ignore[assignment]
-    seen = recovering.seen()
+    recovery = StrategyRecovery.__new__(StrategyRecovery)
+    recovery._strategy = lambda: strategy  # type: ignore[assignment]
+    seen = recovery.seen()
     assert seen is not None
     seen.write_totals()
     newest = "active" if later > 0 else "last"
