@@ -19,7 +19,7 @@ from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.recovery.guard import Guard
 from tfps.recovery.restarts.task_supervisor import TaskSupervisor, request_server_restarts
 from tfps.recovery.servers.new_addresses import NewAddresses
-from tfps.recovery.servers.restoration import Restoration, Seen
+from tfps.recovery.servers.restoration import LastReading, Restoration
 from tfps.recovery.servers.round_restoration import RoundRestoration
 from tfps.recovery.servers.server_identities import ServerIdentities
 from tfps.recovery.servers.server_loss import ServerLoss
@@ -104,7 +104,7 @@ class StrategyRecovery:
         with points.lock:
             if points.run is not None:
                 return self._rounds.go_back(points.run, manager=self.manager, anew=anew)
-            seen = self.seen()
+            seen = self.last_reading()
             cells = seen.cells.tolist() if seen is not None and seen.is_current else None
             number = points.unchanged(living, seen=cells)
             losses = self._restoration.restore_all(anew, living, checkpoint=number)
@@ -128,7 +128,7 @@ class StrategyRecovery:
 
     def write_totals(self) -> None:
         """Write the totals of metrics to the ticket server, as the runs know them."""
-        if (seen := self.seen()) is not None:
+        if (seen := self.last_reading()) is not None:
             seen.write_totals()
 
     def begin_run(self, run: TicketRun) -> None:
@@ -221,7 +221,7 @@ class StrategyRecovery:
             return True
         return strategy is not None and any(run.in_rounds for run in strategy.run_state.going_on)
 
-    def seen(self) -> Seen | None:
+    def last_reading(self) -> LastReading | None:
         """Return what the current or last run has read of the ticket server."""
         strategy = self._strategy()
         if strategy is None:
@@ -238,7 +238,7 @@ class StrategyRecovery:
                 run.write_totals()
 
         is_current = state.run is not None or self._begun == self._closures_begun()
-        return Seen(known[-1].cells, write_totals, is_current)
+        return LastReading(known[-1].cells, write_totals, is_current)
 
     def uncheckpointed(self, device: str) -> list[str]:
         """Return the names of variables on a device that checkpoints cannot contain."""

@@ -32,7 +32,7 @@ def test_totals_are_those_of_the_run_that_was_seen_last(later: float) -> None:
     strategy.run_state.last_run = Run(written, "last", 5.0 - later)
     recovery = StrategyRecovery.__new__(StrategyRecovery)
     recovery._strategy = lambda: strategy  # type: ignore[assignment]
-    seen = recovery.seen()
+    seen = recovery.last_reading()
     assert seen is not None
     seen.write_totals()
     newest = "active" if later > 0 else "last"

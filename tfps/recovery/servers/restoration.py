@@ -25,7 +25,7 @@ class TrainedJob(Protocol):
     def manager(self) -> CheckpointManager | None:
         """The manager of the trained model's checkpoints, if there is one."""
 
-    def seen(self) -> Seen | None:
+    def last_reading(self) -> LastReading | None:
         """Return the chief's last reading of the ticket server, or None if there is none."""
 
     def uncheckpointed(self, device: str) -> list[str]:
@@ -97,7 +97,7 @@ class Restoration:
                 "start it again from its newest checkpoint"
             )
         self.refuse_uncheckpointed(server)
-        seen = self._job.seen()
+        seen = self._job.last_reading()
         self._runtime.replay(server)
         version = self._write_ledger(server, known)
         manifest = restore_lost_rows(manager, server, checkpoint=checkpoint)
@@ -134,7 +134,7 @@ class Restoration:
     def _write_ledger(self, server: Server, known: Sequence[Server]) -> int:
         """Write the ledger of a restored server; returns its count of updates."""
         layout = server.layout
-        seen = self._job.seen() if server.hands_out_tickets else None
+        seen = self._job.last_reading() if server.hands_out_tickets else None
         of_living = known[0].ledger.values() if known else None
         cells = returned_ledger(
             layout,
@@ -178,7 +178,7 @@ class Restoration:
             variable.refresh_mirrors()
 
 
-class Seen(NamedTuple):
+class LastReading(NamedTuple):
     """The chief's last reading of the ticket server.
 
     Attributes:
