@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfps.checkpoint.background_save import BackgroundSave
 from tfps.checkpoint.commit import Folder
 from tfps.checkpoint.counters import counters_of
 from tfps.checkpoint.fallback import newest_sound
@@ -22,7 +23,6 @@ from tfps.checkpoint.model_snapshot import ModelSnapshot
 from tfps.checkpoint.next_start import note_look
 from tfps.checkpoint.restore import restore_model
 from tfps.checkpoint.retention import KeepLatest, RetentionPolicy
-from tfps.checkpoint.saving import Saving
 from tfps.checkpoint.servers import build_optimizer, strategy_of
 from tfps.checkpoint.shared_folder import SharedFolder
 from tfps.checkpoint.snapshot import take_drained
@@ -89,7 +89,7 @@ class CheckpointManager:
         self.taken: Callable[[Manifest], None] = lambda _: None
         self.of_this_job: set[int] = set()  # what was saved or restored here
         self._keep: RetentionPolicy = KeepLatest() if keep is None else keep
-        self._saving: Saving | None = None
+        self._background_save: BackgroundSave | None = None
         self._shared = SharedFolder(self._folder, shared)
         self._snapshot = ModelSnapshot(model, self._shared)
         self._last_number = 0
@@ -110,8 +110,8 @@ class CheckpointManager:
         ``last_pause_s`` is the time for which the workers were drained for the latest save. Both
         are None before the first.
         """
-        if self._saving is not None and self._saving.seconds is not None:
-            self._last_seconds = self._saving.seconds
+        if self._background_save is not None and self._background_save.seconds is not None:
+            self._last_seconds = self._background_save.seconds
         return self._last_seconds
 
     @property
@@ -214,7 +214,9 @@ class CheckpointManager:
         )
         self.of_this_job.add(manifest.number)
         self.taken(manifest)
-        self._saving = Saving(snapshot, manifest, folder=self._folder, keep=self._keep)
+        self._background_save = BackgroundSave(
+            snapshot, manifest, folder=self._folder, keep=self._keep
+        )
         if not background:
             self.wait()
         return self._folder.of(self._last_number)
@@ -227,7 +229,7 @@ class CheckpointManager:
             CheckpointNotSaved: a file could not be written; once.
             Exception: any other error of the save; once.
         """
-        saving = self._saving
+        saving = self._background_save
         if saving is not None:
             try:
                 saving.wait()
@@ -236,25 +238,25 @@ class CheckpointManager:
                 if not self.outlives_servers:
                     raise
             finally:
-                self._saving = None
+                self._background_save = None
 
     def close(self) -> None:
         """Close the channels to the servers, when the current save has ended.
 
         The strategy calls this when it is closed.
         """
-        if self._saving is not None:
-            self._saving.join()
+        if self._background_save is not None:
+            self._background_save.join()
         self._snapshot.close()
 
     @property
     def is_saving(self) -> bool:
         """Whether a save is running, or has ended without `wait` or `check`."""
-        return self._saving is not None
+        return self._background_save is not None
 
     def check(self) -> None:
         """Raise the error of a save in the background, if it has failed; does not wait."""
-        if self._saving is not None and self._saving.is_done:
+        if self._background_save is not None and self._background_save.is_done:
             self.wait()
 
     def restore_latest(self, *, weights_only: bool = False) -> Manifest | None:

@@ -78,7 +78,7 @@ class Events(keras.callbacks.Callback):
         self.manager, self.at = manager, at
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        saving = self.manager._saving
+        saving = self.manager._background_save
         if saving is not None:
             saving.join()
         for event in self.at.get(epoch, []):

@@ -149,7 +149,7 @@ def test_an_error_in_the_background_is_raised_once(
         with monkeypatch.context() as patch:
             patch.setattr("tfps.checkpoint.snapshot.write_bundle", fail)
             manager.save()
-            saving = manager._saving
+            saving = manager._background_save
             assert saving is not None
             saving.join()
         assert f"could not be saved in {tmp_path}: the disk is full" in caplog.text

@@ -45,7 +45,7 @@ class Disk(keras.callbacks.Callback):
         self.there: list[list[int]] = []
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        saving = self.manager._saving
+        saving = self.manager._background_save
         if saving is not None:
             saving.join()
         self.there.append([one.epoch or 0 for one in self.manager.checkpoints])

@@ -22,7 +22,7 @@ from tfps.errors import CheckpointNotSaved
 logger = logging.getLogger(__name__)
 
 
-class Saving:
+class BackgroundSave:
     """Writes a snapshot, commits it, and deletes checkpoints that need not stay.
 
     A script that ends meanwhile waits for it.
