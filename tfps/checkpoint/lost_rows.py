@@ -12,7 +12,7 @@ from tfps.checkpoint.manager import CheckpointManager
 from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.mismatch import check_fit
 from tfps.checkpoint.names import named_variables
-from tfps.checkpoint.server_restore import ServerRestore, fillings
+from tfps.checkpoint.server_restore import ServerRestore, shard_moves
 from tfps.checkpoint.servers import devices_of, strategy_of
 from tfps.errors import CheckpointError
 
@@ -82,7 +82,7 @@ def restore_rows(
             is_shared = channel.sees(folder / MARKER, (folder / MARKER).read_bytes())
         part = ServerRestore(channel, server, is_shared=is_shared)
         part.begin()
-        part.fill(folder, manifest, list(fillings(manifest, contents.on(server.index), rules)))
+        part.fill(folder, manifest, list(shard_moves(manifest, contents.on(server.index), rules)))
         part.end()
     finally:
         channel.close()

@@ -18,7 +18,7 @@ from tfps.checkpoint.manifest import CHIEF, Manifest
 from tfps.checkpoint.mismatch import check_fit
 from tfps.checkpoint.names import named_variables, optimizer_of
 from tfps.checkpoint.parallel import in_parallel
-from tfps.checkpoint.server_restore import Filling, ServerRestore, fillings
+from tfps.checkpoint.server_restore import ServerRestore, ShardMove, shard_moves
 from tfps.checkpoint.servers import build_optimizer, channels_to, devices_of, strategy_of
 from tfps.checkpoint.shared_folder import SharedFolder
 
@@ -41,23 +41,23 @@ def fill(
     rules = {name: tensor.rule for name, tensor in contents.tensors.items()}
     calls = []
     for index, server in enumerate(servers):
-        parts = list(fillings(manifest, contents.on(index), rules))
+        parts = list(shard_moves(manifest, contents.on(index), rules))
         calls.append(partial(server.fill, folder, manifest, parts))
     in_parallel(calls)
-    by_shard: dict[int, list[Filling]] = {}
-    for filling in fillings(manifest, contents.on(CHIEF), rules):
-        by_shard.setdefault(id(filling.shard), []).append(filling)
+    by_shard: dict[int, list[ShardMove]] = {}
+    for shard_move in shard_moves(manifest, contents.on(CHIEF), rules):
+        by_shard.setdefault(id(shard_move.shard), []).append(shard_move)
     for parts in by_shard.values():
         _fill_on_chief(folder, parts)
 
 
-def _fill_on_chief(folder: Path, parts: Sequence[Filling]) -> None:
+def _fill_on_chief(folder: Path, parts: Sequence[ShardMove]) -> None:
     """Fill a shard on the chief, which is assigned as a whole."""
     native = parts[0].shard.native
     value = np.zeros(native.shape, native.dtype.as_numpy_dtype)
-    for filling in parts:
-        move = filling.move
-        block = Bundle(folder / filling.file).array(move.block.key)
+    for shard_move in parts:
+        move = shard_move.move
+        block = Bundle(folder / shard_move.file).array(move.block.key)
         if value.ndim:
             value[_index(move.target)] = block[_index(move.source)]
         else:

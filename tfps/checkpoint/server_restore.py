@@ -29,7 +29,7 @@ Source = tuple[str, str]  # a file, and the key of a block in it
 
 
 @dataclass(frozen=True)
-class Filling:
+class ShardMove:
     """A move into a shard.
 
     Args:
@@ -43,9 +43,9 @@ class Filling:
     file: str
 
 
-def fillings(
+def shard_moves(
     manifest: Manifest, shards: Iterable[StoredShard], rules: Mapping[str, RowRule]
-) -> Iterator[Filling]:
+) -> Iterator[ShardMove]:
     """Yield all moves that fill some shards.
 
     Args:
@@ -65,7 +65,7 @@ def fillings(
             wanted=rules[shard.tensor],
             shard=shard.index,
         ):
-            yield Filling(shard, move, found[move.block])
+            yield ShardMove(shard, move, found[move.block])
 
 
 class ServerRestore:
@@ -128,7 +128,7 @@ class ServerRestore:
             is_current &= tf.equal(cells[ledger.layout.TERM], self._server.term)
             return tf.cond(is_current, write, lambda: tf.constant(False))
 
-    def fill(self, folder: Path, manifest: Manifest, parts: Iterable[Filling]) -> None:
+    def fill(self, folder: Path, manifest: Manifest, parts: Iterable[ShardMove]) -> None:
         """Fill shards of the server.
 
         Args:
@@ -140,9 +140,9 @@ class ServerRestore:
             CheckpointDamaged: the files have changed since they were written.
             tf.errors.UnavailableError: the server is lost.
         """
-        by_file: dict[str, list[Filling]] = {}
-        for filling in parts:
-            by_file.setdefault(filling.file, []).append(filling)
+        by_file: dict[str, list[ShardMove]] = {}
+        for shard_move in parts:
+            by_file.setdefault(shard_move.file, []).append(shard_move)
         files = list(by_file)
         # A server reads several files at once; a message has one.
         step = FILES_AT_ONCE if self._is_shared else 1
@@ -157,7 +157,7 @@ class ServerRestore:
                 raise CheckpointDamaged(f"{folder}: {reason_of(damaged)}") from error
 
     def _fill(
-        self, folder: Path, filled: list[Filling], specs: Mapping[Source, tf.TensorSpec]
+        self, folder: Path, filled: list[ShardMove], specs: Mapping[Source, tf.TensorSpec]
     ) -> None:
         if self._is_shared:
             files = list(dict.fromkeys(file for file, _ in specs))
@@ -166,7 +166,7 @@ class ServerRestore:
         else:
             arguments = list(specs.values())
             given = [Bundle(folder / file).array(key) for file, key in specs]
-        indices = [rows for filling in filled for rows in _irregular(filling.move)]
+        indices = [rows for shard_move in filled for rows in _irregular(shard_move.move)]
         call = self._channel.function(
             self._trace(filled, specs),
             arguments=[
@@ -178,15 +178,15 @@ class ServerRestore:
         call(self._number, *given, *indices, patience_s=PATIENCE_S)
 
     def _trace(
-        self, filled: list[Filling], specs: Mapping[Source, tf.TensorSpec]
+        self, filled: list[ShardMove], specs: Mapping[Source, tf.TensorSpec]
     ) -> Callable[..., list[tf.Tensor]]:
         def trace(number: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:
             rest = iter(arguments)
             values = _read(rest, specs) if self._is_shared else {key: next(rest) for key in specs}
             moved = []
-            for filling in filled:
-                move = filling.move
-                key = filling.file, move.block.key
+            for shard_move in filled:
+                move = shard_move.move
+                key = shard_move.file, move.block.key
                 block = tf.ensure_shape(values[key], specs[key].shape)
                 source, target = (
                     rows if isinstance(rows, range) else next(rest)
@@ -194,7 +194,7 @@ class ServerRestore:
                 )
                 if not move.takes_all:
                     block = _taken(block, source)
-                moved.append((filling.shard, target, block))
+                moved.append((shard_move.shard, target, block))
 
             def write() -> tf.Tensor:
                 for shard, target, block in moved:
@@ -232,14 +232,14 @@ def _read(
     return values
 
 
-def _specs(stored: Mapping[str, Tensor], filled: list[Filling]) -> dict[Source, tf.TensorSpec]:
+def _specs(stored: Mapping[str, Tensor], filled: list[ShardMove]) -> dict[Source, tf.TensorSpec]:
     """Return the shape and dtype of each block."""
     specs = {}
-    for filling in filled:
-        block = filling.move.block
+    for shard_move in filled:
+        block = shard_move.move.block
         tensor = stored[block.tensor]
         shape = [block.rows, *tensor.shape[1:]] if tensor.shape else []
-        specs[filling.file, block.key] = tf.TensorSpec(shape, tf.as_dtype(tensor.dtype))
+        specs[shard_move.file, block.key] = tf.TensorSpec(shape, tf.as_dtype(tensor.dtype))
     return specs
 
 
