@@ -10,7 +10,7 @@ from tfps.optimizers.wrapper import Wrapper
 
 
 @dataclass(frozen=True)
-class Moved:
+class ParameterChange:
     """A variable's value now, and its value when it was sent to the worker of a gradient.
 
     Args:
@@ -40,7 +40,7 @@ class Correction(Wrapper):
 
     watches_steps = False  # whether `note_step` is called
 
-    def correct(self, gradient: Any, moved: Moved) -> Any:
+    def correct(self, gradient: Any, moved: ParameterChange) -> Any:
         """Return the corrected gradient.
 
         Args:
@@ -49,5 +49,5 @@ class Correction(Wrapper):
         """
         raise NotImplementedError
 
-    def note_step(self, step: Any, moved: Moved) -> None:
+    def note_step(self, step: Any, moved: ParameterChange) -> None:
         """Record by how much an update has changed the variable."""

@@ -9,11 +9,11 @@ import tensorflow as tf
 from keras import ops
 
 from tfps.errors import ConfigError
-from tfps.optimizers.remembering import OfSender, Remembering
+from tfps.optimizers.worker_state import SenderState, WorkerStateMixin
 
 
 @keras.saving.register_keras_serializable("tfps")
-class DANA(Remembering, keras.optimizers.SGD):
+class DANA(WorkerStateMixin, keras.optimizers.SGD):
     """SGD with one momentum per worker, and gradients at the parameters that momenta will reach.
 
     Use it to train with momentum on many asynchronous workers. With one shared momentum, each
@@ -79,11 +79,11 @@ class DANA(Remembering, keras.optimizers.SGD):
         return dict(config)
 
 
-def _momentum_of(of_sender: OfSender, slot: Any) -> tf.Tensor:
+def _momentum_of(of_sender: SenderState, slot: Any) -> tf.Tensor:
     return tf.cond(of_sender.has_row, of_sender.read, slot.value.read_value)
 
 
-def _keep(of_sender: OfSender, slot: Any, momentum: tf.Tensor) -> None:
+def _keep(of_sender: SenderState, slot: Any, momentum: tf.Tensor) -> None:
     def in_slot() -> tf.Tensor:
         slot.assign(momentum)
         return tf.constant(0)

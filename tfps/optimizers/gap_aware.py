@@ -9,7 +9,7 @@ from keras import ops
 
 from tfps.errors import refuse
 from tfps.optimizers import formulas
-from tfps.optimizers.correction import Correction, Moved
+from tfps.optimizers.correction import Correction, ParameterChange
 from tfps.optimizers.numbers import ABOVE_0, FROM_0_BELOW_1, problems_of
 
 
@@ -64,7 +64,7 @@ class GapAware(Correction):
     def _add_slots(self, variables: list[Any]) -> None:
         self._step_squares = self.add_optimizer_variables(variables, "step_square")
 
-    def correct(self, gradient: Any, moved: Moved) -> Any:
+    def correct(self, gradient: Any, moved: ParameterChange) -> Any:
         step = formulas.step_size(
             moved.slots["_step_squares"].value,
             updates=ops.cast(moved.updates, gradient.dtype),
@@ -73,7 +73,7 @@ class GapAware(Correction):
         )
         return gradient / formulas.gap(moved.by, step=step)
 
-    def note_step(self, step: Any, moved: Moved) -> None:
+    def note_step(self, step: Any, moved: ParameterChange) -> None:
         slot = moved.slots["_step_squares"]
         slot.assign(formulas.mean_square(slot.value, step, momentum=self.momentum))
 

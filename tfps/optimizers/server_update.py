@@ -17,7 +17,6 @@ from tfps.bridge import tensorflow_private as private
 from tfps.consistency.optimizer_limits import together_problem
 from tfps.errors import ConfigError
 from tfps.optimizers.by_shard import refuse_inexact_on_servers, refuse_inexact_on_shards
-from tfps.optimizers.corrected import Corrected, Memories
 from tfps.optimizers.discount import Discount
 from tfps.optimizers.elementwise import (
     apply_compiled,
@@ -26,15 +25,16 @@ from tfps.optimizers.elementwise import (
     may_share_slabs,
 )
 from tfps.optimizers.gathered_rows import densified, gathered
+from tfps.optimizers.gradient_corrector import GradientCorrector, Memories
 from tfps.optimizers.in_place import InPlace
 from tfps.optimizers.loss_scaling import for_divided
-from tfps.optimizers.remembering import Remembering
 from tfps.optimizers.slabs import SlabStorage
 from tfps.optimizers.sparse_updates import SparseUpdates
 from tfps.optimizers.staleness_aware import StalenessAware
 from tfps.optimizers.state_placement import StatePlacement
 from tfps.optimizers.update_targets import UpdateTarget, UpdateTargets
 from tfps.optimizers.worker_memory import WorkerAt
+from tfps.optimizers.worker_state import WorkerStateMixin
 from tfps.optimizers.wrapped import devices_of, leaves, members, slot_lists
 from tfps.optimizers.wrapper import Wrapper
 
@@ -266,7 +266,7 @@ class ServerUpdate:
         apply = _apply_of(restricted, present, may_be_compiled=may_be)
         memories = self._memories.get(id(optimizer))
         if memories is not None and not memories.are_empty and context.sender is not None:
-            apply = Corrected(
+            apply = GradientCorrector(
                 restricted, apply=apply, memories=memories, targets=present, sender=context.sender
             ).apply
         apply(values, variables)
@@ -310,7 +310,7 @@ class ServerUpdate:
 
     def _refuse_without_workers(self) -> None:
         for leaf in leaves(self.optimizer):
-            if isinstance(leaf, Remembering):
+            if isinstance(leaf, WorkerStateMixin):
                 raise ConfigError(f"optimizer: {together_problem(type(leaf).__name__)}")
 
 

@@ -14,7 +14,7 @@ from tfps.errors import ConfigError, UnsupportedError, refuse
 from tfps.optimizers.by_shard import acts_by_rows
 from tfps.optimizers.correction import Correction
 from tfps.optimizers.elementwise import is_elementwise
-from tfps.optimizers.remembering import Remembering
+from tfps.optimizers.worker_state import WorkerStateMixin
 from tfps.optimizers.wrapped import leaves, members, slot_lists, wrappers_over
 from tfps.optimizers.wrapper import Wrapper
 
@@ -88,7 +88,7 @@ def _problems(optimizer: Any) -> Iterator[str]:
     """Yield a message for each part of an optimizer that cannot be restricted to rows."""
     for member in members(optimizer):
         kind = type(member).__name__
-        if isinstance(member, Correction | Remembering):
+        if isinstance(member, Correction | WorkerStateMixin):
             yield (
                 f"optimizer: received {kind}, which compares all of a variable with what workers "
                 "were handed; expected one that does not, such as StalenessAware or "

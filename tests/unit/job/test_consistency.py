@@ -15,7 +15,7 @@ from tfps.consistency.optimizer_limits import average_problem, together_problem
 from tfps.consistency.synchronous import Synchronous
 from tfps.job.consistency import consistency_problems, mode_of
 from tfps.job.optimizer import optimizer_class
-from tfps.optimizers.remembering import Remembering
+from tfps.optimizers.worker_state import WorkerStateMixin
 from tfps.strategy.cluster_size import ClusterSize, size_problems
 
 
@@ -91,7 +91,7 @@ def test_momenta_of_workers_need_gradients_of_workers():
     assert consistency_problems(parse(values)) == []
     (problem,) = consistency_problems(parse({**values, "consistency": {"mode": "synchronous"}}))
     assert problem == f"training.optimizer.name: {together_problem('DANA')}"
-    needy = {name for name in OWN_OPTIMIZERS if issubclass(optimizer_class(name), Remembering)}
+    needy = {name for name in OWN_OPTIMIZERS if issubclass(optimizer_class(name), WorkerStateMixin)}
     assert needy == {"dana"}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from tfps.optimizers.correction import Correction, Moved
+from tfps.optimizers.correction import Correction, ParameterChange
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -23,7 +23,7 @@ class Compensated(Correction):
         super().__init__(optimizer, name=name)
         self.strength = strength
 
-    def correct(self, gradient: Any, moved: Moved) -> Any:
+    def correct(self, gradient: Any, moved: ParameterChange) -> Any:
         # In this order, so that what has not moved adds 0 however large the gradient is.
         return gradient + self.strength * moved.by * gradient * gradient
 

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 import tfps
-from tfps.optimizers.correction import Correction, Moved
+from tfps.optimizers.correction import Correction, ParameterChange
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -17,7 +17,7 @@ class Measured(Correction):
     def _add_slots(self, variables: list[Any]) -> None:
         self.moved = self.add_optimizer_variables(variables, "moved")
 
-    def correct(self, gradient: Any, moved: Moved) -> Any:
+    def correct(self, gradient: Any, moved: ParameterChange) -> Any:
         slot = moved.slots["moved"]
         slot.assign(slot.value + moved.by)
         return gradient

@@ -10,8 +10,8 @@ from typing import Any
 from tfps.bridge.variables.shards import WHOLE_BYTES, all_shards, size_bytes_of
 from tfps.errors import UnsupportedError
 from tfps.optimizers.correction import Correction
-from tfps.optimizers.remembering import Remembering
 from tfps.optimizers.sparse_updates import gains_by_rows, refuse_inexact_by_rows, updates_rows
+from tfps.optimizers.worker_state import WorkerStateMixin
 from tfps.optimizers.wrapped import members
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.schedule import Regime
@@ -132,7 +132,7 @@ def _why_whole(program: Program) -> str | None:
         return WHOLE_REGIMES[program.schedule.regime]
     for call in program.optimizer_calls:
         for member in members(call.optimizer):
-            if isinstance(member, Correction | Remembering):
+            if isinstance(member, Correction | WorkerStateMixin):
                 return f"{type(member).__name__}, which remembers what each worker was handed"
     return None
 

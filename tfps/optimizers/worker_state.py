@@ -11,7 +11,7 @@ from tfps.optimizers.update_targets import UpdateTarget
 from tfps.optimizers.worker_memory import WorkerAt, WorkerMemory
 
 
-class OfSender(NamedTuple):
+class SenderState(NamedTuple):
     """The tensor that a server stores for one variable and the worker that pushes."""
 
     memory: WorkerMemory
@@ -32,7 +32,7 @@ class OfSender(NamedTuple):
         self.memory.write(self.target, self.sender, value)
 
 
-class Remembering:
+class WorkerStateMixin:
     """A mixin for an optimizer whose update uses a tensor stored for the worker that pushes.
 
     The tensor is zero at first; later it is what the update wrote for this worker. It has no
@@ -45,4 +45,4 @@ class Remembering:
     """
 
     remembered_slot: str
-    of_sender: Mapping[Any, OfSender | None] = {}
+    of_sender: Mapping[Any, SenderState | None] = {}

@@ -7,11 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.optimizers.correction import Correction, Moved
-from tfps.optimizers.remembering import OfSender, Remembering
+from tfps.optimizers.correction import Correction, ParameterChange
 from tfps.optimizers.slabs import SlabStorage
 from tfps.optimizers.update_targets import UpdateTarget, UpdateTargets, slot_of_wrapper
 from tfps.optimizers.worker_memory import WorkerAt, WorkerMemory
+from tfps.optimizers.worker_state import SenderState, WorkerStateMixin
 from tfps.optimizers.wrapped import wrappers_over
 
 
@@ -53,7 +53,7 @@ class Memories:
                 replies=replies,
                 storage=storage,
             )
-        if isinstance(leaf, Remembering) and workers > 1:
+        if isinstance(leaf, WorkerStateMixin) and workers > 1:
             self.own = WorkerMemory(
                 targets.all(),
                 value_of=lambda target: target.slots[leaf.remembered_slot],
@@ -72,11 +72,11 @@ class Memories:
     def are_empty(self) -> bool:
         return self.handed is None and self.own is None
 
-    def of(self, target: UpdateTarget, sender: WorkerAt) -> OfSender | None:
+    def of(self, target: UpdateTarget, sender: WorkerAt) -> SenderState | None:
         """Return the optimizer's own tensor of an update target for a worker, or None."""
         if self.own is None:
             return None
-        return OfSender(self.own, target, sender._replace(worker=sender.worker - 1))
+        return SenderState(self.own, target, sender._replace(worker=sender.worker - 1))
 
     def clear(self) -> None:
         """Reset what updates have written; the sent values are replaced when workers enter."""
@@ -91,7 +91,7 @@ class Memories:
             self.handed.hand_out(names, sender, device=device, is_first=is_first)
 
 
-class Corrected:
+class GradientCorrector:
     """Replaces an optimizer in one push: corrects gradients, then lets the optimizer apply them.
 
     Args:
@@ -130,7 +130,7 @@ class Corrected:
             now = tf.convert_to_tensor(target.variable._value.read_value())
             then = self._handed(handed, target, now)
             for number, correction in self._memories.corrections:
-                moved = Moved(
+                moved = ParameterChange(
                     now=now,
                     handed=then,
                     slots=slot_of_wrapper(target, number),
