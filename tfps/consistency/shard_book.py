@@ -14,7 +14,7 @@ CLOSED = -2
 MOST_BATCHES = 1 << 40
 
 
-class Place(NamedTuple):
+class BatchPlace(NamedTuple):
     """The place of a batch: its shard, and its index there."""
 
     shard: int
@@ -52,7 +52,7 @@ class ShardBook:
             del self._places[: max(0, offset - self._offset)]
             self._offset = offset
 
-    def place(self, position: int, *, worker: int, may_wait: bool = True) -> Place | None:
+    def place(self, position: int, *, worker: int, may_wait: bool = True) -> BatchPlace | None:
         """Return the place of a ticket, or None if there is no batch that this worker may have.
 
         Args:
@@ -65,17 +65,17 @@ class ShardBook:
         with self._lock:
             known = self._read(position)
             if known >= 0 and self._has(*divmod(known, MOST_BATCHES)):
-                return Place(*divmod(known, MOST_BATCHES))
+                return BatchPlace(*divmod(known, MOST_BATCHES))
             shard = None if known == CLOSED else self._shard_for(worker)
             if shard is None:
                 self._write(position, UNASKED if may_wait else CLOSED)
                 return None
-            place = Place(shard, self._next[shard])
+            place = BatchPlace(shard, self._next[shard])
             self._next[shard] += 1
             self._write(position, place.shard * MOST_BATCHES + place.batch)
             return place
 
-    def end(self, place: Place) -> None:
+    def end(self, place: BatchPlace) -> None:
         """Note that a shard has no batch at a place, nor after it."""
         with self._lock:
             known = self._lengths[place.shard]

@@ -25,7 +25,7 @@ from tfps.runtime.program.devices import DividedFunction
 from tfps.strategy.partitioning import Partitioning
 
 
-class _Place(NamedTuple):
+class _ShardPlacement(NamedTuple):
     """The place of a variable: its division into shards, and the device of each."""
 
     rule: RowRule
@@ -124,7 +124,7 @@ class Extended(private.ParameterServerStrategyExtended):
         self._variable_count += 1
         return variable
 
-    def _drawn(self, draw: BlockDraw, place: _Place, options: dict[str, Any]) -> Any:
+    def _drawn(self, draw: BlockDraw, place: _ShardPlacement, options: dict[str, Any]) -> Any:
         """Create a variable whose value is drawn on its servers, in blocks."""
         begins = [functools.partial(draw.begin, rows) for rows in rows_per_shard(place.rule)]
         runtime = self._tfps_runtime
@@ -141,15 +141,17 @@ class Extended(private.ParameterServerStrategyExtended):
                 draw.fill(native, rule=place.rule, shard=shard)
         return variable
 
-    def _place_of(self, spec: VariableSpec, kwargs: dict[str, Any]) -> _Place:
+    def _place_of(self, spec: VariableSpec, kwargs: dict[str, Any]) -> _ShardPlacement:
         """Return a variable's place: that of its reference, else by partitioner and policy."""
         reference = kwargs.get("colocate_with")
         if reference is not None and reference.device in self._tfps_runtime.topology.servers:
             if isinstance(reference, ShardedVariable) and spec.shape == reference.shape:
                 self._variable_count += reference.rule.shards
-                return _Place(reference.rule, lambda shard: reference.variables[shard].device)
+                return _ShardPlacement(
+                    reference.rule, lambda shard: reference.variables[shard].device
+                )
             self._variable_count += 1
-            return _Place(Sharding.whole(spec).rule, lambda _: reference.device)
+            return _ShardPlacement(Sharding.whole(spec).rule, lambda _: reference.device)
         is_trained = kwargs.get("trainable", True)
         sharding = self._tfps_partitioning.of(spec, is_trained=is_trained)
 
@@ -162,7 +164,7 @@ class Extended(private.ParameterServerStrategyExtended):
             self._variable_count += 1
             return device
 
-        return _Place(sharding.rule, choose)
+        return _ShardPlacement(sharding.rule, choose)
 
     def _call_for_each_replica(self, fn: Any, args: Any, kwargs: Any) -> Any:
         step = current_step()

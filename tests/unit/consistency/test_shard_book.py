@@ -12,7 +12,7 @@ from hypothesis import given
 from tests.unit.consistency.ledger_model import MOST_SEVERAL, Input, ServerModel, WorkerModel
 from tfps.consistency import issuing
 from tfps.consistency.ledger import LedgerLayout
-from tfps.consistency.shard_book import Place, ShardBook
+from tfps.consistency.shard_book import BatchPlace, ShardBook
 from tfps.transport.message import Kind
 
 UNLIMITED = 1 << 60
@@ -38,9 +38,9 @@ def test_a_ticket_that_is_repeated_has_the_same_batch() -> None:
 def test_where_a_shard_ends_the_ticket_gets_another_batch() -> None:
     book = _book(2)
     assert [book.place(position, worker=0) for position in range(2)] == [(0, 0), (0, 1)]
-    book.end(Place(0, 1))
+    book.end(BatchPlace(0, 1))
     assert book.place(1, worker=0) == (1, 0)
-    book.end(Place(1, 0))
+    book.end(BatchPlace(1, 0))
     assert book.place(1, worker=0) is None
     assert book.exhausted
     assert book.has_place(0)
@@ -52,7 +52,7 @@ def test_only_the_shard_of_a_lost_worker_is_leased_on() -> None:
     book = ShardBook(2, is_at_work=lambda slot: slot not in lost)
     for slot in range(2):
         book.place(slot, worker=slot)
-    book.end(Place(0, 1))
+    book.end(BatchPlace(0, 1))
     assert book.place(2, worker=0) is None
     lost.add(1)
     assert book.place(2, worker=0) == (1, 1), "it goes on where the places of the lost worker end"
@@ -65,7 +65,7 @@ def test_tickets_that_are_pushed_together_have_as_many_batches_when_repeated() -
     book = ShardBook(2, is_at_work=lambda slot: slot not in lost)
     assert book.place(8, worker=1) == (1, 0)
     assert book.place(0, worker=0) == (0, 0)
-    book.end(Place(0, 1))
+    book.end(BatchPlace(0, 1))
     assert book.place(1, worker=0, may_wait=False) is None
     lost.add(1)
     assert book.place(0, worker=0) == (0, 0)
@@ -212,10 +212,10 @@ class _Job:
         while (place := self.book.place(ticket, worker=worker, may_wait=may_wait)) is not None:
             if place.batch < self._lengths[place.shard]:
                 return True
-            self.book.end(Place(place.shard, self._lengths[place.shard]))
+            self.book.end(BatchPlace(place.shard, self._lengths[place.shard]))
         return False
 
-    def used(self) -> list[Place]:
+    def used(self) -> list[BatchPlace]:
         """The place of each ticket that counted."""
         if self._kind == "evaluates":
             tickets = self.server.finished

@@ -18,7 +18,7 @@ class LookUp(NamedTuple):
     ids: tf.Tensor  # an int64 vector
 
 
-class Pending(NamedTuple):
+class PendingLookUp(NamedTuple):
     """A look-up that is sent later, together with others."""
 
     look_up: LookUp
@@ -36,7 +36,7 @@ class GraphLookUps:
 
     def __init__(self, graph: Any, *, after: Sequence[tf.Tensor]) -> None:
         self.graph = graph
-        self._pending: list[Pending] = []
+        self._pending: list[PendingLookUp] = []
         self.go_on(after=after)
 
     def go_on(self, *, after: Sequence[tf.Tensor]) -> None:
@@ -60,10 +60,10 @@ class GraphLookUps:
             return None
         rows = StandIn([look_up.ids.shape[0], *like.shape[1:]], like.dtype)
         self._levels.answered(rows.tensor.op, level=level)
-        self._pending.append(Pending(look_up, level, rows))
+        self._pending.append(PendingLookUp(look_up, level, rows))
         return rows.tensor
 
-    def by_level(self) -> Iterator[list[Pending]]:
+    def by_level(self) -> Iterator[list[PendingLookUp]]:
         """Yield the delayed look-ups, and forget them: each list can be sent together."""
         pending, self._pending = self._pending, []
         for level in sorted({each.level for each in pending}):

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.server_function import server_function
-from tfps.consistency.shard_book import Place, ShardBook
+from tfps.consistency.shard_book import BatchPlace, ShardBook
 
 NOWHERE = -1
 _desks: weakref.WeakKeyDictionary[Any, LeaseDesk] = weakref.WeakKeyDictionary()
@@ -84,6 +84,6 @@ class LeaseDesk:
         book, place = self._books.get(name), None
         if book is not None:
             if ended[0] != NOWHERE:
-                book.end(Place(*ended))
+                book.end(BatchPlace(*ended))
             place = book.place(position, worker=worker, may_wait=bool(returns_ticket))
         return np.array([NOWHERE, 0] if place is None else place, np.int64)
