@@ -41,7 +41,7 @@ def model(strategy: tfps.ParameterServerStrategy) -> keras.Model:
         return counting_model()
 
 
-class Held:
+class HeldSave:
     """Keeps a save from writing until it is let go."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_training_goes_on_while_values_of_one_version_are_written(
     with strategy.scope():
         model = counting_model(slots=slots)
     manager = tfps.CheckpointManager(model, tmp_path, shared=shared)
-    held = Held(monkeypatch)
+    held = HeldSave(monkeypatch)
     updates: list[int] = []
 
     class SaveOnce(keras.callbacks.Callback):

@@ -165,7 +165,7 @@ def test_state_and_random_numbers(strategy: tfps.ParameterServerStrategy) -> Non
 
 @pytest.mark.repeats
 def test_each_device_drops_other_units(strategy: tfps.ParameterServerStrategy) -> None:
-    class Kept(keras.Model):
+    class DroppingModel(keras.Model):
         def __init__(self) -> None:
             super().__init__()
             self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
@@ -183,7 +183,7 @@ def test_each_device_drops_other_units(strategy: tfps.ParameterServerStrategy) -
             return {"masked": masked}
 
     with strategy.scope():
-        model = Kept()
+        model = DroppingModel()
         model.compile(keras.optimizers.SGD(0.0))
     rows = tf.data.Dataset.from_tensors((tf.ones([4, 64]), tf.zeros([4])))
     masked = model.fit(rows, verbose=0).history["masked"][0]

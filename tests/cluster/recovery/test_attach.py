@@ -47,7 +47,7 @@ def read(job: tfps.Attachment) -> int:
     return int(min(versions))
 
 
-class UntilTold(keras.callbacks.Callback):
+class StopOnEvent(keras.callbacks.Callback):
     """A callback that ends `fit` once an event is set."""
 
     def __init__(self, event: threading.Event) -> None:
@@ -61,7 +61,7 @@ class UntilTold(keras.callbacks.Callback):
 
 def _fit(model: keras.Model, told: threading.Event) -> None:
     data = np.zeros([40, 1])
-    model.fit(data, data, batch_size=1, epochs=100_000, verbose=0, callbacks=[UntilTold(told)])
+    model.fit(data, data, batch_size=1, epochs=100_000, verbose=0, callbacks=[StopOnEvent(told)])
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,7 @@ def test_xla_inside_of_call(comparison: Comparison) -> None:
     comparison.run(make)
 
 
-class Seen(keras.Sequential):
+class WatchedModel(keras.Sequential):
     """Notes whether its step ran eagerly, and looks at numbers as one does when debugging."""
 
     eager: list[bool]
@@ -110,7 +110,7 @@ def test_eager_steps_run_on_the_chief(
     comparison: Comparison, caplog: pytest.LogCaptureFixture
 ) -> None:
     def make() -> keras.Model:
-        model = Seen([keras.layers.Dense(16, "relu"), keras.layers.BatchNormalization()])
+        model = WatchedModel([keras.layers.Dense(16, "relu"), keras.layers.BatchNormalization()])
         model.add(keras.layers.Dense(3))
         model.eager = []
         model.compile("adam", cross_entropy(), run_eagerly=True, metrics=["accuracy"])

@@ -80,7 +80,7 @@ def _prepared() -> keras.Model:
     return _compiled(keras.Model([words, numbers], merged))
 
 
-class Moved(keras.Model):
+class ShiftedIds(keras.Model):
     """The ids of the second look-up follow from a weight, which the step before has changed."""
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ MODELS: dict[str, tuple[Callable[[], keras.Model], int]] = {  # and requests for
     "shared table": (_shared_table, 1),
     "prepared ids": (_prepared, 1),
     "dependent ids": (_built(Dependent), 2),
-    "ids of a weight": (_built(Moved), 2),
+    "ids of a weight": (_built(ShiftedIds), 2),
     "in a branch": (_built(InABranch), 1),  # what is looked up there is pulled as a whole
 }
 
