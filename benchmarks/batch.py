@@ -187,7 +187,7 @@ class Batch(Benchmark):
         if usual is not None and taken is not None:
             # A goal that is missed counts as reached at the end: too kind to the usual pair.
             times_s = (min(goal_s(usual)[seed], ends_s(usual)[seed]) for seed in usual.runs)
-            gain = taken.goal_s.median / Spread.of(times_s).median
+            gain = taken.goal_s.median / Spread.from_samples(times_s).median
         name = f"time to {GOAL:g}, the pair to take over batch {self.base_batch_size}, asynchronous"
         smallest, most = min(results.on("batch_size")), max(results.on("period_steps"))
         speed = None
@@ -292,7 +292,7 @@ def exchange_of(case: Case) -> Exchange:
 
 def pair_of(case: Case) -> Pair:
     """Return what the choice compares: the sizes, the time to the goal and the memory."""
-    spread = Spread.of(goal_s(case).values())
+    spread = Spread.from_samples(goal_s(case).values())
     return Pair(case["batch_size"], exchange_of(case), spread, memory_mib(case))
 
 
@@ -304,5 +304,5 @@ def _time_text(case: Case) -> str:
     times_s, ended_s = goal_s(case), ends_s(case)
     missed_s = [ended_s[seed] for seed, at_s in times_s.items() if at_s == NEVER_S]
     if not missed_s:
-        return spread_text(Spread.of(times_s.values()))
+        return spread_text(Spread.from_samples(times_s.values()))
     return f"> {min(missed_s):.0f}, {len(times_s) - len(missed_s)} of {len(times_s)}"

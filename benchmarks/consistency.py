@@ -161,7 +161,7 @@ class Consistency(Benchmark):
 
     def examples_per_s(self, case: Case) -> Spread:
         """Return the examples per second whose gradients were applied."""
-        return Spread.of(self.batch_size * each for each in applied_rates(case).values())
+        return Spread.from_samples(self.batch_size * each for each in applied_rates(case).values())
 
     def measures(self, results: Results) -> list[Measure]:
         return [
@@ -277,7 +277,7 @@ def _answer(watch: Any) -> dict[str, Any]:
 
 def accuracy_percent(case: Case) -> Spread:
     """At the end."""
-    return Spread.of(100 * each for each in final_accuracy(case).values())
+    return Spread.from_samples(100 * each for each in final_accuracy(case).values())
 
 
 def _final_accuracy(case: Case) -> dict[int, float]:

@@ -232,7 +232,7 @@ def _epochs_bytes(case: Case) -> list[list[float]]:
 def bytes_per_step(case: Case) -> Spread | None:
     """Return the bytes of a step on the connections of all servers, both ways."""
     epochs = _epochs_bytes(case)
-    return Spread.of(map(sum, epochs)) if epochs else None
+    return Spread.from_samples(map(sum, epochs)) if epochs else None
 
 
 def bytes_over_rows(case: Case) -> float | None:

@@ -25,4 +25,6 @@ def traffic_between(before: Any, after: Any, *, batch_size: int) -> dict[str, in
 def bytes_per_example(case: Case) -> Spread:
     """Parameters that workers got, and what they sent, over the examples that they saw."""
     runs = case.runs.values()
-    return Spread.of((run["bytes_pulled"] + run["bytes_pushed"]) / run["examples"] for run in runs)
+    return Spread.from_samples(
+        (run["bytes_pulled"] + run["bytes_pushed"]) / run["examples"] for run in runs
+    )

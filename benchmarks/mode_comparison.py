@@ -42,7 +42,7 @@ def applied_rates(case: Case) -> dict[int, float]:
 
 def rate(case: Case, count: str = "updates") -> Spread:
     """Return the spread of `rates` over all seeds."""
-    return Spread.of(rates(case, count).values())
+    return Spread.from_samples(rates(case, count).values())
 
 
 def largest_gap_steps(case: Case) -> int | None:

@@ -53,12 +53,12 @@ def place_of(way: str) -> tuple[str, int, str, str]:
 
 def moved_bytes(case: Case) -> Spread:
     """By all workers, both ways, until the end."""
-    return Spread.of(run["bytes"][-1] for run in case.runs.values())
+    return Spread.from_samples(run["bytes"][-1] for run in case.runs.values())
 
 
 def ends_s(case: Case, mbit: int) -> Spread:
     """When trainings over links of a rate would be over."""
-    return Spread.of(end_s(run, mbit) for run in case.runs.values())
+    return Spread.from_samples(end_s(run, mbit) for run in case.runs.values())
 
 
 def end_s(run: Mapping[str, Any], mbit: int, *, point: int = -1) -> float:

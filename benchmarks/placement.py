@@ -193,7 +193,7 @@ class Placing(Benchmark):
 
 def _forecast(wanted: list[Wanted], *, servers: int, way: Way) -> tuple[list[Any], Forecast]:
     shards = divided(wanted, way.partitioner, servers=servers)
-    return shards, Forecast.of(shards, servers=servers, placement=way.placement)
+    return shards, Forecast.from_variables(shards, servers=servers, placement=way.placement)
 
 
 def _planned(wanted: list[Wanted], *, servers: int, way: Way) -> dict[str, Any]:

@@ -21,7 +21,7 @@ class Spread:
     maximum: float
 
     @classmethod
-    def of(cls, samples: Iterable[float]) -> Spread:
+    def from_samples(cls, samples: Iterable[float]) -> Spread:
         values = list(samples)
         return cls(min(values), statistics.median(values), max(values))
 
@@ -82,10 +82,10 @@ class Case:
 
     def spread(self, quantity: str) -> Spread:
         """Return the spread of a number that every turn has returned."""
-        return Spread.of(run[quantity] for run in self.runs.values())
+        return Spread.from_samples(run[quantity] for run in self.runs.values())
 
     def spread_of_samples(self, quantity: Callable[[Sample], float]) -> Spread:
-        return Spread.of(map(quantity, self.samples))
+        return Spread.from_samples(map(quantity, self.samples))
 
     @property
     def steps_per_s(self) -> Spread:

@@ -270,7 +270,7 @@ def _validation_accuracy(case: Case) -> dict[str, float]:
 
 
 def _test_accuracy(case: Case) -> Spread:
-    return Spread.of(runs.accuracies(case).values())
+    return Spread.from_samples(runs.accuracies(case).values())
 
 
 def _mean_staleness(case: Case) -> float:

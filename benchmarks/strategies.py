@@ -211,7 +211,7 @@ class Strategies(Benchmark):
                     bar: dict[str, Any] = {"colour": colour, "height": 0.6, "text": "{:,.0f}"}
                     draw_spread(rates, y, examples_per_s(case), **bar)
                     share = share_beside_slow(case)
-                    kept = None if share is None else Spread.of([100 * share])
+                    kept = None if share is None else Spread.from_samples([100 * share])
                     if (found := kept if is_slow else accuracy_percent(case)) is not None:
                         draw_spread(others, y, found, colour=colour, text=" {:.1f}")
                 title = SHAPES[shape].title
@@ -246,8 +246,8 @@ def ran(results: Results, shape: str, row: str) -> Case | None:
 def examples_per_s(case: Case) -> Spread:
     """Return the rate after the epoch that traces the model; of steps that wait, in the window."""
     if SHAPES[case["shape"]].is_slow:
-        return Spread.of(BATCH_SIZE * run["steps_per_s"] for run in case.runs.values())
-    return Spread.of(
+        return Spread.from_samples(BATCH_SIZE * run["steps_per_s"] for run in case.runs.values())
+    return Spread.from_samples(
         run["examples"] / seconds for run in case.runs.values() for seconds in run["epochs_s"][1:]
     )
 
@@ -265,7 +265,7 @@ def accuracies(case: Case) -> dict[int, list[float]]:
 def accuracy_percent(case: Case) -> Spread | None:
     """Return the test accuracy after the last epoch, in percent."""
     found = [100 * run["accuracies"][-1] for run in case.runs.values() if run.get("accuracies")]
-    return Spread.of(found) if found else None
+    return Spread.from_samples(found) if found else None
 
 
 def seconds_to_goal(run: Any, goal: float | None) -> float | None:
@@ -287,14 +287,14 @@ def goal_text(case: Case) -> str | float | None:
     times_s = goal_s(case).values()
     reached = [seconds for seconds in times_s if seconds is not None]
     if SHAPES[case["shape"]].goal is None or len(reached) == len(times_s):
-        return Spread.of(reached).median if reached else None
+        return Spread.from_samples(reached).median if reached else None
     return f"{len(reached)} of {len(times_s)}"
 
 
 def bytes_of(case: Case, way: str) -> float | None:
     """Return the median of an example's bytes; None where they are not counted."""
     found = [run[way] for run in case.runs.values() if run.get(way) is not None]
-    return Spread.of(found).median if found else None
+    return Spread.from_samples(found).median if found else None
 
 
 def kilobytes(count: float | None) -> float | None:

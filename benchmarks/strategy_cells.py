@@ -87,7 +87,7 @@ def asks_cells(entry: Entry) -> Mapping[str, str]:
 
 
 def _spread_of(values: Sequence[float]) -> str:
-    return spread_text(Spread.of(values))
+    return spread_text(Spread.from_samples(values))
 
 
 def _median(entry: Entry, quantity: str) -> str:

@@ -222,7 +222,7 @@ def _draw_legend(figure: Any, lengths: list[int]) -> None:
 def memory_mib_by_role(case: Case) -> dict[str, Spread]:
     """The most that the largest task of each role had at once, with the libraries."""
     runs = [run["memory_mib"] for run in case.runs.values()]
-    return {role: Spread.of(run[role] for run in runs) for role in runs[0]}
+    return {role: Spread.from_samples(run[role] for run in runs) for role in runs[0]}
 
 
 def largest_mib(spreads: Mapping[str, Spread]) -> float:

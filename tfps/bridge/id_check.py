@@ -22,7 +22,7 @@ class AskedIds(NamedTuple):
     purpose: str
 
     @classmethod
-    def of(cls, ids: tf.Tensor, table: Any) -> AskedIds:
+    def from_ids(cls, ids: tf.Tensor, table: Any) -> AskedIds:
         """Return the ids of a variable, which has a path and a shape."""
         return cls(ids, table.shape[0], f"ids for {table.path}")
 

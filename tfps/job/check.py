@@ -144,7 +144,7 @@ class _Check:
         self._tried(lambda: load(path, overrides))
         self._config, self._wrong = salvage(path, overrides)
         own = self._config.cluster
-        size = ClusterSize.of(self._spec) if self._spec else ClusterSize(own.workers, own.ps)
+        size = ClusterSize.from_spec(self._spec) if self._spec else ClusterSize(own.workers, own.ps)
         self._size = size if has_cluster else None
         problems = self._value_problems()
         self._add(problems)

@@ -26,7 +26,7 @@ def bytes_left_out(forecast: Forecast, compression: PushPull) -> int:
     >>> from tfps.compression import Quantize
     >>> from tfps.placement import LeastLoaded
     >>> kernel = Wanted("dense/kernel", (784, 128), "float32", is_pulled=True, is_trained=True)
-    >>> forecast = Forecast.of([kernel], servers=1, placement=LeastLoaded())
+    >>> forecast = Forecast.from_variables([kernel], servers=1, placement=LeastLoaded())
     >>> bytes_left_out(forecast, PushPull(push=Quantize(8)))
     299488
     """
@@ -53,7 +53,7 @@ def kept_bytes_per_server(
     >>> from tfps.compression import Delta, TopK
     >>> from tfps.placement import LeastLoaded
     >>> kernel = Wanted("dense/kernel", (784, 128), "float32", is_pulled=True, is_trained=True)
-    >>> forecast = Forecast.of([kernel], servers=2, placement=LeastLoaded())
+    >>> forecast = Forecast.from_variables([kernel], servers=2, placement=LeastLoaded())
     >>> kept_bytes_per_server(forecast, PushPull(pull=Delta(TopK(0.01))), workers=4)
     (1605632, 0)
     """

@@ -49,7 +49,7 @@ def forecast_of(config: JobConfig, *, size: ClusterSize) -> Forecast:
     shards = with_step_rows(shards, rows, least_bytes=least_bytes)
     placement = placement_of(config.placement)
     forecast = replace(
-        Forecast.of(shards, servers=size.servers, placement=placement),
+        Forecast.from_variables(shards, servers=size.servers, placement=placement),
         activation_bytes=activation_bytes(model, batch_size=batch_size),
     )
     refuse(_refusals(model.optimizer, forecast))

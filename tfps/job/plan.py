@@ -89,7 +89,7 @@ def plan_job(config_argument: str | None, overrides: Sequence[str] = ()) -> JobP
     config, workers, forecast = checked.config, checked.size.workers, checked.forecast
     period_steps = config.consistency.period_steps
     left_out_bytes = bytes_left_out(forecast, compression_of(config.compression))
-    sizes = JobSizes.of(
+    sizes = JobSizes.from_forecast(
         forecast, workers=workers, period_steps=period_steps, left_out_bytes=left_out_bytes
     )
     if keeps_tables_whole(config):

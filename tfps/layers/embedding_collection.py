@@ -118,7 +118,7 @@ class EmbeddingCollection(keras.layers.Layer):
         """
         self._refuse(inputs, weights)
         asked = {
-            name: FeatureIds.of(
+            name: FeatureIds.from_inputs(
                 ids,
                 (weights or {}).get(name),
                 dtype=self.compute_dtype,

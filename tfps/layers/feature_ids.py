@@ -28,7 +28,7 @@ class FeatureIds(NamedTuple):
     lengths: tf.RaggedTensor | None
 
     @classmethod
-    def of(cls, ids: Any, weights: Any, *, dtype: str, source: str) -> FeatureIds:
+    def from_inputs(cls, ids: Any, weights: Any, *, dtype: str, source: str) -> FeatureIds:
         """Convert the inputs of a feature, after the checks that are possible while tracing.
 
         Args:

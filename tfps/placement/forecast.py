@@ -71,7 +71,8 @@ class Forecast:
     >>> kernel = Wanted("dense/kernel", (784, 128), "float32", is_pulled=True, is_trained=True)
     >>> bias = Wanted("dense/bias", (128,), "float32", is_pulled=True, is_trained=True)
     >>> momentum = Wanted("sgd/kernel_momentum", (784, 128), "float32", owner=0)
-    >>> forecast = Forecast.of([kernel, bias, momentum], servers=2, placement=LeastLoaded())
+    >>> wanted = [kernel, bias, momentum]
+    >>> forecast = Forecast.from_variables(wanted, servers=2, placement=LeastLoaded())
     >>> forecast.places
     (0, 1, 0)
     >>> forecast.bytes_per_server
@@ -84,7 +85,9 @@ class Forecast:
     activation_bytes: int | None = None
 
     @classmethod
-    def of(cls, wanted: Sequence[Wanted], *, servers: int, placement: Placement) -> Forecast:
+    def from_variables(
+        cls, wanted: Sequence[Wanted], *, servers: int, placement: Placement
+    ) -> Forecast:
         """Place each variable by a policy, as a strategy does when it makes the variable."""
         loads = [0] * servers
         places: list[int] = []

@@ -51,7 +51,7 @@ class JobSizes:
     period_steps: int = 16
 
     @classmethod
-    def of(
+    def from_forecast(
         cls, forecast: Forecast, *, workers: int, period_steps: int, left_out_bytes: int = 0
     ) -> JobSizes:
         """Return the sizes of a forecast in which workers pull only rows of tables.

@@ -65,7 +65,7 @@ class SlabLayout:
 
     Example:
 
-    >>> layout = SlabLayout.of(0, "float32", [("kernel", (3, 7)), ("bias", (7,))])
+    >>> layout = SlabLayout.from_variables(0, "float32", [("kernel", (3, 7)), ("bias", (7,))])
     >>> [(member.name, member.offset_items) for member in layout.members]
     [('kernel', 0), ('bias', 32)]
     >>> layout.items
@@ -77,7 +77,7 @@ class SlabLayout:
     members: tuple[Member, ...]
 
     @classmethod
-    def of(
+    def from_variables(
         cls, server: int, dtype: str, variables: Sequence[tuple[str, tuple[int, ...]]]
     ) -> SlabLayout:
         """Lay out variables, given as (name, shape), in their order."""
@@ -136,6 +136,8 @@ def lay_out(candidates: Sequence[Candidate]) -> tuple[SlabLayout, ...]:
         key = (candidate.server, candidate.dtype, candidate.group)
         groups.setdefault(key, []).append(candidate)
     return tuple(
-        SlabLayout.of(server, dtype, [(member.name, member.shape) for member in members])
+        SlabLayout.from_variables(
+            server, dtype, [(member.name, member.shape) for member in members]
+        )
         for (server, dtype, _), members in groups.items()
     )

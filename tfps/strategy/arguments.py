@@ -115,7 +115,7 @@ def check_arguments(*, cluster_resolver: Any, variable_partitioner: Any, **given
     errors += environment_errors()
     if spec is not None:
         problems = size_problems(
-            mode=mode, placement=values["placement"], size=ClusterSize.of(spec)
+            mode=mode, placement=values["placement"], size=ClusterSize.from_spec(spec)
         )
         errors += [ConfigError(problem) for problem in problems]
     if len(errors) == 1:

@@ -25,7 +25,7 @@ class ClusterSize:
     source: str = ""
 
     @classmethod
-    def of(cls, spec: ClusterSpec) -> ClusterSize:
+    def from_spec(cls, spec: ClusterSpec) -> ClusterSize:
         """Return the size of a cluster."""
         source = TF_CONFIG if spec.source == TF_CONFIG else ""
         return cls(spec.count("worker"), spec.count("ps"), source)

@@ -31,7 +31,7 @@ class ChiefPrediction:
         self._handles: list[Any] = []  # of tables, as the function has captured them
 
     @classmethod
-    def of(cls, model: Any) -> ChiefPrediction:
+    def from_model(cls, model: Any) -> ChiefPrediction:
         """Return the model's state, created on first use."""
         return model.__dict__.setdefault("_tfps_on_chief", cls())
 

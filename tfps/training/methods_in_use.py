@@ -24,7 +24,7 @@ class MethodsInUse:
         self._functions: dict[str, Any] = {}  # of calls within another of the kind
 
     @classmethod
-    def of(cls, model: Any) -> MethodsInUse:
+    def from_model(cls, model: Any) -> MethodsInUse:
         """Return the model's own, created on first use."""
         return model.__dict__.setdefault("_tfps_in_use", cls())
 

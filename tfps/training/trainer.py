@@ -114,12 +114,12 @@ class Trainer:
         ):
             with self.predicting(model):
                 return original(model, adapter, **options)
-        with MethodsInUse.of(model).going_on(model, "predict", strategy.runtime.turn):
+        with MethodsInUse.from_model(model).going_on(model, "predict", strategy.runtime.turn):
             with _on_workers(model, strategy):
                 return original(model, adapter, **options)
 
     def predicting(self, model: Any) -> contextlib.AbstractContextManager[None]:
-        return ChiefPrediction.of(model).going_on(model)
+        return ChiefPrediction.from_model(model).going_on(model)
 
     @contextlib.contextmanager
     def eagerly(self, model: Any) -> Iterator[None]:
@@ -145,7 +145,7 @@ class Trainer:
         strategy = model._distribute_strategy
         strategy.runtime.refuse_if_closed()
         turn = strategy.runtime.turn
-        with turn.taken(), MethodsInUse.of(model).going_on(model, kind, turn):
+        with turn.taken(), MethodsInUse.from_model(model).going_on(model, kind, turn):
             outer = strategy.run_state.epoch_runner
             try:
                 yield

@@ -28,7 +28,7 @@ class Message(NamedTuple):
         ]
 
     @classmethod
-    def of(cls, header: tf.Tensor, payload: tf.Tensor | None = None) -> Message:
+    def from_tensors(cls, header: tf.Tensor, payload: tf.Tensor | None = None) -> Message:
         """Return a message without ids, and with an empty payload if none is given."""
         empty = tf.zeros([0], tf.uint8) if payload is None else payload
         return cls(header, tf.zeros([0], tf.int64), empty)

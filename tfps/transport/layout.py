@@ -51,7 +51,7 @@ class Layout:
 
     Example:
 
-    >>> layout = Layout.of([("kernel", "float32", (3, 2)), ("count", "int64", ())])
+    >>> layout = Layout.from_entries([("kernel", "float32", (3, 2)), ("count", "int64", ())])
     >>> layout.size_bytes
     128
     >>> [segment.name for block in layout.blocks for segment in block.segments]
@@ -62,7 +62,7 @@ class Layout:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, entries: Iterable[tuple[str, str, tuple[int, ...]]]) -> Layout:
+    def from_entries(cls, entries: Iterable[tuple[str, str, tuple[int, ...]]]) -> Layout:
         """Return the layout of (name, dtype, shape) entries; keeps their order within each dtype.
 
         Raises:

@@ -38,7 +38,7 @@ class Segments(NamedTuple):
     tensors: tuple[tf.Tensor, ...]
 
     @classmethod
-    def of(cls, layout: Layout, tensors: Mapping[str, tf.Tensor]) -> Segments:
+    def pack(cls, layout: Layout, tensors: Mapping[str, tf.Tensor]) -> Segments:
         """Return tensors in the order of a layout.
 
         Args:

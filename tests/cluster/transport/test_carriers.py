@@ -24,7 +24,9 @@ from tfps.transport.service import Entry, Service
 
 CHIEF = "/job:chief/replica:0/task:0/device:CPU:0"
 SERVERS = [f"/job:ps/replica:0/task:{index}/device:CPU:0" for index in range(2)]
-LAYOUT = Layout.of([("weight", "float32", (3, 5)), ("count", "int64", ()), ("mask", "bool", (7,))])
+LAYOUT = Layout.from_entries(
+    [("weight", "float32", (3, 5)), ("count", "int64", ()), ("mask", "bool", (7,))]
+)
 PLAN = 7
 # (incarnation, ticket, ids): the last but one is refused, the last is a ticket that comes twice.
 REQUESTS = [(1, 0, []), (1, 1, [7, 3]), (1, 70_000, range(1000)), (9, 2, []), (1, 1, [5])]

@@ -29,14 +29,16 @@ from benchmarks.usage import Sample
 from benchmarks.workload import EPOCH_STEPS, split
 from tests.unit.benchmarks.outputs import answer, sample
 
-SPREADS = st.lists(st.floats(0.1, 20.0) | st.just(NEVER_S), min_size=1, max_size=5).map(Spread.of)
+SPREADS = st.lists(st.floats(0.1, 20.0) | st.just(NEVER_S), min_size=1, max_size=5).map(
+    Spread.from_samples
+)
 PAIRS = st.lists(
     st.builds(
         Pair,
         batch_size=st.sampled_from([16, 32, 64]),
         exchange=st.builds(Exchange, st.sampled_from(KINDS), st.sampled_from([1, 4])),
         goal_s=SPREADS,
-        memory_mib=st.lists(st.floats(500, 520), min_size=1, max_size=5).map(Spread.of),
+        memory_mib=st.lists(st.floats(500, 520), min_size=1, max_size=5).map(Spread.from_samples),
     ),
     max_size=6,
     unique_by=lambda pair: (pair.batch_size, pair.exchange),
@@ -46,8 +48,8 @@ numbers = st.floats(-1, 1)
 
 
 def test_a_spread_has_the_ends_and_the_middle() -> None:
-    assert Spread.of([3.0, 1.0, 10.0]) == Spread(1.0, 3.0, 10.0)
-    assert Spread.of([1.0, 2.0]).median == 1.5
+    assert Spread.from_samples([3.0, 1.0, 10.0]) == Spread(1.0, 3.0, 10.0)
+    assert Spread.from_samples([1.0, 2.0]).median == 1.5
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,12 @@ def test_the_goal_is_reached_at_the_end_of_an_epoch(found: list[float], goal: fl
 
 
 def pair(batch_size: int, goal: list[float], memory_mib: list[float]) -> Pair:
-    return Pair(batch_size, Exchange(ASYNCHRONOUS, 4), Spread.of(goal), Spread.of(memory_mib))
+    return Pair(
+        batch_size,
+        Exchange(ASYNCHRONOUS, 4),
+        Spread.from_samples(goal),
+        Spread.from_samples(memory_mib),
+    )
 
 
 def test_times_within_the_spread_of_the_fastest_are_decided_by_memory() -> None:

@@ -25,7 +25,7 @@ CODECS = st.sampled_from([Identity(), Cast(), Quantize(8), TopK(0.01)])
 
 
 def _forecast(*wanted: Wanted) -> Forecast:
-    return Forecast.of(list(wanted), servers=1, placement=LeastLoaded())
+    return Forecast.from_variables(list(wanted), servers=1, placement=LeastLoaded())
 
 
 def _dense(*shape: int, path: str = "dense/kernel") -> Wanted:

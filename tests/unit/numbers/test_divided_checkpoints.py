@@ -38,7 +38,7 @@ def _divided(strategy: tfps.ParameterServerStrategy, rule: Any, *, in_slabs: boo
             ]
             if mine:
                 members = [(shard._value.shared_name, tuple(shard.shape)) for shard in mine]
-                layout = SlabLayout.of(server, "float32", members)
+                layout = SlabLayout.from_variables(server, "float32", members)
                 create(layout, mine, storage=runtime)
     return divided
 

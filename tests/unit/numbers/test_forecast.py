@@ -62,7 +62,7 @@ def test_a_forecast_comes_true(
     with dry_run.scope():
         rehearsed = _model()
     wanted = divided(dry_run.wanted(rehearsed), partitioner, servers=2)
-    forecast = Forecast.of(wanted, servers=2, placement=placement)
+    forecast = Forecast.from_variables(wanted, servers=2, placement=placement)
     keras.utils.clear_session()
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=1, ps=2).cluster_resolver, partitioner, placement=placement

@@ -107,8 +107,8 @@ class LocalServer:
         version = tf.constant(0, tf.int64)
         answered = dict.fromkeys(range(workers), 0)
         shards = server_shards(variables)
-        request = Layout.of(shards.entries(gradients=True, of_server=False))
-        server_request = Layout.of(shards.entries(gradients=True, of_server=True))
+        request = Layout.from_entries(shards.entries(gradients=True, of_server=False))
+        server_request = Layout.from_entries(shards.entries(gradients=True, of_server=True))
 
         def note(worker: tf.Tensor, version: tf.Tensor, is_first: bool) -> None:
             names = {native.shared_name for native in shards.natives}

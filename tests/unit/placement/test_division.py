@@ -47,7 +47,7 @@ def test_nothing_is_lost_and_slots_lie_beside_their_shards(
             owner = shards[shard.owner]
             assert owner.shape == shard.shape
             assert owner.is_trained
-    forecast = Forecast.of(shards, servers=servers, placement=LeastLoaded())
+    forecast = Forecast.from_variables(shards, servers=servers, placement=LeastLoaded())
     assert sum(forecast.bytes_per_server) == sum(w.size_bytes for w in wanted)
     assert sum(forecast.step_bytes_per_server) == sum(w.step_bytes for w in wanted)
 
@@ -59,7 +59,7 @@ def test_rows_that_a_step_asks_for_come_from_all_shards() -> None:
     assert table.step_bytes == 2 * 100 * 4 * 4
     shards = divided([table], RowShuffle(), servers=4)
     assert [shard.rows_per_step for shard in shards] == [25] * 4
-    forecast = Forecast.of(shards, servers=4, placement=LeastLoaded())
+    forecast = Forecast.from_variables(shards, servers=4, placement=LeastLoaded())
     assert imbalance(forecast.step_bytes_per_server) == 1.0
 
 
@@ -75,9 +75,9 @@ def test_a_frozen_table_is_divided_and_pulled_when_a_worker_joins() -> None:
 
 def test_a_large_variable_among_small_ones_fills_all_servers_alike() -> None:
     wanted = _program([(4000, 9), (10, 9), (20, 9), (5, 9)])
-    whole = Forecast.of(wanted, servers=4, placement=LeastLoaded())
+    whole = Forecast.from_variables(wanted, servers=4, placement=LeastLoaded())
     shards = divided(wanted, Balanced(min_shard_bytes=1000), servers=4)
-    balanced = Forecast.of(shards, servers=4, placement=LeastLoaded())
+    balanced = Forecast.from_variables(shards, servers=4, placement=LeastLoaded())
     assert imbalance(whole.bytes_per_server) > 3
     # What Adafactor-like slots of another shape take lies with the first shard.
     assert imbalance(balanced.bytes_per_server) < 1.2

@@ -33,7 +33,7 @@ def _wanted(draw: st.DrawFn) -> list[Wanted]:
 def test_everything_lies_somewhere_and_slots_beside_their_weights(
     wanted: list[Wanted], servers: int
 ) -> None:
-    forecast = Forecast.of(wanted, servers=servers, placement=LeastLoaded())
+    forecast = Forecast.from_variables(wanted, servers=servers, placement=LeastLoaded())
     assert all(0 <= place < servers for place in forecast.places)
     for variable, place in zip(wanted, forecast.places, strict=True):
         if variable.owner is not None:
@@ -50,7 +50,9 @@ def test_everything_lies_somewhere_and_slots_beside_their_weights(
 @given(sizes=st.lists(st.integers(1, 1000), min_size=1, max_size=40), servers=st.integers(1, 6))
 def test_least_loaded_is_at_most_one_variable_off(sizes: list[int], servers: int) -> None:
     wanted = [Wanted(str(k), (size,), "float32") for k, size in enumerate(sizes)]
-    loads = Forecast.of(wanted, servers=servers, placement=LeastLoaded()).bytes_per_server
+    loads = Forecast.from_variables(
+        wanted, servers=servers, placement=LeastLoaded()
+    ).bytes_per_server
     assert max(loads) - min(loads) <= 4 * max(sizes)
 
 
@@ -61,14 +63,16 @@ def test_rules_and_counts_see_what_a_strategy_sees() -> None:
         Wanted("b/kernel", (2,), "float32"),
         Wanted("table", (2,), "float32"),
     ]
-    forecast = Forecast.of(wanted, servers=3, placement=ByPath({"table": 1}, RoundRobin()))
+    forecast = Forecast.from_variables(
+        wanted, servers=3, placement=ByPath({"table": 1}, RoundRobin())
+    )
     assert forecast.places == (0, 0, 2, 1)  # TensorFlow counts slots as well
 
 
 def test_counts_of_an_optimizer_follow_its_first_weight() -> None:
     count = Wanted("iteration", (), "int64", follows=1)
     kernel = Wanted("kernel", (2,), "float32")
-    forecast = Forecast.of([count, kernel], servers=2, placement=RoundRobin())
+    forecast = Forecast.from_variables([count, kernel], servers=2, placement=RoundRobin())
     assert forecast.places == (1, 1)
 
 
@@ -76,7 +80,7 @@ def test_memory_is_what_lies_there_and_what_is_on_its_way() -> None:
     kernel = Wanted("kernel", (1000,), "float32", is_pulled=True, is_trained=True)
     state = Wanted("moving_mean", (10,), "float32", is_pulled=True)
     slot = Wanted("momentum", (1000,), "float32", owner=0)
-    forecast = Forecast.of([kernel, state, slot], servers=1, placement=LeastLoaded())
+    forecast = Forecast.from_variables([kernel, state, slot], servers=1, placement=LeastLoaded())
     (plain,) = forecast.memory_bytes_per_server(workers=3, has_rounds=False)
     assert plain == PROCESS_BYTES + 8040 + 3 * (4040 + 4000)
     (with_rounds,) = forecast.memory_bytes_per_server(workers=3, has_rounds=True)

@@ -23,8 +23,8 @@ def _sizes(rows: int, *, shards: int = 1, workers: int = 2) -> JobSizes:
     wanted = [KERNEL, TABLE, momentum, accumulator, count]
     parts = divided(wanted, FixedShardsPartitioner(shards), servers=2)
     parts = with_step_rows(parts, {TABLE.path: rows}, least_bytes=0)
-    forecast = Forecast.of(parts, servers=2, placement=LeastLoaded())
-    return JobSizes.of(forecast, workers=workers, period_steps=16)
+    forecast = Forecast.from_variables(parts, servers=2, placement=LeastLoaded())
+    return JobSizes.from_forecast(forecast, workers=workers, period_steps=16)
 
 
 @given(rows=st.integers(0, 2000), shards=st.integers(1, 4), workers=st.integers(1, 8))
@@ -46,7 +46,7 @@ def test_tables_are_told_from_the_rest_however_they_are_divided(
 
 def test_messages_hold_rows_and_so_do_the_sums_of_rounds() -> None:
     wanted = with_step_rows([TABLE], {TABLE.path: 10}, least_bytes=0)
-    forecast = Forecast.of(wanted, servers=1, placement=LeastLoaded())
+    forecast = Forecast.from_variables(wanted, servers=1, placement=LeastLoaded())
     (plain,), (in_rounds,) = (
         forecast.memory_bytes_per_server(workers=3, has_rounds=has_rounds)
         for has_rounds in (False, True)

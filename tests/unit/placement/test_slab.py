@@ -65,18 +65,18 @@ def test_variables_lie_end_to_end_on_lines(candidates: list[Candidate]) -> None:
 def test_a_slab_is_its_variables_packed(candidates: list[Candidate]) -> None:
     """A message's block of the variables is the slab: the same rule places both."""
     for slab in lay_out(candidates):
-        layout = Layout.of((m.name, slab.dtype, m.shape) for m in slab.members)
+        layout = Layout.from_entries((m.name, slab.dtype, m.shape) for m in slab.members)
         (block,) = layout.blocks
         assert [segment.offset_items for segment in block.segments] == [
             member.offset_items for member in slab.members
         ]
         assert block.items == slab.items
-        whole = Layout.of([("slab", slab.dtype, (slab.items,))])
+        whole = Layout.from_entries([("slab", slab.dtype, (slab.items,))])
         assert whole.size_bytes == layout.size_bytes
 
 
 def test_slots_take_the_places_of_their_variables() -> None:
-    slab = SlabLayout.of(1, "float32", [("kernel", (3, 7)), ("bias", (7,))])
+    slab = SlabLayout.from_variables(1, "float32", [("kernel", (3, 7)), ("bias", (7,))])
     slots = slab.renamed(["kernel_momentum", "bias_momentum"])
     assert slots.names == ("kernel_momentum", "bias_momentum")
     assert [m.offset_items for m in slots.members] == [m.offset_items for m in slab.members]

@@ -41,7 +41,7 @@ def test_each_id_finds_its_row_and_its_gradient_goes_there(
     rule = RULES[rule_name](rows=ROWS, shards=shards)
     devices = [str(k) for k in range(shards)]
     asked = tf.constant(ids, tf.int64)
-    rows = DistinctRows.of(_table(rule), asked, devices=devices)
+    rows = DistinctRows.from_ids(_table(rule), asked, devices=devices)
     assert [part.server for part in rows.parts] == [shards - 1 - k for k in range(shards)]
     brought = [rows_of(rule, k)[part.places.numpy()] for k, part in enumerate(rows.parts)]
     ids_of_rows = np.concatenate(brought)
@@ -50,7 +50,7 @@ def test_each_id_finds_its_row_and_its_gradient_goes_there(
     np.testing.assert_array_equal(ids_of_rows[rows.positions.numpy()], ids)
 
     gradients = np.arange(1.0, 1 + 2 * len(ids)).reshape(-1, 2)
-    values = RowValues.of(tf.IndexedSlices(tf.constant(gradients), asked), rows)
+    values = RowValues.from_gradient(tf.IndexedSlices(tf.constant(gradients), asked), rows)
     pushed = np.zeros([ROWS, 2])
     for own, part in zip(brought, values.by_part, strict=True):
         pushed[own] += part.numpy()

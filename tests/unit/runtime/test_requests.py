@@ -92,7 +92,7 @@ def test_who_has_no_body_is_not_asked() -> None:
 
 def test_replies_are_read_in_the_order_of_servers() -> None:
     header = [tf.constant([0, version, *[0] * (len(Reply) - 2)], tf.int64) for version in (4, 6)]
-    replies = {p: Message.of(header[p], tf.constant([p], tf.uint8)) for p in (1, 0)}
+    replies = {p: Message.from_tensors(header[p], tf.constant([p], tf.uint8)) for p in (1, 0)}
     assert [int(version) for version in column_of(replies, Reply.VERSION)] == [4, 6]
     assert [int(payload[0]) for payload in payloads_of(replies)] == [0, 1]
 
@@ -100,10 +100,10 @@ def test_replies_are_read_in_the_order_of_servers() -> None:
 @pytest.mark.parametrize("status", Status)
 def test_an_answer_is_accepted_where_all_servers_go_on_with_the_worker(status: Status) -> None:
     headers = [tf.constant([each, *[0] * (len(Reply) - 1)], tf.int64) for each in (0, status)]
-    replies = dict(enumerate(map(Message.of, headers)))
+    replies = dict(enumerate(map(Message.from_tensors, headers)))
     takes_part = status in (Status.OK, Status.LATE, Status.DUPLICATE)
-    assert Answer.of(replies).accepted == (status == Status.OK)
-    assert Answer.of(replies, worst=Status.DUPLICATE).accepted == takes_part
+    assert Answer.from_replies(replies).accepted == (status == Status.OK)
+    assert Answer.from_replies(replies, worst=Status.DUPLICATE).accepted == takes_part
 
 
 def _variable(name: str, size: int) -> Any:
@@ -112,7 +112,7 @@ def _variable(name: str, size: int) -> Any:
 
 
 def test_rows_lie_behind_what_a_push_always_has() -> None:
-    wire: Any = SimpleNamespace(request=Layout.of([("g", "float32", (2,))]))
+    wire: Any = SimpleNamespace(request=Layout.from_entries([("g", "float32", (2,))]))
     tensors = {"g": tf.constant([1.0, 2.0]), "of another server": tf.constant(0.0)}
     body = encode(wire, tensors)
     assert body.ids is None
@@ -126,7 +126,9 @@ def test_rows_lie_behind_what_a_push_always_has() -> None:
 
 def test_gradients_go_to_the_carrier_as_they_are() -> None:
     """Only a carrier that needs one vector joins them."""
-    wire: Any = SimpleNamespace(request=Layout.of([("g", "float32", (2,)), ("h", "float32", (0,))]))
+    wire: Any = SimpleNamespace(
+        request=Layout.from_entries([("g", "float32", (2,)), ("h", "float32", (0,))])
+    )
     tensors = {"h": tf.zeros([0]), "g": tf.constant([1.0, 2.0])}
     calls = requests([Half(9)], Kind.PUSH, {0: encode(wire, tensors)})
     sent = calls[0].tensors
@@ -139,7 +141,7 @@ def test_gradients_go_to_the_carrier_as_they_are() -> None:
 @pytest.mark.parametrize("device", ["/device:CPU:0", "/device:GPU:0"])
 def test_gradients_of_a_gpu_are_joined_there(device: str) -> None:
     step = RecordingStep([OptimizerCall(keras.optimizers.SGD(), ())], devices=Devices([device]))
-    layout = Layout.of([("g", "float32", (2,))])
+    layout = Layout.from_entries([("g", "float32", (2,))])
     wire: Any = SimpleNamespace(request=layout, coded=(), tables=(), row_formats=())
     step.servers[0].wires = [wire]
     body = step.encode(0, {"g": tf.constant([1.0, 2.0])})[0]
@@ -151,7 +153,7 @@ def test_gradients_of_a_gpu_are_joined_there(device: str) -> None:
 
 
 def test_values_come_from_whichever_server_has_them() -> None:
-    layouts = [Layout.of([(name, "float32", (2,))]) for name in "ab"]
+    layouts = [Layout.from_entries([(name, "float32", (2,))]) for name in "ab"]
     payloads = [
         pack(layout, {name: tf.fill([2], value)})
         for layout, name, value in zip(layouts, "ab", (1.0, 2.0), strict=True)

@@ -68,7 +68,7 @@ class Worker:
     """
 
     def __init__(self, codec: Codec) -> None:
-        layout = Layout.of([("gradient of kernel", "float32", (ITEMS,))])
+        layout = Layout.from_entries([("gradient of kernel", "float32", (ITEMS,))])
         self.coded = CodedVector(CodecChoice(codec, "all"), layout, layout)
         self.variables = tuple(map(Variable, memory_of(codec).specs(ITEMS)))
         self.kept, *_ = self.variables  # what is still to be sent

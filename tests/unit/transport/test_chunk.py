@@ -40,7 +40,7 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_packing_is_traced_above_two_gibibytes() -> None:
     """Shapes only: nothing of this size is allocated."""
     entries = [("a", "float32", (2**31 + 5,)), ("b", "float32", (2**20, 700)), ("c", "int64", (3,))]
-    layout = Layout.of(entries)
+    layout = Layout.from_entries(entries)
     assert layout.size_bytes > 2**33
 
     @tf.function(autograph=False)

@@ -21,7 +21,7 @@ from tfps.transport.message import REPLY_FIELDS, Kind, Request
 from tfps.transport.packing import Segments, pack
 from tfps.transport.service import Entry
 
-LAYOUT = Layout.of(
+LAYOUT = Layout.from_entries(
     [
         ("kernel", "float32", (30, 7)),
         ("nothing", "float32", (0, 5)),
@@ -65,7 +65,7 @@ def echo(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Serv
 
 def _call(echo: Served, rows: bytes) -> ServerCall:
     follows = tf.constant(np.frombuffer(rows, np.uint8)) if rows else tf.zeros([0], tf.uint8)
-    segments = Segments.of(LAYOUT, _tensors())
+    segments = Segments.pack(LAYOUT, _tensors())
     call: ServerCall = echo.call(
         Kind.PUSH, follows, [4, 5], ticket=1, row_bytes=ROW_BYTES, segments=segments
     )

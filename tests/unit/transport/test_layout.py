@@ -37,7 +37,7 @@ def _places(layout: Layout) -> dict[str, tuple[int, int, int]]:
 
 @given(entries=ENTRIES)
 def test_tensors_lie_on_lines_end_to_end(entries: list[Any]) -> None:
-    layout = Layout.of(entries)
+    layout = Layout.from_entries(entries)
     places = _places(layout)
     assert set(places) == {name for name, _, _ in entries}
     end = 0
@@ -52,7 +52,7 @@ def test_tensors_lie_on_lines_end_to_end(entries: list[Any]) -> None:
 
 @given(entries=ENTRIES)
 def test_order_is_kept(entries: list[Any]) -> None:
-    layout = Layout.of(entries)
+    layout = Layout.from_entries(entries)
     assert layout.names == tuple(name for name, _, _ in entries)
     assert [block.dtype for block in layout.blocks] == list(dict.fromkeys(d for _, d, _ in entries))
     for block in layout.blocks:
@@ -63,22 +63,22 @@ def test_order_is_kept(entries: list[Any]) -> None:
 
 def test_layouts_are_values() -> None:
     entries = [("kernel", "float32", (3, 2)), ("step", "int64", ())]
-    assert Layout.of(entries) == Layout.of(iter(entries))
-    assert hash(Layout.of(entries)) == hash(Layout.of(entries))
-    assert Layout.of(entries) != Layout.of(entries[::-1])
+    assert Layout.from_entries(entries) == Layout.from_entries(iter(entries))
+    assert hash(Layout.from_entries(entries)) == hash(Layout.from_entries(entries))
+    assert Layout.from_entries(entries) != Layout.from_entries(entries[::-1])
 
 
 def test_nothing_has_no_bytes() -> None:
-    assert (Layout.of([]).size_bytes, len(Layout.of([]))) == (0, 0)
+    assert (Layout.from_entries([]).size_bytes, len(Layout.from_entries([]))) == (0, 0)
 
 
 def test_a_name_that_appears_twice_is_refused() -> None:
     entries = [("a", "float32", ()), ("b", "float32", ()), ("a", "int64", ())]
     with pytest.raises(ValueError, match=r"must be unique, received \['a'\] twice"):
-        Layout.of(entries)
+        Layout.from_entries(entries)
 
 
 @pytest.mark.parametrize("dtype", ["string", "float8_e5m2", "complex64", "resource", ""])
 def test_a_dtype_that_cannot_be_packed_is_refused(dtype: str) -> None:
     with pytest.raises(ValueError, match=f"dtype '{dtype}'; expected one of .*'bfloat16'"):
-        Layout.of([("fine", "float32", ()), ("wrong", dtype, ())])
+        Layout.from_entries([("fine", "float32", ()), ("wrong", dtype, ())])

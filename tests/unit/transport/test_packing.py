@@ -34,7 +34,7 @@ def _bits(tensor: tf.Tensor) -> bytes:
 
 
 def _check(entries: list[tuple[str, str, tuple[int, ...]]]) -> None:
-    layout = Layout.of(entries)
+    layout = Layout.from_entries(entries)
     tensors = {
         name: _random(dtype, shape, seed) for seed, (name, dtype, shape) in enumerate(entries)
     }
@@ -58,9 +58,9 @@ def _lines(segments: Segments) -> bytes:
 @settings(max_examples=scaled_examples(40))
 @given(entries=st.lists(st.tuples(st.sampled_from(DTYPES), SHAPES), max_size=12))
 def test_segments_are_the_bytes_of_the_payload(entries: list[tuple[str, tuple[int, ...]]]) -> None:
-    layout = Layout.of([(f"tensor {k}", *entry) for k, entry in enumerate(entries)])
+    layout = Layout.from_entries([(f"tensor {k}", *entry) for k, entry in enumerate(entries)])
     tensors = {s[0]: _random(s[1], s[2], k) for k, s in enumerate(_entries_of(layout))}
-    segments = Segments.of(layout, tensors)
+    segments = Segments.pack(layout, tensors)
     assert (
         _lines(segments)
         == _bits(segments.followed_by(tf.zeros([0], tf.uint8)))
@@ -69,21 +69,21 @@ def test_segments_are_the_bytes_of_the_payload(entries: list[tuple[str, tuple[in
 
 
 def test_segments_have_the_dtypes_and_sizes_of_the_layout() -> None:
-    layout = Layout.of([("mean", "float32", (2,)), ("flags", "bool", (1, 1))])
+    layout = Layout.from_entries([("mean", "float32", (2,)), ("flags", "bool", (1, 1))])
     mean, flags = tf.constant([1.5, 2.5], tf.float64), tf.constant([True])
-    segments = Segments.of(layout, {"flags": flags, "mean": mean})
+    segments = Segments.pack(layout, {"flags": flags, "mean": mean})
     assert [tensor.dtype for tensor in segments.tensors] == [tf.float32, tf.bool]
     assert [tuple(tensor.shape) for tensor in segments.tensors] == [(2,), (1, 1)]
     with pytest.raises(tf.errors.InvalidArgumentError):
-        Segments.of(layout, {"flags": tf.constant([True, False]), "mean": mean})
+        Segments.pack(layout, {"flags": tf.constant([True, False]), "mean": mean})
 
 
 def test_segments_that_fit_are_taken_as_they_are() -> None:
-    layout = Layout.of([("kernel", "float32", (2, 3)), ("bias", "float32", (3,))])
+    layout = Layout.from_entries([("kernel", "float32", (2, 3)), ("bias", "float32", (3,))])
     with tf.Graph().as_default() as graph:
         tensors = {"bias": tf.zeros([3]), "kernel": tf.zeros([2, 3])}
         operations = len(graph.get_operations())
-        segments = Segments.of(layout, tensors)
+        segments = Segments.pack(layout, tensors)
         assert list(segments.tensors) == [tensors["kernel"], tensors["bias"]]
         assert len(graph.get_operations()) == operations
 
@@ -106,7 +106,9 @@ def test_many_segments() -> None:
 
 
 def test_in_a_traced_function_shapes_are_known() -> None:
-    layout = Layout.of([("a", "float32", (2, 3)), ("b", "bfloat16", (5,)), ("c", "bool", ())])
+    layout = Layout.from_entries(
+        [("a", "float32", (2, 3)), ("b", "bfloat16", (5,)), ("c", "bool", ())]
+    )
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.uint8)])
     def again(payload: tf.Tensor) -> tf.Tensor:
@@ -125,7 +127,7 @@ def _entries_of(layout: Layout) -> list[tuple[str, str, tuple[int, ...]]]:
 
 
 def test_values_are_cast_to_the_layout() -> None:
-    layout = Layout.of([("mean", "float32", (2,)), ("flag", "bool", ())])
+    layout = Layout.from_entries([("mean", "float32", (2,)), ("flag", "bool", ())])
     payload = pack(layout, {"mean": tf.constant([1.5, 2.5], tf.float64), "flag": tf.constant(True)})
     found = unpack(layout, payload)
     assert found["mean"].numpy().tolist() == [1.5, 2.5]
@@ -133,18 +135,18 @@ def test_values_are_cast_to_the_layout() -> None:
 
 
 def test_a_payload_of_another_size_is_refused() -> None:
-    layout = Layout.of([("a", "float32", (2, 3)), ("b", "int64", (5,))])
+    layout = Layout.from_entries([("a", "float32", (2, 3)), ("b", "int64", (5,))])
     short = tf.zeros([layout.size_bytes - 64], tf.uint8)
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
         unpack(layout, short)
 
 
 def test_a_tensor_of_another_size_is_refused() -> None:
-    layout = Layout.of([("a", "float32", (2, 3))])
+    layout = Layout.from_entries([("a", "float32", (2, 3))])
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
         pack(layout, {"a": tf.zeros([7])})
 
 
 def test_a_missing_tensor_is_named() -> None:
     with pytest.raises(KeyError, match="kernel"):
-        pack(Layout.of([("kernel", "float32", ())]), {})
+        pack(Layout.from_entries([("kernel", "float32", ())]), {})

@@ -66,7 +66,7 @@ class CodedVector:
     @property
     def counted(self) -> CodedPart:
         """The sizes before and after encoding, for the counters."""
-        sent = Layout.of([self.entry]).size_bytes
+        sent = Layout.from_entries([self.entry]).size_bytes
         return CodedPart(repr(self.codec), self.choice.group, sent, self.layout.size_bytes)
 
     def vector(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:

@@ -56,7 +56,7 @@ def encode(
     if code is not None:
         data = {each.name: code(each, each.vector(tensors)) for each in wire.coded}
         tensors = {**tensors, **data}
-    return body._replace(segments=Segments.of(wire.request, tensors))
+    return body._replace(segments=Segments.pack(wire.request, tensors))
 
 
 def coded_up(wire: CallWire, tensors: Mapping[str, Any]) -> list[CodedPart]:
@@ -80,7 +80,7 @@ def decode_gradients(wire: CallWire, tensors: Mapping[str, tf.Tensor]) -> dict[s
                 (gradient_of_name(member.name), native.dtype.name, member.shape)
                 for member in native.layout.members
             ]
-            (block,) = Layout.of(members).blocks
+            (block,) = Layout.from_entries(members).blocks
             found[gradient_of(native)] = joined_block(block, found)
     return {**found, **moved_of(wire.moves, found)}
 

@@ -37,12 +37,12 @@ class ServerShards(NamedTuple):
     @property
     def layout(self) -> Layout:
         """The layout of the values on the worker."""
-        return Layout.of(self.entries(gradients=False, of_server=False))
+        return Layout.from_entries(self.entries(gradients=False, of_server=False))
 
     @property
     def server_layout(self) -> Layout:
         """The layout of the values on the server."""
-        return Layout.of(self.entries(gradients=False, of_server=True))
+        return Layout.from_entries(self.entries(gradients=False, of_server=True))
 
     def entries(self, *, gradients: bool, of_server: bool) -> list[LayoutEntry]:
         """Return the names, dtypes and shapes for a layout."""
@@ -154,12 +154,12 @@ def in_shards(
 
 def parameter_layout(variables: Iterable[Any], beside: Iterable[LayoutEntry] = ()) -> Layout:
     """Return the layout of values of variables, in their order, and of further entries."""
-    return Layout.of([*(_entry(variable._value) for variable in variables), *beside])
+    return Layout.from_entries([*(_entry(variable._value) for variable in variables), *beside])
 
 
 def report_layout(program: Program) -> Layout:
     """Return the layout of a step's metric state and outputs, which close its ticket."""
-    return Layout.of(_report(program))
+    return Layout.from_entries(_report(program))
 
 
 def function_wire(program: Program, call_number: int, *, device: str) -> CallWire:
@@ -235,15 +235,19 @@ def call_wire(
         moves=moves,
         counts=counts,
         values=values,
-        request=Layout.of([*bytes_of, *plain.entries(gradients=True, of_server=False), *rest]),
-        reply=Layout.of([*bytes_down, *plain_values.entries(gradients=False, of_server=False)]),
-        server_request=Layout.of(
+        request=Layout.from_entries(
+            [*bytes_of, *plain.entries(gradients=True, of_server=False), *rest]
+        ),
+        reply=Layout.from_entries(
+            [*bytes_down, *plain_values.entries(gradients=False, of_server=False)]
+        ),
+        server_request=Layout.from_entries(
             [*bytes_of, *plain.entries(gradients=True, of_server=True), *rest]
         ),
         tables=tables,
         row_formats=row_formats(tables, choices_for(looked_up, program.schedule.push)),
         coded=coded,
-        server_reply=Layout.of(
+        server_reply=Layout.from_entries(
             [*bytes_down, *plain_values.entries(gradients=False, of_server=True)]
         ),
         coded_values=coded_values,
@@ -266,7 +270,7 @@ def _coded(
     for choice, together in groups:
         # Workers send gradients, and servers values.
         layouts = [
-            Layout.of(together.entries(gradients=gradients, of_server=of_server))
+            Layout.from_entries(together.entries(gradients=gradients, of_server=of_server))
             for of_server in ((False, True) if gradients else (True, False))
         ]
         coded.append(CodedVector(choice, *layouts))

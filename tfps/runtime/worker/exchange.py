@@ -29,7 +29,7 @@ class Answer(NamedTuple):
     decode_microseconds: Any = NOT_MEASURED  # the duration of decoding
 
     @classmethod
-    def of(cls, replies: Mapping[int, Message], *, worst: Status = Status.OK) -> Answer:
+    def from_replies(cls, replies: Mapping[int, Message], *, worst: Status = Status.OK) -> Answer:
         """Return the contents of replies; accepted if no status is worse than ``worst``."""
         statuses = tf.stack(column_of(replies, Reply.STATUS))
         accepted = tf.reduce_all(statuses <= worst)
@@ -67,7 +67,9 @@ def requests(
             Request.BASE_VERSION: versions[p] if versions else 0,
         }
         header = request_header(kind, {**own, **fields})
-        message = Message.of(header, payload) if ids is None else Message(header, ids, payload)
+        message = (
+            Message.from_tensors(header, payload) if ids is None else Message(header, ids, payload)
+        )
         call = servers[p].call(kind, message, call_number=call_number)
         calls[p] = call._replace(segments=segments)
     return calls

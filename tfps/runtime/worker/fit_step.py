@@ -96,7 +96,7 @@ class FitStep(Step):
     def join(self) -> None:
         """Enter on all servers, load the parameters, and get the first ticket."""
         replies = self.ask(Kind.JOIN)
-        header, answer = replies[0].header, self.rounds.enter(Answer.of(replies))
+        header, answer = replies[0].header, self.rounds.enter(Answer.from_replies(replies))
         self.load(answer.payloads, self.load_initial)
         self._delta_decoder.begin(answer.payloads)
         for variable, state in self._seed_states(self.closure_run.first):
@@ -243,7 +243,7 @@ class FitStep(Step):
                 call_number=UNCHANGED,
                 fields=self.closure_run.identity,
             )
-            found = Answer.of(self.carrier.exchange(calls))
+            found = Answer.from_replies(self.carrier.exchange(calls))
             layouts = [self.servers[p].unchanged_layout for p in self._unchanged]
             for variable, value in decode(layouts, found.payloads, self.program.variables):
                 self.load_initial(variable, value)
@@ -292,7 +292,7 @@ class FitStep(Step):
         replies, duration = timed_exchange(self.carrier, calls)
         self.commit_residuals(replies)
         # With a worse status the worker was evicted, and its further steps do not count.
-        answer, header = Answer.of(replies, worst=Status.DUPLICATE), replies[0].header
+        answer, header = Answer.from_replies(replies, worst=Status.DUPLICATE), replies[0].header
         granted = tf.where(answer.accepted, header[Reply.NEXT_TICKET], NO_TICKET)
         return answer._replace(
             next_ticket=granted, next_batches=header[Reply.NEXT_BATCHES], microseconds=duration

@@ -37,7 +37,7 @@ class FunctionCounts:
     ) -> None:
         self._variables, self._chief = variables, chief
         self._adds = [adds(variable) for variable in variables]
-        self._layout = Layout.of(
+        self._layout = Layout.from_entries(
             (str(index), v._value.dtype.name, tuple(v.shape)) for index, v in enumerate(variables)
         )
 

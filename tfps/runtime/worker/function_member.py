@@ -71,7 +71,7 @@ class BoundedStep(MemberStep):
         replies = self.ask(Kind.PULL)
         clock = tf.reduce_max(column_of(replies, Reply.CLOCK))
         self._clock.assign(clock, read_value=False)
-        return Answer.of(replies)
+        return Answer.from_replies(replies)
 
     def _take_answers(self, call_number: int, replies: dict[int, Message]) -> Any:
         took = super()._take_answers(call_number, replies)
@@ -92,7 +92,7 @@ class RoundStep(MemberStep):
             return took
 
         def catch_up() -> tf.Tensor:
-            self._load(self.rounds.catch_up(Answer.of(replies)), self.load_newer)
+            self._load(self.rounds.catch_up(Answer.from_replies(replies)), self.load_newer)
             return tf.constant(0)
 
         is_reached = RoundAgreement.is_reached(tf.stack(column_of(replies, Reply.VERSION)))

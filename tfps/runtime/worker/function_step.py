@@ -185,7 +185,7 @@ class FunctionStep(Step):
         return self.ask(Kind.PULL, bodies, call_number=UNCHANGED)
 
     def _pull_parameters(self) -> Answer:
-        return Answer.of(self.ask(Kind.PULL))
+        return Answer.from_replies(self.ask(Kind.PULL))
 
     def _load(self, answer: Answer, take: Callable[[Any, tf.Tensor], None]) -> None:
         """Load all variables of all servers."""

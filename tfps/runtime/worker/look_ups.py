@@ -178,7 +178,7 @@ class LookUps:
         for n in numbers:
             for part in parts[n]:
                 asked[part.server].append(part)
-        checks = [check_ids(AskedIds.of(ids[n], self._tables[n]) for n in numbers)]
+        checks = [check_ids(AskedIds.from_ids(ids[n], self._tables[n]) for n in numbers)]
         checks += self._limits(asked, tables=[self._tables[n].path for n in numbers])
         needs = [*checks, *(ahead_after or ())]
         replies = self._ask(self._bodies(asked, after=needs), is_ahead=is_ahead)
@@ -203,7 +203,7 @@ class LookUps:
         return [found[place] for place in range(len(look_ups))]
 
     def _each_once(self, number: int, ids: tf.Tensor) -> DistinctRows:
-        return DistinctRows.of(self._tables[number], ids, devices=self._devices)
+        return DistinctRows.from_ids(self._tables[number], ids, devices=self._devices)
 
     def _bodies(
         self, asked: Mapping[int, Sequence[ShardRows]], *, after: Sequence[Any]

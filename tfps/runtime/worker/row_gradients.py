@@ -22,7 +22,7 @@ class RowValues(NamedTuple):
     parts: Sequence[ShardRows]
 
     @classmethod
-    def of(cls, gradient: tf.IndexedSlices, rows: DistinctRows) -> RowValues:
+    def from_gradient(cls, gradient: tf.IndexedSlices, rows: DistinctRows) -> RowValues:
         """Return the rows of a gradient, summed up if an id occurs more than once.
 
         Args:

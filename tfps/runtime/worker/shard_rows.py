@@ -35,7 +35,7 @@ class DistinctRows(NamedTuple):
     parts: Sequence[ShardRows]  # by shard
 
     @classmethod
-    def of(cls, table: Any, ids: tf.Tensor, *, devices: Sequence[str]) -> DistinctRows:
+    def from_ids(cls, table: Any, ids: tf.Tensor, *, devices: Sequence[str]) -> DistinctRows:
         """Find the rows that ids name.
 
         Args:

@@ -175,7 +175,7 @@ class Step:
         return self.carrier.exchange(calls)
 
     def _ask_for_round(self, kind: Kind, number: tf.Tensor) -> Answer:
-        return Answer.of(self.ask(kind, extra_fields={Request.BASE_VERSION: number}))
+        return Answer.from_replies(self.ask(kind, extra_fields={Request.BASE_VERSION: number}))
 
     def encode(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> dict[int, Body]:
         """Return the bodies of a push, by server, from tensors of whole variables, by name."""

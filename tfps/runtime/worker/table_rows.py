@@ -57,7 +57,7 @@ class TableRows:
             gradient = tf.IndexedSlices(dense, tf.range(tf.shape(dense, tf.int64)[0]))
         # Mostly the ids of the last look-up.
         distinct = self._look_ups.distinct(self._numbers[id(variable)], gradient.indices)
-        self._gradients[id(variable)] = rows = RowValues.of(gradient, distinct)
+        self._gradients[id(variable)] = rows = RowValues.from_gradient(gradient, distinct)
         return rows.values
 
     def take_back(self, variable: Any, values: tf.Tensor) -> None:

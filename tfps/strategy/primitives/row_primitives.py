@@ -166,10 +166,10 @@ class RowPrimitives:
     ) -> tuple[tf.Tensor, tf.Tensor]:
         (call,) = servers[0].program.calls
         table, devices = call.variables[TABLE], [server.server.device for server in servers]
-        with tf.control_dependencies([check_ids([AskedIds.of(ids, table)])]):
+        with tf.control_dependencies([check_ids([AskedIds.from_ids(ids, table)])]):
             checked = tf.identity(ids)
-        distinct = DistinctRows.of(table, checked, devices=devices)
-        rows = RowValues.of(tf.IndexedSlices(gradients, checked), distinct)
+        distinct = DistinctRows.from_ids(table, checked, devices=devices)
+        rows = RowValues.from_gradient(tf.IndexedSlices(gradients, checked), distinct)
         if not isinstance(call.optimizer, GradientSubtraction):
             values = for_whole_model(
                 call.optimizer,

@@ -34,7 +34,9 @@ class DatasetFunctionAdapter(DataAdapter):
         self.function, self.shards = function, shards
 
     @classmethod
-    def of(cls, x: Any, options: dict[str, Any], *, shards: int | None) -> DatasetFunctionAdapter:
+    def from_input(
+        cls, x: Any, options: dict[str, Any], *, shards: int | None
+    ) -> DatasetFunctionAdapter:
         """An adapter that sees to the other arguments of `fit` or `evaluate`.
 
         Args:

@@ -124,7 +124,7 @@ class TicketIterator(EpochIterator):
             _say_once(NOT_EXACT)
         if is_dataset_function(x):
             # As many as the function would make pipelines in `fit`, so that it is called alike.
-            x = DatasetFunctionAdapter.of(x, options, shards=None if fits else workers)
+            x = DatasetFunctionAdapter.from_input(x, options, shards=None if fits else workers)
             options["shuffle"] = False
         super().__init__(x=x, **options)
         self.source = choose_source(

@@ -33,7 +33,7 @@ class LeaseDesk:
         )
 
     @classmethod
-    def of(cls, coordinator: Any) -> LeaseDesk:
+    def for_coordinator(cls, coordinator: Any) -> LeaseDesk:
         """Return the coordinator's desk, created on first use."""
         if coordinator not in _desks:
             _desks[coordinator] = cls(coordinator.strategy.runtime.topology.chief)

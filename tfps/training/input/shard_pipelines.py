@@ -61,7 +61,7 @@ class ShardPipelines(BatchSource):
     ) -> None:
         self._function, self._number = function, number
         self._coordinator, self._workers = coordinator, workers
-        self._desk = LeaseDesk.of(coordinator)
+        self._desk = LeaseDesk.for_coordinator(coordinator)
         self._passes = itertools.count()
         self._book: ShardBook | None = None
         self.batch_spec: Any = None
