@@ -286,7 +286,9 @@ def _final_accuracy(case: Case) -> dict[int, float]:
 
 def _gains(results: Results, case: Case) -> dict[str, Interval | None]:
     """Final accuracy minus that of each other mode in the scenario."""
-    others = [other["mode"] for other in results.of(scenario=case["scenario"]) if other is not case]
+    others = [
+        other["mode"] for other in results.select(scenario=case["scenario"]) if other is not case
+    ]
     return {other: gain(results, case["scenario"], case["mode"], other) for other in others}
 
 

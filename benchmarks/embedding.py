@@ -129,7 +129,7 @@ class Embeddings(Benchmark):
         ]
 
     def bars(self, results: Results) -> list[Bar]:
-        cases = results.of(row=ways.OVER_TCP, tables=MANY_TABLES)
+        cases = results.select(row=ways.OVER_TCP, tables=MANY_TABLES)
         skewed = [case for case in cases if case["ids"] == "power_law"]
         title = f"{MANY_TABLES} tables: bytes"
         busiest = f"{title} of the busiest server over the mean, {IDS['power_law']}"
@@ -200,7 +200,7 @@ def _bars_with(results: Results, workers: int) -> Iterator[Bar]:
     for aim in ways.AIMS:
         length = aim.steps_per_execution
         place = {"workers": workers, "row": aim.row, "tables": MANY_TABLES}
-        cases = results.of(**place, steps_per_execution=length)
+        cases = results.select(**place, steps_per_execution=length)
         rates = [ratio(results, case) for case in cases]
         costs = [ratio(results, case, cpu_ms) for case in cases]
         what = f"{ROWS[aim.row].title} over stock's loop, {length} per execution"

@@ -206,7 +206,7 @@ class NetworkBenchmark(Benchmark):
         times = [over(rows.UNLIMITED, TRAINED, "whole", codec) for codec in rows.CODECS]
         dearest = max((each for each in times if each is not None), default=None)
         bars.append(Bar.cost(name, dearest, rows.CODING_AIM))
-        told = [case.run.get("accounting") for case in results.of(part=STEPS)]
+        told = [case.run.get("accounting") for case in results.select(part=STEPS)]
         apart = max((abs(each - 1) for each in told if each is not None), default=None)
         name = "counted bytes apart from the sockets' own"
         return [*bars, Bar.cost(name, apart, rows.ACCOUNTING_AIM)]
@@ -224,9 +224,9 @@ class NetworkBenchmark(Benchmark):
 
     def draw(self, results: Results, path: Path) -> None:
         """Draw steps/s of each way at each rate, and what trainings reach by bytes and time."""
-        model = TRAINED if results.of(part=STEPS, model=TRAINED) else results.cases[0]["model"]
-        panels = grouped(results.of(part=STEPS, model=model), lambda case: case["rate"])
-        trained = results.of(part=ACCURACY)
+        model = TRAINED if results.select(part=STEPS, model=TRAINED) else results.cases[0]["model"]
+        panels = grouped(results.select(part=STEPS, model=model), lambda case: case["rate"])
+        trained = results.select(part=ACCURACY)
         longest = max(map(len, panels.values()), default=0)
         heights = [0.8 + 0.22 * longest] * bool(panels) + [3.4] * bool(trained)
         size, grid = (13, 0.6 + sum(heights)), {"height_ratios": heights}

@@ -126,7 +126,7 @@ class Placing(Benchmark):
             }
             for case in placed(results)
         ]
-        timed = results.of(model=PLANNED)
+        timed = results.select(model=PLANNED)
         return places + [{"planning_s": case.spread("planning_s")} for case in timed]
 
     def bars(self, results: Results) -> list[Bar]:
@@ -151,10 +151,10 @@ class Placing(Benchmark):
         tables = []
         for model in models(results):
             rows = {
-                way.title: [_cell(case) for case in results.of(model=model, way=name)]
+                way.title: [_cell(case) for case in results.select(model=model, way=name)]
                 for name, way in WAYS.items()
             }
-            first = results.of(model=model, way=TENSORFLOW)
+            first = results.select(model=model, way=TENSORFLOW)
             rows["shapes"] = [f"{least_imbalance(case):.2f}" for case in first]
             columns: Columns = {
                 f"{case['servers']} ps": operator.itemgetter(number)
@@ -175,10 +175,10 @@ class Placing(Benchmark):
         names = models(results)
         with picture(path, 1, len(names), size=(12, 3.8), sharey=True) as (figure, axes):
             for axis, model in zip(axes[0], names, strict=True):
-                cases = results.of(model=model, way=TENSORFLOW)
+                cases = results.select(model=model, way=TENSORFLOW)
                 ticks = range(len(cases))
                 for name, way in WAYS.items():
-                    imbalances = list(map(bytes_imbalance, results.of(model=model, way=name)))
+                    imbalances = list(map(bytes_imbalance, results.select(model=model, way=name)))
                     style = {"color": way.colour, "label": way.title, "markersize": 5}
                     axis.plot(ticks, imbalances, "o-", **style)
                 shapes = list(map(least_imbalance, cases))

@@ -184,7 +184,7 @@ class Results:
         """The case at a place on all axes; None if it was not measured."""
         return self._cases.get(place)
 
-    def of(self, **axes: Any) -> list[Case]:
+    def select(self, **axes: Any) -> list[Case]:
         """The cases that lie at a place on some axes."""
         return [c for c in self.cases if all(c[name] == value for name, value in axes.items())]
 

@@ -109,7 +109,7 @@ class Rows(Benchmark):
                 name = "{}, {} MiB: rows of the batch over all rows".format(*place)
                 bars.append(Bar(name, results.ratio((*place, True), (*place, False)), AIMS[place]))
         for optimizer in results.on("optimizer"):
-            own = results.of(optimizer=optimizer, by_rows=True)
+            own = results.select(optimizer=optimizer, by_rows=True)
             if len(own) > 1:
                 small, *_, large = sorted(case["mib"] for case in own)
                 name = f"{optimizer}, rows of the batch: {large} MiB over {small} MiB"
@@ -145,6 +145,6 @@ def pairs(results: Results) -> list[tuple[Case, Case]]:
     """The cases of one optimizer and table: all rows, and those of the batch."""
     found = [
         (dense, results.find(dense["optimizer"], dense["mib"], True))
-        for dense in results.of(by_rows=False)
+        for dense in results.select(by_rows=False)
     ]
     return [(dense, rows) for dense, rows in found if rows is not None]

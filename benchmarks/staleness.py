@@ -177,10 +177,10 @@ class Staleness(Benchmark):
     def bars(self, results: Results) -> list[Bar]:
         """Whether gradients were as stale as was wanted, and what the best optimizer loses."""
         wanted = self.forced_updates
-        share = shares(staleness_of(*results.of(scenario=FORCED))).get(wanted, 0.0)
+        share = shares(staleness_of(*results.select(scenario=FORCED))).get(wanted, 0.0)
         bars = [Bar(f"share of gradients that lack {wanted} updates", share, SHARE_AIM)]
         for scenario in STALE:
-            best = runs.nearest(results, results.of(scenario=scenario))
+            best = runs.nearest(results, results.select(scenario=scenario))
             name = (
                 f"{self.scenarios[scenario].title}: the best optimizer minus synchronous in "
                 "points, low end of the 95 % interval"
@@ -194,7 +194,7 @@ class Staleness(Benchmark):
         tables = []
         stale = [case for case in self.cases(results) if case["scenario"] in STALE]
         for title, cases in grouped(stale, self.title_of).items():
-            fresh = results.of(scenario=SYNCHRONOUS, optimizer=base_of(cases[0]))
+            fresh = results.select(scenario=SYNCHRONOUS, optimizer=base_of(cases[0]))
             names = [self.row_of(case) for case in fresh + cases]
             tables.append(case_table(title, names, fresh + cases, columns))
         return tables
@@ -207,7 +207,9 @@ class Staleness(Benchmark):
         return SYNCHRONOUS if is_fresh else CONTESTANTS[case["optimizer"]].title
 
     def explanation(self, results: Results) -> str:
-        forced, slow = (mean_staleness(staleness_of(*results.of(scenario=name))) for name in STALE)
+        forced, slow = (
+            mean_staleness(staleness_of(*results.select(scenario=name))) for name in STALE
+        )
         seeds = max(len(runs.accuracies(case)) for case in results.cases)
         return (
             f"Staleness {forced:.1f} and {slow:.1f} updates in the mean. Learning "
@@ -219,7 +221,7 @@ class Staleness(Benchmark):
     def verdicts(self, results: Results) -> list[Text]:
         lines = []
         for scenario in STALE:
-            cases = results.of(scenario=scenario)
+            cases = results.select(scenario=scenario)
             lines.append(f"{self.scenarios[scenario].title.capitalize()}:")
             for base, own in grouped(cases, base_of).items():
                 if results.find(scenario, base) is not None:
@@ -239,11 +241,11 @@ class Staleness(Benchmark):
 
     def draw(self, results: Results, path: Path) -> None:
         """Draw the gap of each optimizer to synchronous training, and how stale gradients were."""
-        rows = max(len(results.of(scenario=scenario)) for scenario in STALE)
+        rows = max(len(results.select(scenario=scenario)) for scenario in STALE)
         size, ratios = (11, 2 * (1.3 + 0.3 * rows)), {"width_ratios": (1.5, 1)}
         with picture(path, 2, 2, size=size, gridspec_kw=ratios) as (_, axes):
             for (gaps, stale), scenario in zip(axes, STALE, strict=True):
-                cases = results.of(scenario=scenario)
+                cases = results.select(scenario=scenario)
                 _draw_gaps(gaps, results, cases, title=self.scenarios[scenario].title.capitalize())
                 found = shares(staleness_of(*cases))
                 bars = {value: share for value, share in found.items() if share >= RARE}

@@ -271,7 +271,7 @@ def echoes(results: Results) -> list[Case]:
     """Bare exchanges: by size, then in the transports' order."""
     order = list(TRANSPORTS)
     return sorted(
-        results.of(row="echo"),
+        results.select(row="echo"),
         key=lambda case: (case["size_bytes"], order.index(case["transport"])),
     )
 

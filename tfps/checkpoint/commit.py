@@ -63,7 +63,7 @@ class Folder:
         found = (_NAME.match(entry.name) for entry in self.path.iterdir())
         return sorted(int(match[1]) for match in found if match is not None)
 
-    def of(self, number: int) -> Path:
+    def checkpoint_path(self, number: int) -> Path:
         """Return the folder of a committed checkpoint."""
         return self.path / f"{PREFIX}{number:06d}"
 
@@ -74,7 +74,7 @@ class Folder:
             CheckpointDamaged: its manifest has changed since it was written.
             CheckpointError: there is no checkpoint of this number, or it is of another format.
         """
-        folder = self.of(number)
+        folder = self.checkpoint_path(number)
         if not folder.is_dir():
             known = ", ".join(map(str, self.numbers())) or "none"
             raise CheckpointError(f"{self.path} has no checkpoint {number!r}; it has {known}")
@@ -98,7 +98,7 @@ class Folder:
         Raises:
             CheckpointDamaged: files differ; the message names the first few.
         """
-        folder = self.of(manifest.number)
+        folder = self.checkpoint_path(manifest.number)
         problems = damage(folder, manifest.checksums)
         if problems:
             raise CheckpointDamaged(f"{folder}: {', '.join(problems)}")
@@ -145,7 +145,7 @@ class Folder:
         for entry in temporary.iterdir():
             _to_disk(entry)
         _to_disk(temporary)
-        final = self.of(manifest.number)
+        final = self.checkpoint_path(manifest.number)
         os.rename(temporary, final)
         _to_disk(self.path)
         return final
@@ -153,7 +153,7 @@ class Folder:
     def delete(self, number: int) -> None:
         """Delete a checkpoint; if this is interrupted, the rest does not count as a checkpoint."""
         gone = self.path / f"{DELETED}{number:06d}-{secrets.token_hex(4)}"
-        os.rename(self.of(number), gone)
+        os.rename(self.checkpoint_path(number), gone)
         _to_disk(self.path)
         shutil.rmtree(gone)
 

@@ -127,7 +127,7 @@ class CheckpointManager:
 
     def directory_of(self, number: int) -> Path:
         """Return the folder of a checkpoint."""
-        return self._folder.of(number)
+        return self._folder.checkpoint_path(number)
 
     def newest_of_this_job(self) -> Manifest | None:
         """Return the newest checkpoint that this object has saved or restored, not an earlier job.
@@ -219,7 +219,7 @@ class CheckpointManager:
         )
         if not background:
             self.wait()
-        return self._folder.of(self._last_number)
+        return self._folder.checkpoint_path(self._last_number)
 
     def wait(self) -> None:
         """Wait until the current save is committed.

@@ -100,7 +100,7 @@ def restore_model(
         shared: the folder of the checkpoint.
         weights_only: whether the optimizer and the counters stay as they are.
     """
-    checkpoint = shared.folder.of(manifest.number)
+    checkpoint = shared.folder.checkpoint_path(manifest.number)
     build_optimizer(model)
     optimizer = not weights_only and optimizer_of(model) is not None
     strategy = strategy_of(model)
@@ -127,7 +127,7 @@ def restore_model(
                 cells = cells_of(layout, manifest.counters, servers=len(parts))
                 in_parallel([partial(p.write_cells, e) for p, e in zip(parts, cells, strict=True)])
     if optimizer:
-        update = strategy.updates.of(model.optimizer)
+        update = strategy.updates.for_optimizer(model.optimizer)
         update.refresh_mirrors()
         update.forget_workers()
         runtime.local_slots.free()

@@ -72,7 +72,7 @@ def build_optimizer(model: Any) -> None:
         adopt(optimizer, strategy)
         with strategy.scope():
             optimizer.build(model.trainable_variables)
-        strategy.updates.of(optimizer)
+        strategy.updates.for_optimizer(optimizer)
 
 
 @contextlib.contextmanager

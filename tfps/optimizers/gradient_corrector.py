@@ -72,7 +72,7 @@ class Memories:
     def are_empty(self) -> bool:
         return self.handed is None and self.own is None
 
-    def of(self, target: UpdateTarget, sender: WorkerAt) -> SenderState | None:
+    def for_target(self, target: UpdateTarget, sender: WorkerAt) -> SenderState | None:
         """Return the optimizer's own tensor of an update target for a worker, or None."""
         if self.own is None:
             return None
@@ -114,7 +114,8 @@ class GradientCorrector:
         self._optimizer, self._apply = optimizer, apply
         self._memories, self._units, self._sender = memories, targets, sender
         optimizer.__dict__["of_sender"] = {
-            optimizer._var_key(target.variable): memories.of(target, sender) for target in targets
+            optimizer._var_key(target.variable): memories.for_target(target, sender)
+            for target in targets
         }
 
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:

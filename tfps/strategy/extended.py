@@ -153,7 +153,7 @@ class Extended(private.ParameterServerStrategyExtended):
             self._variable_count += 1
             return _ShardPlacement(Sharding.whole(spec).rule, lambda _: reference.device)
         is_trained = kwargs.get("trainable", True)
-        sharding = self._tfps_partitioning.of(spec, is_trained=is_trained)
+        sharding = self._tfps_partitioning.sharding(spec, is_trained=is_trained)
 
         def choose(shard: int) -> str:
             path = spec.path if sharding.shards == 1 else f"{spec.path}/{shard}"

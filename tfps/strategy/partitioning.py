@@ -47,7 +47,7 @@ class Partitioning:
     def __init__(self, partitioner: Any, *, servers: int) -> None:
         self._partitioner, self._servers = partitioner, servers
 
-    def of(self, variable: VariableSpec, *, is_trained: bool) -> Sharding:
+    def sharding(self, variable: VariableSpec, *, is_trained: bool) -> Sharding:
         """Return the division of a new variable into shards.
 
         Args:

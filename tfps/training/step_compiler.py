@@ -89,7 +89,7 @@ class StepCompiler:
                     program,
                     runtime=strategy.runtime,
                     source=source,
-                    update_of=strategy.updates.of,
+                    update_of=strategy.updates.for_optimizer,
                 )
         compiled = self.compiled[key]
         compiled.source = source

@@ -26,11 +26,11 @@ def test_who_is_under_way_has_a_cell_for_itself(events: list[tuple[str, int]]) -
     for event, place in events:
         if event == "begin" and place not in under_way:
             under_way[place] = Closure()
-            known[place] = numbers.of(under_way[place])
+            known[place] = numbers.for_closure(under_way[place])
             assert known[place] > newest
             newest = known[place]
         elif event == "again" and place in under_way:
-            assert numbers.of(under_way[place]) == known[place]
+            assert numbers.for_closure(under_way[place]) == known[place]
         elif event == "end":
             under_way.pop(place, None)
             known.pop(place, None)
@@ -39,18 +39,22 @@ def test_who_is_under_way_has_a_cell_for_itself(events: list[tuple[str, int]]) -
 
 def test_more_than_there_are_cells_are_refused() -> None:
     numbers, closures = ClosureNumbers(cells=CELLS), [Closure() for _ in range(CELLS)]
-    assert [numbers.of(closure) for closure in closures] == list(range(1, CELLS + 1))
+    assert [numbers.for_closure(closure) for closure in closures] == list(range(1, CELLS + 1))
     with pytest.raises(RuntimeError, match="4 scheduled functions are under way"):
-        numbers.of(Closure())
+        numbers.for_closure(Closure())
     closures.pop(1)
-    assert numbers.of(Closure()) % CELLS == 2 % CELLS
+    assert numbers.for_closure(Closure()) % CELLS == 2 % CELLS
 
 
 def test_numbers_begin_after_those_of_the_chief_before() -> None:
     numbers, closure = ClosureNumbers(cells=CELLS), Closure()
     numbers.begin_after(1000)
-    assert (numbers.of(None), numbers.of(closure), numbers.of(None)) == (1001, 1002, 1003)
-    assert numbers.of(closure) == 1002
+    assert (numbers.for_closure(None), numbers.for_closure(closure), numbers.for_closure(None)) == (
+        1001,
+        1002,
+        1003,
+    )
+    assert numbers.for_closure(closure) == 1002
 
 
 def test_each_thread_runs_its_own() -> None:

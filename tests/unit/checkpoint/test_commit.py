@@ -61,7 +61,9 @@ def _check_whole(folder: Folder) -> list[int]:
         manifest = folder.manifest(number)
         assert (manifest.number, manifest.saved_at_s) == (number, float(number))
         folder.verify(manifest)
-        files = [path for path in folder.of(number).iterdir() if path.suffix != ".json"]
+        files = [
+            path for path in folder.checkpoint_path(number).iterdir() if path.suffix != ".json"
+        ]
         assert len(files) == 2
         assert all(path.read_text() == CONTENT.format(number) for path in files)
     return folder.numbers()
@@ -130,7 +132,7 @@ def test_numbers_are_not_sorted_as_text(tmp_path: Path) -> None:
 def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     _save(folder, 1)
-    (folder.of(1) / "manifest.json").write_text("{")
+    (folder.checkpoint_path(1) / "manifest.json").write_text("{")
     with pytest.raises(CheckpointError, match="checkpoint-000001: the manifest is damaged"):
         folder.manifest(1)
 

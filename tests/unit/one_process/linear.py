@@ -88,7 +88,7 @@ class Leftovers:
     ) -> None:
         self._runtime, self._coded = strategy.runtime, {each.digest: each for each in coded}
 
-    def of(self, model: Linear) -> np.ndarray:
+    def residual(self, model: Linear) -> np.ndarray:
         """The sum over all workers, of the model's weights."""
         parts = {gradient_name(part): np.zeros(part.shape) for part in model.parts}
         for worker in range(self._runtime.workers):

@@ -85,13 +85,13 @@ def test_what_is_left_out_is_sent_later(
     strategy = make_strategy(mode, compression=codec)
     model, x = linear(strategy), examples(STEPS)
     fit(model, x, epochs=3)
-    assert_nothing_is_lost(model, left(strategy).of(model), 3 * gradients(x))
+    assert_nothing_is_lost(model, left(strategy).residual(model), 3 * gradients(x))
     fit(model, x[:BATCH])
     more = tf.constant(x[:BATCH])
     strategy.coordinator.schedule(tf.function(lambda: model.train_step((more, None))))
     strategy.coordinator.join()
     computed = 3 * gradients(x) + 2 * gradients(x[:BATCH])
-    assert_nothing_is_lost(model, left(strategy).of(model), computed)
+    assert_nothing_is_lost(model, left(strategy).residual(model), computed)
     assert strategy.stats().gradients_dropped == 0
 
 
@@ -100,10 +100,10 @@ def test_who_was_lost_begins_anew(alone: InProcessCluster, left: Left) -> None:
     strategy = tfps.ParameterServerStrategy(alone.cluster_resolver, compression=TopK(0.05))
     model, x = linear(strategy), examples(STEPS)
     fit(model, x)
-    dropped = left(strategy).of(model)
+    dropped = left(strategy).residual(model)
     strategy.runtime.life_of = lambda _: 2
     fit(model, x)
-    kept = left(strategy).of(model)
+    kept = left(strategy).residual(model)
     assert_nothing_is_lost(model, kept + dropped, 2 * gradients(x))
     assert np.any(dropped)
 
@@ -149,7 +149,7 @@ def test_rounds_keep_what_is_left_out(make_strategy: Make, left: Left) -> None:
     strategy = make_strategy("synchronous", compression=TopK(0.05))
     model, x = linear(strategy), examples(STEPS)
     fit(model, x)
-    kept = left(strategy).of(model)
+    kept = left(strategy).residual(model)
     # A round of two workers is their mean.
     np.testing.assert_allclose(2 * model.moved() + kept, gradients(x), atol=1e-4)
     assert np.abs(kept).max() > 0.1
@@ -166,7 +166,7 @@ def test_means_of_several_batches_are_coded(alone: InProcessCluster, left: Left)
     fit(model, np.tile(x, [4 * STEPS, 1]))
     rounds = strategy.stats().updates_applied
     assert 0 < rounds < 4 * STEPS
-    assert_nothing_is_lost(model, left(strategy).of(model), rounds * gradients(x))
+    assert_nothing_is_lost(model, left(strategy).residual(model), rounds * gradients(x))
 
 
 @pytest.mark.repeats
@@ -175,7 +175,9 @@ def test_differences_of_local_steps_are_coded(make_strategy: Make, left: Left) -
     strategy = make_strategy(mode, compression=TopK(0.05))
     model, x = linear(strategy), examples(2 * STEPS)
     fit(model, x)
-    kept = -left(strategy).of(model)  # a difference is what the gradients were subtracted from
+    kept = -left(strategy).residual(
+        model
+    )  # a difference is what the gradients were subtracted from
     np.testing.assert_allclose(2 * model.moved() + kept, gradients(x), atol=1e-4)
     assert np.abs(kept).max() > 0.1
 
@@ -196,7 +198,7 @@ def test_a_scaled_loss_changes_nothing_that_is_kept(
     with_infinity[2 * BATCH, 3] = np.inf
     model.fit(with_infinity, x[:, :1], batch_size=BATCH, verbose=0, shuffle=False)
     computed = gradients(x) - gradients(x[2 * BATCH : 3 * BATCH])
-    assert_nothing_is_lost(model, left(strategy).of(model), computed)
+    assert_nothing_is_lost(model, left(strategy).residual(model), computed)
     assert float(optimizer.dynamic_scale.numpy()) != 1024.0
 
 
@@ -218,7 +220,7 @@ def test_what_a_function_pushes_by_name(make_strategy: Make, left: Left) -> None
     strategy.coordinator.schedule(push)
     strategy.coordinator.join()
     computed = x.astype(np.float64).sum(0)
-    assert_nothing_is_lost(model, left(strategy).of(model), computed)
+    assert_nothing_is_lost(model, left(strategy).residual(model), computed)
     # The coordinator's own go as they are.
     values, version = strategy.pull(names)
     before = model.moved()

@@ -112,7 +112,7 @@ def test_pulls_and_pushes_of_workers(strategy: tfps.ParameterServerStrategy, nam
     make, paper_of = PAPERS[name]
     weights, optimizer = _trained_by(strategy, make)
     paths = [weight.path for weight in weights]
-    strategy.updates.of(optimizer)
+    strategy.updates.for_optimizer(optimizer)
     papers = [paper_of(weight.numpy().astype("float64")) for weight in weights]
     coordinator = tfps.ClusterCoordinator(strategy)
 

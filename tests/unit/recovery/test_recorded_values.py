@@ -31,7 +31,7 @@ def test_shards_are_joined(kind: Any, data: Any, rows: int, servers: int) -> Non
         path = f"my table/{shard}"
         view = View(path, server, "slab", 0, (rows_per_shard(rule)[shard], 2), "float32", 4)
         view = dataclasses.replace(view, rule=numbered)
-        views[server][ResourceNames().of(path)] = view
+        views[server][ResourceNames().unique_name(path)] = view
     whole = np.arange(rows * 2).reshape(rows, 2)
     (value,) = recorded_values([dataclasses.replace(RECORD, views=v) for v in views]).values()
     parts = [whole[rows_of(rule, shard)] for shard in range(rule.shards)]
@@ -43,7 +43,7 @@ def test_the_second_of_a_path_has_a_number_and_a_part_of_a_variable_is_no_variab
     paths = ["a b", "a b", "t/0"]
     rules = [None, None, ("modulo", 4, 2)]
     views = {
-        names.of(path): View(path, 0, "slab", 0, (2,), "float32", rule=rule)
+        names.unique_name(path): View(path, 0, "slab", 0, (2,), "float32", rule=rule)
         for path, rule in zip(paths, rules, strict=True)
     }
     assert list(recorded_values([dataclasses.replace(RECORD, views=views)])) == ["a b", "a b>2"]

@@ -46,16 +46,16 @@ def test_level(name: str, level: int | None) -> None:
     levels = _levels(GRAPH)
     levels.answered("rows", level=0)
     levels.answered("next rows", level=1)
-    assert levels.of(name) == level
-    assert levels.of(name) == level
+    assert levels.level(name) == level
+    assert levels.level(name) == level
 
 
 def test_a_long_chain() -> None:
     """A chain may be as deep as a model, and deeper than Python's recursion limit."""
     chain = {str(k): [str(k - 1)] for k in range(1, 20_000)} | {"0": []}
-    assert _levels(chain).of("19999") == 0
+    assert _levels(chain).level("19999") == 0
 
 
 def test_what_is_computed_from_often_is_looked_at_once() -> None:
     diamonds = {str(k): [str(k - 1), str(k - 1)] for k in range(1, 200)} | {"0": []}
-    assert _levels(diamonds).of("199") == 0
+    assert _levels(diamonds).level("199") == 0

@@ -74,7 +74,7 @@ class Worker:
         self.kept, *_ = self.variables  # what is still to be sent
         self.applied = np.zeros([ITEMS])  # by the server
 
-    def of(self, coded: CodedVector) -> Any:
+    def for_gradients(self, coded: CodedVector) -> Any:
         return self.variables
 
     def push(self, gradient: np.ndarray, status: Status, *, scale: float | None = None) -> None:

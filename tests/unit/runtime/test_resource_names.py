@@ -117,7 +117,11 @@ def test_shards_are_called_by_the_path_of_the_whole() -> None:
 @pytest.mark.parametrize("path", ["ledger", "größe/w: 1", "a>2", "_a", "/", "a b/c\\d", "層"])
 def test_any_path_gets_a_name_that_tensorflow_takes(path: str) -> None:
     names = ResourceNames()
-    found = [names.of(path), names.of(path), names.of(path, kind=BOOKKEEPING)]
+    found = [
+        names.unique_name(path),
+        names.unique_name(path),
+        names.unique_name(path, kind=BOOKKEEPING),
+    ]
     assert len({*found, path}) == 4
     assert all(TAKEN_BY_TENSORFLOW.fullmatch(name) for name in found)
     variable = LocalServer().storage.create_variable([1.5], device=DEVICE, path=path)
@@ -128,4 +132,4 @@ def test_any_path_gets_a_name_that_tensorflow_takes(path: str) -> None:
 def test_paths_that_look_like_numbers_or_codes_are_their_own() -> None:
     names = ResourceNames()
     paths = ["a", "a", "a>2", "a b", "a>20>b", "a_b", "a.b", "a-b"]
-    assert len({names.of(path) for path in paths}) == len(paths)
+    assert len({names.unique_name(path) for path in paths}) == len(paths)

@@ -17,7 +17,7 @@ KERNEL = VariableSpec("dense/kernel", (100, 8))
 
 
 def _rule(partitioner: Any, variable: VariableSpec = KERNEL, *, is_trained: bool = True) -> Any:
-    sharding = Partitioning(partitioner, servers=4).of(variable, is_trained=is_trained)
+    sharding = Partitioning(partitioner, servers=4).sharding(variable, is_trained=is_trained)
     return sharding.rule
 
 

@@ -26,10 +26,10 @@ class ClosureNumbers:
     >>> class Closure:
     ...     pass
     >>> numbers, first, second = ClosureNumbers(cells=2), Closure(), Closure()
-    >>> numbers.of(first), numbers.of(second), numbers.of(first)
+    >>> numbers.for_closure(first), numbers.for_closure(second), numbers.for_closure(first)
     (1, 2, 1)
     >>> del second
-    >>> numbers.of(Closure())
+    >>> numbers.for_closure(Closure())
     4
     """
 
@@ -48,7 +48,7 @@ class ClosureNumbers:
         >>> class Closure:
         ...     pass
         >>> numbers, closure = ClosureNumbers(cells=2), Closure()
-        >>> numbers.of(closure), numbers.renew(), numbers.of(closure)
+        >>> numbers.for_closure(closure), numbers.renew(), numbers.for_closure(closure)
         (1, 2, 3)
         """
         with self._lock:
@@ -61,7 +61,7 @@ class ClosureNumbers:
         with self._lock:
             self._next = itertools.count(number + 1)
 
-    def of(self, closure: Any) -> int:
+    def for_closure(self, closure: Any) -> int:
         """Return the number of a closure; a new one for None, for work that never runs again.
 
         Raises:

@@ -255,7 +255,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
     def lives(self, *, workers: int) -> tuple[int, ...]:
         """Return the number of lives of each worker: 1, plus 1 each time it returned to work."""
         with self._queue_lock:
-            return self._lives.of(workers=workers)
+            return self._lives.per_worker(workers=workers)
 
     @property
     def ended_lives(self) -> int:

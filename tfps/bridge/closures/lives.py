@@ -18,7 +18,7 @@ class Lives:
     >>> lives.is_lost(1)
     >>> lives.works(1)
     >>> lives.works(1)
-    >>> lives.of(workers=2)
+    >>> lives.per_worker(workers=2)
     (1, 2)
     >>> lives.is_lost(0)
     >>> lives.ended
@@ -44,6 +44,6 @@ class Lives:
         """The number of lives that have ended, whether the workers returned or not."""
         return len(self._lost) + self._returns.total()
 
-    def of(self, *, workers: int) -> tuple[int, ...]:
+    def per_worker(self, *, workers: int) -> tuple[int, ...]:
         """Return the number of lives of each worker; 1 for a worker that was never lost."""
         return tuple(1 + self._returns[worker] for worker in range(workers))

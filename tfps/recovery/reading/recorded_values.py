@@ -75,7 +75,7 @@ def recorded_values(records: Sequence[JobRecord]) -> dict[str, RecordedValue]:
     for server, record in enumerate(records):
         for resource, view in record.views.items():
             path, shard = view.variable, 0
-            repetition = resource.removeprefix(ResourceNames().of(path))
+            repetition = resource.removeprefix(ResourceNames().unique_name(path))
             if view.rule is not None:
                 path, _, number = path.rpartition("/")
                 shard = int(number)

@@ -56,7 +56,7 @@ def trace_packed(call: Call, *, strategy: PackedStrategy) -> tuple[Any, bool]:
     step_kind = REGIMES[program.schedule.regime].function_step
     assert step_kind is not None
     strategy.updates.of_program(program)  # variables move, if they do, before anything is traced
-    runtime, update_of = strategy.runtime, strategy.updates.of
+    runtime, update_of = strategy.runtime, strategy.updates.for_optimizer
     servers = [
         FunctionHalf(program, runtime=runtime, server=server, update_of=update_of)
         for server in runtime.servers

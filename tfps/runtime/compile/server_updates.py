@@ -35,7 +35,7 @@ class ServerUpdates:
         """Return all updates that were made."""
         return [update for _, update in self._known.values()]
 
-    def of(self, optimizer: Any) -> ServerUpdate:
+    def for_optimizer(self, optimizer: Any) -> ServerUpdate:
         """Return the update of a built optimizer."""
         found = self._known.get(id(optimizer))
         if found is None or not found[1].fits(optimizer):
@@ -62,4 +62,4 @@ class ServerUpdates:
             for layout, variables in layouts:
                 create(layout, variables, storage=runtime)
             runtime.collect()
-        return [self.of(optimizer) for optimizer in optimizers_of(calls)]
+        return [self.for_optimizer(optimizer) for optimizer in optimizers_of(calls)]

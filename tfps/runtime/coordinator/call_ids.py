@@ -28,4 +28,4 @@ class OptimizerCallIds:
 
     def sums(self, call_id: int, server: int, make: Callable[[], Any]) -> Any:
         """Return the sums of an optimizer call on a server, made anew if no function has them."""
-        return self._sums.of((call_id, server), make)
+        return self._sums.get_or_make((call_id, server), make)

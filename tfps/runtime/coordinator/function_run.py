@@ -39,7 +39,7 @@ def run_of_call(runtime: Runtime) -> FunctionRun:
     def at_call() -> tf.Tensor:
         worker, incarnation = membership.member(private.worker_index())
         closure = running_closure()
-        first_key = key_of_function(numbers.of(closure), 0)
+        first_key = key_of_function(numbers.for_closure(closure), 0)
         return chief_constant([worker, incarnation, first_key], tf.int64)
 
     run = graph.capture_call_time_value(at_call, _RUN, key="tfps_run")

@@ -24,16 +24,16 @@ class ResourceNames:
     Example:
 
     >>> names = ResourceNames()
-    >>> [names.of("dense/kernel"), names.of("adam/iteration"), names.of("dense/kernel")]
+    >>> [names.unique_name(path) for path in ("dense/kernel", "adam/iteration", "dense/kernel")]
     ['variables/dense/kernel', 'variables/adam/iteration', 'variables/dense/kernel>2']
-    >>> names.of("my layer/kernel")
+    >>> names.unique_name("my layer/kernel")
     'variables/my>20>layer/kernel'
     """
 
     def __init__(self) -> None:
         self._counts: dict[str, itertools.count[int]] = {}
 
-    def of(self, path: str, *, kind: str = VARIABLES) -> str:
+    def unique_name(self, path: str, *, kind: str = VARIABLES) -> str:
         """Return a name that is unique in the job, for a path that is the same in each run.
 
         ``kind`` keeps variables of users apart from the runtime's own.

@@ -13,7 +13,7 @@ class SharedByName:
     def __init__(self) -> None:
         self._known: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
 
-    def of(self, name: Hashable, make: Callable[[], Any]) -> Any:
+    def get_or_make(self, name: Hashable, make: Callable[[], Any]) -> Any:
         """Return the object of a name."""
         found = self._known.get(name)
         if found is None:

@@ -91,7 +91,7 @@ class Storage:
             self._finalizers.pop(shared_name).detach()
             self._drop(shared_name)
         else:
-            shared_name = self._names.of(path, kind=VARIABLES if planned else BOOKKEEPING)
+            shared_name = self._names.unique_name(path, kind=VARIABLES if planned else BOOKKEEPING)
             # On the server where the job has it, even if the placement of a rebuilt program
             # differs.
             device = next((c.device for c in self.contents if shared_name in c.held), device)
@@ -167,7 +167,9 @@ class Storage:
         ]
         options.pop("dtype", None)  # that of the shards
         options |= {"path": path, "name": name, "trainable": trainable}
-        return ShardedVariable(natives, rule=rule, unique_id=self._names.of(path), **options)
+        return ShardedVariable(
+            natives, rule=rule, unique_id=self._names.unique_name(path), **options
+        )
 
     def create_slab(
         self, variables: Sequence[ServerVariable], *, layout: SlabLayout, name: str, filled: bool
@@ -185,7 +187,7 @@ class Storage:
             SlabVariable,
             lambda: _end_to_end(variables, layout, filled=filled),
             device=device,
-            shared_name=self._names.of(name, kind=SLABS),
+            shared_name=self._names.unique_name(name, kind=SLABS),
             in_checkpoints=True,
             layout=layout,
             name=name,

@@ -55,7 +55,7 @@ class StepResults:
     def _copy(self) -> Any:
         def compute(*states: tf.Tensor) -> list[tf.Tensor]:
             copy = _Copy({(handle, ()): states[i] for handle, i in self._handles.items()})
-            return [copy.of(self._outputs[i], ()) for i in self.positions]
+            return [copy.copy_of(self._outputs[i], ()) for i in self.positions]
 
         return tf.function(compute, autograph=False).get_concrete_function(*self._specs)
 
@@ -85,14 +85,14 @@ class _Copy:
     def __init__(self, known: dict[Any, tf.Tensor]) -> None:
         self._known = known
 
-    def of(self, tensor: tf.Tensor, calls: Calls) -> tf.Tensor:
+    def copy_of(self, tensor: tf.Tensor, calls: Calls) -> tf.Tensor:
         """Return the copy of a tensor that lies inside a chain of calls."""
         key = (tensor.ref(), calls)
         if key not in self._known:
             if (origin := _origin(tensor, calls)) is not None:
-                self._known[key] = self.of(*origin)
+                self._known[key] = self.copy_of(*origin)
             elif tensor.op.type == READ:
-                self._known[key] = self.of(tensor.op.inputs[0], calls)
+                self._known[key] = self.copy_of(tensor.op.inputs[0], calls)
             else:
                 self._copy_operation(tensor.op, calls)
         return self._known[key]
@@ -100,7 +100,7 @@ class _Copy:
     def _copy_operation(self, operation: tf.Operation, calls: Calls) -> None:
         copied = tf.compat.v1.get_default_graph().create_op(
             operation.type,
-            [self.of(each, calls) for each in operation.inputs],
+            [self.copy_of(each, calls) for each in operation.inputs],
             dtypes=[output.dtype for output in operation.outputs],
             attrs={name: operation.node_def.attr[name] for name in operation.node_def.attr},
             compute_device=False,

@@ -63,7 +63,7 @@ class FunctionHalf(ServerHalf):
         self.unchanged = server_shards(shards_on(unchanged, server.device))
         self.unchanged_layout = self.unchanged.layout
         if self.unchanged.variables:
-            self._value_version = runtime.value_versions.of(
+            self._value_version = runtime.value_versions.get_or_make(
                 f"{self.unchanged_name} on {server.index}",
                 lambda: ValueVersion(self.unchanged, runtime=runtime, server=server),
             )

@@ -211,7 +211,7 @@ class FunctionStep(Step):
         if id(variable) in self._followed:
             if id(variable) in self.program.paces:
                 now, begin = self.copies.read(variable), self._at_home.read(variable)
-                new = MovedState(now, begin, self._kept.of(variable)).after(value)
+                new = MovedState(now, begin, self._kept.factor(variable)).after(value)
             else:
                 new = value + self._change(variable)
             self._at_home.load(variable, value)

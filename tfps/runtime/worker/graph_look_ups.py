@@ -55,7 +55,7 @@ class GraphLookUps:
             look_up: with ids of this graph.
             like: a shard of the table, as a TensorFlow variable.
         """
-        level = self._levels.of(look_up.ids.op)
+        level = self._levels.level(look_up.ids.op)
         if level is None:
             return None
         rows = StandIn([look_up.ids.shape[0], *like.shape[1:]], like.dtype)

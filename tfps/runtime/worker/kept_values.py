@@ -42,7 +42,7 @@ class KeptValues:
             ones = tf.ones([len(self._places)], tf.float64)
             self._factors.assign(ones, read_value=False)
 
-    def of(self, variable: Any) -> tf.Tensor:
+    def factor(self, variable: Any) -> tf.Tensor:
         """Return the current factor of a variable."""
         return self._all()[self._places[id(variable)]]
 

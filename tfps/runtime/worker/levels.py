@@ -24,7 +24,7 @@ class Levels(Generic[Node]):
     >>> inputs = {"batch": [], "ids": ["batch"], "rows": [], "next": ["rows", "ids"], "w": []}
     >>> levels = Levels(inputs=inputs.__getitem__, is_movable=lambda node: node != "w")
     >>> levels.answered("rows", level=0)
-    >>> [levels.of(node) for node in ("ids", "next", "w")]
+    >>> [levels.level(node) for node in ("ids", "next", "w")]
     [0, 1, None]
     """
 
@@ -41,7 +41,7 @@ class Levels(Generic[Node]):
         """Note that an operation has the reply to a request of a level, whatever its inputs are."""
         self._known[operation] = level + 1
 
-    def of(self, operation: Node) -> int | None:
+    def level(self, operation: Node) -> int | None:
         """Return the level of an operation, or None."""
         waiting = [operation]
         while waiting:

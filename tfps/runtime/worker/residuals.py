@@ -66,7 +66,7 @@ class Residuals:
         for digest, kept in self._kept.items():
             _begin(kept, self._lives[digest], life=life)
 
-    def of(self, coded: CodedVector) -> tuple[WorkerLocalTensor, ...]:
+    def for_gradients(self, coded: CodedVector) -> tuple[WorkerLocalTensor, ...]:
         """Return the variables for some gradients; none if their codec keeps nothing."""
         return self._kept.get(coded.digest, ())
 
@@ -121,7 +121,7 @@ class PushCoding:
 
     def _code(self, server: int, coded: CodedVector, vector: tf.Tensor) -> tf.Tensor:
         codec, seed = coded.codec, self._seed + tf.constant([server, 0], tf.int64)
-        variables = self._residuals.of(coded)
+        variables = self._residuals.for_gradients(coded)
         if not variables:
             return codec.encode(vector, seed=seed)
         scale = 1.0 if self._scale is None else tf.cast(self._scale, tf.float32)

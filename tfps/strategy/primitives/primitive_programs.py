@@ -134,7 +134,9 @@ class PrimitivePrograms:
 
     def _update(self, optimizer: Any) -> Update:
         return (
-            optimizer if isinstance(optimizer, GradientSubtraction) else self._updates.of(optimizer)
+            optimizer
+            if isinstance(optimizer, GradientSubtraction)
+            else self._updates.for_optimizer(optimizer)
         )
 
     def _update_by_rows(self, optimizer: Any) -> Update:
