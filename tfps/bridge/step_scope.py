@@ -23,7 +23,7 @@ class StepTrace(Protocol):
 
     @property
     def position(self) -> Any:
-        """The position of the step's ticket in its round; None during a trial trace."""
+        """The position of the step's ticket in its ticket run; None during a trial trace."""
 
     def value_of(self, keras_variable: Any) -> Any:
         """Return the worker's copy of a Keras variable."""

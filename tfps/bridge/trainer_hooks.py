@@ -36,7 +36,7 @@ class TrainerHooks(Protocol):
         """Run the steps of a ``run_eagerly`` model on the chief while the context is open."""
 
     def following(self, model: Any, kind: str) -> contextlib.AbstractContextManager[None]:
-        """Let Keras's loop follow the workers; an error in the context ends their round."""
+        """Let Keras's loop follow the workers; an error in the context ends their ticket run."""
 
     def accessing(self, layer: Any) -> contextlib.AbstractContextManager[None]:
         """Read, write or save all weights of a layer or a model while the context is open."""

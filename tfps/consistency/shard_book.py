@@ -46,7 +46,7 @@ class ShardBook:
         self._places = array("q")
         self._lock = threading.Lock()
 
-    def begin_round(self, offset: int) -> None:
+    def begin_ticket_run(self, offset: int) -> None:
         """Count positions from ``offset`` in the pass; no earlier ticket comes back."""
         with self._lock:
             del self._places[: max(0, offset - self._offset)]

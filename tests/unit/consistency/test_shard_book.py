@@ -76,7 +76,7 @@ def test_tickets_that_are_pushed_together_have_as_many_batches_when_repeated() -
 def test_positions_begin_anew_with_each_round_of_a_pass() -> None:
     book = _book(1)
     assert [book.place(position, worker=0) for position in range(3)] == [(0, 0), (0, 1), (0, 2)]
-    book.begin_round(2)
+    book.begin_ticket_run(2)
     assert [book.place(position, worker=0) for position in range(2)] == [(0, 2), (0, 3)]
 
 

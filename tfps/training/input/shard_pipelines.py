@@ -104,7 +104,7 @@ class ShardPipelines(BatchSource):
                     for worker in range(self._workers)
                 ],
             )
-        data_pass.book.begin_round(offset_steps)
+        data_pass.book.begin_ticket_run(offset_steps)
         return data_pass.on_workers, data_pass.name
 
     def argument_specs(self, arguments: Any) -> Any:
