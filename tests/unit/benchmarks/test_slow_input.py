@@ -1,15 +1,17 @@
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
+import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import slow_input
 from benchmarks.accuracy import accuracy_of
 from benchmarks.classifier import initial_weights
 from benchmarks.images import LabelledImages
@@ -36,14 +38,30 @@ def slow(folder: Path, delay: Delay) -> Any:
     return SlowInput(str(data.write_pixels(folder)), data.labels, 10, delay, 1).of_worker(0)
 
 
-def test_a_batch_is_waited_for_after_the_step_before(tmp_path: Path) -> None:
+def test_a_batch_is_waited_for_after_the_step_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is fetched ahead: each wait begins when its batch is asked for."""
+    waits_us: list[int] = []
+
+    def note(wait_us: np.int64) -> np.int32:
+        waits_us.append(int(wait_us))
+        return np.int32(len(waits_us))
+
+    def noted(elements: Any, wait_us: Any) -> Any:
+        def after_the_wait(*batch: Any) -> Any:
+            with tf.control_dependencies([tf.numpy_function(note, [wait_us], tf.int32)]):
+                return tuple(tf.identity(each) for each in batch)
+
+        return elements.map(after_the_wait)
+
+    monkeypatch.setattr(slow_input, "slept", noted)
     delay = Delay(step_s=0.01, transient_share=0.3, transient_factor=4)
     batches = iter(slow(tmp_path, delay))
-    for duration_s in delay.durations_s(seed=1, worker=0, steps=8):
-        time.sleep(0.05)  # a step, in which nothing may be fetched ahead
-        begun_s = time.perf_counter()
+    durations_s = delay.durations_s(seed=1, worker=0, steps=8)
+    for step in range(len(durations_s)):
         next(batches)
-        assert time.perf_counter() - begun_s >= duration_s
+        assert waits_us == [int(1e6 * duration_s) for duration_s in durations_s[: step + 1]]
 
 
 def test_accuracy_is_that_of_the_model() -> None:

@@ -44,7 +44,6 @@ def test_the_clock_counts_the_cpu_of_the_cluster_with_its_children() -> None:
         task.communicate(b"\n", timeout=30)
     (sample,) = clock.samples
     assert sample.steps == 10
-    assert 0.25 < sample.cpu_seconds < 3
     assert sample.group_cpu_seconds["worker"] == 0
     assert 0.25 < sample.group_cpu_seconds["ps"] <= sample.cpu_seconds
     expected_ms = 100 * sample.group_cpu_seconds["ps"]

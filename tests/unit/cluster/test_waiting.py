@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -100,22 +99,20 @@ def test_a_check_stops_the_waiting(listener: socket.socket) -> None:
     def check() -> None:
         raise TaskFailed("worker 0 ended with status 1")
 
-    started = time.monotonic()
     with pytest.raises(TaskFailed, match="status 1"):
         wait_for_tasks(_spec(worker="c.invalid:1234", ps="c.invalid:2222"), check=check)
-    assert time.monotonic() - started < 5
 
 
 def test_many_hosts_that_drop_packets_cost_one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = threading.Barrier(32, timeout=60)
+
     def silent(address: str, *, timeout_s: float = 0.0) -> str:
-        time.sleep(0.1)
+        together.wait()  # fails unless all of them are being tried
         return "no answer"
 
     monkeypatch.setattr(waiting, "connection_problem", silent)
-    started = time.monotonic()
     missing = waiting.missing_tasks([("worker", index, "h:1") for index in range(32)])
     assert len(missing) == 32
-    assert time.monotonic() - started < 1.5
 
 
 def test_a_connection_to_itself_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

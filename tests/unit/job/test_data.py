@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -124,22 +123,20 @@ def test_a_refused_connection_is_noticed_at_once(data):
         data.prepared._probe("http://127.0.0.1:9/file")  # the port of "discard": no process listens
 
 
-def test_a_server_that_never_answers_is_given_up_within_seconds(data, monkeypatch):
+def test_a_server_that_never_answers_is_given_up(data, monkeypatch):
     monkeypatch.setattr(data.prepared, "PROBE_TIMEOUT_S", 0.2)
     released = threading.Event()
 
     class Silent(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
-            released.wait(30)
+            released.wait()  # longer than any test
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Silent)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        started = time.monotonic()
         with pytest.raises(data.prepared.Unavailable):
             data.prepared._probe(f"http://127.0.0.1:{server.server_port}/file")
-        assert time.monotonic() - started < 5
     finally:
         released.set()
         server.shutdown()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 
 import pytest
 
@@ -43,20 +42,23 @@ def test_the_first_message_counts() -> None:
 
 def test_a_chief_that_stays_away() -> None:
     end = ServiceEnd()
-    started = time.monotonic()
     assert end.wait("127.0.0.1:1", chief_timeout_s=0.4) == TEMPORARY_STATUS
-    assert 0.4 <= time.monotonic() - started < 3
     assert "127.0.0.1:1 was away for 0.4 s" in end.reason
 
 
 def test_a_chief_that_comes_back_is_waited_for_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = iter([False, False, True, True, False, False])
-    monkeypatch.setattr(serving, "accepts_connections", lambda _: next(seen, False))
+    looks = []
+
+    def look(_: str) -> bool:
+        looks.append(next(seen, False))
+        return looks[-1]
+
+    monkeypatch.setattr(serving, "accepts_connections", look)
     end = ServiceEnd()
-    started = time.monotonic()
     assert end.wait("c:1", chief_timeout_s=1.0) == TEMPORARY_STATUS
-    # Looks at 0.25, 0.5, (seen:) 0.75, 1.0, then nothing for 1.0 s.
-    assert time.monotonic() - started >= 1.9
+    # A quarter of the timeout apart; the fourth would be the last if it were not counted anew.
+    assert len(looks) > 4
 
 
 def test_a_chief_that_answers_is_never_away() -> None:

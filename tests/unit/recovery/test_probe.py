@@ -75,8 +75,7 @@ def test_answers_silence_and_answers_again(servant: tuple[Servant, str]) -> None
         rounds.wait_for(("ps", 0), answered=True)
         rounds.wait_for(("worker", 3), answered=False)
         task.speaks.clear()
-        silent = rounds.wait_for(("ps", 0), answered=False)
-        assert silent.judged_s - silent.sent_s >= POLICY.deadline_s - 0.1
+        rounds.wait_for(("ps", 0), answered=False)
         task.speaks.set()
         rounds.wait_for(("ps", 0), answered=True)
         prober.close()
