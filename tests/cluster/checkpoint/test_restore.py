@@ -1,4 +1,7 @@
-"""A checkpoint of two servers is restored exactly, however it was written."""
+"""A checkpoint of two servers is restored exactly.
+
+A streamed one: test_saving.py, and tests/unit/numbers/test_damaged_checkpoint.py.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,7 @@ from tests.cluster.checkpoint.small_model import STEPS, assert_same, fit, small_
 pytestmark = pytest.mark.timeout(180)
 
 
-# A streamed one is saved in test_saving.py, and restored in
-# tests/unit/numbers/test_damaged_checkpoint.py.
-@pytest.mark.quick("shared")
-@pytest.mark.parametrize("shared", [None, False], ids=["shared", "streamed"])
 def test_back_into_the_same_model(
-    shared: bool | None,
     strategy: tfps.ParameterServerStrategy,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -25,7 +23,7 @@ def test_back_into_the_same_model(
     """It comes back in blocks of a row or two, with the counts of the servers."""
     monkeypatch.setenv("TFPS_CHUNK_BYTES", "100")
     model = small_model_on(strategy)
-    manager = tfps.CheckpointManager(model, tmp_path, shared=shared)
+    manager = tfps.CheckpointManager(model, tmp_path)
     fit(model)
     manager.save(epoch=1)
     saved, stats = state_of(model), strategy.stats()

@@ -56,11 +56,11 @@ class HeldSave:
         patch.setattr(Snapshot, "write", held)
 
 
-# Shared ones are saved while training goes on in test_restore.py; streamed ones, in one process, in
-# tests/unit/numbers/test_damaged_checkpoint.py.
+# A quicker one is test_restore.py.
 @pytest.mark.repeats
-@pytest.mark.parametrize("slots", [False, True], ids=["compiled", "with slots"])
-@pytest.mark.parametrize("shared", [None, False], ids=["shared", "streamed"])
+@pytest.mark.parametrize(
+    ("shared", "slots"), [(None, True), (False, False)], ids=["shared", "streamed"]
+)
 def test_training_goes_on_while_values_of_one_version_are_written(
     shared: bool | None,
     slots: bool,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -91,16 +91,6 @@ class CustomLoop:
     def updates(self) -> int:
         """The updates that the optimizer has counted."""
         return int(self.optimizer.iterations.numpy()) - self._updates_before
-
-
-def one_process(optimizer: Any, rounds: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return the weights after the mean gradient of each round was applied."""
-    with tf.device("/job:chief/replica:0/task:0/device:CPU:0"):
-        weight = keras.Variable(np.ones([3], "float32"))
-        made = keras.optimizers.get(optimizer)
-        for numbers in rounds:
-            made.apply([TABLE[list(numbers)].mean(0) + weight], [weight])
-        return np.asarray(weight.numpy())
 
 
 def wait_for(condition: Callable[[], Any]) -> None:

@@ -1,17 +1,16 @@
-"""Workers wait for the slowest once they are too far ahead, and never for a lost one."""
+"""Workers that keep to a bound count each example once, and never wait for a lost one.
+
+How they wait for the slowest: tests/unit/one_process/test_requests_of_fit.py.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-import keras
 import pytest
 
 import tfps
-from tests.cluster.consistency.counts_afterwards import CountsAfterwards
-from tests.cluster.consistency.slow_input import slow_input
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
 from tests.cluster.kill_worker import KillWorker
 from tests.cluster.suspend_worker import SuspendWorker
@@ -33,7 +32,6 @@ def job(cluster: Callable[..., LocalCluster], carrier: str) -> Iterator[Counting
     job.strategy.close()
 
 
-# In one process: tests/unit/one_process/test_modes.py; a loop of one's own: test_custom_bounded.py.
 @pytest.mark.repeats
 @pytest.mark.conformance
 def test_each_example_and_update_counts_once(job: CountingJob) -> None:
@@ -52,7 +50,6 @@ def test_each_example_and_update_counts_once(job: CountingJob) -> None:
     assert min(steps) > 0.3 * sum(steps)
 
 
-# By the same requests without a cluster: tests/unit/one_process/test_requests_of_fit.py.
 @pytest.mark.repeats
 @pytest.mark.conformance
 def test_a_worker_that_dies_is_not_waited_for(job: CountingJob) -> None:
@@ -76,30 +73,3 @@ def test_a_worker_that_hangs_is_not_waited_for(job: CountingJob) -> None:
     assert suspend.suspended
     assert suspend.wrong_epochs == {}
     assert job.updates() == job.updates_after(updates, epochs=1)
-
-
-# By the same requests without a cluster: tests/unit/one_process/test_requests_of_fit.py.
-@pytest.mark.repeats
-@pytest.mark.parametrize(
-    ("bound", "gap", "kind"), [(0, 0, keras.Sequential), (3, 3, CountsAfterwards)]
-)
-def test_fast_workers_wait(
-    cluster: Callable[..., LocalCluster],
-    tmp_path: Path,
-    bound: int,
-    gap: int,
-    kind: type[keras.Sequential],
-) -> None:
-    strategy = tfps.ParameterServerStrategy(
-        cluster(workers=2, ps=2).cluster_resolver, consistency=tfps.BoundedStaleness(bound)
-    )
-    with strategy.scope():
-        model = kind([keras.Input((1,)), keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
-    model.fit(slow_input(STEPS, tmp_path), epochs=1, verbose=0)
-    stats = strategy.stats()
-    assert stats.worker_steps == (STEPS, STEPS)
-    assert stats.clock_gap_steps[1] == gap
-    # Between two steps of the slow worker the fast one is at most so much further.
-    assert max(stats.gradient_staleness_updates) <= 2 * (bound + 1)
-    strategy.close()

@@ -1,4 +1,7 @@
-"""Scheduled functions that train keep to a bound: fast workers wait, and none waits for ever."""
+"""Scheduled functions that train keep to a bound, and none waits for ever.
+
+How fast workers wait: tests/unit/one_process/test_requests_of_functions.py.
+"""
 
 from __future__ import annotations
 
@@ -28,22 +31,6 @@ def strategy(
     )
     yield strategy
     strategy.close()
-
-
-# By the same requests without a cluster: tests/unit/one_process/test_requests_of_functions.py.
-@pytest.mark.conformance
-def test_fast_workers_wait(strategy: tfps.ParameterServerStrategy, loop: CustomLoop) -> None:
-    before = strategy.stats()
-    workers = loop.run(60, slow=1)
-    after = strategy.stats()
-    assert loop.updates == 60
-    assert after.clock_gap_steps[1] == BOUND
-    # Beside a worker that never waits it would have an eighth. Not half: the worker that gets
-    # functions first is alone for some steps, and the other one begins beside it.
-    assert workers.count(1) >= 60 // 4
-    updates = [now - then for now, then in zip(after.versions, before.versions, strict=True)]
-    assert updates == [60, 60]
-    assert after.gradients_dropped == before.gradients_dropped
 
 
 def test_an_odd_number_and_an_error(strategy: tfps.ParameterServerStrategy) -> None:

@@ -1,4 +1,7 @@
-"""Scheduled functions that train keep to rounds: their numbers, and no endless waits."""
+"""Scheduled functions that train keep to rounds, without endless waits.
+
+Their numbers: tests/unit/one_process/test_requests_of_functions.py.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,8 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tests.cluster.consistency.custom_loop import CustomLoop, one_process, survive_a_death
+from tests.cluster.consistency.custom_loop import CustomLoop, survive_a_death
 from tfps.bridge.closures import closure_queue
-from tfps.errors import UnsupportedError
 from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(180)
@@ -35,40 +37,6 @@ def strategy(
     strategy.close()
 
 
-# By the same requests without a cluster: tests/unit/one_process/test_requests_of_functions.py.
-@pytest.mark.repeats
-@pytest.mark.conformance
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_two_workers_are_the_mean_of_two_gradients(
-    strategy: tfps.ParameterServerStrategy, optimizer: str
-) -> None:
-    loop = CustomLoop(strategy, optimizer)
-    before = strategy.stats()
-    workers = loop.run(2 * ROUNDS)
-    after = strategy.stats()
-    assert [workers.count(worker) for worker in (0, 1)] == [ROUNDS, ROUNDS]
-    expected = one_process(optimizer, [(2 * k, 2 * k + 1) for k in range(ROUNDS)])
-    for weight in loop.weights:
-        np.testing.assert_allclose(weight.numpy(), expected, rtol=2e-6)
-    assert loop.updates == ROUNDS
-    counts = [now - then for now, then in zip(after.versions, before.versions, strict=True)]
-    assert counts == [ROUNDS, ROUNDS]
-    assert after.gradients_dropped == before.gradients_dropped
-
-
-# In one process: test_functions_in_rounds of tests/unit/one_process/test_modes.py.
-@pytest.mark.repeats
-@pytest.mark.conformance
-def test_the_last_round_is_complete_without_a_worker_that_has_nothing_to_run(
-    loop: CustomLoop,
-) -> None:
-    loop.run(7)
-    assert loop.updates == 4
-    expected = one_process("sgd", [(0, 1), (2, 3), (4, 5), (6,)])
-    for weight in loop.weights:
-        np.testing.assert_allclose(weight.numpy(), expected, rtol=2e-6)
-
-
 @pytest.mark.repeats
 def test_one_function_at_a_time_waits_for_nobody(loop: CustomLoop) -> None:
     for number in range(3):
@@ -88,27 +56,6 @@ def test_an_error_between_pull_and_push_holds_nobody_up(
     loop.run(8)
     assert loop.updates == done + 4
     assert len(set(strategy.stats().versions)) == 1
-
-
-@pytest.mark.repeats
-def test_optimizers_of_one_round_are_applied_each(
-    strategy: tfps.ParameterServerStrategy, loop: CustomLoop
-) -> None:
-    """Each of two workers runs one of two functions."""
-    other = CustomLoop(strategy, "sgd")
-    for each in (other, loop):  # now all variables lie where they stay
-        each.run(2)
-        each.start_again()
-    before = strategy.stats().versions[0]
-    for number in range(ROUNDS):
-        loop.schedule(1, first=number)
-        other.schedule(1, first=number)
-    loop.coordinator.join()
-    assert loop.updates == other.updates == ROUNDS
-    expected = one_process("sgd", [(number,) for number in range(ROUNDS)])
-    for weight in (*loop.weights, *other.weights):
-        np.testing.assert_allclose(weight.numpy(), expected, rtol=2e-6)
-    assert strategy.stats().versions[0] - before == 2 * ROUNDS
 
 
 @pytest.mark.repeats
@@ -153,25 +100,6 @@ def test_fit_and_scheduled_functions_by_turns(
 
 
 @pytest.mark.repeats
-def test_push_in_a_scheduled_function_is_refused(
-    strategy: tfps.ParameterServerStrategy, loop: CustomLoop
-) -> None:
-    name = loop.weights[0].path
-
-    @tf.function
-    def push() -> None:
-        values, version = strategy.pull([name])
-        strategy.push({name: values[name]}, version)
-
-    with pytest.raises(UnsupportedError, match=r"Synchronous\(backup_workers=0, .*optimizer"):
-        loop.coordinator.schedule(push)
-    values, version = strategy.pull([name])
-    strategy.push({name: values[name]}, version)
-    values, _ = strategy.pull([name])
-    assert values[name].tolist() == [0, 0, 0]
-
-
-@pytest.mark.repeats
 def test_who_is_late_is_dropped(cluster: Callable[..., LocalCluster]) -> None:
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=2, ps=2).cluster_resolver,
@@ -188,8 +116,7 @@ def test_who_is_late_is_dropped(cluster: Callable[..., LocalCluster]) -> None:
     strategy.close()
 
 
-# A quicker death in rounds is in test_synchronous.py; of functions, without a cluster, in
-# tests/unit/consistency/test_functions_of_members.py.
+# A quicker death in rounds is in test_synchronous.py.
 @pytest.mark.repeats
 @pytest.mark.conformance
 def test_a_worker_that_dies_is_not_waited_for(

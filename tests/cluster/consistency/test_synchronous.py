@@ -1,4 +1,7 @@
-"""Rounds of all workers give the numbers of one process, and do not wait for lost workers."""
+"""Rounds wait neither for lost workers nor for backup workers, and hooks see whole rounds.
+
+Their numbers: tests/unit/numbers/modes/test_two_workers.py.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tfps
 from tests.cluster.consistency.counts_afterwards import CountsAfterwards
@@ -22,7 +24,6 @@ from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(240)
 
-LOCAL = "/job:chief/replica:0/task:0/device:CPU:0"
 BATCH = 10
 RANDOM = np.random.default_rng(0)
 
@@ -32,9 +33,9 @@ def _examples(count: int) -> tuple[np.ndarray, np.ndarray]:
     return x, x[:, :3].argmax(1)
 
 
-def _network(optimizer: Any, kind: Any = keras.Sequential) -> keras.Model:
+def _network(optimizer: Any) -> keras.Model:
     keras.utils.set_random_seed(1)
-    model = kind(
+    model = keras.Sequential(
         [
             keras.Input((8,)),
             keras.layers.Dense(16, activation="tanh"),
@@ -48,41 +49,6 @@ def _network(optimizer: Any, kind: Any = keras.Sequential) -> keras.Model:
 
 def _strategy(resolver: Any, **options: Any) -> tfps.ParameterServerStrategy:
     return tfps.ParameterServerStrategy(resolver, placement="round_robin", **options)
-
-
-def _fit(
-    cluster: LocalCluster, model: Callable[[], keras.Model], x: np.ndarray, y: np.ndarray
-) -> tuple[Any, list[np.ndarray], list[np.ndarray], Any]:
-    """Train an epoch of rounds; return the model, its weights before and after, and the counts."""
-    strategy = _strategy(cluster.cluster_resolver, consistency="synchronous")
-    with strategy.scope():
-        made = model()
-    before = [np.array(weight) for weight in made.get_weights()]
-    made.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
-    after, stats = made.get_weights(), strategy.stats()
-    strategy.close()
-    return made, before, after, stats
-
-
-# First all tests with three workers: going back to a cluster that the chief has left for another
-# one in between, TensorFlow takes workers for lost.
-@pytest.mark.repeats
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_three_workers_are_one_process(
-    cluster: Callable[..., LocalCluster], optimizer: str
-) -> None:
-    """The last round has a whole batch and a part of one."""
-    x, y = _examples(3 * BATCH * 200 + BATCH + 7)
-    _, before, after, stats = _fit(cluster(workers=3, ps=2), lambda: _network(optimizer), x, y)
-    with tf.device(LOCAL):
-        reference = _network(optimizer)
-        reference.set_weights(before)
-        reference.fit(x, y, batch_size=3 * BATCH, shuffle=False, verbose=0)
-    for weight, expected, first in zip(after, reference.get_weights(), before, strict=True):
-        moved = np.linalg.norm(expected - first)
-        assert np.linalg.norm(weight - expected) <= 2e-6 * moved
-    assert stats.updates_applied == 201
-    assert stats.examples_seen == len(x)
 
 
 @pytest.mark.repeats
@@ -105,33 +71,6 @@ def test_backup_workers_are_not_waited_for(
     assert steps <= stats.updates_applied < 2.5 * steps
     assert set(stats.gradient_staleness_updates) == {0}
     strategy.close()
-
-
-@pytest.mark.repeats
-def test_averages_move_once_per_round_and_counts_add_up(
-    cluster: Callable[..., LocalCluster],
-) -> None:
-    class Model(CountsAfterwards):
-        def __init__(self, layers: list[Any]) -> None:
-            super().__init__([*layers, keras.layers.BatchNormalization(momentum=0.5)])
-
-    x, y = _examples(2 * BATCH)
-    y = RANDOM.normal(size=(2 * BATCH, 3)).astype("float32")
-
-    def model() -> keras.Model:
-        made = Model([keras.Input((8,)), keras.layers.Dense(3, trainable=False)])
-        made.compile("sgd", "mse")
-        return made
-
-    made, before, after, stats = _fit(cluster(workers=2, ps=2), model, x, y)
-    names = [variable.path.split("/")[-1] for variable in made.weights]
-    values, first = dict(zip(names, after, strict=True)), dict(zip(names, before, strict=True))
-    seen = x @ first["kernel"] + first["bias"]
-    np.testing.assert_allclose(values["moving_mean"], 0.5 * seen.mean(0), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(values["moving_variance"], 0.5 + 0.5 * seen.var(0), rtol=1e-4)
-    assert values["count"] == 2
-    assert stats.worker_steps == (1, 1)
-    assert stats.updates_applied == 1
 
 
 @pytest.fixture(scope="module")

@@ -78,35 +78,6 @@ def job(
     strategy.close()
 
 
-# Without a cluster: tests/unit/one_process/test_attach.py.
-def test_reading_from_a_thread_of_the_chief(
-    job: tuple[LocalCluster, tfps.ParameterServerStrategy, keras.Model],
-) -> None:
-    local, strategy, model = job
-    told = threading.Event()
-    seen: list[int] = []
-
-    def look() -> None:
-        try:
-            with tfps.attach("night", local.spec.jobs["ps"]) as reader:
-                while not seen or seen[-1] < seen[0] + 50:
-                    seen.append(read(reader) if reader.names else 0)
-        finally:
-            told.set()
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    _fit(model, told)
-    thread.join()
-    assert seen == sorted(seen)
-    assert seen[-1] >= seen[0] + 50
-    assert updates_of(model) == strategy.stats().updates_applied >= seen[-1]
-    with tfps.attach("night", local.cluster_resolver) as reader:
-        values, _ = reader.pull()
-        for name, value in strategy.pull()[0].items():
-            np.testing.assert_array_equal(values[name], value, err_msg=name)
-
-
 def test_what_cannot_be_attached_to(
     job: tuple[LocalCluster, tfps.ParameterServerStrategy, keras.Model],
     monkeypatch: pytest.MonkeyPatch,

@@ -15,7 +15,6 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tests.cluster.counting import numbered
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
 from tests.cluster.many_calls import ManyCalls
 from tests.cluster.recovery.kill_server import KILL_AFTER, KillForGood, KillServer, TracedUnits
@@ -113,13 +112,11 @@ class LookAtWeights(KillServer):
         assert {value for place, value in values.items() if place != lost} == {iterations}
 
 
-# How an access is repeated needs no cluster: see tests/unit/recovery/test_server_return.py.
-@pytest.mark.parametrize("index", [0, 1])
 def test_a_callback_that_looks_at_weights_waits_for_the_server(
-    index: int, tasks: Callable[..., LocalCluster], folder: Path
+    tasks: Callable[..., LocalCluster], folder: Path
 ) -> None:
     job = _counting(tasks(workers=2, ps=2), folder)
-    look = LookAtWeights(job, index)
+    look = LookAtWeights(job, 1)
     job.fit(look, epochs=1)
     assert look.traces is not None
     # No look has found what was made again and not filled yet.
@@ -183,7 +180,6 @@ def _repeat(cluster: LocalCluster, folder: Path, *, index: int, mode: tfps.Synch
     job.strategy.close()
 
 
-# In one process, with all numbers: tests/unit/one_process/test_rounds_repeat.py.
 def test_rounds_are_repeated(tasks: Callable[..., LocalCluster], folder: Path) -> None:
     _repeat(tasks(workers=2, ps=2), folder, index=0, mode=tfps.Synchronous())
 
@@ -243,21 +239,6 @@ def test_rounds_are_repeated_at_any_moment(seed: int, fresh: LocalCluster, folde
     job.strategy.close()
 
 
-# In one process: tests/unit/one_process/test_unsaved_variables.py; a job that ends is below.
-def test_what_no_checkpoint_holds_ends_the_job(
-    tasks: Callable[..., LocalCluster], folder: Path
-) -> None:
-    cluster = tasks(workers=2, ps=2)
-    job = _counting(cluster, folder)
-    with job.strategy.scope():
-        raw = [tf.Variable(1.0, name=f"raw_{k}") for k in range(2)]
-    killer = KillServer(job, 1)
-    with pytest.raises(tf.errors.UnavailableError, match="no checkpoint holds: raw_"):
-        job.fit(killer, epochs=EPOCHS)
-    assert raw
-    job.strategy.close()
-
-
 def test_the_job_may_rather_stop(tasks: Callable[..., LocalCluster], folder: Path) -> None:
     cluster = tasks(workers=2, ps=2)
     fault_tolerance = tfps.FaultTolerance(checkpoints=folder, on_lost_server="stop")
@@ -306,7 +287,6 @@ def _count_once(loop: ManyCalls) -> None:
     assert values[came_back] == loop.expected - stats.updates_lost
 
 
-# In one process: tests/unit/one_process/test_functions_run_again.py.
 def test_scheduled_functions_go_on(tasks: Callable[..., LocalCluster], folder: Path) -> None:
     _functions_go_on(tasks(workers=2, ps=2), folder)
 
@@ -317,28 +297,6 @@ def test_scheduled_functions_go_on_by_grpc(
 ) -> None:
     monkeypatch.setenv("TFPS_TRANSPORT", "grpc")
     _functions_go_on(fresh, folder, mode=mode)
-
-
-# Which batches are asked for again needs no cluster: tests/unit/training/test_batch_keeper.py.
-def test_batches_of_the_chief_are_kept(tasks: Callable[..., LocalCluster], folder: Path) -> None:
-    """They are kept until the chief has seen their tickets closed; server 0 may ask again."""
-    job = _counting(tasks(workers=2, ps=2), folder)
-    arrays = numbered(job.examples)
-
-    def batches() -> Iterator[Any]:
-        for begin in range(0, job.examples, job.batch_size):
-            yield tuple(array[begin : begin + job.batch_size] for array in arrays)
-
-    spec = tuple(tf.TensorSpec([None, array.shape[1]], array.dtype) for array in arrays)
-    data = tf.data.Dataset.from_generator(batches, output_signature=spec)
-    killer = KillServer(job, 0)
-    job.fit(killer, epochs=1, data=data)
-    assert killer.traces is not None
-    assert killer.wrong_epochs == {}
-    stats = job.strategy.stats()
-    assert stats.examples_seen == job.examples
-    assert stats.versions == (job.epoch_steps,) * 2
-    job.strategy.close()
 
 
 class HangServer(EpochsOfOneVisit):

@@ -1,4 +1,7 @@
-"""A worker dies while codecs leave something out of its gradients."""
+"""A worker dies while codecs leave something out of what servers send.
+
+What is left out of its gradients: tests/unit/one_process/test_compression.py.
+"""
 
 from __future__ import annotations
 
@@ -14,28 +17,6 @@ from tfps.launch import LocalCluster
 pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 
 MOST_EPOCHS = 500
-
-
-# In one process: `test_who_was_lost_begins_anew` in tests/unit/one_process/test_compression.py.
-@pytest.mark.conformance
-def test_what_is_left_out_goes_with_the_worker(
-    cluster: Callable[..., LocalCluster], carrier: str
-) -> None:
-    """Each push sends one of the gradient's two numbers, and keeps the other for the next."""
-    job = CountingJob(cluster(workers=2, ps=1), compression=TopK(0.01))
-    assert job.strategy.stats().transports == ("grpc" if carrier == "grpc" else "direct",)
-    assert job.strategy.stats().residuals_dropped == 0
-    killer = KillWorker(job, restart=True)
-    epochs = job.fit(killer, epochs=MOST_EPOCHS)
-    stats = job.strategy.stats()
-    assert killer.wrong_epochs == {}
-    assert killer.works_again
-    assert stats.updates_applied == epochs * job.epoch_steps
-    assert stats.residuals_dropped == 1
-    # After each push of a worker 1 is left: of two workers, and of one that has died.
-    moved = sum(float(weight) for weight in job.model.get_weights())
-    assert 1 <= 2 * stats.updates_applied - moved <= 3
-    job.strategy.close()
 
 
 @pytest.mark.conformance

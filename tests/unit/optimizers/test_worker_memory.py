@@ -1,4 +1,4 @@
-"""The memory of a server about each worker, in scheduled functions and eagerly."""
+"""The memory of a server about each worker, in `fit`, in scheduled functions and eagerly."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import tfps
 from tests.unit.graphs import graphs_as_traced
 from tests.unit.optimizers.compensated import Compensated
 from tests.unit.optimizers.measured import descend_by_one, total_staleness
+from tfps.consistency.ledger import STALENESS_BINS
 from tfps.optimizers import DANA, GapAware, StalenessAware
 from tfps.runtime.worker.worker_index import worker_of_call
 from tfps.testing import InProcessCluster
@@ -64,9 +65,63 @@ def test_in_a_loop_of_ones_own_the_distance_is_the_staleness(
     moved = [
         slot.numpy()[0]
         for slot, weight in zip(optimizer.moved, weights, strict=True)
-        if weight._value.device == strategy.runtime.servers[0].device
+        if weight.value.device == strategy.runtime.servers[0].device
     ]
     assert moved == [total_staleness(strategy) - before] * len(moved)
+
+
+def _counting_model(strategy: tfps.ParameterServerStrategy, weights: int = 4) -> keras.Model:
+    """Return a model with weights on both servers, whose gradients are all -1."""
+    with strategy.scope():
+        inputs = keras.Input((1,))
+        outputs: Any = 0.0
+        for _ in range(weights):
+            layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+            outputs = outputs + layer(inputs)
+        model = keras.Model(inputs, outputs)
+        model.compile(descend_by_one(), lambda _, y: -y)
+    return model
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[OneProcess]:
+    """Not the one of `strategy`, which goes on."""
+    with graphs_as_traced(), OneProcess(workers=2, ps=2) as cluster:
+        yield cluster
+
+
+@pytest.mark.repeats
+@pytest.mark.parametrize(
+    "mode",
+    [
+        tfps.Asynchronous(),
+        tfps.Asynchronous(pipeline_steps=1),
+        tfps.BoundedStaleness(bound_steps=0),
+    ],
+    ids=["asynchronous", "pipelined", "bounded"],
+)
+def test_in_fit_the_distance_is_the_staleness(cluster: OneProcess, mode: Any) -> None:
+    """They agree exactly, over all pushes of two workers in any order."""
+    strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, consistency=mode)
+    model = _counting_model(strategy)
+    x = np.ones((200, 1), "float32")
+    for _ in range(2):  # the second time workers enter with memories of the first
+        model.fit(x, x, batch_size=1, verbose=0)
+        model.set_weights([weight * 0.0 for weight in model.get_weights()])
+    servers = {variable.value.device for variable in model.trainable_variables}
+    assert len(servers) == 2
+    on_ticket_server = [
+        slot.numpy().item()
+        for slot, variable in zip(model.optimizer.moved, model.trainable_variables, strict=True)
+        if variable.value.device == strategy.runtime.servers[0].device
+    ]
+    expected, counts = total_staleness(strategy), strategy.stats().gradient_staleness_updates
+    strategy.close()
+    assert expected > 20
+    if max(counts) < STALENESS_BINS - 1:
+        assert on_ticket_server == [expected] * len(on_ticket_server)
+    else:  # a worker stood still for a while, and the last bin does not say for how long
+        assert min(on_ticket_server) == max(on_ticket_server) >= expected
 
 
 class Compensation:
