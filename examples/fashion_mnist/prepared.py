@@ -66,7 +66,7 @@ def read(
     target = folder(data_dir)
     ready = is_prepared(data_dir)
     if not ready:
-        _probe(PROBE_URL)
+        probe(PROBE_URL)
         say(f"Downloading Fashion-MNIST (30 MB) with tensorflow-datasets to {target.parent} ...")
     with tempfile.TemporaryDirectory(prefix="tfps-data-") as scratch:
         arrays_path = Path(scratch) / "arrays.npz"
@@ -83,7 +83,7 @@ def read(
             return dict(arrays), target
 
 
-def _probe(url: str) -> None:
+def probe(url: str) -> None:
     """Ask for the headers of one file; resolving its name has no time limit of its own."""
     outcome: list[str] = []
 
@@ -116,7 +116,7 @@ def _run(*, data_dir: Path, arrays_path: Path, log_path: Path) -> None:
     with log_path.open("wb") as log:
         child = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:
-            status = _wait(child, written=data_dir)
+            status = wait_for(child, written=data_dir)
         finally:
             if child.poll() is None:
                 child.kill()
@@ -128,7 +128,7 @@ def _run(*, data_dir: Path, arrays_path: Path, log_path: Path) -> None:
         raise Unavailable(lines[-1][:300] if lines else f"its process ended with status {status}")
 
 
-def _wait(child: subprocess.Popen[bytes], *, written: Path) -> int | None:
+def wait_for(child: subprocess.Popen[bytes], *, written: Path) -> int | None:
     """Return the child's exit status, or None once it neither writes nor computes any more."""
     process = psutil.Process(child.pid)
     moved_at, seen = time.monotonic(), (-1, 0.0)

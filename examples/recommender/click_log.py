@@ -99,7 +99,7 @@ class ClickLog:
         return tf.minimum(tf.cast(rank, tf.int64) - 1, np.asarray(self.table_rows, np.int64) - 1)
 
     def _probabilities(self, dense: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-        weights, factors = self._hidden(ids)
+        weights, factors = self.hidden(ids)
         pairs = tf.gather(factors, [one for one, _ in PAIRS], axis=1) * tf.gather(
             factors, [other for _, other in PAIRS], axis=1
         )
@@ -113,7 +113,7 @@ class ClickLog:
         )
         return tf.sigmoid(logit)
 
-    def _hidden(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def hidden(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Two numbers for each id, of mean 0 and variance 1: its weight and its factor in pairs."""
         features = np.arange(1, CATEGORIES + 1, dtype=np.uint64) * np.uint64(HIDDEN)
         bits = mix(mix(tf.cast(ids, tf.uint64) + features) + _word(self.seed))

@@ -78,7 +78,7 @@ class ManyCalls:
 
     def values(self) -> dict[str, float]:
         """The weights, by their servers."""
-        return {weight._value.device: float(weight.numpy()) for weight in self.weights}
+        return {weight.value.device: float(weight.numpy()) for weight in self.weights}
 
     def counted(self, name: str) -> list[int]:
         """By server: a number of the ledger, or ``"staleness"``: pushes that were taken."""

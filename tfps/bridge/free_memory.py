@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 
-_MEMINFO = "/proc/meminfo"
+MEMINFO = "/proc/meminfo"
 
 
 def free_memory_bytes(device: str) -> int | None:
@@ -20,7 +20,7 @@ def free_memory_bytes(device: str) -> int | None:
     """
     with tf.init_scope(), private.placed_on(device):
         try:
-            text = tf.io.read_file(_MEMINFO).numpy().decode()
+            text = tf.io.read_file(MEMINFO).numpy().decode()
         except tf.errors.NotFoundError:  # not Linux
             return None
     return available_bytes(text)

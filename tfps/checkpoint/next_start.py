@@ -20,17 +20,17 @@ class Checkpoints(Protocol):
         """Return the folder of a checkpoint."""
 
 
-_looked_in: weakref.WeakSet[Checkpoints] = weakref.WeakSet()
+SEARCHED: weakref.WeakSet[Checkpoints] = weakref.WeakSet()
 
 
 def note_look(checkpoints: Checkpoints) -> None:
     """Note that the program has looked for a checkpoint, so its next start will look again."""
-    _looked_in.add(checkpoints)
+    SEARCHED.add(checkpoints)
 
 
 def next_checkpoint() -> Path | None:
     """Return the checkpoint that the next start would find, or None."""
-    for checkpoints in list(_looked_in):
+    for checkpoints in list(SEARCHED):
         if (latest := checkpoints.latest) is not None:
             return checkpoints.directory_of(latest.number)
     return None

@@ -42,7 +42,7 @@ class Snapshot:
         self, contents: Contents, *, servers: Sequence[Any], shared: Sequence[bool]
     ) -> None:
         self._on_chief = contents.on(CHIEF)
-        self._parts = [
+        self.parts = [
             ServerSnapshot(server, contents.on(server.index), is_shared=is_shared)
             for server, is_shared in zip(servers, shared, strict=True)
         ]
@@ -53,11 +53,11 @@ class Snapshot:
         number = time.time_ns()
         # A view of the variable's memory; an update of a variable with a view changes a copy.
         self._values = {id(shard): np.asarray(shard.native.numpy()) for shard in self._on_chief}
-        return in_parallel([partial(part.take, number) for part in self._parts])
+        return in_parallel([partial(part.take, number) for part in self.parts])
 
     def write(self, folder: Path) -> dict[str, tuple[RowBlock, ...]]:
         """Write the values, from all servers at once. Returns the files by name."""
-        calls = [partial(part.write, folder) for part in self._parts]
+        calls = [partial(part.write, folder) for part in self.parts]
         written = in_parallel([*calls, partial(self._write_own, folder)])
         return {name: blocks for files in written for name, blocks in files.items()}
 
@@ -74,11 +74,11 @@ class Snapshot:
     def free(self, *, waits: bool = True) -> None:
         """Let the servers forget it; without ``waits``, do not wait for a lost one's return."""
         self._values = {}
-        in_parallel([partial(_free, part, waits=waits) for part in self._parts])
+        in_parallel([partial(_free, part, waits=waits) for part in self.parts])
 
     def close(self) -> None:
         """Close the channels to the servers."""
-        for part in self._parts:
+        for part in self.parts:
             with contextlib.suppress(tf.errors.OpError):  # to a lost server it is closed already
                 part.close()
 

@@ -46,7 +46,7 @@ def announce_finished(spec: ClusterSpec, status: int) -> list[str]:
     for task_type, index, address in cluster_now(spec).tasks("worker", "ps"):
         name = f"{task_type} {index}"
         problem = connection_problem(address, timeout_s=REACH_TIMEOUT_S)
-        problem = problem or _tell((task_type, index, address), status)
+        problem = problem or tell_task((task_type, index, address), status)
         if problem is None:
             informed.append(name)
         else:
@@ -73,7 +73,7 @@ def _announce_own_end(spec: ClusterSpec, process: int) -> None:
         announce_finished(spec, exit_status())
 
 
-def _tell(task: Task, status: int) -> str | None:
+def tell_task(task: Task, status: int) -> str | None:
     """Call the task's function in a separate session; return the problem, or None."""
     import tensorflow as tf
 

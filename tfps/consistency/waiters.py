@@ -72,7 +72,7 @@ class Waiters:
 
         def take(number: int) -> tf.Tensor:
             (token,) = tf.raw_ops.QueueDequeueV2(
-                handle=self._queue(number), component_types=[tf.int64]
+                handle=self.queue_of(number), component_types=[tf.int64]
             )
             return tf.ensure_shape(token, [])
 
@@ -80,9 +80,9 @@ class Waiters:
         return tf.switch_case(tf.cast(worker, tf.int32), [lambda s=s: take(s) for s in workers])
 
     def _put(self, worker: int, tokens: tf.Tensor) -> None:
-        tf.raw_ops.QueueEnqueueManyV2(handle=self._queue(worker), components=[tokens])
+        tf.raw_ops.QueueEnqueueManyV2(handle=self.queue_of(worker), components=[tokens])
 
-    def _queue(self, worker: int) -> tf.Tensor:
+    def queue_of(self, worker: int) -> tf.Tensor:
         return self._queues[worker].handle()
 
 

@@ -162,7 +162,7 @@ def _connection(
             resolver = spec.tf_resolver()  # imports TensorFlow while the tasks do
             wait_for_tasks(spec, timeout_s=config.cluster.connect_timeout_s, report=say)
             stack.enter_context(_lost_tasks_in_short(supervisor))
-            strategy = stack.enter_context(_strategy(config, resolver))
+            strategy = stack.enter_context(strategy_of_job(config, resolver))
         yield strategy
 
 
@@ -203,7 +203,8 @@ def _end_reason(supervisor: TaskSupervisor, *, patience_s: float) -> str:
 
 
 @contextlib.contextmanager
-def _strategy(config: JobConfig, resolver: Any) -> Iterator[Any]:
+def strategy_of_job(config: JobConfig, resolver: Any) -> Iterator[Any]:
+    """Make the strategy of a job file, and close it; a named job that fails stays open."""
     import tfps
 
     strategy = tfps.ParameterServerStrategy(

@@ -99,7 +99,7 @@ def serve(
     if log is not None:
         install_noise_filter(log.path)
     end = ServiceEnd()
-    _start_server(spec, end)
+    start_server(spec, end)
     print(f"tfps: {name} serves at {address}", flush=True)
     status = end.wait(spec.address("chief", 0), chief_timeout_s=timeout_s)
     print(f"tfps: {name} ends with status {status}: {end.reason}", flush=True)
@@ -142,7 +142,8 @@ class ServiceEnd:
         return self._status
 
 
-def _start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
+def start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
+    """Start TensorFlow's server of a task, which takes the chief's message about the end."""
     import_without_keras()
     import numpy as np
     import tensorflow as tf

@@ -33,7 +33,7 @@ def chief_start(spec: ClusterSpec, resolver: Any, *, timeout_s: float) -> Iterat
     """
     prepare_process("chief")
     _set_threads(spec)
-    _share_gpus()
+    share_gpus()
     workers, servers = spec.jobs["worker"], spec.jobs["ps"]
     announce(f"connecting to {count_tasks(workers=len(workers), ps=len(servers))}")
     tf.get_logger()  # makes it now: it depends on the root logger
@@ -55,7 +55,7 @@ def _set_threads(spec: ClusterSpec) -> None:
         tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads(spec, "chief"))
 
 
-def _share_gpus() -> None:
+def share_gpus() -> None:
     """Let GPU memory grow on demand, so that the workers of this machine can use it.
 
     By default TensorFlow reserves nearly all free memory when it starts, and a chief computes next

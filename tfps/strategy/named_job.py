@@ -18,7 +18,7 @@ from tfps.strategy.arguments import Arguments
 JOB_VARIABLE = "TFPS_JOB_ID"
 
 # The named jobs of this process, by name and servers: probing its own chief would prove nothing.
-_OPEN: weakref.WeakValueDictionary[tuple[str, ...], Runtime] = weakref.WeakValueDictionary()
+OPEN_JOBS: weakref.WeakValueDictionary[tuple[str, ...], Runtime] = weakref.WeakValueDictionary()
 
 
 def name_of(arguments: Arguments) -> str:
@@ -46,7 +46,7 @@ def open_job(arguments: Arguments, connections: Connections) -> tuple[Runtime, N
     if not name:
         return Runtime(job=secrets.token_hex(6), **options), None
     key = (name, *spec.jobs["ps"])
-    before = _OPEN.get(key)
+    before = OPEN_JOBS.get(key)
     if before is not None and not before.closed:
         raise ConfigError(
             f"job: {name!r} is in use by another strategy of this process; close that one first, "
@@ -60,7 +60,7 @@ def open_job(arguments: Arguments, connections: Connections) -> tuple[Runtime, N
     if previous.exists:
         previous.check(record, job=name)
         held = previous.split_slabs()
-    runtime = _OPEN[key] = Runtime(job=name, held=held, **options)
+    runtime = OPEN_JOBS[key] = Runtime(job=name, held=held, **options)
     job = NamedJob(runtime, record, previous=previous)
     job.begin()
     runtime.on_layout, runtime.fence = job.note, job.refuse_if_replaced
@@ -69,7 +69,7 @@ def open_job(arguments: Arguments, connections: Connections) -> tuple[Runtime, N
 
 def has_open_job() -> bool:
     """Return whether this process has a named job that is open."""
-    return any(not runtime.closed for runtime in list(_OPEN.values()))
+    return any(not runtime.closed for runtime in list(OPEN_JOBS.values()))
 
 
 def _record(arguments: Arguments, spec: ClusterSpec) -> JobRecord:

@@ -21,6 +21,7 @@ from tests.cluster.checkpoint.small_model import (
     small_model_on,
     state_of,
 )
+from tests.saves import join_saves
 from tfps.checkpoint import KeepLatest
 from tfps.errors import CheckpointNotSaved
 
@@ -78,9 +79,7 @@ class Events(keras.callbacks.Callback):
         self.manager, self.at = manager, at
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        saving = self.manager._background_save
-        if saving is not None:
-            saving.join()
+        join_saves()
         for event in self.at.get(epoch, []):
             event()
 

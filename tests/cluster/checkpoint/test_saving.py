@@ -125,7 +125,7 @@ def test_the_servers_forget_what_was_written(
     manager = tfps.CheckpointManager(model, tmp_path)
     manager.save(background=False)
     _, snapshot = manager._snapshot.current()
-    for part in snapshot._parts:
+    for part in snapshot.parts:
         with pytest.raises(Exception, match="snapshot_"):
             part.write(tmp_path)
     manager.save()
@@ -146,7 +146,7 @@ def test_attempts_that_arrive_late_do_nothing(
     contents, snapshot = manager._snapshot.current()
     snapshot.take()
     model.fit(DATA[:4], DATA[:4], batch_size=4, verbose=0)
-    for part in snapshot._parts:
+    for part in snapshot.parts:
         part.take(1)
     (tmp_path / "late").mkdir()
     files = snapshot.write(tmp_path / "late")

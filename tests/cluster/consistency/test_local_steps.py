@@ -28,7 +28,7 @@ def test_slots_are_freed(cluster: Callable[..., LocalCluster]) -> None:
     with strategy.scope():
         model = network("adam")
     model.fit(*examples(16), batch_size=4, verbose=0)
-    slots = [variable._value.shared_name for variable in model.optimizer.variables]
+    slots = [variable.value.shared_name for variable in model.optimizer.variables]
     container = strategy.runtime.container
 
     def held() -> list[str]:

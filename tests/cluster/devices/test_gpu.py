@@ -58,7 +58,7 @@ def test_numbers_of_one_machine(strategy: tfps.ParameterServerStrategy) -> None:
     found = model.fit(x, y, epochs=2, **options).history
     assert all("GPU" in device for device in strategy.extended.worker_devices)
     assert all(
-        isinstance(v._value, ServerVariable) and "/job:ps" in v._value.device
+        isinstance(v.value, ServerVariable) and "/job:ps" in v.value.device
         for v in model.trainable_variables
     )
     np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-3)

@@ -73,7 +73,7 @@ def test_fit_goes_on(
     assert stats.versions == (steps, steps)
     assert stats.updates_applied == steps == int(job.model.optimizer.iterations)
     # Each weight counts its updates; those that lay on the server lack what was lost.
-    weights = {w._value.device: int(w.numpy()) for w in job.model.trainable_variables}
+    weights = {w.value.device: int(w.numpy()) for w in job.model.trainable_variables}
     servers = job.strategy.runtime.topology.servers
     assert weights[servers[1 - index]] == steps
     assert weights[servers[index]] == steps - stats.updates_lost
@@ -101,13 +101,13 @@ class LookAtWeights(KillServer):
             return
         self.looks -= 1
         weights = self.job.model.trainable_variables
-        places = [weight._value.device for weight in weights]
+        places = [weight.value.device for weight in weights]
         lost = self.job.strategy.runtime.topology.servers[self.index]
         values = dict(zip(places, (int(weight.numpy()) for weight in weights), strict=True))
         iterations = int(self.job.model.optimizer.iterations)
         for weight in weights:
-            weight.assign(values[weight._value.device])
-            weight._value.assign_add(0.0 * weight._value)
+            weight.assign(values[weight.value.device])
+            weight.value.assign_add(0.0 * weight.value)
         self.lacks.add(iterations - values[lost])
         assert {value for place, value in values.items() if place != lost} == {iterations}
 

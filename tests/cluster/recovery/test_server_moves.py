@@ -88,7 +88,7 @@ def _train(job: CountingJob, move: MoveServers) -> None:
     else:
         assert stats.updates_applied == steps == int(job.model.optimizer.iterations)
         servers = job.strategy.runtime.topology.servers
-        weights = {w._value.device: int(w.numpy()) for w in job.model.trainable_variables}
+        weights = {w.value.device: int(w.numpy()) for w in job.model.trainable_variables}
         lacks = [steps - weights[server] for server in servers]
         assert sum(lacks) == stats.updates_lost
         assert all(not each for index, each in enumerate(lacks) if index not in move.indices)

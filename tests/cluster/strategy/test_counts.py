@@ -118,7 +118,7 @@ def test_fit_loses_no_update(
     (model, before), after = fitted, strategy.stats()
     assert model.get_weights() == [-STEPS, -STEPS]
     assert int(model.optimizer.iterations.numpy()) == STEPS
-    assert len({weight._value.device for weight in model.weights}) == SERVERS
+    assert len({weight.value.device for weight in model.weights}) == SERVERS
     joins = WORKERS  # one for each closure
     exchanges = [b - a for a, b in zip(before.exchanges, after.exchanges, strict=True)]
     assert exchanges == [STEPS + joins] * SERVERS

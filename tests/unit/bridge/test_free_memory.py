@@ -18,5 +18,5 @@ def test_this_machine_has_some_left() -> None:
 def test_a_system_without_that_account_says_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(free_memory, "_MEMINFO", str(tmp_path / "none"))
+    monkeypatch.setattr(free_memory, "MEMINFO", str(tmp_path / "none"))
     assert free_memory.free_memory_bytes("/device:CPU:0") is None

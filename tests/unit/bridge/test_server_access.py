@@ -49,25 +49,25 @@ def variable(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def watch(variable: Any) -> Iterator[EverythingTwice]:
-    watch, container = EverythingTwice(), variable._value.container
+    watch, container = EverythingTwice(), variable.value.container
     server_access.watch_accesses(container, watch)
     yield watch
-    server_access._watches.pop(container)
+    server_access.WATCHES.pop(container)
 
 
 READS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "numpy": (lambda v: v.numpy(), VALUE),
     "array": (np.asarray, VALUE),
     "sum": (lambda v: v + 1.0, VALUE + 1.0),
-    "rows": (lambda v: v._value.sparse_read([2, 0]), VALUE[[2, 0]]),
-    "items": (lambda v: v._value.gather_nd([[1]]), VALUE[[1]]),
-    "copies for other servers": (lambda v: v._value.refresh_mirrors(), None),
-    "is there": (lambda v: v._value.is_initialized(), True),
+    "rows": (lambda v: v.value.sparse_read([2, 0]), VALUE[[2, 0]]),
+    "items": (lambda v: v.value.gather_nd([[1]]), VALUE[[1]]),
+    "copies for other servers": (lambda v: v.value.refresh_mirrors(), None),
+    "is there": (lambda v: v.value.is_initialized(), True),
 }
 WRITES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "assign": (lambda v: v.assign(2 * VALUE), 2 * VALUE),
-    "assign_add": (lambda v: v._value.assign_add(VALUE), 2 * VALUE),
-    "assign_sub": (lambda v: v._value.assign_sub(VALUE), 0 * VALUE),
+    "assign_add": (lambda v: v.value.assign_add(VALUE), 2 * VALUE),
+    "assign_sub": (lambda v: v.value.assign_sub(VALUE), 0 * VALUE),
     "of Keras": (lambda v: v.assign_add(VALUE), 2 * VALUE),
 }
 
@@ -90,7 +90,7 @@ def test_a_write_counts_once(name: str, variable: Any, watch: EverythingTwice) -
 def test_what_is_traced_is_not_repeated(variable: Any, watch: EverythingTwice) -> None:
     @tf.function
     def double() -> Any:
-        return 2 * variable._value.read_value()
+        return 2 * variable.value.read_value()
 
     np.testing.assert_array_equal(double(), 2 * VALUE)
     assert watch.accesses == 0

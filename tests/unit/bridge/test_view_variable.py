@@ -44,7 +44,7 @@ def slab() -> Slab:
 
 def test_reads(slab: Slab) -> None:
     slab.assert_values()
-    native = slab.kernel._value
+    native = slab.kernel.value
     kernel = VALUES["kernel"]
     np.testing.assert_array_equal(native.read_value(), kernel)
     np.testing.assert_array_equal(native.value(), kernel)
@@ -86,7 +86,7 @@ def _changed(array: np.ndarray, *, add: bool = False, rows: float = 5.0) -> np.n
 @pytest.mark.parametrize("traced", [False, True], ids=["eager", "traced"])
 def test_a_write_changes_its_own_part(slab: Slab, name: str, traced: bool) -> None:
     write, expected = WRITES[name]
-    native = slab.kernel._value
+    native = slab.kernel.value
     if traced:
         tf.function(lambda: write(native) is None)()
     else:
@@ -104,7 +104,7 @@ def test_keras_writes(slab: Slab) -> None:
 def test_reads_share_the_slab_again_after_a_write(slab: Slab) -> None:
     """TensorFlow copies the whole vector at each read once a part was written, unless told."""
     slab.bias.assign([4.0, 5.0, 6.0])
-    whole = slab.bias._value.slab
+    whole = slab.bias.value.slab
     with tf.device(whole.device):
         first, second = (
             tf.raw_ops.ReadVariableOp(resource=whole.handle, dtype=tf.float32) for _ in range(2)
@@ -117,9 +117,9 @@ def test_a_wrong_shape_is_refused(slab: Slab) -> None:
     with pytest.raises(
         ValueError, match=r"bias.*received a value of shape \(4,\), expected \(3,\)"
     ):
-        slab.bias._value.assign(np.zeros([4], "float32"))
+        slab.bias.value.assign(np.zeros([4], "float32"))
     with pytest.raises(UnsupportedError, match=r"kernel.*shares a vector.*use assign"):
-        slab.kernel._value.scatter_mul(_rows())
+        slab.kernel.value.scatter_mul(_rows())
     slab.assert_values()
 
 
@@ -164,7 +164,7 @@ def test_an_unused_one_has_a_zero_gradient_of_its_shape(slab: Slab) -> None:
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(slab.bias.value)
     zero = tf.UnconnectedGradients.ZERO
-    gradient = tape.gradient(loss, slab.kernel._value, unconnected_gradients=zero)
+    gradient = tape.gradient(loss, slab.kernel.value, unconnected_gradients=zero)
     np.testing.assert_array_equal(gradient, np.zeros([4, 3]))
 
 
@@ -190,8 +190,8 @@ def test_the_strategy_hears_of_every_access(slab: Slab) -> None:
     for act in (
         slab.bias.numpy,
         lambda: slab.bias.assign([0.0, 0.0, 0.0]),
-        lambda: slab.bias._value.assign_add([0.0, 0.0, 0.0]),
-        lambda: slab.kernel._value.sparse_read([0]),
+        lambda: slab.bias.value.assign_add([0.0, 0.0, 0.0]),
+        lambda: slab.kernel.value.sparse_read([0]),
     ):
         before = len(heard)
         act()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tfps
+from tests.saves import join_saves
 from tfps.checkpoint import KeepBest, KeepLatest
 from tfps.errors import CheckpointError, ConfigError
 
@@ -149,9 +150,7 @@ def test_an_error_in_the_background_is_raised_once(
         with monkeypatch.context() as patch:
             patch.setattr("tfps.checkpoint.snapshot.write_bundle", fail)
             manager.save()
-            saving = manager._background_save
-            assert saving is not None
-            saving.join()
+            join_saves()
         assert f"could not be saved in {tmp_path}: the disk is full" in caplog.text
         with pytest.raises(OSError, match="the disk is full"):
             call()

@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.saves import join_saves
 from tfps.checkpoint import KeepLatest
 from tfps.checkpoint.file_error import file_error
 from tfps.errors import CheckpointNotSaved
@@ -45,9 +46,7 @@ class Disk(keras.callbacks.Callback):
         self.there: list[list[int]] = []
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        saving = self.manager._background_save
-        if saving is not None:
-            saving.join()
+        join_saves()
         self.there.append([one.epoch or 0 for one in self.manager.checkpoints])
         limit = 100 if epoch in self.full else self.limit_bytes[0]
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, self.limit_bytes[1]))

@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from tfps.cluster import ClusterSpec, moves, note_move
+from tfps.cluster import ClusterSpec, note_move
 from tfps.cluster.moves import cluster_now
 
-SPEC = ClusterSpec(jobs={"chief": ("c:1",), "worker": ("w:1",), "ps": ("p:1", "p:2")})
+numbers = itertools.count(1)
 
 
-@pytest.fixture(autouse=True)
-def _nothing_has_moved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moves, "_now", {})
+@pytest.fixture
+def spec() -> ClusterSpec:
+    """A cluster that no other test has moved."""
+    jobs = {"chief": (f"c:{next(numbers)}",), "worker": ("w:1",), "ps": ("p:1", "p:2")}
+    return ClusterSpec(jobs=jobs)
 
 
-def test_every_state_leads_to_the_newest() -> None:
-    second = SPEC.with_address("ps", 0, "q:1")
+def test_every_state_leads_to_the_newest(spec: ClusterSpec) -> None:
+    second = spec.with_address("ps", 0, "q:1")
     third = second.with_address("ps", 1, "q:2")
-    note_move(SPEC, second)
+    note_move(spec, second)
     note_move(second, third)
-    for spec in (SPEC, second, third):
-        assert cluster_now(spec) == third
+    for state in (spec, second, third):
+        assert cluster_now(state) == third
 
 
-def test_a_server_may_come_back_to_where_it_was() -> None:
-    away = SPEC.with_address("ps", 0, "q:1")
-    note_move(SPEC, away)
-    note_move(away, SPEC)
-    assert cluster_now(away) == cluster_now(SPEC) == SPEC
+def test_a_server_may_come_back_to_where_it_was(spec: ClusterSpec) -> None:
+    away = spec.with_address("ps", 0, "q:1")
+    note_move(spec, away)
+    note_move(away, spec)
+    assert cluster_now(away) == cluster_now(spec) == spec
 
 
-def test_another_cluster_has_not_moved() -> None:
-    note_move(SPEC, SPEC.with_address("ps", 0, "q:1"))
-    other = SPEC.with_address("worker", 0, "w:2")
+def test_another_cluster_has_not_moved(spec: ClusterSpec) -> None:
+    note_move(spec, spec.with_address("ps", 0, "q:1"))
+    other = spec.with_address("worker", 0, "w:2")
     assert cluster_now(other) is other

@@ -17,7 +17,7 @@ DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 def _tokens(waiters: Waiters) -> list[int]:
     """Return the number of tokens in each worker's queue."""
-    queues = [waiters._queue(worker) for worker in range(WORKERS)]
+    queues = [waiters.queue_of(worker) for worker in range(WORKERS)]
     return [int(tf.raw_ops.QueueSizeV2(handle=queue)) for queue in queues]
 
 

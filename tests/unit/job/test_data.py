@@ -18,7 +18,7 @@ def offline(data, monkeypatch, tmp_path):
     def fail(url):
         raise data.prepared.Unavailable("no network in this test")
 
-    monkeypatch.setattr(data.prepared, "_probe", fail)
+    monkeypatch.setattr(data.prepared, "probe", fail)
     monkeypatch.setattr(data, "DEBIAN_FOLDER", tmp_path / "nowhere")
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
 
@@ -120,7 +120,7 @@ def test_an_interrupted_preparation_does_not_count(data, tmp_path):
 
 def test_a_refused_connection_is_noticed_at_once(data):
     with pytest.raises(data.prepared.Unavailable, match=r"127\.0\.0\.1 cannot be reached"):
-        data.prepared._probe("http://127.0.0.1:9/file")  # the port of "discard": no process listens
+        data.prepared.probe("http://127.0.0.1:9/file")  # the port of "discard": no process listens
 
 
 def test_a_server_that_never_answers_is_given_up(data, monkeypatch):
@@ -136,7 +136,7 @@ def test_a_server_that_never_answers_is_given_up(data, monkeypatch):
     thread.start()
     try:
         with pytest.raises(data.prepared.Unavailable):
-            data.prepared._probe(f"http://127.0.0.1:{server.server_port}/file")
+            data.prepared.probe(f"http://127.0.0.1:{server.server_port}/file")
     finally:
         released.set()
         server.shutdown()
@@ -152,6 +152,6 @@ def test_a_child_that_neither_writes_nor_computes_is_ended(data, monkeypatch, tm
     command = [sys.executable, "-c", "import time; time.sleep(60)"]
     with subprocess.Popen(command) as child:
         try:
-            assert data.prepared._wait(child, written=tmp_path) is None
+            assert data.prepared.wait_for(child, written=tmp_path) is None
         finally:
             child.kill()

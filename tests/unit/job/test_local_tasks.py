@@ -82,7 +82,7 @@ def test_the_strategy_knows_how_often_tasks_are_started_again(
     monkeypatch.setattr(tfps, "ParameterServerStrategy", Strategy)
     changes = ["restarts.budget=5", "restarts.min_workers=2", "restarts.hang_timeout_s=7.0"]
     config = load(config_path(None), changes)
-    with train._strategy(config, resolver=None) as strategy:
+    with train.strategy_of_job(config, resolver=None) as strategy:
         fault_tolerance = tfps.FaultTolerance(restart_budget=5, min_workers=2, hang_timeout_s=7.0)
         assert strategy.options["fault_tolerance"] == fault_tolerance
 
@@ -91,7 +91,7 @@ def test_the_strategy_gets_the_name_and_the_room(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(tfps, "ParameterServerStrategy", Strategy)
     changes = ["job.name=night", "job.fresh=true", "cluster.max_workers=4"]
     config = load(config_path(None), [*changes, "training.batch_callbacks=lock_step"])
-    with train._strategy(config, resolver=None) as strategy:
+    with train.strategy_of_job(config, resolver=None) as strategy:
         pass
     job = tfps.Job("night", fresh=True)
     expected = {"job": job, "max_workers": 4, "batch_callbacks": "lock_step"}
@@ -105,6 +105,6 @@ def test_a_job_with_a_name_stays_on_the_servers_where_it_fails(
 ) -> None:
     monkeypatch.setattr(tfps, "ParameterServerStrategy", Strategy)
     with pytest.raises(ValueError, match="wrong"):
-        with train._strategy(load(config_path(None), name), resolver=None) as strategy:
+        with train.strategy_of_job(load(config_path(None), name), resolver=None) as strategy:
             raise ValueError("wrong")
     assert strategy.is_closed is closes

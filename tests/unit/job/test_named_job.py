@@ -79,7 +79,7 @@ def test_the_next_chief_goes_on_with_the_epoch_that_was_interrupted(
         chief = tfps.ParameterServerStrategy(**options)
         assert _train(chief, epochs=2, name="of-a-file") == [1, 2]
         assert "goes on" not in capsys.readouterr().out
-        named_job._OPEN.clear()  # as of a chief that died
+        named_job.OPEN_JOBS.clear()  # as of a chief that died
         chief = tfps.ParameterServerStrategy(**options)
         assert _train(chief, epochs=4, name="of-a-file") == [3, 4]
         assert "job      of-a-file goes on with epoch 3\n" in capsys.readouterr().out

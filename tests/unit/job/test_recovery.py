@@ -13,7 +13,7 @@ from tfps.config import parse
 from tfps.errors import ConfigError
 from tfps.job.check import check_start
 from tfps.job.fault_tolerance import fault_tolerance_of, recovery_problems
-from tfps.job.train import _strategy
+from tfps.job.train import strategy_of_job
 
 SUBSET = "data.source=subset"
 
@@ -39,7 +39,7 @@ def test_the_folder_is_that_of_the_job_unless_it_is_named(
 
 def test_the_strategy_gets_it() -> None:
     config = parse({"recovery": {"every_steps": 7, "on_lost_server": "stop"}})
-    with mock.patch("tfps.ParameterServerStrategy") as strategy, _strategy(config, None):
+    with mock.patch("tfps.ParameterServerStrategy") as strategy, strategy_of_job(config, None):
         pass
     assert strategy.call_args.kwargs["fault_tolerance"] == tfps.FaultTolerance(
         checkpoints=Path("runs/fashion_mnist/checkpoints"), every_steps=7, on_lost_server="stop"

@@ -27,8 +27,8 @@ OTHER = ValueError("wrong")
 @pytest.fixture(autouse=True)
 def _nothing_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()
-    monkeypatch.setattr("tfps.checkpoint.next_start._looked_in", set())
-    monkeypatch.setattr(named_job, "_OPEN", {})
+    monkeypatch.setattr("tfps.checkpoint.next_start.SEARCHED", set())
+    monkeypatch.setattr(named_job, "OPEN_JOBS", {})
 
 
 def _model() -> Any:
@@ -54,7 +54,7 @@ def test_nothing_was_saved_yet(tmp_path: Path) -> None:
 
 def test_a_named_job_is_on_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = SimpleNamespace(closed=False)
-    monkeypatch.setattr(named_job, "_OPEN", {("night", "p:1"): runtime})
+    monkeypatch.setattr(named_job, "OPEN_JOBS", {("night", "p:1"): runtime})
     assert another_start(LOST) is AnotherStart.JOB
     assert another_start(OTHER) is None
     assert another_start(LOST, has_servers=False) is None

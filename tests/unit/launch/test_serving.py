@@ -98,7 +98,7 @@ def test_an_address_of_another_machine_is_doubted(
         worker = f"{host}:{lease.ports[0]}"
     jobs = {"chief": ("c:1",), "worker": (worker,), "ps": ("p:1",)}
     spec = ClusterSpec(jobs=jobs, task_type="worker", task_index=0)
-    monkeypatch.setattr(serving, "_start_server", lambda _spec, end: end.tell(0))
+    monkeypatch.setattr(serving, "start_server", lambda _spec, end: end.tell(0))
     monkeypatch.setattr("tfps.launch.serving.signal.signal", lambda *_: None)
     assert serve(spec, chief_timeout_s=1.0) == 0
     assert (f"worker 0: its address {worker} is none of this machine" in caplog.text) == warned

@@ -34,10 +34,10 @@ def _divided(strategy: tfps.ParameterServerStrategy, rule: Any, *, in_slabs: boo
         runtime = strategy.runtime
         for server in range(2):
             mine = [
-                shard for shard in divided.shards if runtime.index_of(shard._value.device) == server
+                shard for shard in divided.shards if runtime.index_of(shard.value.device) == server
             ]
             if mine:
-                members = [(shard._value.shared_name, tuple(shard.shape)) for shard in mine]
+                members = [(shard.value.shared_name, tuple(shard.shape)) for shard in mine]
                 layout = SlabLayout.from_variables(server, "float32", members)
                 create(layout, mine, storage=runtime)
     return divided

@@ -97,7 +97,7 @@ def _assert_a_slab_for_each(model: keras.Model, kind: Callable[[Any], Any]) -> N
     """Variables share a slab if and only if they are of one kind."""
     kinds: dict[Any, set[str]] = {}
     for variable in model.trainable_variables:
-        kinds.setdefault(kind(variable), set()).add(variable._value.slab.shared_name)
+        kinds.setdefault(kind(variable), set()).add(variable.value.slab.shared_name)
     assert len(kinds) > 1
     assert all(len(slabs) == 1 for slabs in kinds.values())
     assert len(set.union(*kinds.values())) == len(kinds)
@@ -105,9 +105,9 @@ def _assert_a_slab_for_each(model: keras.Model, kind: Callable[[Any], Any]) -> N
 
 def _slabs(model: keras.Model) -> set[str]:
     return {
-        v._value.slab.shared_name
+        v.value.slab.shared_name
         for v in model.trainable_variables
-        if getattr(v._value, "slab", None) is not None
+        if getattr(v.value, "slab", None) is not None
     }
 
 
@@ -123,9 +123,9 @@ def test_fit_with_weight_decay_exclusions(
         return model
 
     found, _ = _both(strategy, life)
-    assert all(v._value.slab is not None for v in found.trainable_variables)
-    assert all(v._value.slab is None for v in found.non_trainable_variables)
-    _assert_a_slab_for_each(found, lambda v: (v._value.device, v.name == "kernel"))
+    assert all(v.value.slab is not None for v in found.trainable_variables)
+    assert all(v.value.slab is None for v in found.non_trainable_variables)
+    _assert_a_slab_for_each(found, lambda v: (v.value.device, v.name == "kernel"))
     compiled = [f for f in strategy.runtime.push_functions if _is_compiled(f)]
     assert bool(compiled) == (width == WIDE)
     # Also what is compiled is found, and lies on servers.
@@ -239,7 +239,7 @@ def test_a_custom_loop_and_functions_that_were_traced_before(
     assert before == pytest.approx(sum(float(v.sum()) for v in pulled.values()), abs=1e-4)
     assert _slabs(model) == set()
     assert run(step) == pytest.approx(before, abs=1e-4)
-    _assert_a_slab_for_each(model, lambda v: v._value.device)
+    _assert_a_slab_for_each(model, lambda v: v.value.device)
     weights = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
     after = run(total)
     assert after == pytest.approx(before - 0.01 * weights, abs=1e-3)

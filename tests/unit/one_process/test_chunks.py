@@ -50,7 +50,7 @@ def narrow() -> Iterator[tfps.ParameterServerStrategy]:
     with InProcessCluster(workers=1, ps=1) as cluster:
         strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
         runtime = strategy.runtime
-        runtime.data_plane._plain_carrier = ChunkedCarrier(
+        runtime.data_plane.plain_carrier = ChunkedCarrier(
             NarrowCarrier(InProcessCarrier()),
             contents={contents.device: contents for contents in runtime.contents},
             workers=1,

@@ -160,7 +160,7 @@ def test_a_loss_right_after_a_checkpoint_costs_nothing(
 def test_without_a_checkpoint_that_is_said_once_and_at_the_loss(
     strategy: tfps.ParameterServerStrategy, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    round_points._warn.cache_clear()
+    round_points.warn_once.cache_clear()
     loop = Loop(strategy, tmp_path / "found", every_steps=None)
     with caplog.at_level(logging.WARNING):
         loop.run(2)

@@ -252,7 +252,7 @@ def test_a_server_that_lived_applies_nothing_again(
     monkeypatch.setattr(closure_error, "tells_of_an_unread_request", dies)
     loop.run(dies_after=3)
     lacking = 3
-    servers = [weight._value.device for weight in loop.weights]
+    servers = [weight.value.device for weight in loop.weights]
     values = dict(zip(servers, loop.counts()[:2], strict=True))
     first, second = strategy.runtime.topology.servers
     assert values == {first: 2 * CALLS, second: 2 * CALLS - lacking}

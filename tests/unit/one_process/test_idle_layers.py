@@ -60,8 +60,8 @@ def test_updates_count_where_no_gradient_is(
         )
         with strategy.scope(), pytest.warns(UserWarning, match=WITHOUT):
             model = _trained(optimizer())
-        idle, used = (layer.kernel._value.device for layer in (model.idle, model.used))
-        assert model.optimizer._iterations._value.device == idle != used
+        idle, used = (layer.kernel.value.device for layer in (model.idle, model.used))
+        assert model.optimizer.iterations.value.device == idle != used
         assert int(model.optimizer.iterations) == 8
         weights = model.get_weights()
         strategy.close()

@@ -90,11 +90,11 @@ def test_the_next_chief_has_other_workers(
     cluster: InProcessCluster, make_strategy: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has as many as there is room for; the ledger is that of the job."""
-    monkeypatch.setattr(named_job, "_OPEN", {})
+    monkeypatch.setattr(named_job, "OPEN_JOBS", {})
     before = make_strategy(job="night", max_workers=ROOM)
     fit(_named(before), steps=STEPS)
     left = before.stats()
-    named_job._OPEN.clear()  # as if the chief had died
+    named_job.OPEN_JOBS.clear()  # as if the chief had died
     with pytest.raises(ConfigError, match=r"max_workers: the job has 5, this strategy has 2"):
         make_strategy(job="night")
     with tfps.attach("night", cluster.cluster_resolver) as reader:

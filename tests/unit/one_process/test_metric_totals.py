@@ -25,7 +25,7 @@ def test_a_reset_that_arrives_late_takes_nothing_away(cluster: InProcessCluster)
     model.fit(data, data, batch_size=BATCH, verbose=0)
     run: Any = strategy.run_state.last_run
     server = run.compiled.servers[0]
-    reset = int(server.reports._latest_reset.numpy())
+    reset = int(server.reports.latest_reset.numpy())
     _, counted, _ = server.report()
     assert counted.any()
     server._report(reset, server.program.totals.empty)

@@ -63,7 +63,7 @@ def make() -> Iterator[Make]:
     with InProcessCluster(workers=1, ps=2) as cluster:
 
         def make_one(**options: Any) -> tfps.ParameterServerStrategy:
-            named_job._OPEN.clear()
+            named_job.OPEN_JOBS.clear()
             options = {"job": "night", "placement": "round_robin", **options}
             made.append(tfps.ParameterServerStrategy(cluster.cluster_resolver, **options))
             return made[-1]
@@ -253,7 +253,7 @@ def test_another_optimizer_is_refused_and_nothing_changes(make: Make) -> None:
 def test_one_strategy_of_a_process_has_the_job(make: Make) -> None:
     strategy = make()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(named_job._OPEN, "clear", lambda: None)
+        patch.setattr(named_job.OPEN_JOBS, "clear", lambda: None)
         with pytest.raises(ConfigError, match="'night' is in use by another strategy"):
             make()
         strategy.close()
@@ -316,7 +316,7 @@ def test_an_older_chief_restores_and_assigns_nothing(
         lambda: model.set_weights(model.get_weights()),
         lambda: model.weights[0].assign(keras.ops.zeros_like(model.weights[0])),
         lambda: model.optimizer.iterations.assign_add(1),
-        lambda: model.weights[0]._value.assign_add(np.ones(model.weights[0].shape)),
+        lambda: model.weights[0].value.assign_add(np.ones(model.weights[0].shape)),
     ):
         with pytest.raises(ChiefReplaced, match="another chief goes on with this job"):
             write()

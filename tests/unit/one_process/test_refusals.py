@@ -10,7 +10,7 @@ from tfps.config import bundle, load
 from tfps.errors import ConfigError, TfpsError
 from tfps.job.check import check_job
 from tfps.job.job import build_model
-from tfps.job.train import _strategy
+from tfps.job.train import strategy_of_job
 from tfps.testing import InProcessCluster
 
 SMALL = ["data.source=subset", "model.name=mlp", "model.mlp.hidden_units=[4]", "cluster.ps=2"]
@@ -43,7 +43,7 @@ def test_a_job_is_refused_in_the_same_words(
     (problem,) = of_check.value.problems
     config = load(bundle.config_path(None), [*SMALL, *overrides])
     keras.utils.clear_session()
-    with _strategy(config, cluster.cluster_resolver) as strategy:
+    with strategy_of_job(config, cluster.cluster_resolver) as strategy:
         with pytest.raises(TfpsError) as of_strategy:
             build_model(config, steps=1, strategy=strategy).fit(*EXAMPLES, verbose=0)
     # Before the colon is the argument or the optimizer that it is about.

@@ -209,10 +209,10 @@ def test_where_nothing_moved_nothing_is_repeated(make_job: MakeJob) -> None:
         losses: ClassVar[list[ServerLoss]] = []
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            self.losses.extend(lose(self.model._distribute_strategy, [epoch % 2]))
+            self.losses.extend(lose(self.model.distribute_strategy, [epoch % 2]))
 
         def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-            self.losses.extend(lose(self.model._distribute_strategy, [1]))
+            self.losses.extend(lose(self.model.distribute_strategy, [1]))
 
     options = {"validation_data": (X[:4], Y[:4]), "validation_batch_size": 2}
     job = make_job(every_steps=None)
@@ -288,7 +288,7 @@ def test_the_checkpoint_before_is_used(make_job: MakeJob, caplog: pytest.LogCapt
     class Damage(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             if batch == 6:
-                manager = self.model._distribute_strategy.run_state.recovery.manager
+                manager = self.model.distribute_strategy.run_state.recovery.manager
                 manager.wait()
                 newest = manager.directory_of(manager.latest.number)
                 next(newest.glob("ps-*.data*")).write_bytes(b"")

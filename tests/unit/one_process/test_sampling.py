@@ -36,7 +36,7 @@ def model(
 def test_the_end_of_an_epoch_needs_no_sample_in_time(model: keras.Model) -> None:
     model.fit(X, X[:, :1], batch_size=1, verbose=0)
     assert int(model.optimizer.iterations) == STEPS
-    assert model._distribute_strategy.run_state.last_run.samples == 1
+    assert model.distribute_strategy.run_state.last_run.samples == 1
     model.evaluate(X, X[:, :1], batch_size=1, verbose=0)
 
 

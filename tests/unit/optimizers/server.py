@@ -178,7 +178,7 @@ class LocalServer:
             dynamic = loss_scale_of(optimizer)
             scale = None if dynamic is None else known_value(dynamic)
             named = {
-                f"gradient of {v._value.shared_name}": g if scale is None else divided(g, scale)
+                f"gradient of {v.value.shared_name}": g if scale is None else divided(g, scale)
                 for v, g in zip(variables, tensors, strict=True)
             }
             sender = tf.constant(worker, tf.int64)
@@ -187,7 +187,7 @@ class LocalServer:
             version += 1
             answered[worker] = int(version)
             values = unpack(shards.layout, reply)
-            return [values[v._value.shared_name].numpy() for v in variables]
+            return [values[v.value.shared_name].numpy() for v in variables]
 
         def begin(worker: int) -> None:
             entered(tf.constant(worker, tf.int64), version)

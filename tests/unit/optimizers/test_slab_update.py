@@ -177,7 +177,7 @@ def test_what_can_be_masked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_masked_update_may_only_assign() -> None:
-    variable = LocalServer().variable(np.zeros([3], "float32"), name="kernel")._value
+    variable = LocalServer().variable(np.zeros([3], "float32"), name="kernel").value
 
     def scatter(counts: tf.Tensor) -> list[tf.Tensor]:
         with masked_assignments(counts):

@@ -31,7 +31,7 @@ def _slabs(variables: list[Any]) -> list[tuple[str, ...]]:
     """The names of the variables that lie together, where they are in a slab."""
     slabs: dict[str, list[str]] = {}
     for variable in variables:
-        slab = variable._value.slab
+        slab = variable.value.slab
         slabs.setdefault("" if slab is None else slab.shared_name, []).append(variable.name)
     return sorted(tuple(names) for name, names in slabs.items() if name)
 
@@ -40,10 +40,10 @@ def test_values_names_and_order_stay(server: LocalServer) -> None:
     variables = _variables(server, "a", "b", "c")
     adam = _built(keras.optimizers.Adam(), variables)
     paths = [variable.path for variable in (*variables, *adam.variables)]
-    keys = [variable._value._unique_id for variable in variables]
+    keys = [variable.value._unique_id for variable in variables]
     assert server.lay_out((adam, variables)) == [("a", "b", "c")]
     assert [variable.path for variable in (*variables, *adam.variables)] == paths
-    assert [variable._value._unique_id for variable in variables] == keys
+    assert [variable.value._unique_id for variable in variables] == keys
     for i, variable in enumerate(variables):
         np.testing.assert_array_equal(variable.numpy(), np.full([3], i))
 
@@ -60,7 +60,7 @@ def test_frozen_variables_stay_apart(server: LocalServer) -> None:
     variables = _variables(server, "frozen", "a", "b")
     adam = _built(keras.optimizers.Adam(), variables)
     assert server.lay_out((adam, variables[1:])) == [("a", "b")]
-    assert variables[0]._value.slab is None
+    assert variables[0].value.slab is None
 
 
 def test_a_slab_is_divided_when_a_part_of_it_is_trained(server: LocalServer) -> None:
@@ -135,7 +135,7 @@ def test_the_plan_shows_slabs_and_offsets(server: LocalServer) -> None:
     before = server.storage.plan
     server.lay_out((_built(keras.optimizers.SGD(), variables), variables))
     views = {view.variable: view for view in server.storage.plan.views}
-    assert views["kernel"].slab == views["bias"].slab == variables[0]._value.slab.shared_name
+    assert views["kernel"].slab == views["bias"].slab == variables[0].value.slab.shared_name
     assert (views["kernel"].offset_items, views["bias"].offset_items) == (0, 32)
     assert server.storage.plan.plan_id != before.plan_id
     assert server.storage.plan.bytes_per_server[0] >= before.bytes_per_server[0]
@@ -144,9 +144,9 @@ def test_the_plan_shows_slabs_and_offsets(server: LocalServer) -> None:
 def test_nothing_is_left_behind(server: LocalServer) -> None:
     """The variables' own resources are freed, and the slab with the last of its variables."""
     variables = _variables(server, "a", "b")
-    own = {variable._value.shared_name for variable in variables}
+    own = {variable.value.shared_name for variable in variables}
     server.lay_out((_built(keras.optimizers.SGD(), variables), variables))
-    slab = variables[0]._value.slab.shared_name
+    slab = variables[0].value.slab.shared_name
 
     def held() -> set[str]:
         return {resource.shared_name for resource in server.storage.contents[0].records}

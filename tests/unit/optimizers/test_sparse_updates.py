@@ -98,14 +98,14 @@ class _Served:
         self.server = server = LocalServer()
         variables = [server.variable(TABLE, name="table"), server.variable(BIAS, name="bias")]
         self.variables, self.optimizer = variables, optimizer
-        variables[0]._value.stays_alone = not in_slab
+        variables[0].value.stays_alone = not in_slab
         optimizer.build(variables)
         server.lay_out((optimizer, variables))
-        assert (variables[0]._value.slab is not None) == in_slab
+        assert (variables[0].value.slab is not None) == in_slab
         self.update = ServerUpdate(
             optimizer, storage=server.storage, strategy=tf.distribute.get_strategy()
         )
-        table, bias = (v._value for v in variables)
+        table, bias = (v.value for v in variables)
 
         def serve(places: tf.Tensor, rows: tf.Tensor, gradient: tf.Tensor) -> list[tf.Tensor]:
             shape = tf.constant([ROWS, WIDTH], tf.int64)
@@ -187,8 +187,8 @@ def test_no_operation_reads_or_writes_the_whole_table() -> None:
     served = _Served(SparseUpdates(keras.optimizers.Adam(0.1)))
     served.train()
     graph = served.serve.graph.as_graph_def()
-    own = {v._value.shared_name for v in served.variables + served.optimizer.variables}
-    whole = {v._value.shared_name for v in (served.variables[0], *_slots_of_table(served))}
+    own = {v.value.shared_name for v in served.variables + served.optimizer.variables}
+    whole = {v.value.shared_name for v in (served.variables[0], *_slots_of_table(served))}
     assert len(whole & own) == 3
     nodes = list(graph.node)
     handles = {n.name: n.attr["shared_name"].s.decode() for n in nodes if n.op == "VarHandleOp"}

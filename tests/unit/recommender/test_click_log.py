@@ -67,7 +67,7 @@ def test_labels_are_drawn_with_the_planted_probabilities(log: Any, drawn: Any) -
 
 def test_hidden_weights_are_spread_as_the_logit_takes_them(log: Any) -> None:
     ids = tf.tile(tf.range(5000, dtype=tf.int64)[:, None], [1, 26])
-    weights, factors = (hidden.numpy() for hidden in log._hidden(ids))
+    weights, factors = (hidden.numpy() for hidden in log.hidden(ids))
     for hidden in (weights, factors):
         assert np.abs(hidden.mean(axis=0)).max() < 0.07
         assert np.abs(hidden.std(axis=0) - 1).max() < 0.05

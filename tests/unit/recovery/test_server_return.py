@@ -128,8 +128,13 @@ def servers(machine: Machine) -> Iterator[ServerReturn]:
     servers.attend(ClosureQueue(), failures)
     yield servers
     runtime.closed = True
-    if servers._thread is not None:
-        servers._thread.join(DEADLINE_S)
+    for thread in _returns():
+        thread.join(DEADLINE_S)
+
+
+def _returns() -> list[threading.Thread]:
+    """The threads that bring servers back."""
+    return [thread for thread in threading.enumerate() if thread.name == "tfps-server-return"]
 
 
 def test_nobody_waits_for_who_waits_for_the_return(servers: ServerReturn, machine: Machine) -> None:
@@ -250,6 +255,7 @@ def test_the_end_of_the_strategy_ends_the_wait(servers: ServerReturn, machine: M
     reads, of_reader = _in_thread(lambda: servers.repeat(machine.read))
     closes, of_closure = _in_thread(servers.enter)
     servers.lose(0, "The server is gone.")
+    assert _returns()
     assert servers.end("strategy.close() was called")
     for thread in (reads, closes):
         thread.join(DEADLINE_S)
@@ -257,8 +263,7 @@ def test_the_end_of_the_strategy_ends_the_wait(servers: ServerReturn, machine: M
     for error in of_reader + of_closure:
         assert "It is not waited for any more: strategy.close() was called." in str(error)
     assert of_reader
-    assert servers._thread is not None
-    assert not servers._thread.is_alive()
+    assert not _returns()
 
 
 def test_who_is_not_started_again_is_not_waited_for(

@@ -137,7 +137,7 @@ def test_nothing_begins_while_workers_return(runtime: FakeRuntime) -> None:
     membership.on_end(1)
     runtime.is_back.set()
     ends_at = time.monotonic() + DEADLINE_S
-    while not membership._is_drained:
+    while not membership.is_drained:
         assert time.monotonic() < ends_at
     threads.append(threading.Thread(target=membership.on_start, args=[1, _closure()]))
     threads[1].start()

@@ -39,7 +39,7 @@ def _names_of_a_program(order: Sequence[str]) -> tuple[dict[str, str], set[str]]
     server.lay_out((optimizer, variables))
     push = server.push(optimizer, variables, workers=2)
     push([np.ones(v.shape, "float32") for v in variables])
-    found = {v.path: v._value.shared_name for v in (*variables, *optimizer.variables)}
+    found = {v.path: v.value.shared_name for v in (*variables, *optimizer.variables)}
     server.storage.collect()
     return found, {resource.shared_name for resource in server.storage.contents[0].records}
 

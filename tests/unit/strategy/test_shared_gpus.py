@@ -49,5 +49,5 @@ def test_memory_grows_unless_the_user_said_otherwise(
     )
     monkeypatch.setattr(tf.config.experimental, "get_memory_growth", gpus.growth.get)
     monkeypatch.setattr(tf.config.experimental, "set_memory_growth", gpus.set_growth)
-    chief._share_gpus()
+    chief.share_gpus()
     assert gpus.growth == (growth if started else after)

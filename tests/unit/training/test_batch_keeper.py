@@ -86,7 +86,7 @@ def test_many_workers_at_once_get_each_batch_once(slots: int) -> None:
     for thread in threads:
         thread.join(timeout=30)
     assert sorted(found) == list(range(300))
-    assert len(keeper._kept) <= ACCOUNT * slots
+    assert keeper.kept <= ACCOUNT * slots
 
 
 @given(
@@ -129,9 +129,9 @@ def test_workers_with_tickets_visit_every_batch(
                 worker.deliver(0, [server])
             if not is_last and data.draw(st.booleans()):
                 server.set_limit(-1)
-            assert len(keeper._kept) <= (ACCOUNT * most + 1) * started
+            assert keeper.kept <= (ACCOUNT * most + 1) * started
         keeper.on_drained()
-        assert not keeper._kept
+        assert keeper.kept == 0
     assert sorted(ticket for ticket, _ in server.closed) == list(range(batches))
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfps.bridge.functions.server_function import server_function
 from tfps.cluster.threads import SPARE_THREADS
-from tfps.runtime.coordinator.data_plane import _service_graph
+from tfps.runtime.coordinator.data_plane import service_graph
 from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.transport import data_server, tokens
 from tfps.transport.carrier import Message, ServerCall
@@ -66,7 +66,7 @@ class Served:
         ask(tokens.OPEN, tf.string, tf.constant(JOB), tf.constant(b""))
         hot = range(min(1, len(self.functions) - 1), len(self.functions))
         plan = ServedPlan(self.service, tuple(self.functions), tuple(hot))
-        graph = _service_graph(plan, device=DEVICE)
+        graph = service_graph(plan, device=DEVICE)
         ask(tokens.INSTALL, tf.int64, JOB, self.service.to_json().encode(), graph)
 
     def call(self, kind: Kind, payload: tf.Tensor, ids: Sequence[int] = (), **more: Any) -> Any:

@@ -42,7 +42,7 @@ class ComposedVariable(ServerVariable):
             **options,
         )
 
-    def _compose(self, no_copy: bool = False) -> tf.Tensor:
+    def compose(self, no_copy: bool = False) -> tf.Tensor:
         """Return the value, from the variables that store it."""
         raise NotImplementedError
 
@@ -52,10 +52,10 @@ class ComposedVariable(ServerVariable):
 
     def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
         if in_server_function():  # there are no gradients there, and the handle is unknown there
-            return self._compose(no_copy)
+            return self.compose(no_copy)
         if private.tracing_for_a_saved_model():  # a SavedModel has it as a variable of its own
             return super()._read_variable_op(no_copy)
-        return private.differentiable_read(self, lambda: self._compose(no_copy))
+        return private.differentiable_read(self, lambda: self.compose(no_copy))
 
     def _checked(self, value: Any) -> tf.Tensor:
         """Return a value to assign as a tensor, after a check of its shape."""
@@ -71,7 +71,7 @@ class ComposedVariable(ServerVariable):
         self, begin: Any, end: Any, strides: Any, value: Any, name: Any, **masks: Any
     ) -> Any:
         changed = tf.raw_ops.TensorStridedSliceUpdate(
-            input=self._compose(),
+            input=self.compose(),
             begin=begin,
             end=end,
             strides=strides,
@@ -83,7 +83,7 @@ class ComposedVariable(ServerVariable):
     def _scatter(self, change: Callable[..., tf.Tensor], delta: tf.IndexedSlices) -> Any:
         indices = tf.convert_to_tensor(delta.indices)[..., None]
         values = tf.convert_to_tensor(delta.values, dtype=self.dtype)
-        return self.assign(change(self._compose(), indices, values))
+        return self.assign(change(self.compose(), indices, values))
 
     def scatter_add(self, sparse_delta: Any, use_locking: Any = False, name: Any = None) -> Any:
         return self._scatter(tf.tensor_scatter_nd_add, sparse_delta)
@@ -101,13 +101,13 @@ class ComposedVariable(ServerVariable):
         return self._scatter(tf.tensor_scatter_nd_min, sparse_delta)
 
     def scatter_nd_add(self, indices: Any, updates: Any, name: Any = None) -> Any:
-        return self.assign(tf.tensor_scatter_nd_add(self._compose(), indices, updates))
+        return self.assign(tf.tensor_scatter_nd_add(self.compose(), indices, updates))
 
     def scatter_nd_sub(self, indices: Any, updates: Any, name: Any = None) -> Any:
-        return self.assign(tf.tensor_scatter_nd_sub(self._compose(), indices, updates))
+        return self.assign(tf.tensor_scatter_nd_sub(self.compose(), indices, updates))
 
     def scatter_nd_update(self, indices: Any, updates: Any, name: Any = None) -> Any:
-        return self.assign(tf.tensor_scatter_nd_update(self._compose(), indices, updates))
+        return self.assign(tf.tensor_scatter_nd_update(self.compose(), indices, updates))
 
     @property
     def _whereabouts(self) -> str:

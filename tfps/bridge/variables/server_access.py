@@ -34,17 +34,17 @@ class AccessWatch(Protocol):
         """Return the result of an access; runs it again each time that a lost server ends it."""
 
 
-_watches: weakref.WeakValueDictionary[str, AccessWatch] = weakref.WeakValueDictionary()
+WATCHES: weakref.WeakValueDictionary[str, AccessWatch] = weakref.WeakValueDictionary()
 
 
 def watch_accesses(container: str, watch: AccessWatch) -> None:
     """Repeat the eager accesses to a job's variables as long as the watch exists."""
-    _watches[container] = watch
+    WATCHES[container] = watch
 
 
 def watch_of(container: str) -> AccessWatch | None:
     """Return the watch of a job's container; None if there is none, or in a traced function."""
-    return _watches.get(container) if tf.executing_eagerly() else None
+    return WATCHES.get(container) if tf.executing_eagerly() else None
 
 
 def repeat_accesses(kind: type[Any], *, inherited: bool = False) -> None:

@@ -70,7 +70,7 @@ class ShardedVariable(ComposedVariable):
     def is_initialized(self, name: Any = None) -> tf.Tensor:
         return tf.reduce_all([native.is_initialized(name) for native in self.variables])
 
-    def _compose(self, no_copy: bool = False) -> tf.Tensor:
+    def compose(self, no_copy: bool = False) -> tf.Tensor:
         return joined([native._read_variable_op(no_copy) for native in self.variables], self.rule)
 
     def numpy(self) -> Any:

@@ -68,7 +68,7 @@ class ViewVariable(ComposedVariable):
     def is_initialized(self, name: Any = None) -> tf.Tensor:
         return self.slab.is_initialized(name)
 
-    def _compose(self, no_copy: bool = False) -> tf.Tensor:
+    def compose(self, no_copy: bool = False) -> tf.Tensor:
         with private.placed_on(self.device):
             value = self.slab._read_variable_op(no_copy)
             if self.member.items != self.slab.layout.items:
@@ -123,7 +123,7 @@ class ViewVariable(ComposedVariable):
         # A server function holds the mutex, so this is safe; a repeated access must not add twice.
         if in_server_function() or watch_of(self.container) is not None:
             is_sum = operation is tf.raw_ops.ResourceScatterAdd
-            new = self._compose() + delta if is_sum else self._compose() - delta
+            new = self.compose() + delta if is_sum else self.compose() - delta
             return self.assign(new, read_value=read_value)
         delta = tf.broadcast_to(delta, self.shape)
         begin = self.member.offset_items

@@ -90,7 +90,7 @@ class DataPlane:
                 "at about half the speed of tfps's own processes.",
                 ", ".join(plain),
             )
-        direct = self._plain_carrier = plain_carrier
+        direct = self.plain_carrier = plain_carrier
         if self.endpoints:
             direct = DirectCarrier(Peers(self.endpoints, sent_secret.hex()).to_json())
         carriers = {
@@ -146,11 +146,11 @@ class DataPlane:
     @property
     def carrier(self) -> Carrier:
         """The carrier for functions that any worker, or the coordinator, may run."""
-        return self._carrier if all(self.direct_workers) else self._plain_carrier
+        return self._carrier if all(self.direct_workers) else self.plain_carrier
 
     def carrier_of(self, worker: int) -> Carrier:
         """Return the carrier for functions that one worker runs."""
-        return self._carrier if self.direct_workers[worker] else self._plain_carrier
+        return self._carrier if self.direct_workers[worker] else self.plain_carrier
 
     def longest_rows_bytes(self, server: int) -> int | None:
         """Return the most bytes of rows in one reply of a server; None: any number.
@@ -164,7 +164,7 @@ class DataPlane:
     def install(self, server: Server, plan: ServedPlan) -> None:
         """Let a server serve a plan; nothing to do if TensorFlow's RPC calls the functions."""
         if server.index in self.endpoints:
-            service, graph = plan.service, _service_graph(plan, device=server.device)
+            service, graph = plan.service, service_graph(plan, device=server.device)
             server.control.ask(tokens.INSTALL, self.job_id, service.to_json().encode(), graph)
 
     def socket_bytes(self, server: int) -> tuple[int, int] | None:
@@ -257,7 +257,7 @@ class DataPlane:
             _links_of_this_process().close_job(self.job_id)
 
 
-def _service_graph(plan: ServedPlan, *, device: str) -> bytes:
+def service_graph(plan: ServedPlan, *, device: str) -> bytes:
     """Return a graph with the inputs and outputs that `transport.data_server` looks for."""
     suited = [each for each in plan.hot if suits_one_thread(plan.functions[each])]
     # For the other functions TensorFlow would visit all operations in each call.

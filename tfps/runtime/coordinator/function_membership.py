@@ -38,7 +38,7 @@ class FunctionMembership(ClosureMembership):
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._running: set[int] = set()  # workers that run a function that trains
-        self._is_drained = False
+        self.is_drained = False
         self._members: dict[int, int] = {}  # worker -> incarnation
         self._there: set[int] = set()  # workers that wait for closures, or have since
 
@@ -82,7 +82,7 @@ class FunctionMembership(ClosureMembership):
             self.on_error(worker)
             return
         with self._changed:
-            while self._is_drained:
+            while self.is_drained:
                 self._evict(worker)
                 self._changed.wait()
             if worker not in self._members:
@@ -117,13 +117,13 @@ class FunctionMembership(ClosureMembership):
         """
         self._wait_until(self._all_are_back)
         with self._changed:
-            self._is_drained = True
+            self.is_drained = True
         try:
             self._wait_until(lambda: not self._running)
             yield
         finally:
             with self._changed:
-                self._is_drained = False
+                self.is_drained = False
                 self._changed.notify_all()
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:

@@ -25,7 +25,7 @@ class Reports:
         create = functools.partial(runtime.create_bookkeeping, device=server.device)
         self._metrics = create(np.zeros([program.metric_items]), name="reports/metrics")
         self._outputs = create(np.zeros([program.output_items]), name="reports/outputs")
-        self._latest_reset = create(np.int64(NO_RESET), name="reports/latest_reset")
+        self.latest_reset = create(np.int64(NO_RESET), name="reports/latest_reset")
 
     @property
     def are_sums(self) -> bool:
@@ -63,10 +63,10 @@ class Reports:
             cells = self._server.ledger.cells()
             metrics = tf.identity(self._metrics.read_value())
             outputs = tf.identity(self._outputs.read_value())
-            known = tf.identity(self._latest_reset.read_value())
+            known = tf.identity(self.latest_reset.read_value())
             is_new = tf.logical_and(reset != NO_RESET, reset != known)
             with tf.control_dependencies([metrics, known]):
                 kept = tf.cond(is_new, lambda: initial, lambda: metrics)
                 self._metrics.assign(tf.ensure_shape(kept, self._metrics.shape), read_value=False)
-                self._latest_reset.assign(tf.where(is_new, reset, known), read_value=False)
+                self.latest_reset.assign(tf.where(is_new, reset, known), read_value=False)
         return [cells, metrics, outputs]

@@ -119,9 +119,9 @@ class TicketIterator(EpochIterator):
         if fits and (function := pipeline_per_worker(_weighted(x, options))):
             x, options["class_weight"] = function, None
         elif isinstance(x, ShardedDataset) and x.number < workers:
-            _say_once(IDLE, x.number, workers, workers - x.number)
+            say_once(IDLE, x.number, workers, workers - x.number)
         elif fits and not isinstance(x, ShardedDataset) and is_dataset_function(x):
-            _say_once(NOT_EXACT)
+            say_once(NOT_EXACT)
         if is_dataset_function(x):
             # As many as the function would make pipelines in `fit`, so that it is called alike.
             x = DatasetFunctionAdapter.from_input(x, options, shards=None if fits else workers)
@@ -215,7 +215,8 @@ def undistributed(x: Any) -> Any:
 
 
 @functools.cache
-def _say_once(message: str, *arguments: int) -> None:
+def say_once(message: str, *arguments: int) -> None:
+    """Log a warning, unless this process has logged it before."""
     logger.warning(message, *arguments)
 
 

@@ -50,6 +50,11 @@ class BatchKeeper:
         self.exhausted = False
         self.failure: Exception | None = None
 
+    @property
+    def kept(self) -> int:
+        """How many batches are held for workers that may ask for them again."""
+        return len(self._kept)
+
     def get(self, number: int, *, worker: int) -> Any | None:
         """The batch of a number, or None if the iterator ended, or failed, before it."""
         with self._lock:

@@ -122,7 +122,7 @@ class RoundPoints:
             if manager is not None and functions.is_due:
                 functions.save(manager)
             elif functions.begins_anew and not functions.since:
-                _warn(FUNCTIONS_NOT_SAVED)
+                warn_once(FUNCTIONS_NOT_SAVED)
         functions.count()
 
     def unchanged(self, living: Sequence[Server], *, seen: Sequence[int] | None) -> int:
@@ -165,7 +165,7 @@ class RoundPoints:
             starts = starts_of(self._runtime)
             self._keep(None)
             if run.trains and not run.is_repeatable:
-                _warn(NOT_REPEATABLE)
+                warn_once(NOT_REPEATABLE)
             if not run.trains or not run.is_repeatable:
                 return
             run.sample()
@@ -219,5 +219,6 @@ def _is_active(saver: RoundCheckpoints) -> bool:
 
 
 @functools.cache
-def _warn(message: str) -> None:
+def warn_once(message: str) -> None:
+    """Log a warning, unless this process has logged it before."""
     logger.warning(message)

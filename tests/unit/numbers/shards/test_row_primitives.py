@@ -210,7 +210,7 @@ def test_a_table_in_a_slab(
     fit(model, ids, np.arange(64) % 3, epochs=1)
     table = layer.embeddings
     shards = shards_of(table)
-    assert any(shard._value.slab is not None for shard in shards)
+    assert any(shard.value.slab is not None for shard in shards)
     others, before = model.layers[-1].get_weights(), table.numpy()
     rows, version = strategy.pull_rows(table.path, IDS)
     np.testing.assert_array_equal(rows, before[IDS])
@@ -245,7 +245,7 @@ def test_only_distinct_rows_are_pushed(
     before = strategy.stats()
     strategy.push_rows(table.path, IDS * 20, np.tile(GRADIENTS, (20, 1)), version)
     after = strategy.stats()
-    shards = len({shard._value.device for shard in shards_of(table)})
+    shards = len({shard.value.device for shard in shards_of(table)})
     row_bytes = 4 * WIDTH * len(set(IDS))
     pushed = after.bytes_pushed - before.bytes_pushed
     assert row_bytes < pushed <= row_bytes + 4 * len(set(IDS)) + 16 * shards
