@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import tensorflow as tf
 
 import tfps
 from tests.unit.one_process.jobs import STEPS, FitJob, FunctionJob, Jobs
-from tests.unit.one_process.unit_steps import BATCH, counters, schedule
+from tests.unit.one_process.unit_steps import BATCH, schedule
 from tfps.errors import UnsupportedError
 
 MEANS = STEPS / 2  # of the two workers' gradients
@@ -102,31 +101,10 @@ def test_functions_with_local_steps(function_jobs: Jobs[FunctionJob]) -> None:
     assert all(MEANS <= count <= STEPS for count in job.counts)
 
 
-@pytest.mark.repeats
-@pytest.mark.parametrize(
-    "mode",
-    [
-        tfps.Asynchronous(warm_up_steps=2),
-        tfps.Synchronous(warm_up_steps=2),
-        tfps.BoundedStaleness(1, warm_up_steps=2),
-        tfps.LocalSteps(2, warm_up_steps=2),
-    ],
-    ids=repr,
-)
-def test_functions_that_train_have_no_warm_up(
-    make_strategy: Callable[..., tfps.ParameterServerStrategy], mode: Any
-) -> None:
-    """They are refused when they are scheduled; one that reads runs."""
-    strategy = make_strategy(mode)
-    model = counters(strategy)
-    with pytest.raises(UnsupportedError, match=NO_WARM_UP):
-        schedule(strategy, model, steps=1)
-    assert strategy.coordinator.schedule(tf.function(lambda: model.first + 0.0)).fetch() == 0.0
-    assert strategy.stats().updates_applied == 0
-
-
 def test_functions_that_train_after_a_warm_up(fit_jobs: Jobs[FitJob]) -> None:
     job = fit_jobs(tfps.BoundedStaleness(1, warm_up_steps=2))
     with pytest.raises(UnsupportedError, match=NO_WARM_UP):
         schedule(job.strategy, job.model, steps=1)
     assert job.model.counts() == job.counts
+    read = job.strategy.coordinator.schedule(tf.function(lambda: job.model.first + 0.0))
+    assert read.fetch() == job.counts[0]

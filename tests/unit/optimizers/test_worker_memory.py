@@ -84,9 +84,9 @@ def _counting_model(strategy: tfps.ParameterServerStrategy, weights: int = 4) ->
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[OneProcess]:
+def cluster() -> Iterator[InProcessCluster]:
     """Not the one of `strategy`, which goes on."""
-    with graphs_as_traced(), OneProcess(workers=2, ps=2) as cluster:
+    with graphs_as_traced(), InProcessCluster(workers=2, ps=2) as cluster:
         yield cluster
 
 
@@ -100,7 +100,7 @@ def cluster() -> Iterator[OneProcess]:
     ],
     ids=["asynchronous", "pipelined", "bounded"],
 )
-def test_in_fit_the_distance_is_the_staleness(cluster: OneProcess, mode: Any) -> None:
+def test_in_fit_the_distance_is_the_staleness(cluster: InProcessCluster, mode: Any) -> None:
     """They agree exactly, over all pushes of two workers in any order."""
     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, consistency=mode)
     model = _counting_model(strategy)

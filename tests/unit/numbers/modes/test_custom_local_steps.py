@@ -11,8 +11,6 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tests.cluster.consistency.custom_loop import CustomLoop
-from tfps.errors import UnsupportedError
 from tfps.testing import InProcessCluster
 
 pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
@@ -154,13 +152,6 @@ def test_fit_and_scheduled_functions_share_slots(alone: tfps.ParameterServerStra
     for weight, other in zip(ours.model.get_weights(), reference.model.get_weights(), strict=True):
         np.testing.assert_allclose(weight, other, rtol=1e-4, atol=2e-6)
     assert int(ours.optimizers[0].iterations) == 2 * (8 + 6)
-
-
-def test_averages_of_weights_are_refused(alone: tfps.ParameterServerStrategy) -> None:
-    with alone.scope():
-        loop = CustomLoop(alone, keras.optimizers.SGD(0.1, use_ema=True))
-    with pytest.raises(UnsupportedError, match="use_ema=True under tfps.LocalSteps"):
-        loop.run(1)
 
 
 class Growth:

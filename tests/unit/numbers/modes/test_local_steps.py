@@ -13,7 +13,6 @@ import tensorflow as tf
 import tfps
 from tests.cluster.counting import UnitGradients, mean_output
 from tests.unit.numbers.modes.small_network import BATCH, examples, network
-from tfps.errors import UnsupportedError
 from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
@@ -125,10 +124,3 @@ def test_elastic_averaging(cluster: Callable[..., InProcessCluster]) -> None:
         mine, center = mine - elasticity * (mine - center), center + elasticity * (mine - center)
     np.testing.assert_allclose(model.get_weights(), center, rtol=1e-6)
     strategy.close()
-
-
-def test_averages_of_weights_are_refused(alone: tfps.ParameterServerStrategy) -> None:
-    with alone.scope():
-        model = network(keras.optimizers.SGD(0.1, use_ema=True))
-    with pytest.raises(UnsupportedError, match="use_ema=True under tfps.LocalSteps"):
-        model.fit(*examples(8), verbose=0)

@@ -14,14 +14,11 @@ import tensorflow as tf
 import tfps
 from tests.unit.numbers.collections_model import IDS, USERS, dataset, items, recommender, users
 from tests.unit.numbers.comparison import (
-    BATCH,
     LABELS,
     LOCAL,
-    STEPS,
     Comparison,
     assert_same,
     cross_entropy,
-    densify,
     fit,
 )
 from tests.unit.numbers.many_tables import LOOK_UP, PUSH, exchanges_of, requests_of_a_run
@@ -42,22 +39,6 @@ def _fit(model: Any) -> dict[str, Any]:
     data = dataset(model.collection.features)
     history: dict[str, Any] = model.fit(data, epochs=2, shuffle=False, verbose=0).history
     return history
-
-
-# Quicker ones: tests/cluster/shards/test_collection.py, and optimizers by rows in
-# test_sparse_updates.py.
-@pytest.mark.repeats
-@pytest.mark.parametrize("servers", [1, 2, 3])
-@pytest.mark.parametrize("optimizer", EXACT)
-@pytest.mark.parametrize("name", ["shuffle", None])
-def test_numbers_of_one_process(
-    name: str | None, optimizer: str, servers: int, cluster: Callable[..., InProcessCluster]
-) -> None:
-    """Every form of ids, with weights, for each optimizer that is exact by rows."""
-    partitioner = PARTITIONERS.get(name)  # type: ignore[arg-type]
-    with strategy_with(cluster(workers=1, ps=servers), partitioner) as strategy:
-        Comparison(strategy).run(lambda: recommender(EXACT[optimizer]), _fit)
-        assert strategy.stats().fallback_steps == 0
 
 
 @pytest.mark.repeats
@@ -99,28 +80,6 @@ def test_a_large_table_that_was_trained_before(
         np.testing.assert_array_equal(collection.weights[0].numpy(), matrix)
         rows = collection({"seen": tf.constant([500, 3, 250])})["seen"]
         np.testing.assert_array_equal(rows, matrix[[500, 3, 250]])
-
-
-# Rows in rounds of two workers are in test_rows_in_rounds.py.
-@pytest.mark.repeats
-@pytest.mark.parametrize("servers", [1, 2, 3])
-def test_two_workers_in_rounds(servers: int, cluster: Callable[..., InProcessCluster]) -> None:
-    """A round is one step of one process, with the batches of both workers."""
-    running, mode = cluster(workers=2, ps=servers), tfps.Synchronous()
-    with strategy_with(running, PARTITIONERS["shuffle"], consistency=mode) as strategy:
-        with strategy.scope():
-            model = recommender(_by_table)
-        begin = model.get_weights()
-        _fit(model)
-        found, stats = model.get_weights(), strategy.stats()
-    with tf.device(LOCAL):
-        local = recommender(_by_table)
-    local.set_weights(begin)
-    densify(local.optimizer)
-    local.fit(dataset(batch_size=2 * BATCH), epochs=2, shuffle=False, verbose=0)
-    assert_same(found, local.get_weights())
-    assert stats.versions == (STEPS,) * servers  # two epochs of half as many rounds
-    assert stats.worker_steps == (STEPS, STEPS)
 
 
 # A quicker one, of single tables, is test_saving.py.

@@ -28,13 +28,12 @@ from tests.unit.numbers.comparison import (
     densify,
     fit,
 )
-from tests.unit.numbers.large_tables import IDS, ROWS, TABLE_BYTES, WIDTH, small_tables, step_of
+from tests.unit.numbers.large_tables import IDS, ROWS, TABLE_BYTES, WIDTH, small_tables
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tfps.bridge.variables import keras_file, row_blocks, sharded_variable
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.bridge.variables.sharded_variable import ShardedVariable
 from tfps.bridge.variables.shards import size_bytes_of
-from tfps.errors import UnsupportedError
 from tfps.runtime.program import tables
 from tfps.testing import InProcessCluster
 
@@ -257,44 +256,6 @@ def _regularized() -> keras.Model:
     model = keras.Sequential([keras.Input((5,)), layer, pooled, keras.layers.Dense(3)])
     model.compile(keras.optimizers.SGD(0.5), cross_entropy())
     return model
-
-
-MODES: dict[str, tuple[Any, str]] = {
-    "local": (tfps.LocalSteps(2), "tfps.LocalSteps"),
-    "local in rounds": (tfps.LocalSteps(2, synchronous_periods=True), "tfps.LocalSteps"),
-    "adaptive": (tfps.Synchronous(adaptive_batches=2), r"adaptive_batches=\.\.\."),
-    "warm-up": (tfps.Asynchronous(warm_up_steps=2), "warm_up_steps"),
-}
-
-
-@pytest.mark.quick("adaptive")
-@pytest.mark.parametrize("name", MODES)
-def test_modes_in_which_tables_would_be_whole(name: str, cluster: Clusters) -> None:
-    """Before anything is trained; what they name is the table, its size, the limit, a remedy."""
-    mode, cause = MODES[name]
-    with strategy_with(cluster(workers=1, ps=2), None, consistency=mode) as strategy:
-        with strategy.scope():
-            model = small_tables()
-        said = (
-            rf"shared/embeddings would travel to the workers as a whole: received a table of "
-            rf"1\.2 MiB and .*{cause}.*expected at most 1 MiB.*Choose a mode in which rows travel"
-        )
-        with pytest.raises(UnsupportedError, match=said):
-            fit(model, IDS, LABELS)
-        assert strategy.stats().updates_applied == 0
-
-
-@pytest.mark.repeats
-def test_scheduled_functions_in_such_modes(cluster: Clusters) -> None:
-    mode, _ = MODES["local"]
-    cause = "consistency=LocalSteps"
-    with strategy_with(cluster(workers=1, ps=2), None, consistency=mode) as strategy:
-        coordinator = tfps.ClusterCoordinator(strategy)
-        with strategy.scope():
-            model = small_tables()
-        step = tf.function(step_of(model, 1))
-        with pytest.raises(UnsupportedError, match=f"travel to the workers as a whole.*{cause}"):
-            coordinator.schedule(step, args=(tf.constant(IDS[:4]), tf.constant(LABELS[:4]))).fetch()
 
 
 @pytest.mark.rare

@@ -19,28 +19,15 @@ from tests.unit.numbers.comparison import (
 )
 from tests.unit.numbers.large_tables import (
     IDS,
-    OPTIMIZERS,
     ROWS,
     TABLE_BYTES,
     WIDTH,
-    assert_rows_travel_of_a_fit,
     small_tables,
 )
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
-
-
-@pytest.mark.quick("shuffle-clipped together")
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("name", ["shuffle", "modulo", "fixed", None])
-def test_one_process(
-    name: str | None, optimizer: str, cluster: Callable[..., InProcessCluster]
-) -> None:
-    partitioner = PARTITIONERS.get(name)  # type: ignore[arg-type]
-    with strategy_with(cluster(workers=1, ps=2), partitioner) as strategy:
-        assert_rows_travel_of_a_fit(strategy, OPTIMIZERS[optimizer])
 
 
 def _only_a_table() -> keras.Model:
@@ -144,23 +131,6 @@ def test_a_table_that_is_read_as_a_whole_travels_as_a_whole(
     before = comparison.strategy.stats().bytes_pulled
     comparison.run(make, lambda model: fit(model, IDS, LABELS))
     assert comparison.strategy.stats().bytes_pulled - before > 8 * TABLE_BYTES
-
-
-@pytest.mark.repeats
-@pytest.mark.parametrize(
-    "consistency",
-    [tfps.LocalSteps(2), tfps.Synchronous(adaptive_batches=2)],
-    ids=["local", "adaptive"],
-)
-def test_modes_in_which_tables_travel_as_a_whole(
-    consistency: Any, cluster: Callable[..., InProcessCluster]
-) -> None:
-    running = cluster(workers=1, ps=2)
-    with strategy_with(running, PARTITIONERS["shuffle"], consistency=consistency) as strategy:
-        with strategy.scope():
-            model = small_tables()
-        history = fit(model, IDS, LABELS, epochs=4)
-        assert history["loss"][-1] < history["loss"][0]
 
 
 def test_an_id_that_is_in_no_table(strategy: tfps.ParameterServerStrategy) -> None:

@@ -14,7 +14,6 @@ from tests.unit.numbers.comparison import (
     BATCH,
     LABELS,
     LOCAL,
-    Comparison,
     assert_same,
     densify,
     fit,
@@ -24,8 +23,6 @@ from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tests.unit.numbers.tables import (
     EXACT,
     IDS,
-    LAZY,
-    assert_only_rows_that_came_are_updated,
     tables_model,
 )
 from tfps.testing import InProcessCluster
@@ -33,30 +30,6 @@ from tfps.testing import InProcessCluster
 pytestmark = pytest.mark.timeout(240)
 
 ROUNDS = tfps.Synchronous()
-
-
-# Two workers, below, have one optimizer of these as well.
-@pytest.mark.repeats
-@pytest.mark.parametrize("optimizer", EXACT)
-def test_one_worker(optimizer: str, cluster: Callable[..., InProcessCluster]) -> None:
-    running = cluster(workers=1, ps=2)
-    with strategy_with(running, PARTITIONERS["shuffle"], consistency=ROUNDS) as strategy:
-        Comparison(strategy).run(
-            lambda: tables_model(EXACT[optimizer]), lambda m: fit(m, IDS, LABELS)
-        )
-        assert strategy.stats().fallback_steps == 0
-
-
-@pytest.mark.repeats
-@pytest.mark.parametrize("optimizer", ["momentum", "stale", "scaled", "around several"])
-@pytest.mark.parametrize("name", ["shuffle", None])
-def test_only_rows_that_came_are_updated(
-    name: str | None, optimizer: str, cluster: Callable[..., InProcessCluster]
-) -> None:
-    partitioner = PARTITIONERS.get(name)  # type: ignore[arg-type]
-    running = cluster(workers=1, ps=2)
-    with strategy_with(running, partitioner, consistency=ROUNDS) as strategy:
-        assert_only_rows_that_came_are_updated(strategy, LAZY[optimizer])
 
 
 MODELS: dict[str, Callable[[], keras.Model]] = {

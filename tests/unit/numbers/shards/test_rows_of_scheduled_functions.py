@@ -15,12 +15,9 @@ from tests.unit.numbers.comparison import assert_same
 from tests.unit.numbers.large_tables import (
     BATCH,
     IDS,
-    MODES,
-    MODES_BY_ROWS,
     OPTIMIZERS,
     STEPS,
     TABLE_BYTES,
-    assert_scheduled_steps_are_those_of_one_process,
     batches,
     small_tables,
     step_of,
@@ -30,28 +27,6 @@ from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
-
-UNSCALED = [name for name in OPTIMIZERS if name != "scaled loss"]  # a loop scales it itself
-
-
-@pytest.mark.quick("None-bounded-sgd-1")
-@pytest.mark.parametrize("calls", [1, 2])
-@pytest.mark.parametrize("optimizer", UNSCALED)
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", ["shuffle", None])
-def test_one_process(
-    name: str | None,
-    mode: str,
-    optimizer: str,
-    calls: int,
-    cluster: Callable[..., InProcessCluster],
-) -> None:
-    partitioner = PARTITIONERS.get(name)  # type: ignore[arg-type]
-    running = cluster(workers=1, ps=2)
-    with strategy_with(running, partitioner, consistency=MODES[mode]) as strategy:
-        assert_scheduled_steps_are_those_of_one_process(
-            strategy, OPTIMIZERS[optimizer], calls=calls, by_rows=mode in MODES_BY_ROWS
-        )
 
 
 # A quicker one, of `fit`, is in test_sparse_updates.py.

@@ -30,14 +30,12 @@ from tests.unit.numbers.tables import (
     LAZY,
     ROWS,
     WIDTH,
-    Make,
-    assert_only_rows_that_came_are_updated,
     leave_other_rows,
     tables_model,
 )
 from tfps.bridge.functions.traced_graph import operations_below
 from tfps.errors import UnsupportedError
-from tfps.optimizers import GapAware, SparseUpdates
+from tfps.optimizers import SparseUpdates
 from tfps.runtime.program import tables
 from tfps.runtime.program.tables import LEAST_TABLE_BYTES
 from tfps.testing import InProcessCluster
@@ -45,30 +43,6 @@ from tfps.testing import InProcessCluster
 pytestmark = pytest.mark.timeout(240)
 
 LARGE_ROWS = 50_000
-
-
-@pytest.mark.repeats
-@pytest.mark.parametrize("servers", [1, 2, 3])
-@pytest.mark.parametrize("optimizer", EXACT)
-def test_numbers_of_dense_gradients(
-    optimizer: str, servers: int, cluster: Callable[..., InProcessCluster]
-) -> None:
-    with strategy_with(cluster(workers=1, ps=servers), PARTITIONERS["shuffle"]) as strategy:
-        Comparison(strategy).run(
-            lambda: tables_model(EXACT[optimizer]), lambda m: fit(m, IDS, LABELS)
-        )
-        assert strategy.stats().fallback_steps == 0
-
-
-@pytest.mark.quick("shuffle-adam")
-@pytest.mark.parametrize("optimizer", LAZY)
-@pytest.mark.parametrize("name", ["shuffle", "modulo", None])
-def test_only_rows_that_came_are_updated(
-    name: str | None, optimizer: str, cluster: Callable[..., InProcessCluster]
-) -> None:
-    partitioner = PARTITIONERS.get(name)  # type: ignore[arg-type]
-    with strategy_with(cluster(workers=1, ps=2), partitioner) as strategy:
-        assert_only_rows_that_came_are_updated(strategy, LAZY[optimizer])
 
 
 @pytest.mark.repeats
@@ -110,7 +84,7 @@ def test_a_table_that_lies_in_a_slab(comparison: Comparison) -> None:
 
     def use(model: keras.Model) -> dict[str, Any]:
         first = fit(model, IDS, LABELS, epochs=1)
-        is_local = not hasattr(model.trainable_variables[0]._value, "shared_name")
+        is_local = not hasattr(model.trainable_variables[0].value, "shared_name")
         with contextlib.nullcontext() if is_local else comparison.strategy.scope():
             model.compile(LAZY["adam"](), cross_entropy())
         if is_local:
@@ -135,10 +109,6 @@ def test_it_is_saved_and_goes_on(strategy: tfps.ParameterServerStrategy, tmp_pat
     assert_same_state(loaded, model)
 
 
-def _with(optimizer: Make, consistency: Any = None) -> dict[str, Any]:
-    return {"optimizer": optimizer, "consistency": consistency}
-
-
 class _Gathering(keras.layers.Layer):
     """Looks rows up by itself."""
 
@@ -159,43 +129,6 @@ def test_rows_of_another_layer_are_refused(strategy: tfps.ParameterServerStrateg
         UnsupportedError, match="table: tfps.optimizers.SparseUpdates received rows"
     ):
         fit(model, IDS, LABELS)
-
-
-@pytest.mark.rare
-@pytest.mark.parametrize("optimizer", ["adam", "in stale", "scaled", "around scaled"])
-@pytest.mark.parametrize("way", ["scheduled", "on the coordinator", "pushed"])
-def test_where_whole_gradients_travel_it_is_refused(
-    way: str, optimizer: str, strategy: tfps.ParameterServerStrategy
-) -> None:
-    with strategy.scope():
-        model = tables_model(LAZY[optimizer])
-        model.optimizer.build(model.trainable_variables)
-    ids, labels = tf.constant(IDS[:BATCH]), tf.constant(LABELS[:BATCH])
-    # Not in the function that calls the optimizer.
-    call = tf.function(model) if way == "scheduled" else model
-
-    def gradients() -> list[Any]:
-        with tf.GradientTape() as tape:
-            loss = cross_entropy()(labels, call(ids))
-        found: list[Any] = tape.gradient(loss, model.trainable_variables)
-        return found
-
-    def step() -> None:
-        model.optimizer.apply(gradients(), model.trainable_variables)
-
-    def schedule() -> None:
-        coordinator = tfps.ClusterCoordinator(strategy)
-        coordinator.schedule(tf.function(step))
-        coordinator.join()
-
-    def push() -> None:
-        named = zip(model.trainable_variables, gradients(), strict=True)
-        _, version = strategy.pull([])
-        strategy.push({v.path: g for v, g in named}, version, optimizer=model.optimizer)
-
-    run = {"scheduled": schedule, "on the coordinator": step, "pushed": push}[way]
-    with pytest.raises(UnsupportedError, match="SparseUpdates received rows of a gradient where"):
-        run()
 
 
 @pytest.mark.repeats
@@ -245,25 +178,3 @@ def test_two_workers_learn(cluster: Callable[..., InProcessCluster]) -> None:
         history = fit(model, IDS, LABELS, epochs=6)
         assert history["loss"][-1] < history["loss"][0]
         assert int(model.optimizer.iterations.numpy()) == 24
-
-
-@pytest.mark.quick("adaptive")
-@pytest.mark.parametrize(
-    ("case", "message"),
-    [
-        (_with(LAZY["adam"], tfps.Synchronous(adaptive_batches=2)), r"received .*adaptive_batches"),
-        (_with(LAZY["adam"], tfps.LocalSteps(2)), "received tfps.LocalSteps, under which"),
-        (_with(lambda: GapAware(LAZY["adam"]())), "received GapAware, which remembers"),
-    ],
-    ids=["adaptive", "local", "remembers"],
-)
-def test_where_rows_cannot_be_updated_it_is_refused(
-    case: dict[str, Any], message: str, cluster: Callable[..., InProcessCluster]
-) -> None:
-    running = cluster(workers=1, ps=2)
-    options = {"consistency": case["consistency"]}
-    with strategy_with(running, PARTITIONERS["shuffle"], **options) as strategy:
-        with strategy.scope():
-            model = tables_model(case["optimizer"])
-        with pytest.raises(UnsupportedError, match=message):
-            fit(model, IDS, LABELS)

@@ -286,20 +286,13 @@ def test_in_a_scheduled_function(
 
 @pytest.mark.rare
 @pytest.mark.parametrize("mode", [tfps.Synchronous(), tfps.BoundedStaleness(1)])
-def test_pushes_of_functions_that_others_wait_for(
+def test_the_chief_pushes_rows_where_functions_may_not(
     mode: Any, cluster: Callable[..., InProcessCluster]
 ) -> None:
     with strategy_with(cluster(workers=1, ps=2), None, consistency=mode) as strategy:
         with strategy.scope():
             table = keras.Variable(TABLE, name="table")
 
-        @tf.function
-        def push() -> None:
-            rows, version = strategy.pull_rows("table", IDS)
-            strategy.push_rows("table", IDS, rows, version)
-
-        with pytest.raises(UnsupportedError, match=r"push_rows\(\) in a scheduled function is"):
-            strategy.coordinator.schedule(push)
         rows, version = strategy.pull_rows("table", IDS)
         strategy.push_rows("table", IDS, rows, version)
         expected = TABLE.copy()

@@ -1,0 +1,222 @@
+"""Every mode, way of training and table: the numbers of one process, or a refusal."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from tests.unit.numbers import large_tables
+from tests.unit.numbers.combinations import (
+    MODES,
+    TABLES,
+    Case,
+    Learns,
+    Outcome,
+    Refused,
+    Same,
+    assert_outcome,
+)
+from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
+from tests.unit.numbers.tables import EXACT, LAZY
+from tfps.runtime.program import tables
+from tfps.testing import InProcessCluster
+
+pytestmark = pytest.mark.timeout(240)
+
+SAME, LEARNS = Same(), Learns()
+LATE, OF_TWO_BATCHES = Same(is_late=True), Same(batches=2)
+BY_WORKERS = Same(keeps_slots=True)  # which update by themselves
+WHOLE = Same(whole=True, tolerance=2e-5)
+WHOLE_OF_TWO_BATCHES = Same(whole=True, batches=2)
+WHOLE_BY_WORKERS = Same(whole=True, keeps_slots=True, tolerance=2e-5)
+NO_WARM_UP = Refused(
+    r"warm_up_steps=2.*received a scheduled function that calls an optimizer; "
+    r"expected model\.fit\(\).*learning rate schedule"
+)
+NO_SHARES = Refused("leave adaptive_batches out")
+NO_ROWS = Refused("SparseUpdates received rows of a gradient where")
+
+Outcomes = dict[str, Outcome]
+OF_FIT: Outcomes = {
+    "asynchronous": SAME,
+    "pipelined": LATE,
+    "warm-up": LEARNS,  # the optimizer begins anew after it
+    "bounded": SAME,
+    "synchronous": SAME,
+    "adaptive": OF_TWO_BATCHES,
+    "local": BY_WORKERS,
+    "local rounds": BY_WORKERS,
+}
+OF_FUNCTIONS: Outcomes = {
+    **OF_FIT,
+    "pipelined": SAME,
+    "warm-up": NO_WARM_UP,
+    "adaptive": NO_SHARES,
+}
+ROWS_OF_FIT: Outcomes = {
+    **OF_FIT,
+    "warm-up": Refused("received .*warm_up_steps"),
+    "adaptive": Refused("received .*adaptive_batches"),
+    "local": Refused("received tfps.LocalSteps, under which"),
+    "local rounds": Refused("received tfps.LocalSteps or warm_up_steps, under which"),
+}
+ROWS_OF_FUNCTIONS: Outcomes = {
+    **OF_FUNCTIONS,
+    "synchronous": NO_ROWS,
+    "local": NO_ROWS,
+    "local rounds": NO_ROWS,
+}
+LARGE_OF_FIT: Outcomes = {
+    **OF_FIT,
+    "adaptive": WHOLE_OF_TWO_BATCHES,
+    "local": WHOLE_BY_WORKERS,
+    "local rounds": WHOLE_BY_WORKERS,
+}
+LARGE_OF_FUNCTIONS: Outcomes = {
+    **OF_FUNCTIONS,
+    "synchronous": WHOLE,
+    "local": WHOLE_BY_WORKERS,
+    "local rounds": WHOLE_BY_WORKERS,
+}
+MATRIX: dict[tuple[str, str], Outcomes] = {
+    ("no table", "fit"): OF_FIT,
+    ("no table", "functions"): OF_FUNCTIONS,
+    ("no table", "loop"): OF_FUNCTIONS,
+    ("no table", "assigning"): OF_FUNCTIONS,
+    ("large table", "fit"): LARGE_OF_FIT,
+    ("large table", "functions"): LARGE_OF_FUNCTIONS,
+    ("large table", "two calls"): LARGE_OF_FUNCTIONS,
+    ("SparseUpdates", "fit"): ROWS_OF_FIT,
+    ("SparseUpdates", "functions"): ROWS_OF_FUNCTIONS,
+    ("SparseUpdates", "two calls"): ROWS_OF_FUNCTIONS,
+    ("collection", "fit"): ROWS_OF_FIT,
+    ("collection", "functions"): ROWS_OF_FUNCTIONS,
+}
+
+
+def _cells() -> Iterable[Case]:
+    """Each cell of the matrix, with the usual optimizer on two servers."""
+    for (table, way), outcomes in MATRIX.items():
+        for mode, outcome in outcomes.items():
+            yield Case(mode, way, table, outcome)
+
+
+def _others() -> Iterable[Case]:
+    """Other optimizers, divisions and numbers of servers."""
+    fit, use = "fit", "fit, evaluate, predict"
+    for name in PARTITIONERS:
+        yield Case("asynchronous", fit, "many layers", SAME, division=name)
+    for name in TABLES["no table"].optimizers:
+        if name != "remembers":
+            yield Case("asynchronous", fit, "no table", SAME, name, division="rules")
+    for name, division in itertools.product(
+        large_tables.OPTIMIZERS, ("shuffle", "modulo", "fixed", None)
+    ):
+        yield Case("asynchronous", use, "large table", SAME, name, division=division)
+    for way, mode, name, division in itertools.product(
+        ("functions", "two calls"),
+        ("asynchronous", "bounded", "synchronous", "local"),
+        ("sgd", "adam", "clipped", "clipped together"),
+        ("shuffle", None),
+    ):
+        outcome = LARGE_OF_FUNCTIONS[mode]
+        yield Case(mode, way, "large table", outcome, name, division=division)
+    for name, servers in itertools.product(EXACT, (1, 2, 3)):
+        yield Case("asynchronous", fit, "SparseUpdates", SAME, name, servers=servers)
+        for division in ("shuffle", None):
+            yield Case("asynchronous", fit, "collection", SAME, name, division, servers)
+    for name, division in itertools.product(LAZY, ("shuffle", "modulo", None)):
+        yield Case("asynchronous", fit, "SparseUpdates", SAME, name, division=division)
+    for name in EXACT:
+        yield Case("synchronous", fit, "SparseUpdates", SAME, name)
+    for name, division in itertools.product(
+        ("momentum", "stale", "scaled", "around several"), ("shuffle", None)
+    ):
+        yield Case("synchronous", fit, "SparseUpdates", SAME, name, division=division)
+    yield Case("pipelined", fit, "SparseUpdates", LATE, "adagrad")
+    for name, servers in itertools.product(("adagrad", "adam of tables"), (1, 2, 3)):
+        yield Case("pipelined", fit, "collection", LATE, name, servers=servers)
+
+
+def _of_two_workers() -> Iterable[Case]:
+    """A round is one step of one process; in other modes there are no numbers to compare with."""
+    for servers in (1, 2, 3):
+        of_a_round = Case("synchronous", "fit", "collection", OF_TWO_BATCHES, "by table")
+        yield dataclasses.replace(of_a_round, servers=servers, workers=2)
+    divided = Case("asynchronous", "fit", "no table", LEARNS, workers=2)
+    for mode in ("bounded", "local", "elastic", "local rounds", "adaptive", "pipelined", "warm-up"):
+        yield dataclasses.replace(divided, mode=mode, division="modulo")
+    yield dataclasses.replace(divided, optimizer="remembers")
+
+
+def _refusals() -> Iterable[Case]:
+    """Refusals of single optimizers, of tables above a limit, and of other ways to train."""
+    averages = Refused("use_ema=True under tfps.LocalSteps")
+    for way in ("fit", "functions"):
+        yield Case("local", way, "no table", averages, "averages")
+    remembers = Refused("received GapAware, which remembers")
+    yield Case("asynchronous", "fit", "SparseUpdates", remembers, "remembers")
+    two_calls = Refused("received a training step of 2 exchanges under")
+    yield Case("adaptive", "fit of two calls", "no table", two_calls)
+    for way, name in itertools.product(
+        ("gradients of another function", "on the coordinator", "strategy.push"),
+        ("adam", "in stale", "scaled", "around scaled"),
+    ):
+        yield Case("asynchronous", way, "SparseUpdates", NO_ROWS, name)
+    push = Refused(r"Synchronous\(backup_workers=0, .*optimizer")
+    yield Case("synchronous", "strategy.push in a function", "no table", push)
+    for mode in ("synchronous", "bounded"):
+        push_rows = Refused(r"push_rows\(\) in a scheduled function is")
+        yield Case(mode, "push_rows in a function", "no table", push_rows, division=None)
+    for mode in ("rounds", "bounded", "local"):
+        yield Case(f"{mode} after a warm-up", "functions", "no table", NO_WARM_UP)
+    for mode, cause in {
+        "local": "tfps.LocalSteps",
+        "local rounds": "tfps.LocalSteps",
+        "adaptive": r"adaptive_batches=\.\.\.",
+        "warm-up": "warm_up_steps",
+    }.items():
+        words = (
+            rf"shared/embeddings would travel to the workers as a whole: received a table of "
+            rf"1\.2 MiB and .*{cause}.*expected at most 1 MiB.*Choose a mode in which rows travel"
+        )
+        too_large = Case(mode, "fit", "large table", Refused(words), limit_bytes=1 << 20)
+        yield dataclasses.replace(too_large, division=None)
+    words = "travel to the workers as a whole.*consistency=LocalSteps"
+    too_large = Case("local", "functions", "large table", Refused(words), limit_bytes=1 << 20)
+    yield dataclasses.replace(too_large, division=None)
+
+
+CASES = {
+    case.id: case
+    for cases in (_cells(), _others(), _of_two_workers(), _refusals())
+    for case in cases
+}
+
+
+@pytest.mark.quick(
+    "asynchronous-fit-no table-clipped-rules",
+    "pipelined-fit-no table-adam",
+    "asynchronous-fit-SparseUpdates-adam",
+    "adaptive-fit-SparseUpdates-adam",
+    "asynchronous-fit, evaluate, predict-large table-clipped together",
+    "bounded-functions-large table-sgd-whole",
+    "adaptive-fit-large table-adam-whole-too large",
+    "local-fit-no table-averages",
+    "warm-up-functions-no table-adam",
+)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_one_process_or_a_refusal(
+    case: Case, cluster: Callable[..., InProcessCluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if case.table == "collection":  # whose small tables travel by rows as large ones do
+        monkeypatch.setattr(tables, "LEAST_TABLE_BYTES", 1)
+    if case.limit_bytes is not None:
+        monkeypatch.setattr(tables, "WHOLE_BYTES", case.limit_bytes)
+    running = cluster(workers=case.workers, ps=case.servers)
+    partitioner = PARTITIONERS.get(case.division)  # type: ignore[arg-type]
+    with strategy_with(running, partitioner, consistency=MODES[case.mode]) as strategy:
+        assert_outcome(strategy, case)
