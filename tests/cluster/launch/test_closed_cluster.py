@@ -80,7 +80,7 @@ USES: dict[str, Callable[[Left], Any]] = {
 }
 
 
-@pytest.mark.quick("fit")
+@pytest.mark.slow
 @pytest.mark.parametrize("use", USES)
 def test_a_closed_strategy_says_so(left: Left, use: str) -> None:
     with pytest.raises(RuntimeError, match="because its LocalCluster is closed.*inside the `with`"):

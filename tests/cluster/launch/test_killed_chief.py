@@ -74,6 +74,7 @@ def _seen(output: str) -> int:
     return max(int(number) for number in re.findall(r"^update (\d+)$", output, re.M))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(280)
 def test_the_next_chief_goes_on(cluster: Callable[..., LocalCluster]) -> None:
     """Weights, slots, iterations and counts agree, and are at least those the dead chief saw."""

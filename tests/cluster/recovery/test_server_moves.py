@@ -95,6 +95,7 @@ def _train(job: CountingJob, move: MoveServers) -> None:
     job.strategy.close()
 
 
+@pytest.mark.slow
 def test_training_follows_the_server_that_hands_out_tickets(
     tasks: Callable[..., LocalCluster], tmp_path: Path
 ) -> None:

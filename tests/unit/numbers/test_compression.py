@@ -125,6 +125,7 @@ def test_rows_of_tables_follow_the_bytes_of_a_codec(cluster: Clusters) -> None:
     strategy.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode",
     [

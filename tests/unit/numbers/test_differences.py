@@ -90,7 +90,7 @@ class Ledger:
         return {key: row.numpy()[worker] for key, row in rows.items()}
 
 
-@pytest.mark.quick("*Quantize*-Synchronous*")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode",
     [tfps.Asynchronous(), tfps.BoundedStaleness(1), tfps.Synchronous(), tfps.LocalSteps(2)],

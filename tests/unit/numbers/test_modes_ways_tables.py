@@ -200,9 +200,7 @@ CASES = {
 @pytest.mark.quick(
     "asynchronous-fit-no table-clipped-rules",
     "pipelined-fit-no table-adam",
-    "asynchronous-fit-SparseUpdates-adam",
     "adaptive-fit-SparseUpdates-adam",
-    "asynchronous-fit, evaluate, predict-large table-clipped together",
     "bounded-functions-large table-sgd-whole",
     "adaptive-fit-large table-adam-whole-too large",
     "local-fit-no table-averages",

@@ -111,7 +111,7 @@ def _slabs(model: keras.Model) -> set[str]:
     }
 
 
-@pytest.mark.quick("compiled")
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [16, WIDE], ids=["keras", "compiled"])
 def test_fit_with_weight_decay_exclusions(
     strategy: tfps.ParameterServerStrategy, width: int

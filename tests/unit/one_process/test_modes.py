@@ -101,6 +101,7 @@ def test_functions_with_local_steps(function_jobs: Jobs[FunctionJob]) -> None:
     assert all(MEANS <= count <= STEPS for count in job.counts)
 
 
+@pytest.mark.slow
 def test_functions_that_train_after_a_warm_up(fit_jobs: Jobs[FitJob]) -> None:
     job = fit_jobs(tfps.BoundedStaleness(1, warm_up_steps=2))
     with pytest.raises(UnsupportedError, match=NO_WARM_UP):

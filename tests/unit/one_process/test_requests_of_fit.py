@@ -274,7 +274,7 @@ def test_servers_count_alike_at_rest_what_one_of_them_has_taken(
     assert np.subtract(counts("APART"), apart).tolist() == [1, 0]
 
 
-@pytest.mark.quick("calls")
+@pytest.mark.slow
 def test_who_is_late_for_a_round_has_pushed_nothing(fit_job: Callable[..., FitJob]) -> None:
     job = fit_job(tfps.Synchronous(backup_workers=1))
     ticket = job.requests.open_tickets(4)

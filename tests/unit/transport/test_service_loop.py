@@ -101,7 +101,7 @@ def _work() -> np.int64:
     return np.int64(0)
 
 
-@pytest.fixture(params=["plain", pytest.param("tls", marks=needs_openssl)])
+@pytest.fixture(params=["plain", pytest.param("tls", marks=[needs_openssl, pytest.mark.repeats])])
 def encryption(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Encryption:
     is_tls = request.param == "tls"
     return made_tls(tmp_path_factory.mktemp("tls") / "job") if is_tls else Plain()

@@ -219,6 +219,7 @@ class TwoTowers(keras.Model):
         return {metric.name: metric.result() for metric in self.metrics}
 
 
+@pytest.mark.slow
 def test_two_towers(comparison: Comparison) -> None:
     users = [f"user {i}" for i in range(10)]
     items = [f"item {i}" for i in range(20)]

@@ -215,6 +215,7 @@ def test_several_inputs_and_outputs(comparison: Comparison) -> None:
     comparison.run(make, use)
 
 
+@pytest.mark.slow
 def test_single_batches_are_one_exchange_each(comparison: Comparison) -> None:
     def use(model: keras.Model) -> dict[str, Any]:
         weights = {0: 1.0, 1: 2.0, 2: 0.5}

@@ -19,6 +19,7 @@ LOCAL = "CPU:0"
 BATCHES = 4  # of a round, for each worker
 
 
+@pytest.mark.slow
 def test_the_batches_of_one_worker_are_one_batch(cluster: Callable[..., InProcessCluster]) -> None:
     """Also where they differ in length, and with clipping, which needs the whole gradient."""
     batch = 10

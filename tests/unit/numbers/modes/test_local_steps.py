@@ -59,7 +59,7 @@ def alone(cluster: Callable[..., InProcessCluster]) -> Iterator[tfps.ParameterSe
     strategy.close()
 
 
-@pytest.mark.quick("loss scale*")
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ONE_PROCESS)
 def test_one_worker_is_one_process(alone: tfps.ParameterServerStrategy, case: str) -> None:
     optimizer, layers, count = ONE_PROCESS[case]

@@ -27,6 +27,7 @@ def test_a_round_is_the_mean_of_two_gradients(pair: InProcessCluster) -> None:
     assert_gradients_are_averaged(pair, rounds=100)
 
 
+@pytest.mark.slow
 def test_a_meeting_is_the_mean_of_two_periods(pair: InProcessCluster) -> None:
     assert_weights_are_averaged(pair, period=4)
 

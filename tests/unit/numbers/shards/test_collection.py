@@ -55,6 +55,7 @@ def _by_table() -> Any:
     return ByTable({"users": keras.optimizers.Adagrad(0.1), "items": "sgd"}, others)
 
 
+@pytest.mark.slow
 def test_an_optimizer_for_each_table(cluster: Callable[..., InProcessCluster]) -> None:
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         model = Comparison(strategy).run(lambda: recommender(_by_table), _fit)

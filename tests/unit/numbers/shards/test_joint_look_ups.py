@@ -152,7 +152,7 @@ def test_many_tables_are_one_request(hashed: tfps.ParameterServerStrategy) -> No
     assert_many_tables_take_one_request(hashed)
 
 
-@pytest.mark.quick("dependent ids")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_requests_of_a_step_and_the_numbers_of_one_process(
     name: str, hashed: tfps.ParameterServerStrategy

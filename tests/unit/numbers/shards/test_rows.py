@@ -38,7 +38,7 @@ def _only_a_table() -> keras.Model:
     return model
 
 
-@pytest.mark.quick("False")
+@pytest.mark.slow
 @pytest.mark.parametrize("is_finite", [False, True])
 def test_all_servers_skip_a_step_that_is_not_finite(
     is_finite: bool, cluster: Callable[..., InProcessCluster]

@@ -39,7 +39,7 @@ MODELS: dict[str, Callable[[], keras.Model]] = {
 }
 
 
-@pytest.mark.quick("adagrad-2")
+@pytest.mark.repeats
 @pytest.mark.parametrize("servers", [1, 2, 3])
 @pytest.mark.parametrize("name", MODELS)
 def test_two_workers_make_the_mean_of_their_rows(
