@@ -54,6 +54,7 @@ def run_quickly(name: str, output: Path) -> dict[str, Any]:
     return content
 
 
+@pytest.mark.slow
 def test_the_cheapest_runs(tmp_path: Path) -> None:
     content = run_quickly("placement", tmp_path)
     assert keys_of(content) == expected_keys("placement")

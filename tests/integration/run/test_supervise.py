@@ -90,6 +90,7 @@ model.fit(np.ones([640, 4]), np.ones([640, 1]), batch_size=4, epochs=10_000, ver
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_job_that_lost_a_server_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(RESUMES)

@@ -43,7 +43,7 @@ def test_each_run_has_noise_of_its_own(
 
 
 @pytest.mark.repeats
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "backup"])
 def test_one_worker_draws_what_one_process_draws(
     cluster: Callable[..., InProcessCluster], mode: str
 ) -> None:

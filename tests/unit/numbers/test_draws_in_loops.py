@@ -143,7 +143,9 @@ def test_one_worker_goes_on_after_it_was_stopped(
     resolver = cluster(workers=1, ps=2).cluster_resolver
     strategy = tfps.ParameterServerStrategy(resolver, consistency=MODES[mode])
     steps: list[int] = []
-    hook = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, _: steps.append(step))
+    hook = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: steps.append(batch)
+    )
     try:
         met, state = met_in_fit(strategy, lambda: Noise(_nested), callbacks=[hook])
     finally:

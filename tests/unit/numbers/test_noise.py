@@ -39,7 +39,9 @@ class Random(keras.layers.Layer):
 def _in_loop() -> Any:
     array = tf.TensorArray(tf.float32, DRAWS)
     body = lambda i, a: (i + 1, a.write(i, tf.random.normal([])))  # noqa: E731
-    return tf.while_loop(lambda i, _: i < DRAWS, body, (0, array))[1].stack()
+    # Otherwise the order of the draws is that of TensorFlow's threads, in one process too.
+    drawn = tf.while_loop(lambda i, _: i < DRAWS, body, (0, array), parallel_iterations=1)
+    return drawn[1].stack()
 
 
 DRAW: dict[str, Callable[[], Any]] = {
