@@ -1,144 +1,190 @@
 #!/usr/bin/env python3
-"""Check docstrings, comments, class names and pages for wording that a native reader stumbles over.
+"""Check the wording of docstrings, comments, messages, class names and pages.
 
-usage: .ci/prose.py [--list] [--record]
+usage: .ci/prose.py [ROOT]
 
-Each file may have at most as many findings as `.ci/prose.json` says; a file that it does not name,
-none. A file that has moved keeps the number of the file of the same name that is gone. `--list`
-prints every finding; `--record` writes the numbers anew if none has grown. The status is 1 if any
-has grown.
-The rules are deliberately mechanical; what they let through still has to read well.
+Prints `path:line: rule: text; what to write instead` for each finding, and exits with 1 if there is
+any. The rules are in `prose_rules.toml`. `prose_allowed.txt` lists the findings that may stay, one
+line `path: text` for each, below a comment with the reason; the text is some of the finding's own,
+or all of it. An entry that matches no finding is an error, too.
+The rules are mechanical: what they let through still has to read well.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
-import collections
+import dataclasses
+import functools
 import io
-import json
 import pathlib
 import re
 import sys
 import tokenize
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Iterable, Iterator
 
-ROOTS = ("tfps", "benchmarks", "tests", "examples", "docs")
-PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-RECORD = pathlib.Path(__file__).with_name("prose.json")
-
-Finding = tuple[int, str, str]  # the line, the rule and the text
-
-# A docstring starts with a verb or with a noun that has an article, never with a fragment.
-FRAGMENT = re.compile(
-    r"^(Of|Those|These|The same|As|What|Who|Whose|With which|By which|For whom|Nobody|Somebody"
-    r"|Up to here|Not where|No \w+, where)\b"
-)
-BANNED = {
-    "an unnamed person": (
-        r"\b(nobody|somebody|whoever|anybody"
-        r"|who (?:gets|waits|asks|wants|keeps|fills|attaches|speaks)\b(?![^.]*\?))"
-    ),
-    "'so many/so long' for a number": r"\bso (?:many|long)\b(?! as)(?! that)",
-    "'answers' for 'returns'": (
-        r"\b(?:answers|answer) (?:the|its|a|an|what|whether|how|none|it|true|false)\b"
-    ),
-    "'in the place of' for 'instead of'": r"\bin the place of\b",
-    "'for want of', 'at hand', 'let out', 'let go of'": (
-        r"\b(?:for want of|at hand|lets? (?:it |them |him )?out|lets? go of|comes? home"
-        r"|where need be)\b"
-    ),
-    "'is there' for 'exists'": r"\b(?:is|are|was|were) there\b(?=[.,;:)])",
-}
-RULES = {rule: re.compile(pattern, re.IGNORECASE) for rule, pattern in BANNED.items()}
-# A class is named by a noun. Participles that are nouns of the field stay.
-PARTICIPLE = re.compile(
-    r"^_?(?:[A-Z]\w*)?(?:Sent|Seen|Moved|Remembered|Corrected|Remembering|Recovering|Filling|Kept|Held"
-    r"|Handed\w*|Pending|Saving|Told|Made)$|^_?(?:Newcomer|Estate|Place|Descent|End|Visit)$"
-)
+HERE = pathlib.Path(__file__).resolve().parent
+FOLDERS = ("tfps", "benchmarks", "tests", "examples", "docs", "configs", "docker")
+ALLOWED = ".ci/prose_allowed.txt"
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def findings_of_text(line: int, text: str) -> Iterator[Finding]:
-    for rule, pattern in RULES.items():
-        if found := pattern.search(text):
-            begin, end = max(0, found.start() - 30), found.end() + 30
-            yield line, rule, " ".join(text[begin:end].split())
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """A wording to avoid, as `prose_rules.toml` describes it."""
+
+    name: str
+    places: list[str]
+    pattern: str
+    instead: str
+    bad: str
+    good: str
+
+    @functools.cached_property
+    def compiled(self) -> re.Pattern[str]:
+        """The pattern for a text that is broken anywhere between two words."""
+        flat = self.pattern.replace("\n", "")
+        # A space within (?<!...) stays one: a look-behind has a fixed length.
+        spaced = re.sub(r"(\(\?<![^)]*\))| ", lambda m: m[1] or r"\s+", flat)
+        return re.compile(spaced, re.IGNORECASE)
 
 
-def findings_of_page(source: str) -> Iterator[Finding]:
-    """Yield those outside of code blocks."""
-    in_code = False
-    for number, line in enumerate(source.splitlines(), 1):
-        if line.lstrip().startswith("```"):
-            in_code = not in_code
-        elif not in_code:
-            yield from findings_of_text(number, line)
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A text of a file, with the line where it begins."""
+
+    place: str
+    line: int
+    text: str
 
 
-def findings_of_module(source: str) -> Iterator[Finding]:
-    for node in ast.walk(ast.parse(source)):
-        documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        if isinstance(node, documented) and (text := ast.get_docstring(node)):
-            line, first = node.body[0].lineno, text.splitlines()[0]
-            if FRAGMENT.match(first):
-                yield line, "a docstring that opens with a fragment", first
-            yield from findings_of_text(line, text)
-        if isinstance(node, ast.ClassDef) and PARTICIPLE.match(node.name):
-            yield node.lineno, "a class that no noun names", node.name
+@dataclasses.dataclass(frozen=True, order=True)
+class Finding:
+    """A text that a rule matches, with some words around it."""
+
+    path: str
+    line: int
+    rule: str
+    text: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.rule}: {self.text}; {self.instead}"
+
+
+def read_rules(path: pathlib.Path = HERE / "prose_rules.toml") -> list[Rule]:
+    return [Rule(**rule) for rule in tomllib.loads(path.read_text())["rule"]]
+
+
+def texts_of_page(source: str) -> Iterator[Text]:
+    """Yield the paragraphs of a Markdown page, without its code."""
+    in_code, begin, lines = False, 0, list[str]()
+    for number, line in enumerate([*source.splitlines(), ""], 1):
+        is_fence = line.lstrip().startswith("```")
+        if is_fence or in_code or not line.strip():
+            if lines:
+                yield Text("page", begin, "\n".join(lines))
+            lines = []
+        else:
+            begin = begin if lines else number
+            lines.append(line)
+        in_code ^= is_fence
+
+
+def texts_of_comments(source: str) -> Iterator[Text]:
+    """Yield comments; those on consecutive lines of their own are one text."""
+    begin, lines, code_line = 0, list[str](), 0
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield from findings_of_text(token.start[0], token.string)
+        line = token.start[0]
+        if token.type != tokenize.COMMENT:
+            code_line = token.end[0]
+            continue
+        if lines and (line != begin + len(lines) or code_line == line):
+            yield Text("comment", begin, "\n".join(lines))
+            lines = []
+        begin = begin if lines else line
+        lines.append(token.string.lstrip("# "))
+    if lines:
+        yield Text("comment", begin, "\n".join(lines))
 
 
-def findings(root: pathlib.Path) -> dict[str, list[Finding]]:
-    """Return those of each file that has any."""
-    paths = [root / page for page in PAGES]
-    paths += [p for folder in ROOTS for s in ("py", "md") for p in (root / folder).rglob(f"*.{s}")]
-    found = {}
-    for path in sorted(paths):
-        check = findings_of_page if path.suffix == ".md" else findings_of_module
-        if of_file := sorted(check(path.read_text())):
-            found[path.relative_to(root).as_posix()] = of_file
-    return found
+def string_of(node: ast.expr) -> str | None:
+    """Return the text of a literal string; what an f-string puts in is `{}`."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else None
+    if isinstance(node, ast.JoinedStr):
+        return "".join(string_of(value) or "{}" for value in node.values)
+    return None
 
 
-def allowed(path: str, record: Mapping[str, int], *, root: pathlib.Path) -> int:
-    """Return how many findings a file may have."""
-    if path in record:
-        return record[path]
-    name = pathlib.PurePosixPath(path).name
-    gone = [
-        number
-        for old, number in record.items()
-        if pathlib.PurePosixPath(old).name == name and not (root / old).exists()
-    ]
-    return max(gone, default=0)
+def texts_of_module(source: str) -> Iterator[Text]:
+    """Yield the docstrings, class names, messages and comments of a module."""
+    tree = ast.parse(source)
+    docstrings = set()
+    for node in ast.walk(tree):
+        if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
+            first = node.body[0]
+            assert isinstance(first, ast.Expr)
+            docstrings.add(first.value)
+            yield Text("summary", first.lineno, text.splitlines()[0])
+            yield Text("docstring", first.lineno, text)
+        if isinstance(node, ast.ClassDef):
+            yield Text("class", node.lineno, node.name)
+    parts = {part for n in ast.walk(tree) if isinstance(n, ast.JoinedStr) for part in n.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.expr) and node not in docstrings | parts:
+            text = string_of(node)
+            if text and len(text.split()) > 1:
+                yield Text("message", node.lineno, text)
+    yield from texts_of_comments(source)
+
+
+def findings_of(path: str, texts: Iterable[Text], rules: list[Rule]) -> Iterator[Finding]:
+    for text in texts:
+        # The names in code are another matter.
+        words = re.sub(r"`[^`]*`", lambda code: "`" * len(code[0]), text.text)
+        for rule in rules:
+            for found in rule.compiled.finditer(words) if text.place in rule.places else ():
+                line = text.line
+                if text.place != "message":  # a part of one may lie on any line
+                    line += text.text.count("\n", 0, found.start())
+                begin, end = max(0, found.start() - 30), found.end() + 30
+                excerpt = " ".join(text.text[begin:end].split())
+                yield Finding(path, line, rule.name, excerpt, rule.instead)
+
+
+def findings(root: pathlib.Path, rules: list[Rule]) -> list[Finding]:
+    """Return those of all pages and modules of a checkout."""
+    paths = set(root.glob("*.md"))
+    paths |= {p for f in FOLDERS for s in ("py", "md") for p in (root / f).rglob(f"*.{s}")}
+    found = set[Finding]()
+    for path in paths:
+        texts = texts_of_page if path.suffix == ".md" else texts_of_module
+        name = path.relative_to(root).as_posix()
+        found.update(findings_of(name, texts(path.read_text()), rules))
+    return sorted(found)
+
+
+def judge(found: list[Finding], allowed: str) -> list[str]:
+    """Return the findings that are not allowed, and the entries that match no finding."""
+    wrong, used = list[str](), set[str]()
+    entries = [line for line in allowed.splitlines() if line.strip() and line[0] != "#"]
+    for each in found:
+        matching = {e for e in entries if e.startswith(f"{each.path}: ")}
+        matching = {e for e in matching if e.split(": ", 1)[1] in each.text}
+        used |= matching
+        if not matching:
+            wrong.append(str(each))
+    unused = [f"{ALLOWED}: no finding has this: {e}; remove it" for e in entries if e not in used]
+    return wrong + unused
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--list", action="store_true", help="print every finding")
-    parser.add_argument("--record", action="store_true", help="write the numbers anew")
-    options = parser.parse_args()
-    root = pathlib.Path(__file__).resolve().parents[1]
-    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-    found = findings(root)
-    grown = {p: f for p, f in found.items() if len(f) > allowed(p, record, root=root)}
-    for path, of_file in (found if options.list else grown).items():
-        for line, rule, text in of_file:
-            print(f"{path}:{line}: {rule}: {text}")
-    counts = collections.Counter(rule for each in found.values() for _, rule, _ in each)
-    for rule, count in counts.most_common():
-        print(f"{count:5d}  {rule}")
-    print(f"{sum(counts.values()):5d}  in all, at most {sum(record.values())}")
-    if grown and record:
-        print("More findings than before: reword these files, see .ci/prose.py", file=sys.stderr)
-        for path, of_file in grown.items():
-            print(f"  {path}: {len(of_file)} > {allowed(path, record, root=root)}", file=sys.stderr)
-        return 1
-    if options.record:
-        RECORD.write_text(json.dumps({p: len(f) for p, f in found.items()}, indent=1) + "\n")
-    return 0
+    root = pathlib.Path(sys.argv[1]) if sys.argv[1:] else HERE.parent
+    allowed = root / ALLOWED
+    wrong = judge(findings(root, read_rules()), allowed.read_text() if allowed.exists() else "")
+    print("\n".join(wrong) or "no findings")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ class Embeddings(Benchmark):
         click.IntRange(1, FEATURES),
         flag="--tables",
     )
-    workers: tuple[int, ...] = choices((1, 2), "Only so many workers.")
+    workers: tuple[int, ...] = choices((1, 2), "Only this number of workers.")
     ids: tuple[str, ...] = choices(IDS, "Only ids spread so.")
     rows: int = 50_000  # of each feature
     batch_size: int = 1024

@@ -1,4 +1,4 @@
-"""Answers of turns in a file, so that a run that was stopped goes on behind the last of them."""
+"""The results of turns in a file, so that a stopped run goes on behind the last of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANYTIME = ("load_average",)  # of a machine, what does not tell it from another
 
 
 class TurnJournal:
-    """Keeps what each turn has answered, one line of a file for each.
+    """Keeps what each turn has returned, one line of a file for each.
 
     A turn is the same if all that is said of it is, on the same machine with the same packages.
     Turns of one description are told apart by their order.

@@ -64,7 +64,7 @@ class NetworkBenchmark(Benchmark):
         rows.NETWORK_MODELS, "Only this model; may be repeated.", flag="--model"
     )
     ways: tuple[str, ...] = choices(WAYS, "Only this way; may be repeated.", flag="--way")
-    steps: int = option(30, "At least so many are measured, of all workers.")
+    steps: int = option(30, "At least this many are measured, of all workers.")
     epoch_s: float = 1.0  # at least, as long as there are not more steps than this:
     most_steps: int = 8000
     trainings: int = option(3, "Seeds with which each way trains.", flag="--seeds")

@@ -140,8 +140,8 @@ class RecoveryBenchmark(Benchmark):
     def explanation(self, results: Results) -> str:
         return (
             "Medians (minimum-maximum). A restart of the whole job begins with the kill of all "
-            "tasks, which nobody has to find out, and with new processes. The other worker rests "
-            "for as long as its steps are furthest apart."
+            "tasks, which does not have to be found out, and with new processes. The other worker "
+            "rests for as long as its steps are furthest apart."
         )
 
     def draw(self, results: Results, path: Path) -> None:

@@ -367,7 +367,7 @@ PAGES: Mapping[str, Sequence[ShortTable]] = {
             slow_cells,
         ),
         ShortTable(
-            "What a strategy asks of who uses it:",
+            "What a strategy requires of its user:",
             lambda entry: STRATEGY_ROWS[entry["row"]].title,
             asks_cells,
         ),

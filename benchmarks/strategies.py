@@ -156,7 +156,7 @@ class Strategies(Benchmark):
         }
         rows = results.on("row")
         titles = [ROWS[row].title for row in rows]
-        last = case_table("What it asks of who uses it", titles, rows, asks)
+        last = case_table("What it requires of its user", titles, rows, asks)
         return [*trained, *self._slow_tables(results), last]
 
     def _slow_tables(self, results: Results) -> list[Table]:
@@ -183,8 +183,8 @@ class Strategies(Benchmark):
             "of all processes from start to end. Lines: changed in the script for one process. "
             "Waits: the share of a step that is more than one process takes. Slow one: the share "
             "of the pace kept while one worker is five times as slow. All processes share this "
-            "machine, and talk TCP. Kill: seconds in which nobody trains, and until the worker is "
-            "back."
+            "machine, and talk TCP. Kill: seconds in which no worker trains, and until the worker "
+            "is back."
         )
 
     def verdicts(self, results: Results) -> Sequence[Text]:

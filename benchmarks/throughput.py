@@ -60,7 +60,7 @@ class Throughput(Benchmark):
         1.0, "Length of an epoch.", click.FloatRange(min=0.1), flag="--epoch-seconds"
     )
     models: tuple[str, ...] = choices(MODELS, "Only this model.", flag="--model")
-    workers: tuple[int, ...] = choices((1, 2), "Only so many workers.")
+    workers: tuple[int, ...] = choices((1, 2), "Only this number of workers.")
     batch_size: int = 64
     epochs: int = 2  # measured ones in a turn, after a warm-up epoch
 

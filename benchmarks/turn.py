@@ -27,19 +27,19 @@ class Tasks:
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """An order to a fresh chief process, and where its answer belongs."""
+    """An order to a fresh chief process, and where its result belongs."""
 
     title: str  # is announced
     name: str  # of the process in messages, and of its log
     case: Mapping[str, Any]  # the arguments of `Benchmark.measure`
-    axes: Mapping[str, Any] | None = None  # of what it answers; None: the case
+    axes: Mapping[str, Any] | None = None  # of its result; None: the case
     seed: int | None = None
     tasks: Tasks | None = None  # none where the chief trains alone, or starts its own
     joins: bool = True  # whether the chief is that of the tasks
     environment: Mapping[str, str] = field(default_factory=dict)  # of the chief
     timeout_s: float = TURN_TIMEOUT_S
     is_timed: bool = False  # whether the case gets `began_s`, when the tasks began to start
-    known: Any = None  # the answer, where nothing is measured
+    known: Any = None  # the result, where nothing is measured
 
 
 @dataclass(frozen=True)

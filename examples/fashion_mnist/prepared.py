@@ -24,9 +24,9 @@ import psutil
 
 from tfps.errors import DataError
 
-# The smallest of the files that tensorflow-datasets downloads: if it answers, the others will.
+# The smallest file that tensorflow-datasets downloads: if it arrives, the others will.
 PROBE_URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/t10k-labels-idx1-ubyte.gz"
-PROBE_TIMEOUT_S = 4.0  # an answer takes half a second; being offline must not cost a minute
+PROBE_TIMEOUT_S = 4.0  # a response takes half a second; being offline must not cost a minute
 STALL_TIMEOUT_S = 30.0  # no byte written and no CPU used: a connection that died
 STALL_CPU_S = 0.5  # the progress bars' threads use less than this in that time
 LOOK_EVERY_S = 0.5
@@ -102,7 +102,7 @@ def probe(url: str) -> None:
     thread.join(PROBE_TIMEOUT_S + 1)
     host = urllib.parse.urlsplit(url).hostname
     if not outcome:
-        raise Unavailable(f"no answer from {host} within {PROBE_TIMEOUT_S:g} s")
+        raise Unavailable(f"no response from {host} within {PROBE_TIMEOUT_S:g} s")
     if outcome[0]:
         raise Unavailable(f"{host} cannot be reached ({outcome[0]})")
 

@@ -46,7 +46,7 @@ def dlrm(
 ) -> keras.Model:
     """Numbers go through the bottom layers, ids through tables; their products go to the top.
 
-    It answers logits.
+    It returns logits.
 
     Args:
         table_rows: rows of the table of each categorical feature.

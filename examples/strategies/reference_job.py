@@ -141,7 +141,7 @@ class Job:
         parser.add_argument("--model", choices=models, default=models[0])
         for name in ("workers", "epochs", "examples", "seed"):
             parser.add_argument(f"--{name}", type=int, default=getattr(cls, name))
-        parser.add_argument("--table-rows", type=int, default=0, help="in the place of its own")
+        parser.add_argument("--table-rows", type=int, default=0, help="instead of its own")
         parser.add_argument("--report-file", type=Path, help="for numbers, as JSON")
         parser.add_argument("--steps-folder", type=Path, help="for steps, which wait 50 ms")
         parser.add_argument("--mode", choices=modes, default=modes[0])

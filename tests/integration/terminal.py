@@ -17,7 +17,7 @@ def run_in_terminal(
     arguments: Sequence[str | Path],
     *,
     deadline_s: float,
-    answers: Mapping[str, bytes],
+    typed: Mapping[str, bytes],
     environment: Mapping[str, str | None],
     folder: Path | None = None,
 ) -> tuple[int, str]:
@@ -26,7 +26,7 @@ def run_in_terminal(
     Args:
         arguments: the program and its arguments.
         deadline_s: how long it may take.
-        answers: what is typed, once each, after a text has appeared.
+        typed: what is typed, once each, after a text has appeared.
         environment: further variables; None removes one.
         folder: the working directory.
     """
@@ -44,7 +44,7 @@ def run_in_terminal(
     )
     os.close(terminal)
     seen = b""
-    waiting = dict(answers)
+    waiting = dict(typed)
     ends_at = time.monotonic() + deadline_s
     try:
         while time.monotonic() < ends_at:

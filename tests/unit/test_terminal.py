@@ -42,10 +42,10 @@ Redirect = Callable[..., Terminal]
 def test_records_are_messages_with_their_level(redirect: Redirect) -> None:
     stream = redirect()
     LOGGER.error("ps %d is lost", 0)
-    LOGGER.warning("worker %d does not answer", 1)
+    LOGGER.warning("worker %d does not respond", 1)
     LOGGER.info("a detail")
     assert stream.getvalue() == (
-        "tfps: error: ps 0 is lost\ntfps: warning: worker 1 does not answer\n"
+        "tfps: error: ps 0 is lost\ntfps: warning: worker 1 does not respond\n"
     )
 
 

@@ -58,7 +58,7 @@ def build_optimizer(model: Any) -> None:
     """
     if not model.built or not model.variables:
         raise CheckpointError(
-            f"the model {model.name} is not built, so nobody knows its variables; give it a "
+            f"the model {model.name} is not built, so its variables are not known; give it a "
             "keras.Input, call model.build(...) or call it once before it is saved or restored"
         )
     optimizer, strategy = optimizer_of(model), strategy_of(model)

@@ -93,7 +93,7 @@ def connection_problem(address: str, *, timeout_s: float = ATTEMPT_TIMEOUT_S) ->
     except socket.gaierror as error:
         return f"the name {host} does not resolve ({error.strerror})"
     except TimeoutError:
-        return f"no answer within {timeout_s:g} s"
+        return f"no response within {timeout_s:g} s"
     except OSError as error:
         return (error.strerror or str(error)).lower()
     return None

@@ -1,4 +1,4 @@
-"""Clocks of workers, which decide who may start a step. Pure: vectors of NumPy or TensorFlow.
+"""Clocks of workers, which decide when a worker starts a step. Pure: NumPy or TensorFlow.
 
 A worker's *clock* is the number of its completed steps. A worker may start a step while its clock
 is at most a bound ahead of the slowest worker that takes part. The slowest may always start, so at

@@ -188,7 +188,7 @@ def _check_inputs(config: JobConfig, inputs: Inputs, *, steps: int | None) -> No
     if config.training.learning_rate_schedule == "cosine" and steps is None:
         raise ConfigError(
             "training.learning_rate_schedule: received 'cosine', which ends with the last step, "
-            f"and nobody knows how many {inputs.source} make; expected 'constant'"
+            f"and it is not known how many {inputs.source} make; expected 'constant'"
         )
 
 

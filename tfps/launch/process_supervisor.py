@@ -256,7 +256,7 @@ class ProcessSupervisor:
         elif isinstance(action, Kill):
             process = self._owner.process(action.task)
             if process is not None:
-                what = "stood still (SIGSTOP)" if action.is_stopped else "answered nothing"
+                what = "stood still (SIGSTOP)" if action.is_stopped else "did not respond"
                 self._hung[action.task] = f"{what} for {format_seconds(action.after_s)}"
                 process.kill()
                 process.expected_to_end = False  # its end is a death like any other

@@ -86,7 +86,7 @@ def serve(
     if is_elsewhere(address):
         logger.warning(
             "%s %d: its address %s is none of this machine. Unless something forwards it to here, "
-            "nobody reaches this task: look whether TF_CONFIG is that of another one.",
+            "no other task reaches this one: check whether TF_CONFIG is that of another one.",
             spec.task_type,
             spec.task_index,
             address,

@@ -95,7 +95,7 @@ def resolve(discount: Any) -> Discount:
     at_zero = float(keras.ops.convert_to_numpy(discount(keras.ops.convert_to_tensor(0.0))))
     if at_zero != 1.0:
         raise ConfigError(
-            f"discount: the function answers {at_zero} for a staleness of 0, expected 1: where no "
+            f"discount: the function returns {at_zero} for a staleness of 0, expected 1: where no "
             "gradient is stale the optimizer must do what the inner one does"
         )
     return discount

@@ -172,7 +172,7 @@ class Guard:
                     for worker in sorted(self._silent)
                 )
                 logger.warning(
-                    "%s hangs, and TensorFlow needs an answer of every worker before something new "
+                    "%s hangs, and TensorFlow needs a reply from every worker before something new "
                     "begins: let it go on (SIGCONT), or kill it and start it again.",
                     names,
                 )
@@ -231,7 +231,7 @@ class Guard:
             queue.fail(lambda: tf.errors.UnavailableError(None, None, reason))
             cut_connections(server.address)
         elif verdict is Verdict.ALIVE and server.lost is not None and self.servers is None:
-            logger.warning("ps %d at %s answers again", server.index, server.address)
+            logger.warning("ps %d at %s responds again", server.index, server.address)
             server.lost = None
             self._clear_failure(queue)
 
@@ -239,14 +239,14 @@ class Guard:
         verdict = self.verdict("worker", worker)
         if verdict is Verdict.LOST and worker not in queue.barred:
             logger.warning(
-                "worker %d at %s does not answer: the others take over its batches. It takes part "
-                "again when it answers.",
+                "worker %d at %s does not respond: the others take over its batches. It takes "
+                "part again when it responds.",
                 worker,
                 self._addresses["worker", worker],
             )
             queue.bar(worker)
         elif verdict is Verdict.ALIVE and worker in queue.barred and not self._is_left_out(worker):
-            logger.warning("worker %d answers again", worker)
+            logger.warning("worker %d responds again", worker)
             queue.admit(worker)
 
     def _judge_workers(self, queue: ClosureQueue) -> None:
@@ -298,13 +298,13 @@ class Guard:
             )
             if are_restarted(self._addresses.values()):
                 logger.warning(
-                    "no worker answers (%s): training waits for one. Those that died are started "
+                    "no worker responds (%s): training waits for one. Those that died are started "
                     "again; let the others go on if they were stopped (SIGCONT).",
                     names,
                 )
             else:
                 logger.warning(
-                    "no worker answers (%s): training waits for one, for %g s at most "
+                    "no worker responds (%s): training waits for one, for %g s at most "
                     "(no_worker_timeout_s). Start them again, let them go on if they were stopped "
                     "(SIGCONT), or end this script (Ctrl-C).",
                     names,
@@ -316,7 +316,7 @@ class Guard:
         policy = self.policy
         return (
             f"The parameter server /job:ps/replica:0/task:{server.index} at {server.address} is "
-            f"lost: it answered none of {policy.misses} probes within {policy.deadline_s:g} s "
+            f"lost: it responded to none of {policy.misses} probes within {policy.deadline_s:g} s "
             "each. It was stopped or killed, hangs, or cannot be reached. Let it go on or start it "
             "again, then run the script again from its last checkpoint. Where tasks may rest for "
             "longer, allow them more with TFPS_PROBE_DEADLINE_S or TFPS_PROBE_MISSES."

@@ -154,7 +154,7 @@ def _ask(tasks: Iterable[Task], question: Question, *, timeout_s: float) -> Intr
     except tf.errors.OpError as error:
         names = ", ".join(f"{kind} {index} at {address}" for kind, index, address in tasks)
         raise ConnectTimeout(
-            f"one of {names} accepts connections and does not answer within {timeout_s:g} s: it "
+            f"one of {names} accepts connections and does not respond within {timeout_s:g} s: it "
             f"hangs, or is no server of TensorFlow's. It says: {error.message}"
         ) from error
 

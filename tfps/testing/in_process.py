@@ -127,7 +127,7 @@ class DeviceChannel:
                     meant = not isinstance(error, tf.errors.CancelledError)
                     if meant or time.monotonic() > deadline_s:
                         raise tf.errors.UnavailableError(
-                            None, None, f"{self._device} does not answer: {error.message}"
+                            None, None, f"{self._device} does not respond: {error.message}"
                         ) from error
                     time.sleep(RETRY_S)
 

@@ -192,7 +192,7 @@ class Links:
         if reply is None:
             raise ConnectionError(
                 f"{LOST_SERVER} /job:ps/replica:0/task:{server}: "
-                f"{self._last_failure[1] or 'it does not answer'}"
+                f"{self._last_failure[1] or 'it does not respond'}"
             )
         return reply
 

@@ -9,7 +9,7 @@ import pytest
 import tfps
 from tfps.launch import LocalCluster
 
-# A task that gives no answer for three seconds, on a machine that may be busy with other tests.
+# A task that gives no reply for three seconds, on a machine that may be busy with other tests.
 PROBES = {"TFPS_PROBE_PERIOD_S": "0.25", "TFPS_PROBE_DEADLINE_S": "1"}
 
 # A module's tests kill more tasks of one cluster than a job has restarts for, and each time a task

@@ -113,7 +113,7 @@ def test_a_server_that_hangs_is_not_waited_for(job: Guarded) -> None:
     with job.attach(timeout_s=1.0) as reader:
         job.cluster.suspend("ps", 0)
         try:
-            with pytest.raises(tf.errors.UnavailableError, match="is lost or does not answer"):
+            with pytest.raises(tf.errors.UnavailableError, match="is lost or does not respond"):
                 reader.pull()
         finally:
             job.cluster.resume("ps", 0)

@@ -84,5 +84,5 @@ def test_training_goes_on(
         assert told.startswith(f"{name} (hung, SIGKILL")
         records = EventLog(cluster.log_dir / "events.jsonl").read()
         [died] = [record for record in records if record.event == "task_died"]
-        assert (died.task, died.status, died.reason) == (name, -9, "answered nothing for 2 s")
+        assert (died.task, died.status, died.reason) == (name, -9, "did not respond for 2 s")
         job.strategy.close()

@@ -88,7 +88,7 @@ def machines(cluster: Callable[..., LocalCluster]) -> LocalCluster:
     return cluster(workers=2, ps=1)
 
 
-NOBODY = r"The job cannot go on: none of 2 workers has answered for 2 s \(no_worker_timeout_s\)"
+NOBODY = r"The job cannot go on: none of 2 workers has responded for 2 s \(no_worker_timeout_s\)"
 
 
 def _lose_all(machines: LocalCluster) -> None:

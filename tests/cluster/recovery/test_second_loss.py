@@ -62,7 +62,7 @@ def local(cluster: Callable[..., LocalCluster]) -> LocalCluster:
     return cluster(workers=3, ps=1)
 
 
-# Quicker: `fit` takes in who returns in tests/cluster/training/test_lost_worker.py.
+# Quicker: `fit` takes in a returned worker in tests/cluster/training/test_lost_worker.py.
 @pytest.mark.conformance
 def test_fit_takes_in_who_returns(local: LocalCluster) -> None:
     job = CountingJob(local)

@@ -264,7 +264,7 @@ def test_who_says_nonsense_is_asked_again(
     for text in (
         "could not be found out: OSError('the scheduler restarts')",
         "Scheduler: cluster.ps: received 1 addresses, expected 2",
-        f"ps 0 shall be at {address} now, but ps 1 answers there",
+        f"ps 0 shall be at {address} now, but ps 1 responds there",
     ):
         assert caplog.text.count(text) == 1
 

@@ -112,7 +112,7 @@ def test_the_only_one(tasks: Callable[..., LocalCluster], caplog: pytest.LogCapt
     assert stopper.stopped_in is not None
     assert stopper.wrong_epochs == {}
     assert set(job.updates()) == {epochs * job.epoch_steps}
-    said = [record.message for record in caplog.records if "no worker answers" in record.message]
+    said = [record.message for record in caplog.records if "no worker responds" in record.message]
     assert len(said) == 1
     assert f"worker 0 at {job.cluster.spec.address('worker', 0)}" in said[0]
     assert "SIGCONT" in said[0]

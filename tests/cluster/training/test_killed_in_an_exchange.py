@@ -117,7 +117,7 @@ def job(cluster: Callable[..., LocalCluster], carrier: str) -> Iterator[Counting
 
 
 def _train_until_killed(job: CountingJob, seeds: range) -> int:
-    """Kill worker 1 once for each seed; answers in how many epochs, each with all examples."""
+    """Kill worker 1 once for each seed; return in how many epochs, each with all examples."""
     killer = Killer(job, seeds)
     callback = UntilStopped(job, killer)
     killer.start()

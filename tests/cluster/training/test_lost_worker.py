@@ -112,7 +112,7 @@ def test_killed_while_it_evaluates(job: CountingJob, kind: str) -> None:
     _restart(job)
 
 
-# Quicker: who evaluates, above, is lost for good, too.
+# Quicker: an evaluating worker, above, is lost for good, too.
 @pytest.mark.repeats
 @pytest.mark.conformance
 def test_killed_for_good(job: CountingJob) -> None:

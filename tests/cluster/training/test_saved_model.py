@@ -18,12 +18,12 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-x, answers, *paths = sys.argv[1:]
+x, outputs, *paths = sys.argv[1:]
 for path in paths:
     serve = tf.saved_model.load(path).signatures["serving_default"]
     (argument,) = serve.structured_input_signature[1]
-    (answer,) = serve(**{argument: tf.constant(np.load(x))}).values()
-    np.save(f"{answers}/{path.rsplit('/', 1)[1]}.npy", answer)
+    (output,) = serve(**{argument: tf.constant(np.load(x))}).values()
+    np.save(f"{outputs}/{path.rsplit('/', 1)[1]}.npy", output)
 """
 X = np.random.default_rng(0).normal(size=(32, 6)).astype("float32")
 LABELS = np.random.default_rng(1).integers(0, 3, 32)

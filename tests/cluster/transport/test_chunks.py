@@ -42,7 +42,7 @@ def chunked_cluster(tfps_cluster_factory: Callable[..., LocalCluster]) -> Iterat
         yield tfps_cluster_factory(environment={CHUNK_BYTES_VARIABLE: str(CHUNK)})
 
 
-# The replies themselves are brought by `grpc` in both cases; what differs is who trains.
+# The replies themselves are brought by `grpc` in both cases; what differs is which side trains.
 @pytest.fixture(scope="module", params=["grpc", "direct"])
 def strategy(
     chunked_cluster: LocalCluster, request: pytest.FixtureRequest

@@ -1,4 +1,4 @@
-"""Errors of scheduled functions: who raises them, how often, and what is cancelled."""
+"""Errors of scheduled functions: what raises them, how often, and what is cancelled."""
 
 from __future__ import annotations
 

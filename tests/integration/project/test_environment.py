@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# Answers as a supported Python would; `-m venv` makes an environment with itself as the Python.
+# Replies as a supported Python would; `-m venv` makes an environment with itself as the Python.
 PYTHON = """\
 #!/bin/sh
 echo "$*" >>"$CALLS"

@@ -1,4 +1,4 @@
-"""docker/Dockerfile: what each statement promises; built and run where a Docker daemon answers."""
+"""docker/Dockerfile: what each statement promises; built and run where a Docker daemon runs."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def image(root: Path) -> str:
         pytest.skip("docker is not installed")
     answer = docker("version", timeout_s=30)
     if answer.returncode != 0:
-        pytest.skip(f"no Docker daemon answers: {answer.stderr.strip().splitlines()[-1]}")
+        pytest.skip(f"no Docker daemon responds: {answer.stderr.strip().splitlines()[-1]}")
     built = docker(
         "build", "-f", f"{root}/docker/Dockerfile", "-t", "tfps", str(root), timeout_s=1500
     )

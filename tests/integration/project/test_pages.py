@@ -88,7 +88,7 @@ def test_own_script_and_the_pages_that_continue_it_run(
                 *continued,
             ],
             deadline_s=240,
-            answers={},
+            typed={},
             environment={"TF_CONFIG": None, "KERAS_HOME": str(keras_home)},
             folder=tmp_path,
         )

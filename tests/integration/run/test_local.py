@@ -353,14 +353,14 @@ def test_a_terminal_belongs_to_the_script_and_ctrl_c_is_one_line(script: Path) -
         script,
         "write = lambda text: (sys.stdout.write(text + '\\n'), sys.stdout.flush());"
         "write(f'{sys.stdout.isatty()} {sys.stderr.isatty()} {sys.stdin.isatty()}');"
-        "write('10%\\r50%\\r100%'); write('name ' + input('who? '))" + BAR,
+        "write('10%\\r50%\\r100%'); write('name ' + input('name? '))" + BAR,
     )
     logs = str(script.parent / "logs")
     arguments = [*TFPS, "run", "--workers", "1", "--log-dir", logs, str(script)]
     status, text = run_in_terminal(
         arguments,
         deadline_s=DEADLINE_S,
-        answers={"who? ": b"me\n", "1/1 workers": b"\x03"},
+        typed={"name? ": b"me\n", "1/1 workers": b"\x03"},
         environment=ALONE,
     )
     assert status == 130, text

@@ -190,7 +190,7 @@ def test_no_task_shows_the_lines_of_libraries_in_a_terminal(
     status, text = run_in_terminal(
         [*TFPS, *command],
         deadline_s=DEADLINE_S,
-        answers={f"serves at {spec.address('ps', 0)}\r\n": b"\x03"},
+        typed={f"serves at {spec.address('ps', 0)}\r\n": b"\x03"},
         environment=environment,
         folder=script.parent,
     )

@@ -55,13 +55,13 @@ def test_a_missed_aim_is_listed_with_its_reason_in_the_place_of_older_ones(
     page.write_text(page.read_text().replace(placement, older + placement, 1))
     taken(pages, run)
     assert pages.without_reason() == [f"scaling: {BAR}"]
-    reasons = {"scaling": {BAR: "chiefs that answer at once"}}
+    reasons = {"scaling": {BAR: "chiefs that reply at once"}}
     (pages.folder / "data/reasons.json").write_text(json.dumps(reasons))
     taken(pages, run)
     assert pages.without_reason() == []
     aims = page.read_text()
     assert "[many workers](scaling.md)" not in aims
-    assert f"| [scaling](scaling.md) | {BAR} | at least 0.95 | 0.333 | chiefs that answer" in aims
+    assert f"| [scaling](scaling.md) | {BAR} | at least 0.95 | 0.333 | chiefs that reply" in aims
     assert "[placement](placement.md)" in aims
 
 

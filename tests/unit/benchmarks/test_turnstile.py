@@ -25,7 +25,7 @@ def test_pushes_come_by_the_ends_of_steps(durations_s: list[list[float]], pushes
         done[worker] += 1
         ends_s.append(sum(durations_s[worker][: done[worker]]))
     assert all(b >= a - 1e-6 for a, b in itertools.pairwise(ends_s))
-    # Who is in the middle of a step when all have begun ends it among the last.
+    # A worker in the middle of a step when all have begun ends it among the last.
     begun = set(order)
     assert sorted(order[-len(begun) :]) == sorted(begun)
 

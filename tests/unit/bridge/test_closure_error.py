@@ -118,7 +118,7 @@ def test_a_closure_with_an_unread_request_is_run_again(
     # Threads that wait for the worker hear that it begins anew.
     assert cluster.membership.events == 2 * ["takes", "fails", "ends"] + ["takes", "ends"]
     assert [record.message for record in caplog.records] == [
-        "a request of worker 3, or the answer to it, did not arrive whole; it runs its function "
+        "a request of worker 3, or the reply to it, did not arrive whole; it runs its function "
         f"again (attempt {attempt} of {ATTEMPTS})"
         for attempt in (2, 3)
     ]
@@ -140,7 +140,7 @@ def test_a_closure_without_an_answer_is_run_again_where_no_server_is_lost(
     assert function.calls == 2 + ATTEMPTS
 
 
-@pytest.mark.parametrize("error", OF_MEMBERS, ids=["let out", "no answer"])
+@pytest.mark.parametrize("error", OF_MEMBERS, ids=["no member", "no reply"])
 def test_what_others_make_run_again_is_not_repeated_at_once(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from tfps.bridge.closures.closure_membership import ClosureMembership
 
 
 class Diary(ClosureMembership):
-    """A membership with all workers from the first closure on; it notes who comes and goes."""
+    """A membership with all workers from the first closure on, and notes of their events."""
 
     def __init__(self) -> None:
         self.members: set[int] = set()

@@ -76,7 +76,7 @@ def test_lives_end_with_a_loss_and_begin_with_a_closure(cluster: Cluster) -> Non
     cluster.queue.admit(hung)
     cluster.queue.comes_back(hung)  # the same loss, as TensorFlow has found it
     assert cluster.queue.lives(workers=2) == (1, 1)
-    cluster.queue.bar(1 - hung)  # so that the next one is taken by who came back
+    cluster.queue.bar(1 - hung)  # so that the next one is taken by the worker that came back
     again = cluster.put()
     worker, run = cluster.who_took(again)
     assert worker == hung

@@ -115,7 +115,7 @@ def test_the_last_one_is_an_error_at_the_end(
 
 
 def test_a_folder_that_cannot_be_used(manager: tfps.CheckpointManager) -> None:
-    """Found before anything is written, by the callback and by who saves."""
+    """Found before anything is written, by the callback and by `save`."""
     manager.directory.write_text("in the way")
     with pytest.raises(CheckpointNotSaved, match="could not be saved"):
         _fit(manager, epochs=2, full=set())

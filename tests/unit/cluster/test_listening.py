@@ -1,4 +1,4 @@
-"""A port that is held is found before a server starts, with who holds it."""
+"""A port that is held is found before a server starts, with the process that holds it."""
 
 from __future__ import annotations
 

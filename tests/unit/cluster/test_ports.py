@@ -1,4 +1,4 @@
-"""Leased ports: free, distinct, and refused to everybody who does not share them on purpose."""
+"""Leased ports: free, distinct, and refused to processes that do not share them on purpose."""
 
 from __future__ import annotations
 

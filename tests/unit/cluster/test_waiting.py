@@ -108,7 +108,7 @@ def test_many_hosts_that_drop_packets_cost_one_attempt(monkeypatch: pytest.Monke
 
     def silent(address: str, *, timeout_s: float = 0.0) -> str:
         together.wait()  # fails unless all of them are being tried
-        return "no answer"
+        return "no response"
 
     monkeypatch.setattr(waiting, "connection_problem", silent)
     missing = waiting.missing_tasks([("worker", index, "h:1") for index in range(32)])

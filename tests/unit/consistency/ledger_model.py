@@ -181,7 +181,7 @@ class ServerModel(PlainLedger):
         assert pushed.fresh == (pushed.status == Status.OK)
         if pushed.fresh:
             self.applications[wire.ticket, wire.call_number] += 1
-            # Who repeats it computes the same gradient.
+            # A worker that repeats it computes the same gradient.
             assert self.batches.setdefault(wire.ticket, wire.batches) == wire.batches
         elif pushed.status == Status.LATE:
             assert self.drop_above is not None

@@ -1,7 +1,7 @@
 """Functions of workers that come and go, and are waited for, count once on every server. Pure.
 
 The chief lets workers out, whenever it likes, and tells the servers so in any order, also after
-they have begun anew. A server is lost, and is filled with what another one knows. An answer gets
+they have begun anew. A server is lost, and is filled with what another one knows. A reply gets
 lost. Whatever a server refuses is run again.
 """
 
@@ -26,7 +26,7 @@ from tfps.transport.message import REQUEST_FIELDS, Request
 WORKERS, SERVERS, PUSHES, FUNCTIONS = 2, 2, 2, 4
 LAYOUT = LedgerLayout(WORKERS)
 TERMS = Terms(ByMember(), is_update=True)
-EVENTS = ["send", "send", "send", "let out", "tell", "lose", "answer lost"]
+EVENTS = ["send", "send", "send", "evict", "tell", "lose", "reply lost"]
 
 
 class Server(PlainLedger):
@@ -77,7 +77,7 @@ class Run:
 
 
 class Job:
-    """The chief's side: who is a member, what runs where, and what servers are still to be told."""
+    """The chief's side: the members, what runs where, and what servers are still to be told."""
 
     def __init__(self) -> None:
         self.servers = [Server() for _ in range(SERVERS)]
@@ -145,9 +145,9 @@ def test_each_function_counts_once_on_every_server(events: list[tuple[str, int]]
     for event, pick in events:
         if event == "send":
             job.send(pick % WORKERS)
-        elif event == "answer lost":
+        elif event == "reply lost":
             job.send(pick % WORKERS, is_answered=False)
-        elif event == "let out":
+        elif event == "evict":
             job.let_out(pick % WORKERS)
         elif event == "tell":
             job.tell(pick)

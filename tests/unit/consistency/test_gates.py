@@ -61,6 +61,6 @@ def test_who_waits_goes_on_when_the_slowest_has_pushed(server_ledger: ServerLedg
     assert push(SLOW, 1) == 0
     assert wait(FAST) == FAST
     assert largest_gap(server_ledger) == 1
-    # Who comes again begins beside the slowest, and counts on from where it says.
+    # A worker that comes again begins beside the slowest, and counts on from where it says.
     assert enter(SLOW) == 2
     assert push(SLOW, 8) == 1

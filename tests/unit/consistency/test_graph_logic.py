@@ -71,7 +71,7 @@ def _judge(ledger: Ledger, arguments: Arguments, *, terms: Terms) -> list[Any]:
 def _dismiss(ledger: Ledger, arguments: Arguments) -> list[Any]:
     truths = {name: arguments.pop(name) == 1 for name in ("leaves", "closed")}
     decide.remove(ledger, **arguments, **truths)
-    return [0]  # it answers nothing
+    return [0]  # it has no result
 
 
 def _with_alive(decision: Callable[..., Any]) -> Decision:

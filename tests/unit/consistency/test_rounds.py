@@ -227,7 +227,7 @@ class Job:
                 evictions[slot], deaths = self.evict(slot), deaths - 1
             can = [("run", s) for s in running if ready[s] is None or ready[s]()]
             can += [("evict", s) for s in evictions]
-            assert can or not running, f"nobody can go on: {[s.state for s in self.servers]}"
+            assert can or not running, f"no worker can go on: {[s.state for s in self.servers]}"
             if not can:
                 break
             kind, slot = self.order.choice(sorted(can))

@@ -57,7 +57,7 @@ def test_only_the_shard_of_a_lost_worker_is_leased_on() -> None:
     lost.add(1)
     assert book.place(2, worker=0) == (1, 1), "it goes on where the places of the lost worker end"
     lost.clear()
-    assert book.place(3, worker=1) is None, "who comes back finds its shard with another one"
+    assert book.place(3, worker=1) is None, "a worker that returns finds its shard with another one"
 
 
 def test_tickets_that_are_pushed_together_have_as_many_batches_when_repeated() -> None:

@@ -1,4 +1,4 @@
-"""Whom an evaluator looks for, and whom it asks when it is none."""
+"""The task that an evaluator looks for, and the one that it asks when that one is gone."""
 
 from __future__ import annotations
 

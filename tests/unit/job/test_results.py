@@ -225,6 +225,6 @@ def test_data_that_do_not_suit_the_schedule_are_named_before_anything_starts(tmp
         run_job(parse({"training": training}), Stream(), connect=connect, say=print)  # type: ignore[arg-type]
     assert [problem.partition(";")[0] for problem in raised.value.problems] == [
         "training.learning_rate_schedule: received 'cosine', which ends with the last step, and "
-        "nobody knows how many a stream make",
+        "it is not known how many a stream make",
     ]
     assert not (tmp_path / "out").exists()

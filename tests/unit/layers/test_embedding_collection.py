@@ -1,4 +1,4 @@
-"""`EmbeddingCollection` in one process: what it answers, keeps and refuses."""
+"""`EmbeddingCollection` in one process: what it returns, keeps and refuses."""
 
 from __future__ import annotations
 

@@ -176,5 +176,5 @@ def test_who_is_too_fast_waits_for_the_kernel_of_the_slow(
         slow = pushes.push(1, worker=1, clock=pushes.clock)
         answer = fast.result(DEADLINE_S)
     assert (answer.status, slow.status) == (Status.OK, Status.OK)
-    # The reply of who has waited brings what the slow one has changed meanwhile.
+    # The reply to the worker that has waited brings what the slow one has changed meanwhile.
     assert answer.version == slow.version

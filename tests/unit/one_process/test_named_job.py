@@ -328,7 +328,7 @@ def test_an_older_chief_restores_and_assigns_nothing(
 def test_a_restore_that_is_on_its_way_when_the_next_chief_begins(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The servers themselves refuse it: the old chief did not check in time whom they obey."""
+    """The servers themselves refuse it: the old chief did not check in time which one they obey."""
     model = _model_on(make())
     manager = tfps.CheckpointManager(model, tmp_path)
     _fit(model)

@@ -112,7 +112,7 @@ def test_a_step_is_discounted_where_nothing_is_said() -> None:
         ({"optimizer": "adam"}, "optimizer: received 'adam', expected an optimizer of Keras"),
         ({"discount": "linear"}, "received 'linear', expected one of 'none', 'exponential'"),
         ({"discount": 0.5}, "discount: received 0.5"),
-        ({"discount": lambda staleness: 0.5 + staleness}, "answers 0.5 for a staleness of 0"),
+        ({"discount": lambda staleness: 0.5 + staleness}, "returns 0.5 for a staleness of 0"),
         ({"drop_above": -1}, "drop_above: received -1, expected a whole number"),
         ({"drop_above": 1.5}, "drop_above: received 1.5"),
         ({"drop_above": True}, "drop_above: received True"),

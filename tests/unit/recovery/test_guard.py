@@ -26,7 +26,7 @@ REFUSAL = Observation(answered=False, silent=False, sent_s=1.0, judged_s=1.0)
 
 
 class Runtime:
-    """Two workers and a server that is told who is evicted."""
+    """Two workers and a server that is told which worker is evicted."""
 
     workers, worker_addresses = 2, ("127.0.0.1:1", "127.0.0.1:2")
 
@@ -52,7 +52,7 @@ class Closure:
     tag = None
 
     def mark_cancelled(self) -> None:
-        raise AssertionError("nobody cancels it")
+        raise AssertionError("it is not to be cancelled")
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_that_nobody_answers_is_said_once(guard: Guard, caplog: pytest.LogCaptur
     _probe(guard, times=5, worker0=SILENCE, worker1=REFUSAL)
     _probe(guard, times=1)
     _probe(guard, times=5, worker0=SILENCE, worker1=REFUSAL)
-    said = [record.message for record in caplog.records if "no worker answers" in record.message]
+    said = [record.message for record in caplog.records if "no worker responds" in record.message]
     assert len(said) == 2
     assert "worker 0 at 127.0.0.1:1, worker 1 at 127.0.0.1:2" in said[0]
 
@@ -156,7 +156,7 @@ def test_no_worker_for_too_long_ends_the_waiting_until_one_answers(
     for _ in range(2):
         with pytest.raises(
             tf.errors.UnavailableError,
-            match=r"The job cannot go on: none of 2 workers has answered for 0\.2 s",
+            match=r"The job cannot go on: none of 2 workers has responded for 0\.2 s",
         ):
             queue.done()
     _probe(guard, times=1, worker0=SILENCE)
@@ -229,7 +229,7 @@ def test_who_has_started_the_tasks_is_told_who_is_lost_until_it_answers(
     closure.mark_cancelled = lambda: None  # type: ignore[method-assign] # by the server's loss
     _probe(guard, times=1, worker1=SILENCE, ps0=SILENCE)
     assert supervisor.lost == [("worker", 1), ("ps", 0)]
-    assert (runtime.evicted, runtime.hung_up) == ([(1, 8)], [0]), "nobody hears them any more"
+    assert (runtime.evicted, runtime.hung_up) == ([(1, 8)], [0]), "no process hears them any more"
     _probe(guard, times=1, worker1=SILENCE)
     assert supervisor.lost == [("worker", 1)]
     guard.close()

@@ -72,7 +72,7 @@ def test_only_lost_servers_that_answer_there_have_moved(
         ),
         (
             CLUSTER.with_address("ps", 0, "q:1"),
-            "ps 0 shall be at q:1 now, but worker 1 answers there",
+            "ps 0 shall be at q:1 now, but worker 1 responds there",
         ),
     ],
 )

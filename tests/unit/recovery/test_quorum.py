@@ -41,5 +41,5 @@ def test_the_reason_counts_who_answers() -> None:
     quorum = Quorum(workers=3, fault_tolerance=FaultTolerance(min_workers=2, no_worker_timeout_s=5))
     quorum.end_reason(answering=1, now_s=0.0)
     assert quorum.end_reason(answering=1, now_s=5.0) == (
-        "1 of 3 workers answered, fewer than min_workers=2, for 5 s (no_worker_timeout_s)"
+        "1 of 3 workers responded, fewer than min_workers=2, for 5 s (no_worker_timeout_s)"
     )

@@ -58,14 +58,14 @@ def test_other_bytes_are_no_request(text: bytes) -> None:
 def test_arrays_that_are_cut_off_are_no_answer(missing: int) -> None:
     value = np.arange(10, dtype=np.float32)
     text, _ = ReadAnswer(record="r", values=(value,)).to_parts()
-    with pytest.raises(ProtocolError, match="expected an answer"):
+    with pytest.raises(ProtocolError, match="expected a reply"):
         ReadAnswer.from_parts(text, np.zeros(40 - missing, np.uint8))
 
 
 def test_an_answer_of_another_dtype_or_without_fields() -> None:
     fields = {"record": "", "cells": [], "values": [["float1", [2]]], "problem": ""}
     for text in (json.dumps(fields).encode(), b"{}"):
-        with pytest.raises(ProtocolError, match="expected an answer"):
+        with pytest.raises(ProtocolError, match="expected a reply"):
             ReadAnswer.from_parts(text, np.zeros(64, np.uint8))
 
 

@@ -297,7 +297,7 @@ def test_a_server_that_goes_on_with_what_it_had_is_not_refused(
     servers: ServerReturn, machine: Machine
 ) -> None:
     machine.refusal = CheckpointError("functions are not repeated")
-    servers.lose(0, "The server does not answer.")
+    servers.lose(0, "The server does not respond.")
     assert servers.repeat(machine.read) == 7
     assert machine.restored == 0
 

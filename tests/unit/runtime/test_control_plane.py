@@ -26,7 +26,7 @@ class NoServer:
 @pytest.mark.parametrize(
     ("thread", "waits"),
     [(contextlib.nullcontext, True), (bringing_back, False), (let_lost_servers_go, False)],
-    ids=["anybody", "who fills it", "who holds what others need"],
+    ids=["any thread", "the thread that fills it", "a thread that holds what others need"],
 )
 def test_who_waits_for_a_lost_server(
     monkeypatch: pytest.MonkeyPatch, thread: Callable[[], Any], waits: bool

@@ -219,11 +219,11 @@ def test_all_other_servers_hear_who_leaves_where_one_does_not_answer() -> None:
         told.append(sent)
 
     def lost(*_: int, patience_s: float) -> None:
-        raise tf.errors.UnavailableError(None, None, "it does not answer")
+        raise tf.errors.UnavailableError(None, None, "it does not respond")
 
     calls = [lost, evict, lost, evict]
     servers: Any = [SimpleNamespace(lost=None, evict=call) for call in calls]
     servers[3].lost = "it is known to be lost"
-    with pytest.raises(tf.errors.UnavailableError, match="it does not answer"):
+    with pytest.raises(tf.errors.UnavailableError, match="it does not respond"):
         Runtime.evict(SimpleNamespace(servers=servers), 1, 7)  # type: ignore[arg-type]
     assert told == [(1, 7)]

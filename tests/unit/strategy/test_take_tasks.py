@@ -1,4 +1,4 @@
-"""Which chief gets the tasks: decided by their answers, and by how another chief answers."""
+"""Which chief gets the tasks: decided by their replies, and by how another chief replies."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class World:
     @property
     def served(self) -> list[str]:
         """The processes that the tasks serve."""
-        question = Question(ChiefName("who asks"))
+        question = Question(ChiefName("a new chief"))
         answers = [task.answer(question).serves for task in self.tasks.values()]
         return [chief.process if chief else "" for chief in answers]
 

@@ -121,7 +121,7 @@ def test_one_that_waits_ends_before_a_new_one_starts(pool: Borrower) -> None:
     pool.lend(3)
     assert waiting.closed
     assert not used.closed
-    pool.lend(4)  # who needs more at once gets them
+    pool.lend(4)  # a test that needs more at once gets them
     assert not used.closed
 
 

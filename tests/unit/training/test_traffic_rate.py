@@ -24,7 +24,7 @@ class CountedServer:
     def cells(self, *, patience_s: float) -> np.ndarray[Any, Any]:
         assert patience_s == 0.0  # the rate does not wait for a reply
         if not self.answers:
-            raise tf.errors.UnavailableError(None, None, "it does not answer")
+            raise tf.errors.UnavailableError(None, None, "it does not respond")
         self.asked += 1
         cells = np.array(LAYOUT.blank())
         cells[LAYOUT.BYTES_RECEIVED] = 1000 * self.asked

@@ -19,7 +19,7 @@ class Quorum:
     >>> [quorum.end_reason(answering=0, now_s=now_s) for now_s in (0.0, 59.0)]
     ['', '']
     >>> quorum.end_reason(answering=0, now_s=60.0)
-    'none of 2 workers has answered for 60 s (no_worker_timeout_s)'
+    'none of 2 workers has responded for 60 s (no_worker_timeout_s)'
     >>> quorum.end_reason(answering=1, now_s=61.0)
     ''
     """
@@ -47,9 +47,9 @@ class Quorum:
             return ""
         workers = counted(self._workers, "worker")
         few = (
-            f"{answering} of {workers} answered, fewer than "
+            f"{answering} of {workers} responded, fewer than "
             f"min_workers={self._fault_tolerance.min_workers}, for"
             if answering
-            else f"none of {workers} has answered for"
+            else f"none of {workers} has responded for"
         )
         return f"{few} {timeout_s:g} s (no_worker_timeout_s)"

@@ -119,7 +119,7 @@ class DataPortReader:
         return tf.errors.UnavailableError(
             None,
             None,
-            f"The parameter server at {self._endpoint.address} is lost or does not answer: "
+            f"The parameter server at {self._endpoint.address} is lost or does not respond: "
             f"{reason}",
         )
 

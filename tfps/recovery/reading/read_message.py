@@ -104,7 +104,7 @@ class ReadAnswer:
                 problem=fields["problem"],
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"received {text!r:.100}, expected an answer: {error}") from error
+            raise ProtocolError(f"received {text!r:.100}, expected a reply: {error}") from error
 
 
 def text_and_arrays(header: Sequence[int], payload: Array) -> tuple[bytes, Array]:

@@ -57,7 +57,7 @@ class NewAddresses:
             return {}
         seen = ask_identities({("ps", i): a for i, a in moved.items()}, deadline_s=self._deadline_s)
         others = [
-            f"ps {index} shall be at {moved[index]} now, but {each.other} answers there"
+            f"ps {index} shall be at {moved[index]} now, but {each.other} responds there"
             for (_, index), each in seen.items()
             if each.other
         ]

@@ -237,7 +237,7 @@ class ControlPlane:
                     None,
                     None,
                     f"The parameter server {self._device} at {self._address} is lost, was started "
-                    f"anew or does not answer: {error.message}",
+                    f"anew or does not respond: {error.message}",
                 ) from error
 
     def renew(self) -> None:

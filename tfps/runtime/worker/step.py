@@ -32,7 +32,7 @@ class Step:
     """Traces steps inside one closure of a worker (see `bridge.step_scope.StepTrace`).
 
     Subclasses, for `fit` and for scheduled functions, say where the state of a step lies between
-    exchanges, how the worker knows who it is, and what follows a reply.
+    exchanges, how the worker is identified, and what follows a reply.
     """
 
     def __init__(self, servers: Sequence[ServerHalf], *, carrier: Carrier) -> None:

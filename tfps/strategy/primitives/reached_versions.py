@@ -55,7 +55,7 @@ def refuse_unreached(
         data=[
             "version: received",
             version,
-            "expected what a pull has answered; the servers have reached",
+            "expected what a pull has returned; the servers have reached",
             reached,
             f"and {changed}. Pull, and push with that version.",
         ],

@@ -125,7 +125,7 @@ def checked_version(given: Any, *, servers: int, source: str) -> tf.Tensor:
     Raises:
         ConfigError: it is not a vector with one integer for each server.
     """
-    expected = f"what a pull has answered: {servers} integers, one for each parameter server"
+    expected = f"what a pull has returned: {servers} integers, one for each parameter server"
     version = _as_tensor(given, "version", expected, dtype=tf.int64, source=source)
     if not (version.dtype.is_integer and version.shape.is_compatible_with([servers])):
         raise ConfigError(

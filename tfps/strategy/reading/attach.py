@@ -157,8 +157,8 @@ def _tls_problems(tls: Any, secret: bytes | None) -> list[str]:
         problems.append(f"tls: received {tls!r}, expected a tfps.TLS or None")
     if secret is None:
         problems.append(
-            "secret: received none; with tls=, expected that of the servers, which admit nobody "
-            f"who does not know it: secret=..., or {SECRET_VARIABLE} of this process"
+            "secret: received none; with tls=, expected that of the servers, which refuse "
+            f"clients that do not know it: secret=..., or {SECRET_VARIABLE} of this process"
         )
     return problems
 

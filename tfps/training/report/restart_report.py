@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 class RestartReport(keras.callbacks.Callback):
     """Says which tasks were started again during a `fit`; nothing where none was.
 
-    Only of tasks that this process keeps: who else keeps some says it by itself.
+    Only of tasks that this process keeps: another process that keeps some says it by itself.
 
     Args:
         addresses: of the tasks, ``host:port``.

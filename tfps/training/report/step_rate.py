@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 # As often as a progress line is redrawn.
 SAMPLE_PERIOD_S = 0.05
-# Each sample costs the chief and a server a millisecond; who asked for many steps can wait longer.
+# A sample costs the chief and a server a millisecond; a report of many steps can wait longer.
 LONGEST_SAMPLE_PERIOD_S = 0.2
 # A report takes a millisecond to come, and some more on a busy machine: between two that are closer
 # together that is most of what is measured, and the rate may be many times too high.

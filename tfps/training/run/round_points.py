@@ -63,7 +63,7 @@ class RoundPoints:
     Attributes:
         run: the one that trains and can go back; None: there is none.
         functions: the checkpoints between scheduled functions.
-        lock: who goes back holds it, and who decides that a run need not any more.
+        lock: held while the run goes back, and while it is decided that it need not any more.
     """
 
     def __init__(self, runtime: Runtime, *, every_steps: int | None = None) -> None:

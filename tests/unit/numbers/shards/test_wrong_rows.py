@@ -80,7 +80,7 @@ PUSHES: dict[str, tuple[Any, Any, str]] = {
     "one number": (1.0, None, r"received the shape \(\), expected \(2, 3\)"),
     "integers": (np.ones([2, 3], "int32"), None, "gradients: received int32, expected float32"),
     "missing": (None, None, "gradients: received NoneType, which makes no tensor"),
-    "version of one": (GRADIENTS, [0], r"int64 of shape \(1,\), expected what a pull has answered"),
+    "version of one": (GRADIENTS, [0], r"int64 of shape \(1,\), expected what a pull has returned"),
     "no integers": (GRADIENTS, [0.5, 0.5], "version: received float32 .* expected what a pull"),
     "negative": (GRADIENTS, [-1, 0], r"version: received \[-1, 0\], expected what .* from 0"),
 }
@@ -174,7 +174,7 @@ def test_a_version_that_no_server_has_reached(
     _, version = strategy.pull_rows(table.path, IDS)
     wrong, before = version + ahead, strategy.stats()
     text = re.escape(" ".join(map(str, wrong)))
-    message = rf"version: received.*{text}.*expected what a pull has answered"
+    message = rf"version: received.*{text}.*expected what a pull has returned"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         strategy.push_rows(table.path, [], np.zeros([0, WIDTH]), wrong)
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
@@ -252,7 +252,7 @@ WRONG_IN_FUNCTIONS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]]
     "version": (
         lambda strategy: strategy.push_rows("words", IDS, GRADIENTS, [1 << 40, 1 << 40]),
         tf.errors.InvalidArgumentError,
-        "version: received.*1099511627776.*expected what a pull has answered",
+        "version: received.*1099511627776.*expected what a pull has returned",
     ),
     "dtype": (
         lambda strategy: strategy.pull_rows("words", tf.constant([1.0])),
