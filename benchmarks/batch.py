@@ -39,7 +39,7 @@ LINES = {ASYNCHRONOUS: "solid", SYNCHRONOUS: "dashed", ELASTIC: "dotted"}
 
 @dataclass(frozen=True)
 class Batch(Benchmark):
-    """Which batch per worker and which exchange: speed, bytes, memory, time to an accuracy.
+    """The best batch per worker and exchange: speed, bytes, memory, time to an accuracy.
 
     Trains a Fashion-MNIST classifier on two workers with each batch, whose workers exchange after
     1, 4 and 16 steps, each by itself or all at once, or elastically, and says which pair to take:

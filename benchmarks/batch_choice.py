@@ -1,4 +1,4 @@
-"""Which batch and which exchange to take. Pure: numbers in, one of them out."""
+"""The choice of a batch and an exchange. Pure: numbers in, one of them out."""
 
 from __future__ import annotations
 

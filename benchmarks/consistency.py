@@ -276,7 +276,7 @@ def _answer(watch: Any) -> dict[str, Any]:
 
 
 def accuracy_percent(case: Case) -> Spread:
-    """At the end."""
+    """Return the accuracy at the end of each training, in percent."""
     return Spread.from_samples(100 * each for each in final_accuracy(case).values())
 
 

@@ -38,7 +38,7 @@ class NamespaceCluster:
 
     @property
     def spec(self) -> ClusterSpec:
-        """Where the tasks are."""
+        """The addresses of the tasks."""
         return self._network.spec
 
     @property

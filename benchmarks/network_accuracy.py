@@ -47,7 +47,7 @@ def gained(results: Results, case: Case) -> Interval | None:
 
 
 def place_of(way: str) -> tuple[str, int, str, str]:
-    """Where the trainings of a way are among the results."""
+    """Return the place of a way's trainings among the results."""
     return rows.ACCURACY, UNLIMITED, TRAINED, way
 
 
@@ -57,12 +57,12 @@ def moved_bytes(case: Case) -> Spread:
 
 
 def ends_s(case: Case, mbit: int) -> Spread:
-    """When trainings over links of a rate would be over."""
+    """Return the seconds until trainings over links of a rate would be over."""
     return Spread.from_samples(end_s(run, mbit) for run in case.runs.values())
 
 
 def end_s(run: Mapping[str, Any], mbit: int, *, point: int = -1) -> float:
-    """When a training over links of a rate would be at a point of its curve.
+    """Return the seconds until a training over links of a rate reaches a point of its curve.
 
     A worker computes, sends and receives one after the other, beside the other workers: what its
     share of the bytes takes is added to the seconds without limit.

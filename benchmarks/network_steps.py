@@ -110,7 +110,7 @@ def counted_bytes(strategy: Any) -> list[int]:
 
 
 def difference(short: Sample, long: Sample) -> Sample:
-    """By what an epoch of twice as many steps exceeds one.
+    """Return by how much an epoch of twice as many steps exceeds one.
 
     Half of it, where a busy machine has let it end sooner: nothing lasts less than no time.
     """

@@ -84,7 +84,7 @@ class ProcessTree:
 
 
 def role_of(name: str, environment: Mapping[str, str]) -> str | None:
-    """Which kind of task a process is, by its name or the cluster in its environment.
+    """Return a process's kind of task, by its name or the cluster in its environment.
 
     >>> role_of("ps 0", {}), role_of("python", {})
     ('ps', None)

@@ -61,7 +61,7 @@ class SlowScript:
 
     @property
     def steps(self) -> Steps:
-        """Up to now."""
+        """The steps until now, by process."""
         return steps_of(os.listdir(self.run.steps_folder))
 
     def _pace(self) -> float:

@@ -233,7 +233,7 @@ class Staleness(Benchmark):
         return list(map(Text, lines))
 
     def _better(self, results: Results, base: str, cases: Sequence[Case]) -> str:
-        """Which optimizers on a base win something."""
+        """Name the optimizers on a base that win something."""
         plain = CONTESTANTS[base].title
         names = [self.row_of(case) for case in cases if runs.helps(results, case)]
         better = f"better than plain {plain} with a learning rate of its own"

@@ -77,7 +77,7 @@ Start = Callable[[Path, int, int], Sequence[str]]
 
 
 def alone(script: Path, workers: int, ps: int) -> Sequence[str]:
-    """In one process."""
+    """Return the command that runs a script in one process."""
     del ps
     return [sys.executable, str(script), "--workers", str(workers)]
 
@@ -90,7 +90,7 @@ def as_chief(script: Path, workers: int, ps: int) -> Sequence[str]:
 
 
 def on_each_worker(script: Path, workers: int, ps: int) -> Sequence[str]:
-    """On all workers at once."""
+    """Return the command that runs a script on all workers at once."""
     del ps
     starter = script.parent / "all_workers.py"
     return [sys.executable, str(starter), "--workers", str(workers), str(script)]

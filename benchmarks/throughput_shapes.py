@@ -76,7 +76,7 @@ class Shape:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Where its cases lie."""
+        """The place of its cases among the results."""
         return {"model": self.model, "workers": self.workers, "ps": self.ps}
 
     def lengths_of(self, row: str) -> tuple[int, ...]:

@@ -135,7 +135,7 @@ class PushScenario:
 
 
 def batch_rows(*, seed: int, examples: int, batch_size: int, steps: int) -> np.ndarray:
-    """Which examples each step takes: whole visits in an order of the seed, (steps, batch)."""
+    """Return each step's examples, (steps, batch): whole visits in an order of the seed."""
     generator, whole = np.random.default_rng(seed), examples // batch_size
     visits = [
         generator.permutation(examples)[: whole * batch_size] for _ in range(-(-steps // whole))

@@ -1,4 +1,4 @@
-"""Which parameter server holds what: partitioners divide variables, a placement chooses servers.
+"""Choose what each server holds: partitioners divide variables, a placement assigns them.
 
 tfps run --workers 2 --ps 2 examples/partitioners_and_placement.py
 

@@ -1,4 +1,4 @@
-"""Which files `data.path` means, in which format, and whether they can be read here."""
+"""The files that `data.path` means, their format, and whether they can be read here."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Question:
 
     @classmethod
     def from_json(cls, text: str) -> Question:
-        """From text."""
+        """Make a question from its JSON text."""
         fields = json.loads(text)
         return cls(**{**fields, "chief": ChiefName(**fields["chief"])})
 
@@ -90,7 +90,7 @@ class Introduction:
 
     @classmethod
     def from_json(cls, text: str) -> Introduction:
-        """From text."""
+        """Make an introduction from its JSON text."""
         fields = json.loads(text)
         serves = fields["serves"]
         return cls(**{**fields, "serves": serves and ChiefName(**serves)})

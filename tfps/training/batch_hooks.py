@@ -1,4 +1,4 @@
-"""After which steps workers wait for the hooks of callbacks."""
+"""The steps after which workers wait for the hooks of callbacks."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class FitStrategy(PackedStrategy, Protocol):
         """The one coordinator, made when first asked for."""
 
     def alive_workers(self) -> list[bool]:
-        """For each worker whether it takes part."""
+        """Return for each worker whether it takes part."""
 
     def stats(self) -> Any:
         """Take a snapshot of the servers' counts."""

@@ -1,4 +1,4 @@
-"""Which thread trains or evaluates a model. Pure, but for the attributes of the model."""
+"""The threads that train or evaluate models. Pure, but for the attributes of the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which layers and variables a model trains, as its step was traced first."""
+"""The layers and variables that a model trains, as its step was traced first."""
 
 from __future__ import annotations
 

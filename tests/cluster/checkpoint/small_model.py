@@ -32,7 +32,7 @@ def small_model(optimizer: Any = None, *, width: int = 16) -> keras.Model:
 
 
 def small_model_on(strategy: tfps.ParameterServerStrategy, **options: Any) -> keras.Model:
-    """With its weights on the servers of a strategy."""
+    """Return a small model with its weights on the servers of a strategy."""
     keras.utils.set_random_seed(1)
     with strategy.scope():
         return small_model(**options)

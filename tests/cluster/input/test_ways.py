@@ -138,7 +138,7 @@ def test_distributed_datasets_are_taken(
 
 
 class Together(keras.metrics.Metric):
-    """Which examples were in one batch."""
+    """A metric of the examples that were in one batch."""
 
     def __init__(self) -> None:
         super().__init__(name="together")

@@ -64,7 +64,7 @@ class Chiefs:
 
 
 def _numbers(word: str, output: str) -> list[int]:
-    """By server."""
+    """Return the numbers after a word, by server."""
     found = re.search(rf"^{word} ([\d ]+)$", output, re.M)
     assert found is not None, output
     return [int(number) for number in found[1].split()]

@@ -73,7 +73,7 @@ def test_scheduled_steps_lose_no_update(strategy: tfps.ParameterServerStrategy) 
 @pytest.mark.repeats
 @pytest.mark.conformance
 def test_pushes_lose_no_update(strategy: tfps.ParameterServerStrategy) -> None:
-    """By workers and by the coordinator itself."""
+    """Both those of workers and those of the coordinator itself."""
     coordinator = tfps.ClusterCoordinator(strategy)
     with strategy.scope():
         weights = [tf.Variable(tf.zeros([3]), name=name) for name in ("left", "right")]

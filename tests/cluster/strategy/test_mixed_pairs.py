@@ -56,7 +56,7 @@ def test_errors_are_tensorflows_own(coordinator: tfps.ClusterCoordinator) -> Non
 
 
 def test_keras_3_is_left_to_tensorflow(coordinator: tfps.ClusterCoordinator) -> None:
-    """Which has no `fit` for it under this strategy; nothing of ours gets in the way."""
+    """TensorFlow has no `fit` for it under this strategy; nothing of ours gets in the way."""
     with coordinator.strategy.scope():
         weight = keras.Variable(2.0)
     result = coordinator.schedule(tf.function(lambda: weight * 3.0))

@@ -1,4 +1,4 @@
-"""Which seed the property tests get: `make test` says the same of the same code each time."""
+"""The seed that the property tests get: `make test` says the same of the same code each time."""
 
 from __future__ import annotations
 

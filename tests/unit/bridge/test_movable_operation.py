@@ -1,4 +1,4 @@
-"""Which operations of a graph do the same wherever they stand in it."""
+"""The operations of a graph that do the same wherever they stand in it."""
 
 from __future__ import annotations
 

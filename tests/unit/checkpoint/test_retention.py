@@ -1,4 +1,4 @@
-"""Which checkpoints stay: examples, and what holds for any of them."""
+"""The checkpoints that stay: examples, and what holds for any of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which devices workers compute on."""
+"""The devices that workers compute on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which codec a variable has, in which direction."""
+"""The codec of a variable in each direction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which checkpoint comes next: rules by example, and what holds after any history."""
+"""The choice of the next checkpoint: rules by example, and what holds after any history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a job counts as over."""
+"""The signs by which a job counts as over."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def tf_config(*, workers: int, servers: int) -> str:
 
 @contextlib.contextmanager
 def environment(**variables: str) -> Any:
-    """Without a variable of tfps or TensorFlow but these."""
+    """Set these variables of tfps and TensorFlow, and no others."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("TFPS_", "TF_CONFIG"))}
     with mock.patch.dict(os.environ, {**kept, **variables}, clear=True):
         yield

@@ -1,4 +1,4 @@
-"""Which logs stay: the user's, and those of what did not end well."""
+"""The logs that stay: the user's, and those of what did not end well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which lines libraries write by themselves, and that no line is lost on the way."""
+"""The lines that libraries write by themselves, and that no line is lost on the way."""
 
 from __future__ import annotations
 

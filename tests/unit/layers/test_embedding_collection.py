@@ -282,7 +282,7 @@ def test_weights_of_other_lengths() -> None:
 
 @pytest.mark.parametrize("case", ["Input of floats", "ragged Input"])
 def test_a_model_that_cannot_be_is_refused_when_it_is_made(case: str) -> None:
-    """Before there is any data."""
+    """The error comes before there is any data."""
     layer = EmbeddingCollection({"seen": TABLE}, name="mine")
     shape, options, message = {
         "Input of floats": ((2,), {}, "received float32, expected whole numbers"),

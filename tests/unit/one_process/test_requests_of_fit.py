@@ -195,7 +195,7 @@ def test_an_evaluation_closes_tickets_without_a_push(fit_job: Callable[..., FitJ
 def test_a_bound_holds_up_the_fast_until_the_slow_push_or_leave(
     fit_job: Callable[..., FitJob],
 ) -> None:
-    """With the last push of a step."""
+    """The last push of a step lets the fast worker go on."""
     job, last = fit_job(tfps.BoundedStaleness(1), calls=2), 1
     ticket = job.requests.open_tickets(8)
     clocks = [job.join(worker).clock for worker in range(2)]

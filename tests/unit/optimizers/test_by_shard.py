@@ -1,4 +1,4 @@
-"""Which constraints may act on some rows of a variable."""
+"""The constraints that may act on some rows of a variable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which variables share a slab: those that are always trained together and in the same way."""
+"""The variables that share a slab: those always trained together and in the same way."""
 
 from __future__ import annotations
 

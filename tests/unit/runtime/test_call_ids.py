@@ -1,4 +1,4 @@
-"""Which optimizer calls of scheduled functions add to the same sums."""
+"""The optimizer calls of scheduled functions that add to the same sums."""
 
 from __future__ import annotations
 

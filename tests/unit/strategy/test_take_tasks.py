@@ -1,4 +1,4 @@
-"""Which chief gets the tasks: decided by their replies, and by how another chief replies."""
+"""The chief that gets the tasks: decided by their replies, and by how another chief replies."""
 
 from __future__ import annotations
 

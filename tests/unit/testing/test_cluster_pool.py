@@ -1,4 +1,4 @@
-"""Which clusters of a pool are lent again, and which end; clusters are played here."""
+"""The clusters of a pool that are lent again, and those that end; clusters are played here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which datasets every worker can iterate, and that all copies make the same batches."""
+"""The datasets that every worker can iterate, and that all copies make the same batches."""
 
 from __future__ import annotations
 

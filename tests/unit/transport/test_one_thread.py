@@ -1,4 +1,4 @@
-"""Which functions of a graph run on one thread is said in the graph."""
+"""The graph says which of its functions run on one thread."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Limit:
-    """Which argument says how much of some data is used.
+    """The argument that says how much of some data is used.
 
     Args:
         data: the argument with the data.

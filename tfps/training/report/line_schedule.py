@@ -1,4 +1,4 @@
-"""When a log file gets a line about an epoch that goes on."""
+"""The times at which a log file gets a line about an epoch that goes on."""
 
 from __future__ import annotations
 

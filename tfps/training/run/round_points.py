@@ -54,7 +54,7 @@ NOT_REPEATABLE = (
 
 
 class RoundPoints:
-    """Where the servers of a job can go back to.
+    """The points that the servers of a job can go back to.
 
     Args:
         runtime: the job.

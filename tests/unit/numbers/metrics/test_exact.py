@@ -44,7 +44,7 @@ class Largest(keras.metrics.Metric):
 
 
 class Coverage(keras.metrics.Metric):
-    """Which targets were seen, and whether all predictions were positive."""
+    """A metric of the targets seen, and of whether all predictions were positive."""
 
     def __init__(self, name: str = "coverage") -> None:
         super().__init__(name=name)

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(240)
 # A quicker one, of `fit`, is in test_sparse_updates.py.
 @pytest.mark.repeats
 def test_only_rows_are_updated(cluster: Callable[..., InProcessCluster]) -> None:
-    """Which changes nothing for Adagrad; Adam's momentum leaves the other rows where they are."""
+    """Nothing changes for Adagrad by that; Adam's momentum leaves the other rows where they are."""
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         coordinator = tfps.ClusterCoordinator(strategy)
 

@@ -61,7 +61,7 @@ def _servers(number: int, _: Path) -> Iterator[InProcessCluster]:
     "journey", [*JOURNEYS, SHORT], ids=lambda j: f"{j.optimizer} from {j.first}"
 )
 def test_a_training_moves_on(journey: Journey, tmp_path: Path) -> None:
-    """At each station from another form of what the last one has saved."""
+    """Each station goes on from another form of what the last one has saved."""
     journey.travel(_servers, local=LOCAL, folder=tmp_path)
 
 

@@ -80,7 +80,7 @@ def test_a_small_table_travels_by_rows_too(strategy: tfps.ParameterServerStrateg
 
 @pytest.mark.rare
 def test_a_table_that_lies_in_a_slab(comparison: Comparison) -> None:
-    """Where it has come when it travelled as a whole."""
+    """The table lies there since it has travelled as a whole."""
 
     def use(model: keras.Model) -> dict[str, Any]:
         first = fit(model, IDS, LABELS, epochs=1)

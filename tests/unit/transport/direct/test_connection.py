@@ -47,7 +47,7 @@ def ends(pair: SocketPair) -> Iterator[tuple[Connection, Connection]]:
 
 
 def _wait_until_blocked(thread: threading.Thread) -> None:
-    """Until the thread sleeps in a call of the system."""
+    """Wait until the thread sleeps in a call of the system."""
     state = Path(f"/proc/self/task/{thread.native_id}/stat")
     while state.read_text().rpartition(")")[2].split()[0] != "S":
         time.sleep(0.001)
