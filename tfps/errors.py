@@ -11,7 +11,17 @@ from collections.abc import Iterable, Sequence
 
 
 class TfpsError(Exception):
-    """The root of all errors of this package."""
+    """The base class of all errors of this package; catch it to handle any of them.
+
+    Example:
+
+    >>> import tfps
+    >>> try:
+    ...     tfps.LocalSteps(period_steps=0)
+    ... except TfpsError as error:
+    ...     print(type(error).__name__)
+    ConfigError
+    """
 
 
 class ConfigError(TfpsError, ValueError):
@@ -80,56 +90,99 @@ def refuse(problems: Sequence[str], *, source: str = "") -> None:
 
 
 class ClusterError(TfpsError, RuntimeError):
-    """A cluster that did not come up or did not stay up: a task missing, dead or unreachable."""
+    """A cluster that did not come up or did not stay up: a task missing, dead or unreachable.
+
+    It is the base class of errors of tasks. Catch it to start a cluster again.
+    """
 
 
 class ConnectTimeout(ClusterError, TimeoutError):
-    """Some tasks of the cluster did not answer within ``connect_timeout_s``."""
+    """Some tasks of the cluster did not reply within ``connect_timeout_s`` seconds.
+
+    Raised when a strategy, a `tfps.LocalCluster` or `tfps.attach` connects. The message names the
+    tasks and their addresses. It is also a `TimeoutError`.
+    """
 
 
 class PortInUse(ClusterError, OSError):
-    """This task cannot listen at its address, for example because another process does."""
+    """This task cannot listen at its address, for example because another process does.
+
+    Raised by a task that starts, chief or server; the message has the address of its entry in
+    ``TF_CONFIG``. It is also an `OSError`.
+    """
 
 
 class TasksInUse(ClusterError):
-    """Tasks serve another chief, which is alive; nothing was changed on them."""
+    """Tasks serve another chief, which is alive; nothing was changed on them.
+
+    Raised when a strategy connects. End the other chief first, or give this job other tasks.
+    """
 
 
 class TaskFailed(ClusterError):
-    """A task's process ended with a status other than 0; carries its name, status, last lines."""
+    """A task's process ended unexpectedly; the message has its name, status and last lines.
+
+    Raised by `tfps.LocalCluster` when a task ends while it starts.
+    """
 
 
 class StrategyClosed(ClusterError):
-    """A strategy, or a model of it, was used after it was closed: by itself or with its cluster."""
+    """A strategy, or a model of it, was used after `close` of the strategy or of its cluster.
+
+    Predict, save and read weights before; to train again, make another strategy. A closed
+    `tfps.Attachment`, or one whose job has ended, raises it as well.
+    """
 
 
 class ChiefReplaced(ClusterError):
-    """Another chief goes on with this one's job; the servers refuse what this one still asks."""
+    """Another chief has taken over this chief's job; the servers refuse this one's requests.
+
+    Raised in the older chief of a named job (`tfps.Job`). Let its script end.
+    """
 
 
 class BackendError(TfpsError, ImportError):
-    """Keras runs on a backend other than TensorFlow."""
+    """Keras runs on a backend other than TensorFlow; set ``KERAS_BACKEND=tensorflow``."""
 
 
 class DataError(TfpsError, ValueError):
-    """Input data that is missing, corrupt or truncated, by name, found before anything starts."""
+    """Input data that is missing, corrupt or truncated, found before the training starts.
+
+    The message names the file, or the setting that leaves no data. It is also a `ValueError`.
+    """
 
 
 class CheckpointError(TfpsError, ValueError):
-    """A checkpoint that does not fit the model, with the names of the weights."""
+    """A checkpoint that does not fit the model; the message has the names of the weights.
+
+    Raised when a checkpoint is restored, or when there is none with that number.
+    """
 
 
 class CheckpointDamaged(CheckpointError):
-    """A checkpoint whose files are not what was written: each file, what it was and what it is."""
+    """A checkpoint whose files have changed since they were written; the message names them.
+
+    `tfps.CheckpointManager.restore_latest` skips such checkpoints, unless all are damaged.
+    """
 
 
 class CheckpointNotSaved(TfpsError, OSError):
-    """A checkpoint that could not be written: the disk is full, or the folder cannot be used."""
+    """A checkpoint that could not be written: the disk is full, or the folder cannot be used.
+
+    Raised by `tfps.CheckpointManager.save` and `tfps.CheckpointManager.wait`; older checkpoints
+    stay as they are. It is also an `OSError`.
+    """
 
 
 class UnsupportedError(TfpsError, NotImplementedError):
-    """Something that the strategy refuses by name, with the reason and what to do instead."""
+    """A feature or combination that tfps does not support; the message says what to do instead.
+
+    It is also a `NotImplementedError`.
+    """
 
 
 class ProtocolError(TfpsError, RuntimeError):
-    """A message of another protocol version, job or plan reached a server."""
+    """A message of another protocol version, job or plan reached a server.
+
+    It shows that tasks run different versions of tfps, or that two jobs use the same servers.
+    """

@@ -19,11 +19,12 @@ logger = logging.getLogger(__name__)
 class Checkpoint(keras.callbacks.Callback):
     """Saves with a `tfps.CheckpointManager` after epochs, or after steps, in the background.
 
-    Its batch hook only counts, so workers run freely. If a checkpoint cannot be written, because
-    the disk is full or the folder cannot be used, it warns, training continues, and later hooks try
-    again: 10 s after the first failure at the earliest, then after twice as long each time, up to
-    10 minutes. The end of the training waits for the last save, repeats it if the latest attempt
-    has failed, and raises if that fails, too. The next hook raises any other error of a save.
+    Use it as a callback of `fit`. Its batch hook only counts, so workers do not wait for it. If a
+    checkpoint cannot be written, because the disk is full or the folder cannot be used, it warns,
+    training continues, and later hooks try again: 10 s after the first failure at the earliest,
+    then after twice as long each time, up to 10 minutes. The end of the training waits for the last
+    save, repeats it if the latest attempt has failed, and raises if that fails, too. The next hook
+    raises any other error of a save.
 
     Args:
         manager: the manager that saves, with its folder.
@@ -67,7 +68,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     @property
     def steps_to_save(self) -> int | None:
-        """The number of steps until the next save; None: it does not count steps."""
+        """The number of steps until the next save; None: the callback saves after epochs."""
         return (
             None
             if self._every_steps is None

@@ -31,11 +31,13 @@ from tfps.package_versions import package_versions
 
 
 class CheckpointManager:
-    """Keeps checkpoints of a model: its weights, its optimizer's state, seeds and counters.
+    """Saves and restores checkpoints of a model: weights, the optimizer's state, seeds, counters.
 
-    The parameter servers write at the same time, each its own variables, while training continues.
-    The files fit any number of servers, any partitioner, and a plain Keras model without a
-    strategy. A checkpoint counts when it is complete: a crash at any moment leaves the last one.
+    Use it instead of `tf.train.CheckpointManager`, alone or with `tfps.callbacks.Checkpoint`, to
+    continue a training after it has ended or crashed. The parameter servers write at the same time,
+    each its own variables, while training continues. The files fit any number of servers, any
+    partitioner, and a plain Keras model without a strategy. A checkpoint counts when it is
+    complete: a crash at any moment leaves the last one.
 
     To save, the workers finish their steps and wait until the servers have noted the values, which
     takes them no time. The first update after that copies what it changes, so while a checkpoint is
@@ -100,7 +102,7 @@ class CheckpointManager:
 
     @property
     def directory(self) -> Path:
-        """The folder of the checkpoints."""
+        """The folder that contains a subfolder for each checkpoint."""
         return self._folder.path
 
     @property
@@ -126,11 +128,13 @@ class CheckpointManager:
         return self._folder.manifest(numbers[-1]) if numbers else None
 
     def directory_of(self, number: int) -> Path:
-        """Return the folder of a checkpoint."""
+        """Return the folder of the checkpoint with the number ``number``, which need not exist."""
         return self._folder.checkpoint_path(number)
 
     def newest_of_this_job(self) -> Manifest | None:
-        """Return the newest checkpoint that this object has saved or restored, not an earlier job.
+        """Return the manifest of the newest checkpoint that this object has saved or restored.
+
+        Checkpoints of earlier jobs in the same folder do not count. Returns None if there is none.
 
         Raises:
             CheckpointDamaged: all are damaged, with the reason of each.
@@ -141,7 +145,10 @@ class CheckpointManager:
         return self.newest_of(numbers)
 
     def newest_of(self, numbers: Sequence[int]) -> Manifest:
-        """Return the newest undamaged one of some checkpoints.
+        """Return the manifest of the newest undamaged one of some checkpoints.
+
+        Args:
+            numbers: the numbers of checkpoints that exist, at least one.
 
         Raises:
             CheckpointDamaged: all are damaged, with the reason of each.
@@ -163,9 +170,10 @@ class CheckpointManager:
         metrics: Mapping[str, Any] | None = None,
         background: bool = True,
     ) -> Path:
-        """Take a snapshot and write it.
+        """Take a snapshot of the model and write it as a new checkpoint.
 
-        Waits for the save before, if that is not done yet.
+        If the previous save has not ended, it waits for that first. Once the checkpoint is
+        committed, those that ``keep`` does not keep are deleted.
 
         Args:
             epoch: the number of completed epochs, from which a restored training continues.
@@ -260,9 +268,17 @@ class CheckpointManager:
             self.wait()
 
     def restore_latest(self, *, weights_only: bool = False) -> Manifest | None:
-        """`restore` the newest checkpoint. Returns None if there is none.
+        """Restore the newest undamaged checkpoint into the model, if the folder has one.
 
-        A damaged checkpoint is passed over with a warning, and the one before is used.
+        Use it at the start of a script, before `fit`. A damaged checkpoint is skipped with a
+        warning, and the one before is restored.
+
+        Args:
+            weights_only: leave the optimizer and the counters as they are.
+
+        Returns:
+            The manifest of the restored checkpoint, whose ``epoch`` is the number of completed
+            epochs; None if there is no checkpoint.
 
         Raises:
             CheckpointDamaged: all are damaged, with the reason of each.

@@ -30,18 +30,40 @@ class Saved:
 
 @runtime_checkable
 class RetentionPolicy(Protocol):
-    """Chooses the checkpoints that stay; the newest stays in any case."""
+    """Chooses the checkpoints to keep; the newest is kept in any case.
+
+    It is the type of ``keep`` of a `tfps.CheckpointManager`. Implement `kept` for a policy of your
+    own.
+
+    Example:
+
+    >>> class KeepEven:
+    ...     def kept(self, saved):
+    ...         return {one.number for one in saved if one.number % 2 == 0}
+    >>> isinstance(KeepEven(), RetentionPolicy)
+    True
+    """
 
     def kept(self, saved: Sequence[Saved]) -> set[int]:
-        """Return the numbers of those that stay, of all checkpoints, the oldest first."""
+        """Return the numbers of the checkpoints to keep.
+
+        Args:
+            saved: all checkpoints, the oldest first; each has a ``number``, the time ``saved_at_s``
+                (seconds since the Unix epoch) and the ``metrics`` by name.
+        """
 
 
 @dataclass(frozen=True)
 class KeepLatest:
     """Keeps the newest checkpoints.
 
+    Use it to limit the space on disk; `tfps.CheckpointManager` does so with three by default.
+
     Args:
         count: the number of checkpoints.
+
+    Raises:
+        ConfigError: ``count`` is not a whole number from 1.
 
     Example:
 
@@ -63,8 +85,13 @@ class KeepLatest:
 class KeepEvery:
     """Keeps the first checkpoint, and each that is some hours younger than the last kept one.
 
+    Use it to keep a coarse history of a long training, in an `AnyOf` with `KeepLatest`.
+
     Args:
-        hours: the least time between two that stay.
+        hours: the least time in hours between two kept checkpoints.
+
+    Raises:
+        ConfigError: ``hours`` is not a finite number above 0.
 
     Example:
 
@@ -93,12 +120,16 @@ class KeepEvery:
 class KeepBest:
     """Keeps the checkpoints with the best value of a metric; of equal ones the newer.
 
-    One without the metric, or with a value that is not a number, is never among the best.
+    Use it to keep the model with the lowest validation loss, for example. A checkpoint without the
+    metric, or whose value is NaN, is never among the best.
 
     Args:
-        metric: its name in the logs of `fit`, such as ``val_loss``.
+        metric: the metric's name in the logs of `fit`, such as ``val_loss``.
         mode: whether the best is the smallest (``"min"``) or the largest (``"max"``) value.
         count: the number of checkpoints.
+
+    Raises:
+        ConfigError: ``metric`` is not a name, ``mode`` is another one, or ``count`` is below 1.
 
     Example:
 
@@ -136,6 +167,9 @@ class AnyOf:
 
     Args:
         policies: at least one policy.
+
+    Raises:
+        ConfigError: there is no policy, or a value is not one.
 
     Example:
 

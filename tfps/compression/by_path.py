@@ -62,7 +62,11 @@ class ByPath(PathRules[Codec]):
 
         Args:
             path: the variable's Keras path, such as ``"mlp/dense/kernel"``.
-            size_bytes: the size of the whole variable.
+            size_bytes: the size of the whole variable in bytes.
+
+        Returns:
+            A named tuple of the ``codec`` and the ``group``: the pattern, ``"otherwise"`` or
+            ``"minimum_bytes"``.
         """
         if size_bytes < self.minimum_bytes:
             return CodecChoice(Identity(), "minimum_bytes")

@@ -27,10 +27,11 @@ _FORMATS = {
 
 @dataclass(frozen=True)
 class Cast:
-    """Halves the bytes: rounds each number to one of 16 bits.
+    """Halves the bytes: rounds each number to a dtype of 16 bits.
 
-    It rounds up or down at random, so that a number arrives unchanged on average: the worker keeps
-    no residual. Numbers that are too large become the largest of the dtype; NaN and infinity stay.
+    Use it first if the network limits the training: it changes the results least. It rounds up or
+    down at random, so that a number arrives unchanged on average: the worker keeps no residual.
+    Numbers that are too large become the largest of the dtype; NaN and infinity stay.
 
     Source: for the rounding, Gupta et al., "Deep Learning with Limited Numerical Precision", ICML
     2015.

@@ -12,31 +12,58 @@ ITEM_BYTES = 4  # codecs encode float32 vectors
 
 @runtime_checkable
 class Codec(Protocol):
-    """Encodes and decodes flat vectors, in a graph.
+    """Encodes and decodes flat vectors, in a graph; implement it for a codec of your own.
 
-    A vector concatenates all gradients of one server that have this codec, each padded with zeros
-    to a multiple of 64 bytes. The number of encoded bytes depends only on the number of items. A
-    class with ``is_unbiased = True`` promises that vectors arrive unchanged on average. The error
-    of any other codec stays on the worker and is added to the next gradient
+    Pass it as ``compression`` of a `tfps.ParameterServerStrategy`. A vector concatenates all
+    gradients of one server that have this codec, each padded with zeros to a multiple of 64 bytes.
+    The number of encoded bytes depends only on the number of items. A class whose
+    ``is_unbiased`` is True promises that vectors arrive unchanged on average. The error of any
+    other codec stays on the worker and is added to the next gradient
     (`tfps.compression.memory.ErrorFeedback`), unless its ``memory`` is another one.
+
+    Example:
+
+    >>> class Half:
+    ...     def encode(self, vector, *, seed):
+    ...         return tf.reshape(tf.bitcast(tf.cast(vector, tf.float16), tf.uint8), [-1])
+    ...     def decode(self, data, items):
+    ...         halves = tf.bitcast(tf.reshape(data, [items, 2]), tf.float16)
+    ...         return tf.cast(halves, tf.float32)
+    ...     def size_bytes(self, items):
+    ...         return 2 * items
+    >>> codec_problem(Half(), items=8) is None
+    True
     """
 
     def encode(self, vector: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
         """Encode a vector.
 
         Args:
-            vector: float32, of known length.
-            seed: int64 [2], for `tf.random.stateless_uniform`; the same when a step is repeated.
+            vector: a float32 vector of statically known length.
+            seed: an int64 vector of two items for `tf.random.stateless_uniform`; the same when a
+                step is repeated.
 
         Returns:
             A uint8 vector of ``size_bytes(items)`` bytes.
         """
 
     def decode(self, data: tf.Tensor, items: int) -> tf.Tensor:
-        """Decode what ``encode`` returned; returns a float32 vector of ``items`` items."""
+        """Decode a vector that `encode` has encoded.
+
+        Args:
+            data: a uint8 vector of ``size_bytes(items)`` bytes.
+            items: the length of the original vector.
+
+        Returns:
+            A float32 vector of ``items`` items.
+        """
 
     def size_bytes(self, items: int) -> int:
-        """Return the number of bytes of an encoded vector of ``items`` items."""
+        """Return the number of bytes of an encoded vector.
+
+        Args:
+            items: the length of the original vector.
+        """
 
 
 def is_codec(value: Any) -> bool:

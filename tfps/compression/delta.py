@@ -12,7 +12,7 @@ from tfps.errors import ConfigError
 
 @dataclass(frozen=True)
 class Delta:
-    """Sends parameters as differences to the worker's copy, which another codec makes smaller.
+    """Sends parameters as differences from the worker's copy, compressed by another codec.
 
     Use it for ``pull`` of `PushPull`: parameters need most of their bits, but the change of an
     update is small, and mostly in a few places. A server keeps a copy of each worker's parameters,
@@ -51,7 +51,7 @@ class Delta:
             )
 
     def encode(self, vector: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
-        """Encode a difference."""
+        """Encode the difference between the parameters and the worker's copy of them."""
         return self.codec.encode(vector, seed=seed)
 
     def decode(self, data: tf.Tensor, items: int) -> tf.Tensor:

@@ -19,6 +19,8 @@ Codecs: TypeAlias = Codec | ByPath  # of one direction
 class PushPull:
     """The codecs of both directions; use it to compress parameters as well as gradients.
 
+    Pass it as ``compression`` of a `tfps.ParameterServerStrategy`.
+
     Args:
         push: the codec of gradients, from workers to servers.
         pull: the codec of parameters, from servers to workers.

@@ -11,7 +11,7 @@ from tfps.compression.late_tensorflow import tf
 
 @dataclass(frozen=True)
 class Identity:
-    """Sends numbers unchanged, bit by bit, at no cost; use it in a `ByPath` or for one direction.
+    """Sends numbers without compression; use it in a `ByPath`, or for one direction.
 
     Example:
 

@@ -16,11 +16,12 @@ SCALE_BYTES = 4
 class Quantize:
     """Rounds numbers to levels of 8, 4, 2 or 1 bits, scaled by the largest of their block.
 
-    With 8, 4 and 2 bits (255, 15 and 3 levels) a number is rounded to the level above or below it
-    at random, so that it arrives unchanged on average. With 1 bit only the sign is sent, and stands
-    for the mean size of the block's numbers; the worker keeps the error and adds it to the next
-    gradient. A block with NaN arrives as NaN. A block with infinity arrives with infinity in these
-    places and zeros elsewhere; with 1 bit the whole block is infinite.
+    Use it if `Cast` is not small enough, for example over a slow network. With 8, 4 and 2 bits
+    (255, 15 and 3 levels) a number is rounded to the level above or below it at random, so that it
+    arrives unchanged on average. With 1 bit only the sign is sent, and stands for the mean size of
+    the block's numbers; the worker keeps the error and adds it to the next gradient. A block with
+    NaN arrives as NaN. A block with infinity arrives with infinity in these places and zeros
+    elsewhere; with 1 bit the whole block is infinite.
 
     Source: Alistarh et al., "QSGD: Communication-Efficient SGD via Gradient Quantization and
     Encoding", NeurIPS 2017; for 2 bits, Wen et al., "TernGrad", NeurIPS 2017; for 1 bit, Seide et
@@ -28,7 +29,7 @@ class Quantize:
 
     Args:
         bits: the bits of a number: 8, 4, 2 or 1.
-        block_items: how many numbers share a scale of 4 bytes.
+        block_items: the number of consecutive items, a block, that share a scale of 4 bytes.
 
     Raises:
         ConfigError: the number of bits is another one, or a block has no items.

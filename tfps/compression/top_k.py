@@ -43,9 +43,10 @@ def vector_of_pairs(data: tf.Tensor, items: int) -> tf.Tensor:
 
 @dataclass(frozen=True)
 class TopK:
-    """Sends the largest numbers, in 8 bytes each; the worker keeps the others for later.
+    """Sends only a gradient's largest items, in 8 bytes each; adds the rest to the next gradient.
 
-    NaN and infinity count as largest. The more workers, and the smaller the fraction, the later a
+    Use it for the largest savings, over very slow networks. Largest means in absolute value; NaN
+    and infinity count as largest. The more workers, and the smaller the fraction, the later a
     gradient's small numbers arrive: begin with a lower learning rate.
 
     Source: Aji and Heafield, "Sparse Communication for Distributed Gradient Descent", EMNLP 2017;

@@ -12,10 +12,11 @@ from tfps.errors import refuse
 
 @dataclass(frozen=True)
 class LocalSteps(Mode):
-    """Each worker takes some optimizer steps of its own, then sends the difference to the servers.
+    """The mode in which workers train alone for some steps, then send the servers the difference.
 
-    One exchange serves several steps: for slow networks, and models whose step is short compared to
-    the exchange. The more steps, the further workers drift apart in between.
+    Use it for slow networks, and for models whose step is short compared to an exchange with the
+    servers: one exchange serves several steps. The more steps, the further the workers' parameters
+    drift apart in between.
 
     - By default a worker sends its difference when it has one, and servers add it, divided by the
       number of workers (Geo-SGD). With one worker the numbers are those of one process.

@@ -15,10 +15,11 @@ from tfps.errors import ConfigError, refuse
 
 @dataclass(frozen=True)
 class Asynchronous(Mode):
-    """Every gradient is applied when it arrives; no worker waits for another.
+    """The mode in which servers apply each gradient when it arrives, and no worker waits.
 
-    The default, and the fastest if workers differ in speed. A gradient may be computed from
-    parameters that other workers have updated meanwhile; its staleness is counted exactly.
+    Pass it as ``consistency`` of a `tfps.ParameterServerStrategy`. It is the default, and the
+    fastest mode if workers differ in speed. A gradient may be computed from parameters that other
+    workers have updated meanwhile; the servers count this staleness exactly.
 
     Source: Dean et al., "Large Scale Distributed Deep Networks" (Downpour SGD), NeurIPS 2012.
 
@@ -54,13 +55,13 @@ class Asynchronous(Mode):
 
 @dataclass(frozen=True, slots=True)  # a slot hides the base's property; a default value cannot
 class BoundedStaleness(Mode):
-    """A worker may be a number of steps ahead of the slowest one, and then waits for it.
+    """The mode in which a worker that is some steps ahead of the slowest one waits for it.
 
-    Between `Synchronous` and `Asynchronous`: a worker that is slow for a moment delays no other,
-    and no gradient comes from parameters much older than the others'. A worker that is always slow
-    sets the pace in the end. Workers that leave, die or hang are not waited for; one that comes
-    back begins with the clock of the slowest. Each server applies these rules by itself. In a
-    custom loop each optimizer call of a scheduled function is a step.
+    Use it between `Synchronous` and `Asynchronous`: a worker that is slow for a moment delays no
+    other, and no gradient comes from parameters much older than the others'. A worker that is
+    always slow sets the pace in the end. Workers that leave, die or hang are not waited for; one
+    that comes back begins with the clock of the slowest. Each server applies these rules by itself.
+    In a custom loop each optimizer call of a scheduled function is a step.
 
     Source: Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel Parameter
     Server", NeurIPS 2013.
@@ -111,7 +112,7 @@ def whole_rounds(
 
     Args:
         steps: the steps of all workers; None, for no limit, is returned unchanged.
-        mode: the mode; in rounds, all workers that take part exchange together.
+        mode: the mode; in modes with rounds, all live workers exchange together.
         alive: returns for each worker whether it takes part.
 
     Example:

@@ -12,16 +12,17 @@ from tfps.errors import refuse
 
 @dataclass(frozen=True)
 class Synchronous(Mode):
-    """All workers compute from the same parameters, and one update applies the mean.
+    """The mode in which workers compute from the same parameters, and one update applies the mean.
 
-    The numbers are those of one process with a batch as large as all workers' batches together: the
-    mean is weighted by the examples of each batch, rows of tables included. Moving averages move
-    once per round, the variances of batch normalization as by one batch of all its examples; what
-    batches only add to, such as counts, adds up. A round waits for the slowest worker, or, with
-    backup workers, for all but the slowest: a later gradient was computed from old parameters and
-    is dropped, its examples count as visited, and ``strategy.stats().gradients_dropped`` counts it.
-    Workers that die or hang are not waited for; one that comes back takes part from the next round
-    on. Every server holds the sum of a round's gradients: as much memory again as its weights.
+    Use it to get the numbers of one process whose batch is as large as all workers' batches
+    together. The workers' gradients of one such update are a round. The mean is weighted by the
+    examples of each batch, rows of tables included. Moving averages move once per round, the
+    variances of batch normalization as by one batch of all its examples; what batches only add to,
+    such as counts, adds up. A round waits for the slowest worker, or, with backup workers, for all
+    but the slowest: a later gradient was computed from old parameters and is dropped, its examples
+    count as visited, and ``strategy.stats().gradients_dropped`` counts it. Workers that die or hang
+    are not waited for; one that comes back takes part from the next round on. Every server holds
+    the sum of a round's gradients: as much memory again as its weights.
 
     With adaptive batches a round has that many batches for each worker, and a worker contributes
     one gradient, the mean over all of its own. Faster workers take more of them and slower ones

@@ -11,8 +11,10 @@ import keras
 class SidecarEvaluatorModelExport(keras.callbacks.ModelCheckpoint):
     """Saves the model whenever `tfps.SidecarEvaluator` has found it better than all before.
 
-    Replaces `tf_keras.callbacks.SidecarEvaluatorModelExport`. Use it if the training job itself
-    does not evaluate, and so cannot tell which of its checkpoints is the best.
+    Use it as a callback of a `tfps.SidecarEvaluator`, if the training job itself does not evaluate
+    and so cannot tell which of its checkpoints is the best.
+
+    Source: `tf_keras.callbacks.SidecarEvaluatorModelExport`.
 
     Args:
         export_filepath: the path, as `filepath` of `keras.callbacks.ModelCheckpoint`; ``{epoch}``
@@ -22,12 +24,16 @@ class SidecarEvaluatorModelExport(keras.callbacks.ModelCheckpoint):
         options: further arguments of `ModelCheckpoint`; ``save_freq`` may be ``"eval"``, as in
             tf_keras.
 
+    Raises:
+        ValueError: the path or an option is invalid for `ModelCheckpoint`.
+
     Example:
 
-    ```python
-    best = tfps.SidecarEvaluatorModelExport("best-{epoch}.keras", monitor="accuracy")
-    tfps.SidecarEvaluator(model, data, "checkpoints", callbacks=[best]).start()
-    ```
+    >>> best = SidecarEvaluatorModelExport("best-{epoch}.keras", monitor="loss")
+    >>> best.save_best_only
+    True
+
+    Then ``tfps.SidecarEvaluator(model, data, "checkpoints", callbacks=[best]).start()``.
     """
 
     def __init__(

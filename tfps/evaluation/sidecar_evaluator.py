@@ -71,12 +71,15 @@ class SidecarEvaluator:
 
     Example:
 
-    ```python
-    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
-    tfps.SidecarEvaluator(
-        model, test_data, "checkpoints", callbacks=[keras.callbacks.TensorBoard("logs")]
-    ).start()
-    ```
+    >>> import numpy as np
+    >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> path = tf.train.Checkpoint(model=model, optimizer=model.optimizer).save("checkpoints/ckpt")
+    >>> data = tf.data.Dataset.from_tensors((np.ones([2, 3]), np.ones([2, 1])))
+    >>> evaluator = SidecarEvaluator(model, data, "checkpoints", max_evaluations=1)
+    >>> evaluator.start()  # doctest: +ELLIPSIS
+    evaluation: ...
+    evaluation: 1 checkpoint evaluated: max_evaluations=1 is reached
     """
 
     def __init__(  # noqa: PLR0917 - the signature is tf_keras's
@@ -103,7 +106,7 @@ class SidecarEvaluator:
         self._folder = CheckpointFolder(checkpoint_dir)
 
     def start(self) -> None:
-        """Evaluate checkpoints until an end condition holds.
+        """Evaluate checkpoints as they appear, until ``max_evaluations`` or the end of the job.
 
         Raises:
             CheckpointError: a checkpoint is of another model.

@@ -40,7 +40,9 @@ class LocalCluster:
     and started again, as `fault_tolerance` allows. The tasks listen on loopback ports that stay
     reserved until the cluster is closed. Leaving the ``with`` block closes the strategies that were
     made on the cluster, then kills and reaps the tasks: predict, save and read weights inside of
-    it. The tasks always end with this process.
+    it. The tasks always end with this process. Methods take a task as its type, ``worker`` or
+    ``ps``, and its index, from 0, and raise a `ClusterError` for a task that the cluster does not
+    have.
 
     Args:
         workers: the number of workers.
@@ -154,7 +156,7 @@ class LocalCluster:
 
     @property
     def logs(self) -> dict[str, Path]:
-        """The log of every task by its name, for example ``worker 0``."""
+        """The path of every task's log, by the task's name, for example ``worker 0``."""
         return {
             f"{task_type} {index}": self.log_dir / f"{task_type}-{index}.log"
             for task_type, index, _ in self.spec.tasks(*SERVED)
@@ -191,11 +193,11 @@ class LocalCluster:
             raise ClusterError(f"{task.name} still runs 10 s after {signals.Signals(signal).name}")
 
     def suspend(self, task_type: str, index: int) -> None:
-        """Stop a task as if its machine hung; its connections stay open."""
+        """Stop a task (SIGSTOP), as if its machine hung; its connections stay open."""
         self._task(task_type, index).suspend()
 
     def resume(self, task_type: str, index: int) -> None:
-        """Resume a suspended task."""
+        """Let a suspended task run again (SIGCONT)."""
         self._task(task_type, index).send(signals.SIGCONT)
 
     def restart(
@@ -229,17 +231,17 @@ class LocalCluster:
             self._wait(task_type, index=index)
 
     def process(self, task: tuple[str, int]) -> TaskProcess | None:
-        """Return a task's newest process, None before its start."""
+        """Return the newest process of a task, a type and an index; None before its start."""
         return self._tasks.get(task)
 
     def start_again(self, task: tuple[str, int]) -> None:
-        """Start a task that has died, unless it was started already."""
+        """Start a task, a type and an index, if it has died and was not killed by `kill`."""
         process = self._task(*task)
         if process.status() is not None and not process.expected_to_end:
             self._start(*task)
 
     def starter_failures(self) -> list[TaskFailed]:
-        """Return the errors that prevent all tasks from starting."""
+        """Return the errors of the process that starts the tasks; empty while it works."""
         return self._starter.failures()
 
     def failures(self) -> list[TaskFailed]:

@@ -36,7 +36,7 @@ class EmbeddingCollection(keras.layers.Layer):
     Source: `EmbeddingBagCollection` of TorchRec and `DistributedEmbedding` of Keras Recommenders.
 
     Args:
-        features: name of a feature -> its table: a `tfps.layers.Table`, or a ``TableConfig`` or
+        features: feature name -> its table: a `tfps.layers.Table`, or a ``TableConfig`` or
             ``FeatureConfig`` of keras_rs. Features whose tables have the same name share a table.
         shared: another collection whose tables of the same names are used. Saved Keras models keep
             the sharing.
@@ -96,7 +96,7 @@ class EmbeddingCollection(keras.layers.Layer):
 
     @property
     def optimizers(self) -> dict[str, Any]:
-        """Table name -> optimizer, of trained tables with one, for `tfps.optimizers.ByTable`."""
+        """The optimizers of trained tables by table name, for `tfps.optimizers.ByTable`."""
         return {
             table.name: table.optimizer
             for table in self.features.values()
@@ -110,11 +110,21 @@ class EmbeddingCollection(keras.layers.Layer):
                 table.build()
 
     def call(self, inputs: Mapping[str, Any], weights: Any = None) -> dict[str, Any]:
-        """Return the rows of a batch by feature.
+        """Look up the rows of a batch, and combine those of each example.
 
         Args:
-            inputs: feature -> ids.
-            weights: feature -> weights of the ids, in the same form; features may be missing.
+            inputs: feature name -> ids, integers of shape ``[batch]`` or ``[batch, ids]``, dense,
+                ragged or sparse.
+            weights: feature name -> float weights of the ids, in the same form; a feature without
+                an entry has weights of 1.
+
+        Returns:
+            Feature name -> rows of shape ``[batch, embedding_dim]``; for tables with
+            ``combiner=None`` the shape of the ids and ``embedding_dim``.
+
+        Raises:
+            ConfigError: the inputs are invalid, as the class's documentation says.
+            tf.errors.InvalidArgumentError: an id is not in its table.
         """
         self._refuse(inputs, weights)
         asked = {

@@ -74,6 +74,9 @@ class Table:
             config: the user's value.
             source: the layer and feature, for error messages.
 
+        Returns:
+            The same object if it is a `Table`, otherwise a new one.
+
         Raises:
             ConfigError: the value describes no table.
         """
@@ -91,7 +94,7 @@ class Table:
         return cls(**{n: getattr(described, n) for n in fields if hasattr(described, n)})
 
     def differences(self, other: Table) -> list[str]:
-        """Return the differences to another description, except that of the combiner."""
+        """Return a text for each setting that differs from another table's, but the combiner."""
         fields = [f.name for f in dataclasses.fields(self) if f.name != "combiner"]
         pairs = [(name, getattr(self, name), getattr(other, name)) for name in fields]
         return [

@@ -38,27 +38,21 @@ def register_merge(cls: type[keras.metrics.Metric], fn: Merge) -> None:
 
     Example:
 
-    ```python
-    class Longest(keras.metrics.Metric):
-        # The largest absolute error, with its sign
-
-        def __init__(self, name="longest"):
-            super().__init__(name=name)
-            self.error = self.add_variable((), "zeros")
-
-        def update_state(self, y_true, y_pred, sample_weight=None):
-            errors = keras.ops.append(y_pred - y_true, self.error)
-            self.error.assign(errors[keras.ops.argmax(keras.ops.abs(errors))])
-
-        def result(self):
-            return self.error
-
-    def longer(left, right):
-        is_left = keras.ops.abs(left[0]) >= keras.ops.abs(right[0])
-        return [keras.ops.where(is_left, left[0], right[0])]
-
-    tfps.metrics.register_merge(Longest, longer)
-    ```
+    >>> class LargestError(keras.metrics.Metric):  # in absolute value, with its sign
+    ...     def __init__(self, name="largest_error"):
+    ...         super().__init__(name=name)
+    ...         self.error = self.add_variable((), "zeros")
+    ...
+    ...     def update_state(self, y_true, y_pred, sample_weight=None):
+    ...         errors = keras.ops.append(y_pred - y_true, self.error)
+    ...         self.error.assign(errors[keras.ops.argmax(keras.ops.abs(errors))])
+    ...
+    ...     def result(self):
+    ...         return self.error
+    >>> def larger(left, right):
+    ...     is_left = keras.ops.abs(left[0]) >= keras.ops.abs(right[0])
+    ...     return [keras.ops.where(is_left, left[0], right[0])]
+    >>> register_merge(LargestError, larger)
     """
     if not (isinstance(cls, type) and issubclass(cls, keras.metrics.Metric)):
         raise ConfigError(f"cls: received {cls!r}, expected a subclass of keras.metrics.Metric")

@@ -61,6 +61,9 @@ class ByTable(keras.optimizers.MultiOptimizer):
     def build(self, variables: Sequence[Any]) -> None:
         """Create the slots of all optimizers, after a check that each table exists.
 
+        Args:
+            variables: the Keras variables that the model trains.
+
         Raises:
             ConfigError: the variables contain no table of a name.
         """
@@ -92,7 +95,7 @@ class ByTable(keras.optimizers.MultiOptimizer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> ByTable:
-        """Create the optimizer and its inner optimizers from the result of `get_config`."""
+        """Create the optimizer and its inner optimizers from a result of `get_config`."""
 
         def made(each: Any) -> Any:
             return serialization_lib.deserialize_keras_object(each, custom_objects=custom_objects)

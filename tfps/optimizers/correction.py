@@ -41,13 +41,18 @@ class Correction(Wrapper):
     watches_steps = False  # whether `note_step` is called
 
     def correct(self, gradient: Any, moved: ParameterChange) -> Any:
-        """Return the corrected gradient.
+        """Return the corrected gradient, of the same shape and dtype.
 
         Args:
             gradient: the gradient of the unscaled loss, clipped unless gradients are accumulated.
-            moved: the values of its variable.
+            moved: the present and the sent value of the gradient's variable.
         """
         raise NotImplementedError
 
     def note_step(self, step: Any, moved: ParameterChange) -> None:
-        """Record by how much an update has changed the variable."""
+        """Record by how much an update has changed the variable.
+
+        Args:
+            step: the change of the variable, of its shape and dtype.
+            moved: the present and the sent value of the variable.
+        """

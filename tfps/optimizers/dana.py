@@ -61,7 +61,7 @@ class DANA(WorkerStateMixin, keras.optimizers.SGD):
         super().__init__(learning_rate=learning_rate, momentum=momentum, nesterov=True, **kwargs)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Update one variable."""
+        """Update a variable with the momentum of the worker that sent the gradient."""
         of_sender = self.of_sender.get(self._var_key(variable))
         if of_sender is None:  # for one worker the slot is enough
             super().update_step(gradient, variable, learning_rate)

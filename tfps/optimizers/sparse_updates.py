@@ -72,7 +72,15 @@ class SparseUpdates(Wrapper):
         refuse(list(_problems(self.inner_optimizer)), source="SparseUpdates")
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
-        """Apply gradients as `Wrapper.apply` does; on the coordinator refuse rows of a gradient."""
+        """Apply or push gradients; refuse `tf.IndexedSlices` on the coordinator.
+
+        Args:
+            grads: a gradient for each variable, of its shape and dtype.
+            trainable_variables: the Keras variables; None for those of `build`.
+
+        Raises:
+            UnsupportedError: a gradient consists of rows, and is applied outside of a step.
+        """
         grads = list(grads)
         if current_step() is None:
             variables = trainable_variables

@@ -15,14 +15,14 @@ from tfps.partitioners.variable_spec import VariableSpec
 class Balanced(Counts):
     """Divides large variables into one shard for each server, and leaves the others whole.
 
-    A divided variable adds the same bytes and traffic to all servers. Whole ones are small, and
-    `LeastLoaded` evens them out. So no server holds much more than the mean, the less so the more
-    variables there are. Tables of which a step looks up rows are divided row by row, since it is
-    not known which rows these are.
+    Use it if a few variables have most of the bytes. A divided variable adds the same bytes and
+    traffic to all servers. Whole ones are small, and `LeastLoaded` spreads them evenly. So no
+    server holds much more than the mean, the less so the more variables a model has. A table of
+    which a step looks up some rows is divided like `Modulo`, others like `Contiguous`.
 
     Args:
-        min_shard_bytes: variables smaller than two of these stay whole: below that, another
-            message costs more than the balance gains.
+        min_shard_bytes: the smallest size of a shard in bytes. Variables smaller than twice this
+            size stay whole: another message would cost more than the balance gains.
 
     Raises:
         ConfigError: ``min_shard_bytes`` is not a whole number from 1.

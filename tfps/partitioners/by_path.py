@@ -15,6 +15,8 @@ from tfps.partitioners.whole import Whole
 class ByPath(PathRules[Partitioner]):
     """Chooses the partitioner by the first pattern that is found in a variable's path.
 
+    Use it to divide some variables, such as embedding tables, and to leave the others whole.
+
     Args:
         rules: partitioners by regular expression.
         otherwise: the partitioner of variables whose path matches no pattern.

@@ -20,6 +20,8 @@ MIN_SHARD_BYTES = 256 << 10
 class FixedShardsPartitioner(Counts):
     """Divides every variable into the same number of shards; fewer if it has fewer rows.
 
+    Use it if all variables are large. Source: TensorFlow's class of the same name.
+
     Args:
         num_shards: the number of shards.
 
@@ -42,8 +44,11 @@ class FixedShardsPartitioner(Counts):
 class MinSizePartitioner(Counts):
     """Divides a variable into as many shards as possible, none smaller than a size.
 
+    Use it to spread large variables over all servers. Source: TensorFlow's class of the same name.
+
     Args:
-        min_shard_bytes: the smallest size of a shard, but for rounding.
+        min_shard_bytes: the smallest size of a shard in bytes; the number of shards is rounded up,
+            so a shard may be a little smaller.
         max_shards: the most shards; None: the number of servers.
 
     Raises:
@@ -70,8 +75,11 @@ class MinSizePartitioner(Counts):
 class MaxSizePartitioner(Counts):
     """Divides a variable into as few shards as possible, none larger than a size or one row.
 
+    Use it if a variable is too large for a server or a message. Source: TensorFlow's class of the
+    same name.
+
     Args:
-        max_shard_bytes: the largest size of a shard.
+        max_shard_bytes: the largest size of a shard in bytes.
         max_shards: the most shards, even if they are larger then; None: unlimited.
 
     Raises:

@@ -21,7 +21,19 @@ GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 
 @runtime_checkable
 class RowRule(Protocol):
-    """Maps each row of a variable, given by its logical number, to one place of one shard."""
+    """Maps each row of a variable to a shard and a place in it; the interface of row rules.
+
+    Rows are given by their logical numbers: their positions along the first axis of the whole
+    variable. The methods take and return integers, NumPy arrays or TensorFlow tensors of int64, of
+    any shape. Every shard has nearly the same number of rows. `tfps.partitioners.Sharding` holds a
+    rule; `Contiguous`, `Modulo` and `ShuffledRows` are the rules that exist.
+
+    Example:
+
+    >>> rule = Modulo(rows=10, shards=3)
+    >>> int(rule.shard_of(7)), int(rule.place_of(7)), int(rule.row_at(1, 2))
+    (1, 2, 7)
+    """
 
     @property
     def rows(self) -> int:
@@ -32,13 +44,26 @@ class RowRule(Protocol):
         """The number of shards; each has at least one row."""
 
     def shard_of(self, rows: Any) -> Any:
-        """Return the shard of each row."""
+        """Return the index of the shard that holds each row.
+
+        Args:
+            rows: logical numbers of rows.
+        """
 
     def place_of(self, rows: Any) -> Any:
-        """Return the place of each row within its shard."""
+        """Return the position of each row within its shard.
+
+        Args:
+            rows: logical numbers of rows.
+        """
 
     def row_at(self, shard: Any, places: Any) -> Any:
-        """Return the logical number of a shard's row at each place."""
+        """Return the logical number of a shard's row at each place; inverts the other methods.
+
+        Args:
+            shard: the index of a shard.
+            places: positions within this shard.
+        """
 
 
 def rows_of(rule: RowRule, shard: int) -> np.ndarray[Any, Any]:
@@ -67,7 +92,7 @@ def rows_per_shard(rule: RowRule) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Division:
-    """The rows of a variable among shards."""
+    """The base class of row rules: a number of rows, divided into a number of shards."""
 
     rows: int
     shards: int
@@ -84,7 +109,14 @@ class _Division:
 
 @dataclass(frozen=True)
 class Contiguous(_Division):
-    """Keeps neighbouring rows together, as in TensorFlow's partitioners.
+    """A rule that keeps neighbouring rows in one shard, as TensorFlow's partitioners do.
+
+    Args:
+        rows: the number of rows of the variable.
+        shards: the number of shards, at most one per row.
+
+    Raises:
+        ConfigError: there are fewer rows than shards, or no shards.
 
     Example:
 
@@ -96,7 +128,11 @@ class Contiguous(_Division):
         return "contiguous" if self.shards > 1 else "whole"
 
     def begin_of(self, shards: Any) -> Any:
-        """Return the first row of each shard."""
+        """Return the first row of each shard.
+
+        Args:
+            shards: indices of shards, integers.
+        """
         least, longer = divmod(self.rows, self.shards)
         return shards * least + _smaller(shards, longer) if longer else shards * least
 
@@ -116,9 +152,16 @@ class Contiguous(_Division):
 
 @dataclass(frozen=True)
 class Modulo(_Division):
-    """Maps row i to shard i mod n: the first rows are spread over all shards.
+    """A rule that maps row i to shard i mod n, so that the first rows are on different shards.
 
     Use it for tables whose low rows are looked up most, such as words by frequency.
+
+    Args:
+        rows: the number of rows of the variable.
+        shards: the number of shards, at most one per row.
+
+    Raises:
+        ConfigError: there are fewer rows than shards, or no shards.
 
     Example:
 
@@ -141,7 +184,7 @@ class Modulo(_Division):
 
 @dataclass(frozen=True)
 class ShuffledRows(_Division):
-    """Permutes the rows by a fixed rule, then divides them like `Contiguous`.
+    """A rule that permutes the rows, always in the same way, and divides them like `Contiguous`.
 
     Use it for tables whose busy rows have regular distances, which `Modulo` may put on one shard.
     The rule is row times m modulo the number of rows, with m near its golden section and without a
@@ -149,6 +192,13 @@ class ShuffledRows(_Division):
     distances are spread evenly, and no table of rows is needed.
 
     Source: Fibonacci hashing, Knuth, "The Art of Computer Programming" 3, section 6.4.
+
+    Args:
+        rows: the number of rows of the variable.
+        shards: the number of shards, at most one per row.
+
+    Raises:
+        ConfigError: there are fewer rows than shards, no shards, or more than 3 billion rows.
 
     Example:
 

@@ -11,7 +11,11 @@ from tfps.partitioners.variable_spec import VariableSpec
 
 @dataclass(frozen=True)
 class Sharding:
-    """A variable and the rule that divides its rows into shards.
+    """A variable and the rule that divides its rows into shards; partitioners return it.
+
+    Args:
+        variable: the variable that is divided.
+        rule: the rule, with as many rows as the variable.
 
     Example:
 
@@ -27,7 +31,7 @@ class Sharding:
 
     @classmethod
     def whole(cls, variable: VariableSpec) -> Sharding:
-        """Return a division into one shard."""
+        """Return a division into a single shard, which is the whole variable."""
         return cls(variable, Contiguous(variable.rows, 1))
 
     @property
@@ -36,7 +40,7 @@ class Sharding:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of the shards."""
+        """The shape of each shard, by its index."""
         if self.shards == 1:
             return (self.variable.shape,)
         return tuple((rows, *self.variable.shape[1:]) for rows in rows_per_shard(self.rule))
@@ -48,7 +52,24 @@ class Sharding:
 
 @runtime_checkable
 class Partitioner(Protocol):
-    """Decides how variables are divided; implement it for a partitioner of your own."""
+    """Decides how variables are divided; implement it for a partitioner of your own.
+
+    Pass it as ``variable_partitioner`` of a `tfps.ParameterServerStrategy`.
+
+    Example:
+
+    >>> class Halves:
+    ...     def divide(self, variable, *, servers):
+    ...         shards = min(2, servers, variable.rows)
+    ...         return Sharding(variable, Contiguous(variable.rows, shards))
+    >>> print(Halves().divide(VariableSpec("kernel", (784, 128)), servers=4))
+    kernel (784, 128): 2 shards, contiguous
+    """
 
     def divide(self, variable: VariableSpec, *, servers: int) -> Sharding:
-        """Return the division of a variable for a number of servers."""
+        """Return the division of a variable into shards.
+
+        Args:
+            variable: the path, shape and dtype of the variable.
+            servers: the number of parameter servers.
+        """

@@ -14,14 +14,15 @@ ITEM_BYTES = {
 
 @dataclass(frozen=True)
 class VariableSpec:
-    """A variable, or a shard of one, that has no server yet.
+    """The path, shape and dtype of a variable, or of a shard, that has no server yet.
 
-    Partitioners and placement policies get it as their argument.
+    Partitioners and placement policies get it as their argument. Its properties ``size_bytes``,
+    ``row_bytes`` and ``item_bytes`` are sizes in bytes.
 
     Args:
         path: the Keras path, such as ``"mlp/dense/kernel"``.
         shape: the shape, fully known.
-        dtype: the dtype's name.
+        dtype: the name of the dtype, such as ``"float32"``.
         rows_per_step: the number of rows that a step looks up; None: it reads all.
 
     Example:

@@ -10,7 +10,7 @@ from tfps.partitioners.variable_spec import VariableSpec
 
 @dataclass(frozen=True)
 class Whole:
-    """Divides nothing; the default.
+    """Leaves every variable whole, on one server; the default partitioner.
 
     Use it if the largest variable is small for a server, or in a `ByPath` for layers that must not
     be divided.

@@ -13,21 +13,36 @@ from tfps.partitioners.variable_spec import VariableSpec
 
 @runtime_checkable
 class Placement(Protocol):
-    """Chooses a server for each variable, from the bytes that the servers have already.
+    """Chooses a server for each variable, from the bytes that the servers hold already.
 
-    It is not called for variables that belong to another one, such as an optimizer's slots: they
-    lie beside it.
+    Pass it as ``placement`` of a `tfps.ParameterServerStrategy`; implement it for a policy of your
+    own. It is called once for each variable or shard, but not for variables that belong to another
+    one, such as an optimizer's slots: they are placed on the server of that variable.
+
+    Example:
+
+    >>> class LastServer:
+    ...     def choose(self, variable, *, bytes_per_server, variables_placed):
+    ...         return len(bytes_per_server) - 1
+    >>> isinstance(LastServer(), Placement)
+    True
     """
 
     def choose(
         self, variable: VariableSpec, *, bytes_per_server: Sequence[int], variables_placed: int
     ) -> int:
-        """Return the index of the server that takes the variable."""
+        """Return the index of the server that takes the variable.
+
+        Args:
+            variable: the path, shape and dtype of the variable or shard.
+            bytes_per_server: the bytes that each server holds already.
+            variables_placed: the number of variables and shards that have a server already.
+        """
 
 
 @dataclass(frozen=True)
 class LeastLoaded:
-    """Chooses the server with the fewest bytes; the first of several. The default.
+    """Chooses the server with the fewest bytes, the first of equal ones; the default placement.
 
     For variables of equal size this is TensorFlow's round-robin; for others it keeps a few large
     variables from sharing one server (tensorflow#45291).
@@ -47,7 +62,16 @@ class LeastLoaded:
 
 @dataclass(frozen=True)
 class RoundRobin:
-    """Chooses one server after the other, as `tf.distribute.ParameterServerStrategy` does."""
+    """Chooses one server after the other, as `tf.distribute.ParameterServerStrategy` does.
+
+    Use it to get TensorFlow's placement.
+
+    Example:
+
+    >>> kernel = VariableSpec("dense/kernel", (100,))
+    >>> RoundRobin().choose(kernel, bytes_per_server=[400, 12], variables_placed=2)
+    0
+    """
 
     def choose(
         self, variable: VariableSpec, *, bytes_per_server: Sequence[int], variables_placed: int

@@ -18,10 +18,10 @@ OnLostServer = Literal["wait", "stop"]
 
 @dataclass(frozen=True, kw_only=True)
 class FaultTolerance:
-    """Says how often dead tasks are started again, and how a lost parameter server is handled.
+    """The policy for dead tasks: how often to restart them, and what to do without a server.
 
     Pass the same object to `ParameterServerStrategy` and to `LocalCluster`. Restarts are on by
-    default and need no checkpoint: the program that has started the tasks starts them again
+    default and need no checkpoint: the program that started the tasks starts them again
     (`LocalCluster`, `tfps run`, `tfps train`, `tfps supervise`). A strategy, which cannot start
     tasks of other machines, waits for them.
 
@@ -101,10 +101,10 @@ class FaultTolerance:
         refuse(problems, source="tfps.FaultTolerance")
 
     def back_off_s(self, number: int) -> float:
-        """Return the pause in seconds before a task is started again for the n-th time.
+        """Return the pause in seconds before a task's restart with the number ``number``.
 
         Args:
-            number: 1 for the first time.
+            number: the number of the restart, from 1.
         """
         return min(FIRST_BACK_OFF_S * 2.0 ** min(number - 1, 30), LONGEST_BACK_OFF_S)
 
@@ -117,7 +117,7 @@ class FaultTolerance:
         return self.no_worker_timeout_s if is_stopped else self.hang_timeout_s
 
     def size_problems(self, *, workers: int) -> list[str]:
-        """Return the values that do not fit a cluster of this size, a sentence for each."""
+        """Return a sentence for each value that does not fit a cluster of ``workers`` workers."""
         if self.min_workers <= workers:
             return []
         return [

@@ -74,7 +74,7 @@ class ScaledLearningRate(keras.optimizers.schedules.LearningRateSchedule):
 
     @property
     def factor(self) -> float:
-        """The factor of the rate after the warm-up."""
+        """The factor by which the learning rate is multiplied after the warm-up."""
         ratio = self.batch_size / self.base_batch_size
         return ratio if self.rule == "linear" else math.sqrt(ratio)
 

@@ -56,14 +56,20 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
     Args:
         strategy: a `tfps.ParameterServerStrategy` or TensorFlow's own.
 
+    Source: `tf.distribute.coordinator.ClusterCoordinator`, whose subclass it is.
+
     Example:
 
-    ```python
-    coordinator = tfps.ClusterCoordinator(strategy)
-    dataset = coordinator.create_per_worker_dataset(make_dataset)
-    coordinator.schedule(train_step, args=(iter(dataset),))
-    coordinator.join()
-    ```
+    >>> import keras, tfps.testing
+    >>> with tfps.testing.InProcessCluster(workers=2, ps=1) as cluster:
+    ...     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
+    ...     with strategy.scope():
+    ...         weight = keras.Variable([1.0, 2.0], name="weight")
+    ...     coordinator = tfps.ClusterCoordinator(strategy)
+    ...     total = coordinator.schedule(tf.function(lambda: keras.ops.sum(weight)))
+    ...     coordinator.join()
+    ...     float(total.fetch())
+    3.0
     """
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
@@ -107,15 +113,20 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
     ) -> tf.distribute.experimental.coordinator.RemoteValue:
-        """Schedule a `tf.function` on some worker; see TensorFlow's documentation.
+        """Put a `tf.function` into the queue of functions, from which a free worker runs it.
+
+        It returns at once. Use `join` to wait until all functions have run.
 
         Args:
             fn: a `tf.function`; a concrete function runs as it was traced.
-            args: positional arguments; per-worker values are resolved on the worker.
-            kwargs: keyword arguments.
+            args: positional arguments of the function. Where an argument is a value per worker,
+                such as the iterator of a `create_per_worker_dataset`, the function gets the value
+                of the worker that runs it.
+            kwargs: keyword arguments of the function, likewise.
 
         Returns:
-            A `RemoteValue`.
+            A `tf.distribute.experimental.coordinator.RemoteValue`; its method ``fetch`` waits for
+            the function and returns its result.
 
         Raises:
             Exception: another scheduled function has raised it. All functions that are scheduled or
@@ -137,10 +148,14 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
     def create_per_worker_dataset(
         self, dataset_fn: Callable[..., tf.data.Dataset] | tf.data.Dataset
     ) -> tf.distribute.experimental.coordinator.PerWorkerValues:
-        """Make a dataset on every worker; see TensorFlow's documentation.
+        """Make a dataset on every worker, for functions that take its iterator as an argument.
 
         Args:
-            dataset_fn: a function that returns a dataset, or a dataset.
+            dataset_fn: a function that returns a `tf.data.Dataset`, called on each worker; or a
+                dataset, which is copied to each worker.
+
+        Returns:
+            The datasets of all workers as one value; pass ``iter(value)`` to `schedule`.
 
         Raises:
             StrategyClosed: the strategy is closed.

@@ -15,13 +15,16 @@ _JOB = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 class Job:
     """The name under which servers keep a job's variables, so that the next chief can go on.
 
-    The servers keep the job until `ParameterServerStrategy.close`. Unless you want `fresh`, pass
-    the name alone to the strategy: ``job="night"``.
+    Use it as ``job`` of a `tfps.ParameterServerStrategy` if a training must survive the loss of its
+    chief: a new chief that passes the same name finds the variables on the servers. The servers
+    keep them until `ParameterServerStrategy.close`. Without `fresh`, the name alone is enough:
+    ``job="night"``.
 
     Args:
         name: letters, digits, ``_``, ``-`` and ``.``; None: the value of ``TFPS_JOB_ID``, or
             else a job of this chief alone.
-        fresh: whether to discard first the variables that the servers keep under that name.
+        fresh: whether to discard the variables that the servers keep under this name, and begin
+            anew.
 
     Raises:
         ConfigError: values are invalid; names every mistake at once.

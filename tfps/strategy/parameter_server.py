@@ -89,13 +89,18 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     Example:
 
-    ```python
-    strategy = tfps.ParameterServerStrategy()
-    with strategy.scope():
-        model = keras.Sequential([keras.layers.Dense(10)])
-        model.compile("adam", "mse")
-    model.fit(x, y, epochs=3)
-    ```
+    With ``tfps.ParameterServerStrategy()``, which reads ``TF_CONFIG``, the same code trains on a
+    real cluster.
+
+    >>> import keras, numpy as np, tfps, tfps.testing
+    >>> with tfps.testing.InProcessCluster(workers=2, ps=1) as cluster:
+    ...     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
+    ...     with strategy.scope():
+    ...         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    ...         model.compile("adam", "mse")
+    ...     history = model.fit(np.ones([8, 3]), np.ones([8, 1]), batch_size=2, verbose=0)
+    ...     strategy.stats().updates_applied
+    4
     """
 
     @keras_patches.traceback_filtered
@@ -179,7 +184,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     @property
     def coordinator(self) -> ClusterCoordinator:
-        """The coordinator of this strategy, made at its first use."""
+        """The `tfps.ClusterCoordinator` of this strategy, made at its first use."""
         return self.run_state.coordinator or ClusterCoordinator(self)
 
     @property
@@ -195,16 +200,16 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     @property
     def cluster(self) -> ClusterSpec:
-        """The cluster, with the new addresses of lost parameter servers that have moved."""
+        """The addresses of all tasks; of a parameter server that has moved, the new one."""
         return self.runtime.cluster
 
     @property
     def plan(self) -> Plan:
-        """The plan: which variable lies on which server; prints as a table."""
+        """The plan, which assigns each variable or shard to a server; prints as a table."""
         return self.runtime.plan
 
     def stats(self) -> Stats:
-        """Return a snapshot of the servers' counters."""
+        """Return a snapshot of the job's counters: steps, updates, staleness, bytes and others."""
         return take_stats(self)
 
     def close(self) -> None:
@@ -224,7 +229,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     pull_rows, push_rows = PullAndPush.pull_rows, PullAndPush.push_rows
 
     def update_operations(self) -> list[UpdateOperation]:
-        """Return each operation by which a push of `fit` changes a variable, and its device."""
+        """Return each operation with which pushes of `fit` write a variable, and its device."""
         return [
             operation
             for function in self.runtime.push_functions
@@ -241,12 +246,15 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         return describe_pace(self.alive_workers(), state=self.run_state, runtime=self.runtime)
 
     def alive_workers(self) -> list[bool]:
-        """Return for each worker whether it takes part, as far as the coordinator knows."""
+        """Return for each worker whether its task is "alive", as far as the coordinator knows."""
         return [self.tasks[f"worker {i}"] == "alive" for i in range(self._num_workers)]
 
     @property
     def tasks(self) -> dict[str, str]:
-        """Each worker and server by its name: "alive", "lost", or "rejoining" (not admitted)."""
+        """The state of each worker and server by its name: "alive", "lost" or "rejoining".
+
+        A task is rejoining while it replies again, but takes no part in training yet.
+        """
         return self.run_state.guard.task_states(self.run_state.coordinator)
 
 

@@ -25,7 +25,7 @@ class Command:
 
     Args:
         arguments: the program and its arguments.
-        deadline_s: the deadline from the start; waiting beyond it fails with the output so far.
+        deadline_s: the deadline in seconds from the start; a later wait fails with the output.
         environment: further environment variables; None removes one.
         folder: the working directory.
         input_text: the text of its standard input.
@@ -103,6 +103,12 @@ class Command:
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Wait until the output or the error output matches a regular expression.
 
+        Args:
+            pattern: the regular expression, to be found anywhere.
+
+        Returns:
+            The first match.
+
         Raises:
             AssertionError: there was no match until the deadline or the end of the command.
         """
@@ -118,12 +124,12 @@ class Command:
             time.sleep(LOOK_EVERY_S)
 
     def send(self, number: int) -> None:
-        """Send a signal to the command's own process."""
+        """Send a signal, such as ``signal.SIGTERM``, to the command's own process."""
         self._remember_children()
         self.process.send_signal(number)
 
     def children(self) -> list[psutil.Process]:
-        """Return the processes that it has started, directly or not, and that still run."""
+        """Return the running processes that the command has started, directly or indirectly."""
         self._remember_children()
         return [process for process in self._family.values() if _runs(process)]
 
@@ -173,15 +179,25 @@ def run_command(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end and return its status and outputs as text.
 
+    Use it in tests instead of `subprocess.run`, to find processes that the command leaves behind.
+
     Args:
         arguments: the program and its arguments.
-        deadline_s: the time limit.
+        deadline_s: the time limit in seconds.
         environment: further environment variables; None removes one.
         folder: the working directory.
         input_text: the text of its standard input.
 
+    Returns:
+        The exit status, the output and the error output, as of `subprocess.run`.
+
     Raises:
         AssertionError: it did not end in time, or left a process behind.
+
+    Example:
+
+    >>> run_command(["echo", "ready"], deadline_s=20).stdout.strip()
+    'ready'
     """
     command = Command(
         arguments,

@@ -17,7 +17,7 @@ _numbers = itertools.count()
 
 
 class InProcessCluster:
-    """Workers and parameter servers as devices of this process, without TensorFlow servers.
+    """A cluster within this process: workers and parameter servers are its logical devices.
 
     Use it for unit tests of models, losses, optimizers and training loops: it starts within
     milliseconds and needs no port. It runs the real strategy: servers with their ledgers and locks,

@@ -26,10 +26,19 @@ KEPT_PROGRAMS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver
 class ProcessSnapshot:
     """The child processes, ports and threads of this process at one moment.
 
+    Use it to compare two moments yourself; `assert_no_leaks` does this for a block.
+
     Args:
-        processes: its descendants, as ``number command``.
-        ports: the TCP ports on which its descendants listen.
-        threads: the names of its Python threads that are not daemons, or that tfps started.
+        processes: the descendants of this process, as ``number command``.
+        ports: the TCP ports on which the descendants listen.
+        threads: the names of this process's Python threads that are not daemons, or that tfps
+            started.
+
+    Example:
+
+    >>> before = ProcessSnapshot.now()
+    >>> bool(ProcessSnapshot.now().beyond(before))
+    False
     """
 
     processes: frozenset[str] = frozenset()
@@ -60,7 +69,7 @@ class ProcessSnapshot:
         return cls(frozenset(processes), frozenset(ports), frozenset(threads))
 
     def beyond(self, before: ProcessSnapshot) -> ProcessSnapshot:
-        """Return those that did not exist before."""
+        """Return the processes, ports and threads that an earlier snapshot does not have."""
         return ProcessSnapshot(
             self.processes - before.processes,
             self.ports - before.ports,
@@ -89,14 +98,23 @@ def _is_kept(child: psutil.Process) -> bool:
 def assert_no_leaks(
     *, settle_s: float = SETTLE_S, kept: Callable[[], ProcessSnapshot] = ProcessSnapshot
 ) -> Iterator[None]:
-    """Fail unless everything that the block has started ends soon after the block.
+    """Fail unless all processes and threads that the block has started end soon after it.
+
+    Use it as a context manager around a test's code.
 
     Args:
-        settle_s: the time in which it must end.
+        settle_s: the time in seconds in which they must end, and ports must be closed.
         kept: returns processes, ports and threads that may stay.
 
     Raises:
-        AssertionError: something is left; the message lists it.
+        AssertionError: a process, port or thread is left; the message lists them.
+
+    Example:
+
+    >>> with assert_no_leaks():
+    ...     thread = threading.Thread(target=print)
+    ...     thread.start()
+    <BLANKLINE>
     """
     before = ProcessSnapshot.now()
     yield

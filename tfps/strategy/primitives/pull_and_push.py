@@ -19,12 +19,16 @@ class PullAndPush:
     def pull(self: Any, names: Sequence[str] | None = None) -> tuple[dict[str, Tensor], Tensor]:
         """Read parameters with one request per server; a server's values are of one moment.
 
+        Use it with `push` for an update rule of your own, on the coordinator or in a scheduled
+        function. On another process use `tfps.attach`.
+
         Args:
             names: the paths of Keras variables or names of raw ones; None: all of the scope.
 
         Returns:
-            The values by name, and the version (int64, shape ``[servers]``) to pass to a later
-            `push`: arrays on the coordinator, tensors in a scheduled function.
+            The values by name, with the variables' shapes and dtypes; and the version, the number
+            of updates of each server (int64, shape ``[servers]``), to pass to a later `push`.
+            They are arrays on the coordinator and tensors in a scheduled function.
 
         Raises:
             ConfigError: no variable of the scope has one of the names.
@@ -32,9 +36,14 @@ class PullAndPush:
 
         Example:
 
-        ```python
-        values, version = strategy.pull(["w"])
-        ```
+        >>> import keras, tfps, tfps.testing
+        >>> with tfps.testing.InProcessCluster(workers=1, ps=2) as cluster:
+        ...     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
+        ...     with strategy.scope():
+        ...         weight = keras.Variable([1.0, 2.0], name="w")
+        ...     values, version = strategy.pull(["w"])
+        ...     values["w"].tolist()
+        [1.0, 2.0]
         """
         with errors_as_raised():
             return self.primitives.pull(names)
@@ -50,14 +59,15 @@ class PullAndPush:
         """Send gradients; each server applies its part as one atomic update.
 
         Args:
-            gradients: the gradients by name, of the parameters' shapes.
-            version: the version of the pull that the gradients were computed from.
+            gradients: the gradients by name, of the parameters' shapes and dtypes.
+            version: the version that `pull` returned with the parameters from which the gradients
+                were computed (int64, shape ``[servers]``).
             optimizer: a built Keras optimizer that applies them on the servers; None subtracts
                 them: scale a gradient by your learning rate yourself.
 
         Returns:
-            The new version, and the staleness: the most updates that any server had applied since
-            the pull.
+            The new version (int64, shape ``[servers]``), and the staleness: the most updates that
+            any server had applied since the pull (an integer scalar).
 
         Raises:
             ConfigError: no variable of the scope has one of the names.
@@ -70,9 +80,15 @@ class PullAndPush:
 
         Example:
 
-        ```python
-        version, staleness = strategy.push({"w": 0.1 * gradient}, version)
-        ```
+        >>> import keras, tfps, tfps.testing
+        >>> with tfps.testing.InProcessCluster(workers=1, ps=2) as cluster:
+        ...     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
+        ...     with strategy.scope():
+        ...         weight = keras.Variable([1.0, 2.0], name="w")
+        ...     values, version = strategy.pull(["w"])
+        ...     version, staleness = strategy.push({"w": 0.5 * values["w"]}, version)
+        ...     weight.numpy().tolist(), int(staleness)
+        ([0.5, 1.0], 0)
         """
         with errors_as_raised():
             return self.primitives.push(gradients, version, optimizer=optimizer)
@@ -88,8 +104,9 @@ class PullAndPush:
             ids: the ids of the rows, a vector of integers in any order; ids may be repeated.
 
         Returns:
-            The rows, one for each id, and the version (int64, shape ``[servers]``) to pass to a
-            later push: arrays on the coordinator, tensors in a scheduled function.
+            The rows, one for each id (the table's dtype, shape ``[ids, ...]``), and the version
+            (int64, shape ``[servers]``) to pass to a later `push_rows`: arrays on the coordinator,
+            tensors in a scheduled function.
 
         Raises:
             ConfigError: no variable of the scope has the name, or it has no rows; ids are not a
@@ -131,8 +148,9 @@ class PullAndPush:
         Args:
             name: the path of a Keras variable, or name of a raw one, with at least two axes.
             ids: the ids of the rows, a vector of integers; gradients of a repeated id are summed.
-            gradients: a row for each id.
-            version: the version of the pull that the gradients were computed from.
+            gradients: a row for each id (shape ``[ids, ...]``).
+            version: the version that `pull_rows` returned with the rows (int64, shape
+                ``[servers]``).
             optimizer: a built elementwise Keras optimizer that trains the table; None subtracts
                 the gradients: scale them by your learning rate yourself.
 

@@ -43,7 +43,7 @@ def attach(
     tls: TLS | None = None,
     timeout_s: float = 30.0,
 ) -> Attachment:
-    """Read a running job's weights and counters from another process.
+    """Open a running job, to read its weights and counters from another process.
 
     Use it in a notebook, an evaluator or a monitor, while the job trains or after its chief has
     died. It only needs the servers: this process needs no TensorFlow cluster and no model.
@@ -58,6 +58,10 @@ def attach(
         tls: a certificate for reading over the servers' data ports, encrypted; TensorFlow's port
             may be closed then. None reads over TensorFlow's port, which has no encryption.
         timeout_s: the seconds that the servers may take, for this and for each later call.
+
+    Returns:
+        A `tfps.Attachment`; its methods `pull` and `stats` read, leaving its ``with`` block
+        disconnects.
 
     Raises:
         ConfigError: these servers have no such job, or another secret; or an argument is invalid.

@@ -31,10 +31,11 @@ class NoSuchJob(Exception):
 
 
 class Attachment:
-    """A running job, opened for reading by `tfps.attach`.
+    """A connection that reads a running job's weights and counters; `tfps.attach` returns it.
 
-    It only reads from the servers: workers and chief do not notice, nothing is written, and the job
-    may end or get another chief meanwhile. It is a context manager.
+    Use it to watch or evaluate a job from another process. It only reads from the servers: workers
+    and chief are not disturbed, nothing is written, and the job may end or get another chief
+    meanwhile. It is a context manager.
 
     Args:
         job: the job's name.
@@ -71,7 +72,8 @@ class Attachment:
             names: the paths of variables, as `names` lists them; None reads all.
 
         Returns:
-            The values by name, and each server's version (int64, shape ``[servers]``).
+            The values by name, as arrays of the variables' shapes and dtypes; and each server's
+            version, the number of updates that it has applied (int64, shape ``[servers]``).
 
         Raises:
             ConfigError: the job does not have a name, or one server would send more than 2 GB.
@@ -91,7 +93,9 @@ class Attachment:
         return self._until_it_works(pull)
 
     def stats(self) -> JobStats:
-        """Return a snapshot of the servers' counters.
+        """Return a snapshot of the servers' counters: steps, updates, staleness and others.
+
+        Unlike `tfps.ParameterServerStrategy.stats`, it lacks the values that only the chief knows.
 
         Raises:
             StrategyClosed: the job has ended, or this attachment was closed.

@@ -29,12 +29,12 @@ class ShardedDataset:
     are workers.
 
     Args:
-        function: from an InputContext, or from nothing, to a `tf.data.Dataset` of batches that
-            ends.
-        number: of shards, 1 or more.
+        function: takes a `tf.distribute.InputContext`, or nothing; returns a finite
+            `tf.data.Dataset` of batches.
+        number: the number of shards, 1 or more; several times the number of workers is good.
 
     Raises:
-        ConfigError: no function, or no number of shards.
+        ConfigError: ``function`` is not callable, or ``number`` is not a whole number from 1.
 
     Example:
 

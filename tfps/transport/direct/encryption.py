@@ -40,7 +40,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class TLS:
-    """TLS 1.3, in which both sides present a certificate signed by the job's authority.
+    """The files for TLS 1.3, in which both sides present a certificate of the job's authority.
 
     Use it if the network is shared. Host names are not checked, since tasks move between hosts, so
     create an authority for the job only. Certificates with restricted use need both `serverAuth`
@@ -54,6 +54,13 @@ class TLS:
 
     Raises:
         ConfigError: a file is missing, or the files do not match.
+
+    Example:
+
+    ```python
+    tls = tfps.TLS(certificate="me.pem", key="me.key", authority="job-authority.pem")
+    job = tfps.attach("night", ["10.0.0.7:2223"], tls=tls)
+    ```
     """
 
     certificate: str
