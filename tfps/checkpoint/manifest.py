@@ -101,7 +101,7 @@ class Manifest:
 
     @property
     def saved(self) -> Saved:
-        """The part that a retention policy uses."""
+        """The number, time and metrics of the checkpoint, as retention policies take them."""
         return Saved(number=self.number, saved_at_s=self.saved_at_s, metrics=self.metrics)
 
     def to_json(self) -> str:

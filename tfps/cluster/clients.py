@@ -44,7 +44,7 @@ def has_clients(addresses: Iterable[str]) -> bool:
 
 
 def close_clients(addresses: Iterable[str], *, reason: str) -> None:
-    """Make all clients of these tasks leave, the newest first.
+    """Close all clients of some tasks, such as strategies, the newest first.
 
     Args:
         addresses: the addresses of the tasks that are about to end.

@@ -68,7 +68,7 @@ class CheckpointFile:
 
     @property
     def number(self) -> int | None:
-        """The number at the end of its name, as in ``ckpt-12``, or None.
+        """The number at the end of the checkpoint's name, as in ``ckpt-12``, or None.
 
         Example:
 

@@ -81,7 +81,7 @@ class Result:
     package_versions: dict[str, str | None]
 
     def as_json(self) -> str:
-        """Return the text of the file."""
+        """Return the result as the JSON text of its file."""
         values: dict[str, Any] = {}
         for name, value in asdict(self).items():
             values |= value if name == "test" else {name: value}

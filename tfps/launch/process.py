@@ -132,7 +132,7 @@ class TaskProcess:
         return last_lines(self.log_path, count)
 
     def report(self, how: str) -> str:
-        """Return a message with its end, as in ``ended by SIGKILL``, and its log's last lines."""
+        """Return a message: the task's name, ``how`` it ended, and the last lines of its log."""
         if self.log_path == Path(os.devnull):
             return f"{self.name} {how}"
         written = self.last_lines() or last_lines(self.log_path, LAST_RAW_LINES, with_noise=True)

@@ -186,7 +186,7 @@ class ServerUpdate:
         )
 
     def rate(self) -> tf.Tensor:
-        """Trace the learning rate of the next update; apart, since users write schedules."""
+        """Trace the learning rate of the next update, which may run a user's schedule."""
         return tf.convert_to_tensor(self.optimizer.learning_rate)
 
     def hand_out(

@@ -108,7 +108,7 @@ def _one_worker_obstacle(sizes: JobSizes) -> str:
 
 
 def _tables_task(sizes: JobSizes) -> int:
-    """Return the memory of an even share of tables, of the largest, or of the chief's rest."""
+    """Return the bytes of the largest task: a worker with its tables, or the chief."""
     tables = sizes.table_bytes + sizes.table_slot_bytes
     # `largest_bytes` may be that of a dense variable, which the chief has anyway.
     largest = max(-(-tables // sizes.workers), sizes.largest_table_bytes) + sizes.row_bytes

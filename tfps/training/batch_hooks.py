@@ -108,11 +108,11 @@ class BatchHooks:
         self._steps_per_call = steps_per_call
 
     def watch(self, callback: Any, model: Any, call: Callable[[], None]) -> bool:
-        """Call a hook; return whether it was late with a change that it has made.
+        """Call a hook; return whether it changed something while workers were already further on.
 
         Args:
-            callback: whose hook it is.
-            model: that is trained or evaluated.
+            callback: the callback that has the hook.
+            model: the model that is trained or evaluated.
             call: calls the hook.
         """
         if not any(callback is watched for watched in self.watched):
@@ -126,12 +126,12 @@ class BatchHooks:
         return changes and not waits
 
     def say_late(self, callback: Any, meant_steps: int, done_steps: int) -> None:
-        """Warn of a change that came late.
+        """Warn that a callback's change took effect after more steps than the callback could see.
 
         Args:
-            callback: what has made it.
-            meant_steps: of the epoch, after which it was made.
-            done_steps: of the epoch, without it.
+            callback: the callback that made the change.
+            meant_steps: the steps of the epoch after which the callback made it.
+            done_steps: the steps of the epoch that workers took without the change.
         """
         rates, seconds = "", time.monotonic() - self._sampled_s
         if self._per_second and seconds:

@@ -63,7 +63,7 @@ class FunctionTables:
         self._known: dict[int, weakref.WeakSet[Any]] = {}
 
     def make_room(self) -> None:
-        """Add entries before anything runs."""
+        """Enlarge the function tables of this process and of all workers, before functions run."""
         if not self._is_used:
             return
         own = tf.config.list_logical_devices("CPU")[0].name

@@ -23,7 +23,7 @@ class ResourceHolder(Protocol):
     container: str
 
     def create(self, kind: type[V], initial_value: Any, **options: Any) -> V:
-        """Create a variable of a class."""
+        """Create a variable of the class ``kind`` with an initial value."""
 
     def add(self, resources: Iterable[NamedResource]) -> None:
         """Record resources that requests create on first use, such as mutexes and queues."""

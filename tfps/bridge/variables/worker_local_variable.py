@@ -57,7 +57,7 @@ class WorkerLocalTensor(private.BaseResourceVariable):
 
     @property
     def is_kept(self) -> tf.Tensor:
-        """Whether the worker has it, bool scalar."""
+        """Whether the worker has a value of the variable, a bool scalar."""
         return tf.raw_ops.VarIsInitializedOp(resource=self.handle)
 
     def load(self, value: tf.Tensor) -> tf.Operation:

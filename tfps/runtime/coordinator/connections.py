@@ -84,7 +84,7 @@ class Connections(Protocol):
         """Connect this process to the tasks' devices; wait for at most ``timeout_s``."""
 
     def resolve(self) -> ClusterSpec | None:
-        """Return where the tasks are now; None: they never move.
+        """Return the present addresses of all tasks; None if tasks never move.
 
         Raises `ConfigError` if the result cannot be a cluster.
         """

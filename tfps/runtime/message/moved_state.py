@@ -32,9 +32,10 @@ class MovedState(NamedTuple):
     center: tf.Tensor | None = None
 
     def after(self, old: tf.Tensor) -> tf.Tensor:
-        """Take the same steps from another old value.
+        """Return the value after the same steps from another old value.
 
-        If it is the value from which they began, the result is their new value to the last bit.
+        If the old value is the one from which the steps began, the result equals their new value
+        bit for bit.
         """
         kept, moved = tf.cast(self.kept, old.dtype), old - self.begin
         if old.dtype.is_floating:

@@ -99,7 +99,7 @@ def encode_values(
     seed: tf.Tensor,
     sent: Mapping[str, tf.Tensor],
 ) -> tf.Tensor:
-    """Return the payload of a reply to a push.
+    """Return the payload of a server's reply to a push: the newest parameters, encoded.
 
     Args:
         wire: the message format of the push.

@@ -148,12 +148,13 @@ class Contributions:
         return [tf.cond(is_forgotten, forget, lambda: tf.constant(0))]
 
     def apply(self, condition: tf.Tensor, *, compiled: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        """Change the server's variables by the mean if the condition holds and there are sums.
+        """Update the server's variables by the mean of the round, if the condition holds.
 
-        A round to which only repeated pushes came has been applied already.
+        Does nothing if the sums are empty: a round that got only repeated pushes has been applied
+        before.
 
         Returns:
-            A tensor after that, and whether the mean was applied.
+            A tensor that depends on the update, and whether the mean was applied.
         """
         applies = tf.logical_and(condition, self._weights.read_value()[TOTAL] > 0)
 

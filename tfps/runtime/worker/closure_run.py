@@ -34,7 +34,7 @@ class BatchSource(ABC):
 
     @property
     def shards(self) -> ShardBook | None:
-        """The book of the current pass, if its batches are leased to workers."""
+        """The record of data shards leased in this pass over the data; None without leases."""
         return None
 
     @property

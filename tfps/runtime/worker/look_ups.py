@@ -108,7 +108,7 @@ class LookUps:
         return self.rows_here(number, ids) if rows is None else rows
 
     def rows_here(self, number: int, ids: tf.Tensor) -> tf.Tensor:
-        """Return the rows of a look-up that is sent where this is called."""
+        """Return the rows of a look-up, sent at once instead of together with later look-ups."""
         (found,) = self._found([LookUp(number, ids)])
         return found
 

@@ -97,7 +97,7 @@ class Step:
     def apply_parts(
         self, optimizer: Any, parts: Sequence[Sequence[Any]], variables: Sequence[Any]
     ) -> None:
-        """Apply the gradient of which each device has computed a part."""
+        """Merge and apply the gradients that the worker's devices computed, each from its part."""
         call = OptimizerCall(optimizer, tuple(variables))
         planned = self.program.calls[self._call_number : self._call_number + 1]
         if [call.identity] != [each.identity for each in planned]:

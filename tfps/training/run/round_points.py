@@ -178,7 +178,7 @@ class RoundPoints:
                     return
 
     def _keep(self, done_steps: int | None) -> None:
-        """Save, and wait for it, unless there is a checkpoint of what the servers hold."""
+        """Save a checkpoint and wait for it, unless one of the servers' present values exists."""
         while (saver := self._saver) is not None and not self.is_kept():
             starts = starts_of(self._runtime)
             saver.keep(done_steps=done_steps)

@@ -80,7 +80,7 @@ class TicketRun(RunProgress):
 
     @property
     def is_of_one_batch(self) -> bool:
-        """Whether it is the one step of `train_on_batch`."""
+        """Whether the run has only the single step of `train_on_batch`."""
         return isinstance(self.compiled.source, OneBatch)
 
     @property

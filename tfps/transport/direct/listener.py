@@ -221,7 +221,7 @@ class Listener:
             connection.close()
 
     def _drop_unauthenticated(self, count: int) -> None:
-        """End the oldest handshakes; their threads read the end of the stream."""
+        """End the oldest handshakes by shutting their sockets down, which ends their threads."""
         with self._lock:
             for thread in list(self._unauthenticated)[:count]:
                 sock = self._unauthenticated.pop(thread)
