@@ -31,45 +31,48 @@ def address_problem(address: object) -> str | None:
 
     Example:
 
-    >>> address_problem("worker-0:http")
-    "'worker-0:http': the port 'http' is no number; write host:port, for example worker-0:2222"
+    >>> address_problem("w0:http")
+    "received 'w0:http', expected a port from 1 to 65535; write host:port, for example w0:2222"
     """
     if not isinstance(address, str):
-        return f"{address!r} is no text; write 'host:port'"
+        return f"received {address!r}, expected a string; write 'host:port'"
     if any(character.isspace() for character in address):
-        return f"{address!r} contains white space; write 'host:port'"
+        return f"received {address!r}, expected no white space; write 'host:port'"
     if "://" in address or "/" in address:
-        return f"{address!r} is a URL or a path; write only host:port"
+        return f"received {address!r}, expected no URL or path; write only host:port"
     if address.startswith("["):
         return _bracketed_problem(address)
     if address.count(":") > 1:
         return (
-            f"{address!r} looks like an IPv6 address without brackets; write [address]:port, "
-            "for example [::1]:2222"
+            f"received {address!r}, expected brackets around an IPv6 address; "
+            "write [address]:port, for example [::1]:2222"
         )
     host, colon, port = address.partition(":")
     if not colon:
-        return f"{address!r} has no port; write host:port, for example {address or 'host'}:2222"
+        return _no_port(address, address or "host")
     if not host:
-        return f"{address!r} has no host; write host:port"
+        return f"received {address!r}, expected a host; write host:port"
     return _port_problem(address, host, port)
 
 
 def _bracketed_problem(address: str) -> str | None:
     host, bracket, rest = address[1:].partition("]")
     if not bracket or ":" not in host:
-        return f"{address!r} is no IPv6 address in brackets; write [address]:port"
+        return f"received {address!r}, expected an IPv6 address in brackets; write [address]:port"
     if not rest.startswith(":"):
-        return f"{address!r} has no port; write [{host}]:2222"
+        return _no_port(address, f"[{host}]")
     return _port_problem(address, f"[{host}]", rest[1:])
 
 
 def _port_problem(address: str, host: str, port: str) -> str | None:
-    if not (port.isascii() and port.isdigit()):
-        return (
-            f"{address!r}: the port {port!r} is no number; write host:port, "
-            f"for example {host if port else 'host'}:2222"
-        )
-    if not 1 <= int(port) <= LARGEST_PORT:
-        return f"{address!r}: the port {port} is not between 1 and {LARGEST_PORT}"
-    return None
+    is_number = port.isascii() and port.isdigit()
+    if is_number and 1 <= int(port) <= LARGEST_PORT:
+        return None
+    return _no_port(address, host)
+
+
+def _no_port(address: str, host: str) -> str:
+    return (
+        f"received {address!r}, expected a port from 1 to {LARGEST_PORT}; "
+        f"write host:port, for example {host}:2222"
+    )

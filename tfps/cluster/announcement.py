@@ -50,7 +50,7 @@ def announce_finished(spec: ClusterSpec, status: int) -> list[str]:
         if problem is None:
             informed.append(name)
         else:
-            logger.debug("%s at %s did not take the end of the job: %s", name, address, problem)
+            logger.debug("cannot tell %s at %s that the job has ended: %s", name, address, problem)
     return informed
 
 

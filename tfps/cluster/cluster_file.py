@@ -23,9 +23,9 @@ def cluster_of_file() -> ClusterSpec | None:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(
-            f"{path} cannot be read ({reason}); expected a file with the cluster, as the value of "
+            f"cannot read {path}: {reason}. Write the cluster to this file in the form of "
             'TF_CONFIG: {"cluster": {"chief": [...], "worker": [...], "ps": [...]}}',
             source=CLUSTER_FILE,
         ) from error

@@ -17,8 +17,8 @@ from tfps.errors import PortInUse
 
 SHOWN_CHARACTERS = 80  # the length to which a command line is cut
 REASONS = {
-    errno.EADDRINUSE: "in use",
-    errno.EACCES: "not allowed to this user",  # below 1024, as a rule
+    errno.EADDRINUSE: "is in use",
+    errno.EACCES: "is reserved for the superuser",  # below 1024, as a rule
 }
 
 
@@ -53,7 +53,7 @@ def failed_to_listen(spec: ClusterSpec, task_type: str, task_index: int, reason:
     """
     address = spec.address(task_type, task_index)
     port = split_address(address)[1]
-    problem = _port_problem(port) or f"no server started at port {port} ({reason})"
+    problem = _port_problem(port) or f"the server at port {port} did not start ({reason})"
     return PortInUse(_explain(f"{task_type} {task_index}", address, problem))
 
 
@@ -110,7 +110,7 @@ def _port_problem(port: int) -> str | None:
             except OSError as error:
                 if error.errno not in REASONS:
                     continue  # for example, IPv6 is disabled
-                return f"port {port} of this machine is {REASONS[error.errno]}{_holders(port)}"
+                return f"port {port} of this machine {REASONS[error.errno]}{_holders(port)}"
             return None
     return None
 
@@ -136,8 +136,8 @@ def _holders(port: int) -> str:
     }
     if os.getpid() in pids:
         return (
-            " by this very process, where an earlier server of TensorFlow's stays until the "
-            "process ends"
+            " by this process: a TensorFlow server that it started earlier keeps the port until "
+            "the process ends"
         )
     named = [_describe(pid) for pid in sorted(pid for pid in pids if pid is not None)]
     if named:
@@ -157,9 +157,13 @@ def _describe(pid: int) -> str:
 def _explain(name: str, address: str, problem: str) -> str:
     lines = [
         f"{name} cannot listen at {address}: {problem}.",
-        f"End what holds the port, or give {name} another one, in the TF_CONFIG of every task.",
+        f"End the process at this port, or change the address of {name} in the TF_CONFIG of "
+        "every task.",
     ]
     if is_elsewhere(address):
         host, _ = split_address(address)
-        lines.append(f"And {host} is no address of this machine: is this another task's TF_CONFIG?")
+        lines.append(
+            f"{host} is not an address of this machine: check that this TF_CONFIG is not that of "
+            "another task."
+        )
     return " ".join(lines)

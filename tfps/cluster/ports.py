@@ -90,8 +90,8 @@ def lease_ports(count: int, *, host: str = "127.0.0.1") -> PortLease:
     if len(reservations) < count:
         PortLease(reservations).close()
         raise ClusterError(
-            f"found {len(reservations)} free ports on {host}, needed {count}; stop programs that "
-            "hold many ports, or list addresses yourself in TF_CONFIG"
+            f"found {len(reservations)} free ports on {host}, expected {count}; stop programs "
+            "that use many ports, or list the addresses in TF_CONFIG"
         )
     return PortLease(reservations)
 

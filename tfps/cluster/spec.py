@@ -112,14 +112,14 @@ class ClusterSpec:
         text = variables.get(TF_CONFIG, "")
         if not text.strip():
             raise ConfigError(
-                "is not set; set it to the cluster and this process's task, start the program "
+                "not set; set it to the cluster and the task of this process, start the program "
                 "with `tfps run`, or pass a cluster resolver",
                 source=TF_CONFIG,
             )
         spec = cls.from_tf_config(text)
         if spec.task_type is None:
             raise ConfigError(
-                "task: missing; add which task this process is, for example "
+                "task: missing; add the task of this process, for example "
                 '"task": {"type": "chief", "index": 0}',
                 source=TF_CONFIG,
             )
@@ -176,7 +176,9 @@ class ClusterSpec:
         """
         problems = problems_of_task({"type": task_type, "index": task_index}, self.jobs)
         if problems or task_type not in self.jobs:
-            raise ConfigError(problems or f"task.type: the cluster lists no {task_type}")
+            raise ConfigError(
+                problems or f"task.type: received {task_type!r}, expected a task of the cluster"
+            )
         return self.jobs[task_type][task_index]
 
     def with_address(self, task_type: str, task_index: int, address: str) -> ClusterSpec:
@@ -238,13 +240,13 @@ def _parsed(text_or_mapping: str | Mapping[str, Any], source: str) -> Mapping[st
             value = json.loads(value)
         except json.JSONDecodeError as error:
             raise ConfigError(
-                f'is no JSON: {error}; expected {{"cluster": {{...}}, "task": {{...}}}}'
-                + _hint_of_a_path(value, source),
+                f"received invalid JSON ({error}), expected "
+                '{"cluster": {...}, "task": {...}}' + _hint_of_a_path(value, source),
                 source=source,
             ) from error
     if not isinstance(value, Mapping):
         raise ConfigError(
-            f"is a {type(value).__name__}; expected an object with the keys cluster and task",
+            f"received a {type(value).__name__}, expected an object with the keys cluster and task",
             source=source,
         )
     return value
@@ -255,4 +257,4 @@ def _hint_of_a_path(text: str, source: str) -> str:
     path = text.strip()
     if not os.path.isfile(path) and not path.endswith(".json"):
         return ""
-    return f'. It is the name of a file: write {source}="$(cat {shlex.quote(path)})"'
+    return f'; to pass the content of a file, write {source}="$(cat {shlex.quote(path)})"'

@@ -49,5 +49,5 @@ def call_task(
             return session.run(reply)[0]
     except tf.errors.OpError as error:
         if NOT_REGISTERED in error.message:
-            raise UnknownFunction(f"{kind} {index} has no function {token}") from error
+            raise UnknownFunction(f"{kind} {index} lacks the function {token}") from error
         raise

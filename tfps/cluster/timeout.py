@@ -32,7 +32,7 @@ def timeout_from_environment(variable: str, *, default_s: float) -> float:
         value = math.nan
     if not value > 0:
         raise ConfigError(
-            f"{text!r}; expected a number of seconds above 0, or inf to wait for ever",
+            f"received {text!r}, expected a number of seconds above 0, or inf for no limit",
             source=variable,
         )
     return value

@@ -38,7 +38,7 @@ class Topology:
         devices = [self.chief, *self.workers, *self.servers]
         if len(set(devices)) < len(devices):
             raise ConfigError(
-                f"received the devices {devices}, expected another one for each task",
+                f"received the devices {devices}, expected a different device for each task",
                 source="Topology",
             )
 

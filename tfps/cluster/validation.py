@@ -14,7 +14,7 @@ TASK_TYPES = (*JOB_ORDER, "evaluator")
 # These messages contain the text of TensorFlow's own errors, if there are any, so that searches
 # find them, and since code for TensorFlow's strategy expects them.
 _REQUIRED = {
-    "chief": "List the coordinator, which runs the training program",
+    "chief": "Add the address of the coordinator, which runs the training program",
     "worker": "There must be at least one worker, a task that computes gradients",
     "ps": "There must be at least one ps, a task that keeps the parameters",
 }
@@ -31,7 +31,7 @@ def check_counts(source: str, **counts: object) -> None:
         ConfigError: a number is no whole number from 1.
     """
     problems = [
-        f"{name}: {count!r}; expected a whole number from 1"
+        f"{name}: received {count!r}, expected a whole number from 1"
         for name, count in counts.items()
         if isinstance(count, bool) or not isinstance(count, int) or count < 1
     ]
@@ -42,7 +42,7 @@ def problems_of_jobs(jobs: Any) -> list[str]:
     """Return every problem of the value of the key ``cluster``."""
     if not isinstance(jobs, Mapping) or not jobs:
         return [
-            f"cluster: {'missing' if not jobs else repr(jobs)}; expected an object that maps "
+            f"cluster: {f'received {jobs!r}' if jobs else 'missing'}, expected an object that maps "
             "chief, worker and ps to lists of host:port"
         ]
     problems = [
@@ -58,22 +58,24 @@ def problems_of_jobs(jobs: Any) -> list[str]:
 def problems_of_task(task: Any, jobs: Any) -> list[str]:
     """Return every problem of the value of the key ``task``."""
     if not isinstance(task, Mapping):
-        return [f'task: {task!r}; expected an object such as {{"type": "worker", "index": 0}}']
+        return [
+            f'task: received {task!r}, expected an object such as {{"type": "worker", "index": 0}}'
+        ]
     problems = []
     task_type, index = task.get("type"), task.get("index")
     if task_type not in TASK_TYPES:
         received = "missing" if task_type is None else f"Unrecognized task_type: {task_type}"
-        problems.append(f"task.type: {received}; expected one of {', '.join(TASK_TYPES)}")
+        problems.append(f"task.type: {received}, expected one of {', '.join(TASK_TYPES)}")
     number = _whole_number(index)
     if number is None:
-        received = "missing" if index is None else repr(index)
-        problems.append(f"task.index: {received}; expected a whole number from 0")
+        received = "missing" if index is None else f"received {index!r}"
+        problems.append(f"task.index: {received}, expected a whole number from 0")
     elif task_type in JOB_ORDER and isinstance(jobs, Mapping):
         addresses = jobs.get(task_type)
         if isinstance(addresses, list | tuple) and number >= len(addresses) > 0:
             problems.append(
-                f"task.index: {number} is out of range; cluster.{task_type} lists "
-                f"{len(addresses)}, so the largest index is {len(addresses) - 1}"
+                f"task.index: received {number}, expected at most {len(addresses) - 1}, "
+                f"the last index of cluster.{task_type}"
             )
     return problems
 
@@ -82,23 +84,24 @@ def _problems_of_job(name: object, addresses: Any) -> list[str]:
     key = f"cluster.{name}"
     if name == "evaluator":
         return [
-            f"{key}: an evaluator is not part of the cluster (the coordinator would wait for it "
-            'for ever); remove it here and start it with "task": {"type": "evaluator", "index": 0}'
+            f"{key}: the coordinator does not connect to an evaluator; remove this key and start "
+            'the evaluator with "task": {"type": "evaluator", "index": 0}'
         ]
     if name not in JOB_ORDER:
         hint = "; write chief instead of master" if name == "master" else ""
         return [
-            f"{key}: unknown task type. Disallowed task type found in cluster spec; "
+            f"{key}: Disallowed task type found in cluster spec, "
             f"expected one of {', '.join(JOB_ORDER)}{hint}"
         ]
     if not isinstance(addresses, list | tuple):
-        return [f"{key}: {addresses!r}; expected a list of host:port"]
+        return [f"{key}: received {addresses!r}, expected a list of host:port"]
     if not addresses:
-        return [f"{key}: the list is empty. {_REQUIRED[str(name)]}"]
+        return [f"{key}: received an empty list. {_REQUIRED[str(name)]}"]
     problems = []
     if name == "chief" and len(addresses) > 1:
         problems.append(
-            f"{key}: lists {len(addresses)} tasks. There must be at most one 'chief' job."
+            f"{key}: received {len(addresses)} addresses, expected one. "
+            "There must be at most one 'chief' job."
         )
     for index, address in enumerate(addresses):
         problem = address_problem(address)
@@ -117,8 +120,8 @@ def _duplicates(jobs: Mapping[Any, Any]) -> list[str]:
             key = f"cluster.{name}[{index}]"
             if isinstance(address, str) and address.lower() in first:
                 problems.append(
-                    f"{key}: {address} is also the address of {first[address.lower()]}; "
-                    "every task needs its own"
+                    f"{key}: received {address!r}, the address of {first[address.lower()]}; "
+                    "give each task its own address"
                 )
             elif isinstance(address, str):
                 first[address.lower()] = key

@@ -50,7 +50,7 @@ def wait_for_tasks(
     next_report = started + REPORT_EVERY_S
     pause = FIRST_PAUSE_S
     tasks = [task for task in spec.tasks(*task_types) if index in (None, task[1])]
-    missing = dict.fromkeys(tasks, "not asked yet")
+    missing = dict.fromkeys(tasks, "no attempt yet")
     while True:
         if check is not None:
             check()
@@ -91,7 +91,7 @@ def connection_problem(address: str, *, timeout_s: float = ATTEMPT_TIMEOUT_S) ->
             if connection.getsockname() == connection.getpeername():
                 return "connection refused"
     except socket.gaierror as error:
-        return f"the name {host} does not resolve ({error.strerror})"
+        return f"cannot resolve the name {host} ({error.strerror})"
     except TimeoutError:
         return f"no response within {timeout_s:g} s"
     except OSError as error:
@@ -114,6 +114,6 @@ def _failure(missing: dict[Task, str], timeout_s: float) -> str:
             f"{count} of the cluster did not accept connections within {timeout_s:g} s:",
             *lines,
             "Start the missing tasks, check their addresses in TF_CONFIG and the firewall, or "
-            "wait longer (connect_timeout_s).",
+            "increase connect_timeout_s.",
         ]
     )

@@ -26,7 +26,7 @@ def logical_cpus() -> int:
     """
     text = os.environ.get(LOGICAL_CPUS, "").strip() or "1"
     if not (text.isascii() and text.isdecimal() and int(text) >= 1):
-        raise ConfigError(f"{text!r}; expected a whole number from 1", source=LOGICAL_CPUS)
+        raise ConfigError(f"received {text!r}, expected a whole number from 1", source=LOGICAL_CPUS)
     return int(text)
 
 
@@ -58,9 +58,8 @@ def devices_of_workers(names: Iterable[str]) -> tuple[str, ...]:
     if len(set(own.values())) > 1:
         counts = ", ".join(f"worker {task} has {len(devices)}" for task, devices in own.items())
         raise ConfigError(
-            f"devices of the workers: received different ones ({counts}), expected as many, and of "
-            "the same kind, on every worker. Let workers with more use fewer "
-            "(CUDA_VISIBLE_DEVICES=0)."
+            f"devices: {counts}, expected the same number and kind on every worker; "
+            "hide devices of the other workers, for example with CUDA_VISIBLE_DEVICES=0"
         )
     return next(iter(own.values()), ("/device:CPU:0",))
 

@@ -91,7 +91,7 @@ def test_a_failed_job_and_a_server_that_is_not_ours(
         assert "the chief's script failed" in ps.output
         assert worker.process.poll() is None
         assert "worker 0 at" in caplog.text
-        assert "did not take the end" in caplog.text
+        assert "cannot tell" in caplog.text
 
 
 CHIEF = """

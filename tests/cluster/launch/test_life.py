@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.messages import raises
 from tfps.errors import ConfigError, TaskFailed
 from tfps.launch import LocalCluster
 from tfps.testing import Command, assert_no_leaks, run_command
@@ -19,7 +20,7 @@ DEADLINE_S = 120
 
 
 def test_counts_are_checked() -> None:
-    with pytest.raises(ConfigError, match=r"(?s)workers: 0; .*ps: -1; expected"):
+    with raises(ConfigError, "workers: received 0", received="ps: received -1"):
         LocalCluster(workers=0, ps=-1)
 
 

@@ -31,7 +31,7 @@ def _start_once_the_port_is_taken(spec: ClusterSpec, taken: contextlib.ExitStack
 
 
 def test_a_port_that_is_taken_between_the_check_and_the_start(spec: ClusterSpec) -> None:
-    expected = f"ps 0 cannot listen at {spec.address('ps', 0)}: port .* is in use by this very"
+    expected = f"ps 0 cannot listen at {spec.address('ps', 0)}: port .* is in use by this"
     with contextlib.ExitStack() as taken, pytest.raises(PortInUse, match=expected):
         _start_once_the_port_is_taken(spec, taken)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.messages import raises
 from tfps.cluster.topology import Topology
 from tfps.errors import ConfigError
 
@@ -27,5 +26,5 @@ def test_tasks_of_one_process() -> None:
 
 
 def test_tasks_share_no_device() -> None:
-    with pytest.raises(ConfigError, match="expected another one for each task"):
+    with raises(ConfigError, "Topology", received=DEVICES[1]):
         Topology.of_devices([*DEVICES, DEVICES[1]], workers=1)

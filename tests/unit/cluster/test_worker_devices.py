@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.messages import raises
 from tfps.cluster import devices_of_workers, logical_cpus
 from tfps.errors import ConfigError
 
@@ -28,15 +29,16 @@ def test_other_tasks_and_kinds_do_not_count() -> None:
 
 
 def test_workers_that_differ_are_refused() -> None:
+    counts = "worker 0 has 1, worker 1 has 2"
     differing = names(0, "CPU:0", "GPU:0") + names(1, "CPU:0", "GPU:0", "GPU:1")
-    with pytest.raises(ConfigError, match=r"worker 0 has 1, worker 1 has 2.*CUDA_VISIBLE_DEVICES"):
+    with raises(ConfigError, "devices", received=counts, remedy="CUDA_VISIBLE_DEVICES"):
         devices_of_workers(differing)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "²"])
 def test_bad_number_of_logical_devices(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFPS_LOGICAL_CPUS", text)
-    with pytest.raises(ConfigError, match=r"TFPS_LOGICAL_CPUS.*expected a whole number from 1"):
+    with raises(ConfigError, "TFPS_LOGICAL_CPUS", received=repr(text), remedy="a whole number"):
         logical_cpus()
 
 

@@ -132,7 +132,7 @@ def test_mistakes_in_arguments(arguments: list[str], words: str) -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ("{", "TF_CONFIG: is no JSON"),
+        ("{", "TF_CONFIG: received invalid JSON"),
         ('{"cluster": {"ps": ["a"]}, "task": {"type": "x", "index": 0}}', "has 4 mistakes"),
     ],
 )

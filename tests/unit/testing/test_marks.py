@@ -23,8 +23,8 @@ def test_an_environment(environment: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"workers": 0}, "workers: 0; expected a whole number from 1"),
-        ({"ps": "two"}, "ps: 'two'; expected a whole number from 1"),
+        ({"workers": 0}, "workers: received 0, expected a whole number from 1"),
+        ({"ps": "two"}, "ps: received 'two', expected a whole number from 1"),
         ({"worker": 2}, "worker: unknown argument; did you mean workers? expected workers, ps and"),
         ({"environment": "grpc"}, "environment: 'grpc'; expected variables with their values"),
         ({"environment": {"N": 1}}, "environment: {'N': 1}; expected variables with their values"),

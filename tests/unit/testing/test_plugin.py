@@ -145,7 +145,7 @@ def test_wrong_markers_are_all_named_before_anything_runs(pytester: pytest.Pytes
         [
             "*ERROR collecting test_sizes.py *",
             "test_sizes.py::TestSizes::test_one: @pytest.mark.tfps_cluster(workers=0): "
-            "workers: 0; expected a whole number from 1",
+            "workers: received 0, expected a whole number from 1",
         ]
     )
     result.stdout.fnmatch_lines(
@@ -155,7 +155,8 @@ def test_wrong_markers_are_all_named_before_anything_runs(pytester: pytest.Pytes
             "  - 2: an argument without a name; expected workers and ps, as in "
             "@pytest.mark.tfps_one_process(workers=2, ps=1)",
             "  - servers: unknown argument; *",
-            "test_sizes_too.py::test_four?1?: @pytest.mark.tfps_cluster(ps='many'): ps: 'many'; *",
+            "test_sizes_too.py::test_four?1?: @pytest.mark.tfps_cluster(ps='many'): ps: "
+            "received 'many', *",
         ]
     )
     assert "this ran" not in result.stdout.str()
