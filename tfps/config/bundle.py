@@ -40,7 +40,7 @@ class Example:
         if isinstance(found, type) and issubclass(found, JobConfig):
             return found
         raise ConfigError(
-            f"example: {self.folder / 'settings.py'} has JOB = {found!r}; expected a subclass of "
+            f"example: {self.folder / 'settings.py'} has JOB = {found!r}, expected a subclass of "
             "tfps.config.JobConfig"
         )
 
@@ -60,7 +60,7 @@ class Example:
         if self.folder not in map(Path, package.__path__):
             raise ConfigError(
                 f"example: received {str(self.folder)!r}, but Python imports {self.name} from "
-                f"{next(iter(package.__path__))}; expected a folder with a name of its own"
+                f"{next(iter(package.__path__))}; rename the folder"
             )
         return importlib.import_module(f"{self.name}.{name}")
 
@@ -104,9 +104,9 @@ def config_path(argument: str | None) -> Path:
         return shipped[name]
     close = difflib.get_close_matches(name, shipped, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
-    what = "is a folder" if path.is_dir() else "there is no such file"
+    received = "received a folder" if path.is_dir() else "no such file"
     raise ConfigError(
-        f"{what}; {hint}expected the path of a job file, or the name of a shipped one: "
+        f"{received}; {hint}expected the path of a job file, or the name of a shipped one: "
         f"{', '.join(shipped)}",
         source=argument,
     )
@@ -129,8 +129,8 @@ def example(name: str) -> Example:
         close = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
         raise ConfigError(
-            f"example: received {name!r}; {hint}allowed: {', '.join(names)}, or the path of a "
-            "folder, as ./my_example"
+            f"example: received {name!r}; {hint}expected one of {', '.join(names)}, or the "
+            "path of a folder, for example ./my_example"
         )
     return Example(name=name, folder=examples / name)
 
@@ -140,12 +140,12 @@ def _own_example(path: str) -> Example:
     missing = [name for name in (SETTINGS, WORKLOAD) if not (found / name).is_file()]
     if missing:
         raise ConfigError(
-            f"example: received {path!r}, which has no {' and no '.join(missing)}; expected a "
-            "folder with both"
+            f"example: received {path!r}, expected a folder with {SETTINGS} and {WORKLOAD}; "
+            f"add {' and '.join(missing)}"
         )
     if not found.name.isidentifier():
         raise ConfigError(
-            f"example: received {path!r}; expected a folder whose name Python can import, of "
-            "letters, digits and underscores"
+            f"example: received {path!r}, expected a folder name that Python can import; use "
+            "only letters, digits and underscores"
         )
     return Example(name=found.name, folder=found)

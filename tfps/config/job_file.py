@@ -71,7 +71,7 @@ def parse(values: Mapping[str, Any], *, source: str = "") -> JobConfig:
     >>> parse({"cluster": {"wrokers": 4}}, source="job.toml")
     Traceback (most recent call last):
     tfps.errors.ConfigError: job.toml: cluster.wrokers: unknown key; did you mean workers? \
-allowed: workers, ps, max_workers, connect_timeout_s
+expected one of workers, ps, max_workers, connect_timeout_s
     """
     schema, problems = _schema_of(values)
     problems += [*schema.contradictions(values), *contradictions(values)]
@@ -138,11 +138,11 @@ def _read(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             return tomllib.load(file)
     except FileNotFoundError:
-        raise ConfigError("there is no such file", source=str(path)) from None
+        raise ConfigError("no such file", source=str(path)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"is no TOML: {error}", source=str(path)) from error
+        raise ConfigError(f"received invalid TOML: {error}", source=str(path)) from error
     except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", source=str(path)) from error
+        raise ConfigError(f"cannot read the file: {error.strerror}", source=str(path)) from error
 
 
 def _remove(values: dict[str, Any], keys: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ KINDS = {
     "boolean": "true or false",
     "integer": "a whole number",
     "number": "a number",
-    "string": "a text",
+    "string": "a string",
     "object": "a section",
 }
 LIMITS = {
@@ -54,12 +54,12 @@ def contradictions(values: Mapping[str, Any]) -> list[str]:
     optimizer = table(values, "training", "optimizer")
     if "learning_rate" in optimizer:
         problems.append(
-            f"training.optimizer.learning_rate: received {shown(optimizer['learning_rate'])}; it "
-            "belongs to the section above: set training.learning_rate"
+            f"training.optimizer.learning_rate: received {shown(optimizer['learning_rate'])}, "
+            "expected no such key; set training.learning_rate instead"
         )
     problems += [
-        f"training.optimizer.{name}: received {shown(value)}; expected a text, a finite "
-        "number, true or false, or an array or table of these. Leave an argument out to keep "
+        f"training.optimizer.{name}: received {shown(value)}, expected a string, a finite "
+        "number, true or false, or an array or table of these; leave the argument out for "
         "Keras's default"
         for name, value in optimizer.items()
         if name != "name" and not _is_argument(value)
@@ -96,7 +96,7 @@ def _sentence(item: Any, *, schema: type[BaseModel]) -> str:
         return _unknown_key(path, schema=schema)
     key = ".".join(str(part) for part in path)
     expected = _allowed(_node(path, schema=schema))
-    return f"{key}: received {shown(item['input'])}; expected {expected}"
+    return f"{key}: received {shown(item['input'])}, expected {expected}"
 
 
 def _unknown_key(path: Sequence[int | str], *, schema: type[BaseModel]) -> str:
@@ -110,7 +110,7 @@ def _unknown_key(path: Sequence[int | str], *, schema: type[BaseModel]) -> str:
     if not close and (home := _home_of(str(key), schema=schema)):
         hint = f"did you mean {home}? "
     name = ".".join(map(str, path))
-    return f"{name}: unknown key; {hint}allowed: {', '.join(known)}"
+    return f"{name}: unknown key; {hint}expected one of {', '.join(known)}"
 
 
 def _home_of(key: str, *, schema: type[BaseModel], prefix: str = "") -> str | None:

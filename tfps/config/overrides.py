@@ -34,7 +34,7 @@ def parse_override(text: str) -> tuple[tuple[str, ...], Any]:
     path = tuple(part.strip() for part in key.split("."))
     if not equals or not all(path):
         raise ConfigError(
-            f"received {text!r}; expected key=value, for example training.epochs=3", source=SOURCE
+            f"received {text!r}, expected key=value, for example training.epochs=3", source=SOURCE
         )
     return path, _parse_value(value.strip(), text=text)
 
@@ -105,13 +105,13 @@ def _parse_value(value: str, *, text: str) -> Any:
     except tomllib.TOMLDecodeError as error:
         if not value or value.startswith(TOML_OPENERS):
             raise ConfigError(
-                f"received {text!r}, whose value is no TOML ({error}); expected a number, true or "
-                "false, a word, a text in quotes or an array such as [32, 64]",
+                f"received {text!r}, expected a number, true or false, a word, a string in "
+                f"quotes or an array such as [32, 64]; the value is invalid TOML ({error})",
                 source=SOURCE,
             ) from error
         return value
     if set(document) != {"value"}:  # a line break in the value started another key
-        raise ConfigError(f"received {text!r}; expected one value on one line", source=SOURCE)
+        raise ConfigError(f"received {text!r}, expected one value on one line", source=SOURCE)
     return document["value"]
 
 
@@ -121,7 +121,8 @@ def _set(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
         inner = section.setdefault(part, {})
         if not isinstance(inner, dict):
             raise ConfigError(
-                f"{'.'.join(path)}: {'.'.join(path[:depth])} is the value {inner!r}, not a section",
+                f"{'.'.join(path)}: received {inner!r} as {'.'.join(path[:depth])}, expected a "
+                "section",
                 source=SOURCE,
             )
         section = inner

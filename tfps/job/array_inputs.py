@@ -76,8 +76,8 @@ def split(data: Any, *, validation_fraction: float) -> ArrayInputs:
     kept = len(data.y_train) - held_out
     if not kept:
         raise DataError(
-            f"data.validation_fraction: {validation_fraction} of {len(data.y_train)} training "
-            "images leaves none to train on; expected a smaller fraction or more data"
+            f"data.validation_fraction: received {validation_fraction}, expected a fraction that "
+            f"leaves images to train on; lower it or add data ({len(data.y_train)} images now)"
         )
     return ArrayInputs(
         x_train=data.x_train[:kept],

@@ -93,20 +93,20 @@ def consistency_problems(config: JobConfig) -> list[str]:
         problems.append(f"training.optimizer.use_ema: {average_problem()}")
     if section.backup_workers and section.mode != "synchronous":
         problems.append(
-            f"consistency.backup_workers: received {section.backup_workers} with {section.mode}; "
-            "expected 0: only synchronous training has rounds that need not wait for all"
+            f"consistency.backup_workers: received {section.backup_workers} with {section.mode}, "
+            "expected 0; set consistency.mode to synchronous to use backup workers"
         )
     if section.adaptive_batches > 1 and section.mode != "synchronous":
         problems.append(
             f"consistency.adaptive_batches: received {section.adaptive_batches} with "
-            f"{section.mode}; expected 1: only synchronous training has rounds to share out"
+            f"{section.mode}, expected 1; set consistency.mode to synchronous to share out rounds"
         )
     if section.mode == "asynchronous":
         return problems
     if section.pipeline_steps:
         problems.append(
-            f"consistency.pipeline_steps: received 1 with {section.mode}; expected 0: a worker "
-            "that may have to wait sends nothing ahead"
+            f"consistency.pipeline_steps: received 1 with {section.mode}, expected 0; set "
+            "consistency.mode to asynchronous to pipeline steps"
         )
     return problems
 
@@ -117,12 +117,12 @@ def _local_problems(section: ConsistencySection) -> list[str]:
     if section.elasticity is not None and (section.synchronous_periods or not is_local):
         where = "synchronous_periods = true" if is_local else f"mode = {section.mode!r}"
         problems.append(
-            f"consistency.elasticity: received {section.elasticity} with {where}; expected it left "
-            "out: it is of local steps whose workers do not meet"
+            f"consistency.elasticity: received {section.elasticity} with {where}, expected no "
+            "value; remove it, or set consistency.mode to local_steps without synchronous_periods"
         )
     if section.synchronous_periods and not is_local:
         problems.append(
-            f"consistency.synchronous_periods: received true with mode = {section.mode!r}; "
-            "expected false: only local steps have periods"
+            f"consistency.synchronous_periods: received true with mode = {section.mode!r}, "
+            "expected false; set consistency.mode to local_steps to use periods"
         )
     return problems

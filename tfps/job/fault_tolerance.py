@@ -42,9 +42,9 @@ def recovery_problems(config: JobConfig) -> list[str]:
     if section.every_steps is None:
         without = {"checkpoints": section.checkpoints, "on_lost_server": section.on_lost_server}
         return [
-            f"recovery.{name}: received {value!r} without recovery.every_steps; set "
-            "recovery.every_steps, for example to 500, or leave it out: nothing else saves the "
-            "checkpoints that a lost server is restored from"
+            f"recovery.{name}: received {value!r} without recovery.every_steps, expected both; "
+            "set recovery.every_steps, for example to 500, to save checkpoints, or remove "
+            f"recovery.{name}"
             for name, value in without.items()
             if value != type(section)().model_dump()[name]
         ]

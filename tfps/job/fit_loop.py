@@ -61,7 +61,7 @@ def train_with_fit(strategy: Any, model: Any, inputs: Inputs, config: JobConfig)
             epochs=config.training.epochs,
         )
         if epoch:
-            print(f"job      {config.job.name} goes on with epoch {epoch + 1}", flush=True)
+            print(f"job      {config.job.name} resumes at epoch {epoch + 1}", flush=True)
     model.fit(
         **inputs.fit_arguments(config.data.batch_size),
         epochs=config.training.epochs,

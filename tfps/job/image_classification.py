@@ -81,7 +81,7 @@ class ImageClassification(ABC):
     def reached(self, result: Mapping[str, Any]) -> str:
         """Return a text with the share of test images that are classified correctly."""
         images = sum(map(sum, result["confusion_matrix"]))
-        return f"{result['test_accuracy']:.1%} of {images:,} test images right"
+        return f"{result['test_accuracy']:.1%} of {images:,} test images correct"
 
     def last_line(self, result: Mapping[str, Any]) -> str:
         """Return a text with the accuracy and the loss."""

@@ -109,7 +109,7 @@ def run_job(
         package_versions=package_versions(PACKAGES),
     )
     (output / "config.toml").write_text(to_toml(config))
-    with status("drawing the pictures"):
+    with status("drawing the plots"):
         from tfps.job.figures import draw_all, pictures_of
 
         written = json.loads(result.as_json())
@@ -180,15 +180,15 @@ def prepare_output(output: Path, *, say: Callable[[str], None]) -> Path:
     """
     make_folder(output, name="training.output")
     earlier = any((output / name).exists() for name in RESULT_FILES)
-    say(f"output   {output}" + (" (will replace an earlier run's results)" if earlier else ""))
+    say(f"output   {output}" + (" (replaces the results of an earlier run)" if earlier else ""))
     return output
 
 
 def _check_inputs(config: JobConfig, inputs: Inputs, *, steps: int | None) -> None:
     if config.training.learning_rate_schedule == "cosine" and steps is None:
         raise ConfigError(
-            "training.learning_rate_schedule: received 'cosine', which ends with the last step, "
-            f"and it is not known how many {inputs.source} make; expected 'constant'"
+            "training.learning_rate_schedule: received 'cosine', which needs the number of "
+            f"steps, but {inputs.source} has none; set it to 'constant'"
         )
 
 

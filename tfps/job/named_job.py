@@ -10,11 +10,11 @@ def naming_problems(config: JobConfig) -> list[str]:
     """Return a sentence for each setting of ``[job]`` that is invalid or has no effect."""
     job, problems = config.job, []
     if problem := name_problem(job.name):
-        problems.append(f"job.name: {problem.removesuffix(', or None')}, or the key left out")
+        problems.append(f"job.name: {problem.removesuffix(', or None')}, or no such key")
     if job.fresh and job.name is None:
         problems.append(
-            "job.fresh: received true without job.name; set job.name, or leave it out: a job "
-            "without a name always begins anew"
+            "job.fresh: received true without job.name, expected both; set job.name, or remove "
+            "job.fresh: a job without a name always starts from scratch"
         )
     return problems
 
@@ -24,7 +24,7 @@ def room_problems(config: JobConfig, *, workers: int) -> list[str]:
     problem = room_problem(config.cluster.max_workers, workers=workers)
     if problem is None:
         return []
-    return [f"cluster.max_workers: {problem.removesuffix(', or None')}, or the key left out"]
+    return [f"cluster.max_workers: {problem.removesuffix(', or None')}, or no such key"]
 
 
 def first_epoch(*, examples_seen: int, epoch_examples: int | None, epochs: int) -> int:

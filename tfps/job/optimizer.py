@@ -41,7 +41,7 @@ def argument_problems(section: OptimizerSection) -> list[str]:
             hint = f"did you mean {close[0]}? " if close else ""
             problems.append(
                 f"training.optimizer.{name}: {cls.__name__} has no such argument; {hint}"
-                f"allowed: {', '.join(known)}"
+                f"expected one of {', '.join(known)}"
             )
     return problems
 
@@ -107,7 +107,7 @@ def trial_problems(section: TrainingSection) -> list[str]:
 def _refusal(cls: type, error: Exception) -> str:
     # TensorFlow's messages begin with the node that failed.
     reason = re.sub(r"^\{\{.*?\}\} ", "", str(error).strip().partition("\n")[0])
-    return f"training.optimizer: {cls.__name__} cannot work with these arguments: {reason}"
+    return f"training.optimizer: {cls.__name__} does not accept these arguments: {reason}"
 
 
 def _for_stale_gradients(optimizer: Any, section: StalenessSection) -> Any:

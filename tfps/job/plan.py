@@ -53,12 +53,12 @@ class JobPlan:
         Args:
             ps_memory_gib: the memory of each server.
         """
-        ways = "take more servers, or an optimizer with fewer slots"
+        ways = "add servers, or choose an optimizer with fewer slots"
         if self.config.compression.deltas:
-            ways += ", or leave compression.deltas out"
+            ways += ", or remove compression.deltas"
         return [
-            f"parameter server {server} needs {needed / GIB:.2f} GiB at least and has "
-            f"{ps_memory_gib:g}: {ways}"
+            f"parameter server {server}: received {ps_memory_gib:g} GiB, expected at least "
+            f"{needed / GIB:.2f} GiB; {ways}"
             for server, needed in enumerate(self.memory_bytes_per_server)
             if needed > ps_memory_gib * GIB
         ]

@@ -62,8 +62,8 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
     spec = ClusterSpec.from_environment()
     if spec.task_type == "evaluator":
         raise ConfigError(
-            "task.type: received 'evaluator', which has no part in `tfps train`; expected chief, "
-            "worker or ps (an evaluator runs a script of its own: tfps run SCRIPT)",
+            "task.type: received 'evaluator', expected chief, worker or ps; run the evaluator with "
+            "its own script: tfps run SCRIPT",
             source="TF_CONFIG",
         )
     if spec.task_type == "ps":
@@ -186,9 +186,9 @@ def _lost_tasks_in_short(supervisor: TaskSupervisor | None = None) -> Iterator[N
         is_lost = isinstance(error, tf.errors.UnavailableError) or is_task_failure(error)
         patience_s = TOLD_S if is_lost or isinstance(error, tf.errors.OpError) else 0.0
         if supervisor is not None and (reason := _end_reason(supervisor, patience_s=patience_s)):
-            raise ClusterError(f"the job cannot go on: {reason}.") from error
+            raise ClusterError(f"The job cannot continue: {reason}.") from error
         if is_lost:
-            raise ClusterError(f"the job cannot go on.\na task is lost: {error}") from error
+            raise ClusterError(f"The job cannot continue.\nA task is lost: {error}") from error
         raise
 
 

@@ -31,12 +31,12 @@ def test_mistakes_of_every_kind_are_reported_at_once(tfps_here, tmp_path):
     assert result.stdout == ""
     cluster, of_set, head, *lines = result.stderr.splitlines()
     assert cluster.startswith("Error: TF_CONFIG: cluster: missing")
-    assert of_set.startswith("--set: received 'epochs'; expected key=value")
+    assert of_set.startswith("--set: received 'epochs', expected key=value")
     assert head == f"job.toml has {len(lines)} mistakes:"
     for expected in (
-        "model.name: received 'resnet'; expected one of cnn, mlp",
+        "model.name: received 'resnet', expected one of cnn, mlp",
         "cluster.worker: unknown key; did you mean workers?",
-        "training.epochs: received 0; expected a whole number, at least 1",
+        "training.epochs: received 0, expected a whole number, at least 1",
         "data.path: nowhere/train-images-idx3-ubyte.gz: there is no such file.",
         "training.optimizer.momentun: SGD has no such argument; did you mean momentum?",
         f"training.output: received 'job.toml/runs': {tmp_path / 'job.toml'} is a file; expected",
@@ -95,4 +95,4 @@ def test_a_missing_file_is_one_sentence(tfps_here):
     result = tfps_here("check", "nowhere.toml")
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
-    assert result.stderr.startswith("Error: nowhere.toml: there is no such file; expected the path")
+    assert result.stderr.startswith("Error: nowhere.toml: no such file; expected the path")

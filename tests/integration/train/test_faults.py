@@ -106,7 +106,7 @@ def test_the_next_chief_of_a_job_with_a_name_goes_on(tmp_path):
         assert command.wait() == 0, command.describe()
         said, told = command.errors, command.output
     assert "chief ended by SIGKILL and is started again in 250 ms (restart 1 of 3); its" in said
-    assert told.count("job      night goes on with epoch 3\n") == 1
+    assert told.count("job      night resumes at epoch 3\n") == 1
     output = tmp_path / "runs" / "fashion_mnist"
     result = json.loads((output / "result.json").read_text())
     assert [epoch["epoch"] for epoch in result["history"]] == [3, 4, 5, 6]
@@ -134,8 +134,8 @@ def test_a_lost_server_is_told_in_short(tmp_path):
         said = command.errors
     assert "tfps: ps 0 ended by SIGKILL; its last lines:\n  | tfps: ps 0 serves" in said
     assert said.endswith(
-        "Error: the job cannot go on: what ps 0 held is lost with it. Start the job again from its "
-        "last checkpoint.\n"
+        "Error: The job cannot continue: what ps 0 held is lost with it. Start the job again from "
+        "its last checkpoint.\n"
     )
 
 

@@ -41,14 +41,14 @@ def test_a_server_that_would_run_out_of_memory(tfps_here):
     result = tfps_here("plan", *SUBSET, "--ps-memory-gib", "0.25")
     assert result.returncode == 1
     assert "parameter server 0 needs 0.5" in result.stderr
-    assert "GiB at least and has 0.25" in result.stderr
+    assert "received 0.25 GiB, expected at least" in result.stderr
 
 
 def test_mistakes_are_those_of_check(tfps_here):
     mistakes = ("--set", 'placement.rules={"(" = 5}', "--set", "cluster.ps=0")
     result = tfps_here("plan", *SUBSET, *mistakes)
     assert result.returncode == 1
-    assert "cluster.ps: received 0; expected a whole number, at least 1" in result.stderr
+    assert "cluster.ps: received 0, expected a whole number, at least 1" in result.stderr
     assert "placement.rules: '(': received no regular expression" in result.stderr
     result = tfps_here("plan", *SUBSET, "--set", 'placement.rules={"conv" = 1}')
     assert result.returncode == 1

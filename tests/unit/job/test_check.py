@@ -143,7 +143,7 @@ def test_each_mistake_stands_below_its_source(tmp_path: Path) -> None:
     assert [line.partition(": ")[0] for line in str(raised.value).splitlines()] == [
         "TF_CONFIG",
         "--set has 6 mistakes:",
-        "  - received 'model'; expected key=value, for example training.epochs=3",
+        "  - received 'model', expected key=value, for example training.epochs=3",
         "  - training.epochs",
         *["  - data.path"] * 4,
         f"{job} has 2 mistakes:",
@@ -168,11 +168,11 @@ def test_a_missing_file_and_a_wrong_cluster_at_once() -> None:
         ),
         (
             ["training.optimizer.clipnorm=1.0", "training.optimizer.clipvalue=1.0"],
-            "training.optimizer: Adam cannot work with these arguments: Only one of `clipnorm`",
+            "training.optimizer: Adam does not accept these arguments: Only one of `clipnorm`",
         ),
         (
             ["training.optimizer.beta_1=x"],
-            "training.optimizer: Adam cannot work with these arguments: Cast string to float",
+            "training.optimizer: Adam does not accept these arguments: Cast string to float",
         ),
     ],
 )

@@ -68,7 +68,7 @@ def test_a_plan_counts_it() -> None:
     homes = zip(plan.forecast.wanted, plan.forecast.places, strict=True)
     here = sum(v.size_bytes for v, server in homes if server == 0 and v in trained)
     assert more - plain == plan.workers * here
-    assert "leave compression.deltas out" in plan.memory_problems(ps_memory_gib=0.01)[0]
+    assert "remove compression.deltas" in plan.memory_problems(ps_memory_gib=0.01)[0]
 
 
 def test_strategies_of_tfps_move_what_codecs_leave() -> None:

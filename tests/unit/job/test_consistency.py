@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.messages import check_message
 from tfps.config import parse
 from tfps.config.schema import OWN_OPTIMIZERS
 from tfps.consistency.local_steps import LocalSteps
@@ -45,45 +46,48 @@ def test_modes(values, mode):
 def test_what_does_not_go_together_is_named():
     config = parse({"consistency": {"mode": "bounded_staleness", "pipeline_steps": 1}})
     (problem,) = consistency_problems(config)
-    assert problem.startswith("consistency.pipeline_steps: received 1 with bounded_staleness")
+    received, remedy = "1 with bounded_staleness", "asynchronous"
+    check_message(problem, "consistency.pipeline_steps", received=received, remedy=remedy)
 
 
 @pytest.mark.parametrize(
-    ("values", "name"),
+    ("values", "name", "received"),
     [
-        ({"mode": "local_steps", "elasticity": 0.3, "synchronous_periods": True}, "elasticity"),
-        ({"mode": "synchronous", "elasticity": 0.3}, "elasticity"),
-        ({"synchronous_periods": True}, "synchronous_periods"),
+        (
+            {"mode": "local_steps", "elasticity": 0.3, "synchronous_periods": True},
+            "elasticity",
+            "0.3 with synchronous_periods = true",
+        ),
+        ({"mode": "synchronous", "elasticity": 0.3}, "elasticity", "0.3 with mode = 'synchronous'"),
+        ({"synchronous_periods": True}, "synchronous_periods", "true with mode = 'asynchronous'"),
     ],
 )
-def test_options_of_local_steps(values, name):
+def test_options_of_local_steps(values, name, received):
     (problem,) = consistency_problems(parse({"consistency": values}))
-    assert problem.startswith(f"consistency.{name}: received ")
+    check_message(problem, f"consistency.{name}: ", received=received, remedy="local_steps")
 
 
 @pytest.mark.parametrize(
-    ("mode", "backup_workers", "expected"),
+    ("mode", "backup_workers", "received", "remedy"),
     [
-        ("asynchronous", 1, "received 1 with asynchronous; expected 0"),
-        ("synchronous", 2, "received backup_workers=2 with 2 workers; expected fewer"),
+        ("asynchronous", 1, "received 1 with asynchronous", "synchronous"),
+        ("synchronous", 2, "backup_workers=2 with 2 workers", "fewer"),
     ],
 )
-def test_backup_workers(mode, backup_workers, expected):
+def test_backup_workers(mode, backup_workers, received, remedy):
     config = parse({"consistency": {"mode": mode, "backup_workers": backup_workers}})
     size = ClusterSize(workers=2, servers=1)
     (problem,) = [
         *consistency_problems(config),
         *size_problems(mode=mode_of(config.consistency), placement=None, size=size),
     ]
-    assert problem.startswith("consistency.backup_workers: ")
-    assert expected in problem
+    check_message(problem, "consistency.backup_workers: ", received=received, remedy=remedy)
 
 
 def test_only_rounds_are_shared_out():
     (problem,) = consistency_problems(parse({"consistency": {"adaptive_batches": 4}}))
-    assert problem.startswith(
-        "consistency.adaptive_batches: received 4 with asynchronous; expected 1"
-    )
+    received, remedy = "4 with asynchronous", "synchronous"
+    check_message(problem, "consistency.adaptive_batches", received=received, remedy=remedy)
 
 
 def test_momenta_of_workers_need_gradients_of_workers():

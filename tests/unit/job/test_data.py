@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
+from tests.messages import raises
 from tfps.errors import DataError
 
 
@@ -85,7 +86,7 @@ def test_damaged_files_of_debian_are_an_error_and_no_reason_for_the_subset(
     monkeypatch.setattr(data, "DEBIAN_FOLDER", idx_folder)
     (idx_folder / "t10k-labels-idx1-ubyte.gz").write_bytes(b"")
     for use in (data.load, data.check):
-        with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte\.gz"):
+        with raises(DataError, "t10k-labels-idx1-ubyte.gz"):
             use()
 
 
@@ -97,13 +98,13 @@ def test_subset_is_the_last_resort_and_the_notice_says_why(data, offline):
 
 
 def test_no_network_is_an_error_where_the_source_was_chosen(data, offline):
-    with pytest.raises(DataError, match="no network in this test"):
+    with raises(DataError, "no network in this test"):
         data.load(source="tensorflow-datasets")
 
 
 def test_damaged_subset_is_named(data, offline, monkeypatch, tmp_path):
     monkeypatch.setattr(data, "SUBSET_FOLDER", tmp_path)
-    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.xz"):
+    with raises(DataError, "train-images-idx3-ubyte.xz"):
         data.load()
 
 
@@ -119,7 +120,7 @@ def test_an_interrupted_preparation_does_not_count(data, tmp_path):
 
 
 def test_a_refused_connection_is_noticed_at_once(data):
-    with pytest.raises(data.prepared.Unavailable, match=r"127\.0\.0\.1 cannot be reached"):
+    with raises(data.prepared.Unavailable, "127.0.0.1"):
         data.prepared.probe("http://127.0.0.1:9/file")  # the port of "discard": no process listens
 
 

@@ -7,6 +7,7 @@ import gzip
 import numpy as np
 import pytest
 
+from tests.messages import raises
 from tfps.errors import DataError
 
 IMAGES = "train-images-idx3-ubyte.gz"
@@ -85,5 +86,5 @@ def test_files_that_do_not_fit_each_other_are_named(idx_folder, idx):
 def test_a_folder_in_the_place_of_a_file_is_named(idx_folder, idx):
     (idx_folder / IMAGES).unlink()
     (idx_folder / IMAGES).mkdir()
-    with pytest.raises(DataError, match=f"{IMAGES}: cannot be read"):
+    with raises(DataError, IMAGES, received="directory"):
         idx.read_folder(idx_folder, suffix=".gz")

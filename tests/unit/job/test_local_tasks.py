@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import tfps
+from tests.messages import raises
 from tfps.config import load
 from tfps.config.bundle import config_path
 from tfps.errors import ConfigError
@@ -60,7 +61,7 @@ def test_the_next_chief_of_a_job_with_a_name_goes_on(
 def test_a_mistake_starts_and_writes_nothing(
     launched: list[tuple[ChiefProgram, Any]], tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match=r"training\.epochs: received 0"):
+    with raises(ConfigError, "training.epochs", received=0, remedy="a whole number"):
         train.train(None, [SUBSET, "training.epochs=0"])
     assert launched == []
     assert list(tmp_path.iterdir()) == []

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tfps
+from tests.messages import check_message
 from tfps.config import parse
 from tfps.errors import ConfigError
 from tfps.job.array_inputs import ArrayInputs
@@ -22,38 +23,36 @@ EXAMPLES, BATCH = 12, 4
 
 
 @pytest.mark.parametrize(
-    ("overrides", "expected"),
+    ("overrides", "key", "received", "remedy"),
     [
-        (
-            ["job.name=my job"],
-            "job.name: received 'my job', expected a name of letters, digits, '_', '-' and '.', or "
-            "the key left out",
-        ),
-        (["job.name="], "received 'job.name=', whose value is no TOML"),
-        (['job.name=""'], "job.name: received ''; expected a text, not empty"),
-        (["job.fresh=true"], "job.fresh: received true without job.name; set job.name, or leave"),
-        (["job.fresh=1"], "job.fresh: received 1; expected true or false"),
-        (["job.nam=night"], "job.nam: unknown key; did you mean name? allowed: name, fresh"),
-        (
-            ["cluster.max_workers=1"],
-            "cluster.max_workers: received 1, expected 2 at least, the cluster's workers, or the "
-            "key left out",
-        ),
-        (["cluster.max_workers=0"], "cluster.max_workers: received 0; expected a whole number, at"),
+        (["job.name=my job"], "job.name", "'my job'", "letters, digits"),
+        (["job.name="], "job.name", "'job.name='", "a string in quotes"),
+        (['job.name=""'], "job.name", "''", "a string, not empty"),
+        (["job.fresh=true"], "job.fresh", "true", "set job.name"),
+        (["job.fresh=1"], "job.fresh", "1", "true or false"),
+        (["job.nam=night"], "job.nam", "unknown key", "did you mean name?"),
+        (["cluster.max_workers=1"], "cluster.max_workers", "1", "2"),
+        (["cluster.max_workers=0"], "cluster.max_workers", "0", "a whole number, at"),
         (
             ["training.batch_callbacks=never"],
-            "training.batch_callbacks: received 'never'; expected one of auto, sampled, lock_step",
+            "training.batch_callbacks",
+            "'never'",
+            "one of auto, sampled, lock_step",
         ),
     ],
 )
 def test_what_cannot_work_is_named(
-    overrides: list[str], expected: str, monkeypatch: pytest.MonkeyPatch
+    overrides: list[str],
+    key: str,
+    received: str,
+    remedy: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("TF_CONFIG", raising=False)
     with pytest.raises(ConfigError) as raised:
         check_settings(None, overrides)
     [problem] = raised.value.problems
-    assert problem.startswith(expected)
+    check_message(problem, key, received=received, remedy=remedy)
 
 
 def _train(strategy: Any, *, epochs: int, name: str | None) -> list[int]:
@@ -78,9 +77,9 @@ def test_the_next_chief_goes_on_with_the_epoch_that_was_interrupted(
         options: dict[str, Any] = {"job": "of-a-file", "cluster_resolver": cluster.cluster_resolver}
         chief = tfps.ParameterServerStrategy(**options)
         assert _train(chief, epochs=2, name="of-a-file") == [1, 2]
-        assert "goes on" not in capsys.readouterr().out
+        assert "resumes" not in capsys.readouterr().out
         named_job.OPEN_JOBS.clear()  # as of a chief that died
         chief = tfps.ParameterServerStrategy(**options)
         assert _train(chief, epochs=4, name="of-a-file") == [3, 4]
-        assert "job      of-a-file goes on with epoch 3\n" in capsys.readouterr().out
+        assert "job      of-a-file resumes at epoch 3\n" in capsys.readouterr().out
         chief.close()

@@ -7,6 +7,7 @@ import inspect
 import keras
 import pytest
 
+from tests.messages import check_message
 from tfps.config import OPTIMIZERS, parse
 from tfps.config.schema import OWN_OPTIMIZERS
 from tfps.errors import ConfigError
@@ -46,27 +47,22 @@ def test_every_optimizer_can_be_built(name):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("arguments", "key", "reason"),
     [
-        (
-            {"name": "sgd", "momentum": 2},
-            "training.optimizer: SGD cannot work with these arguments: `momentum` must be ",
-        ),
+        ({"name": "sgd", "momentum": 2}, "training.optimizer: SGD", "`momentum` must be "),
         (
             {"clipnorm": 1.0, "clipvalue": 1.0},
-            "training.optimizer: Adam cannot work with these arguments: Only one of `clipnorm`",
+            "training.optimizer: Adam",
+            "Only one of `clipnorm`",
         ),
-        (
-            {"name": "dana", "momentum": 2},
-            "training.optimizer.momentum: received 2, expected a number above 0, below 1",
-        ),
+        ({"name": "dana", "momentum": 2}, "training.optimizer.momentum", "received 2"),
     ],
 )
-def test_what_an_optimizer_refuses_is_a_mistake_of_the_file(arguments, expected):
+def test_what_an_optimizer_refuses_is_a_mistake_of_the_file(arguments, key, reason):
     with pytest.raises(ConfigError) as raised:
         build_optimizer(training(**arguments), steps=10)
     (problem,) = raised.value.problems
-    assert problem.startswith(expected)
+    check_message(problem, key, received=reason)
 
 
 def test_updates_of_rows_alone_wrap_whatever_the_section_says():
@@ -80,15 +76,12 @@ def test_updates_of_rows_alone_wrap_whatever_the_section_says():
             steps=10,
         )
     (problem,) = raised.value.problems
-    assert problem.startswith("training.sparse_updates: received Lamb, which may need all of a")
+    check_message(problem, "training.sparse_updates", received="Lamb")
 
 
 def test_what_keras_only_notices_in_a_step_is_found_by_one():
     (problem,) = trial_problems(training(beta_1="x"))
-    assert problem == (
-        "training.optimizer: Adam cannot work with these arguments: Cast string to float is not "
-        "supported [Op:Cast] name:"
-    )
+    check_message(problem, "training.optimizer: Adam", received="Cast string to float")
 
 
 def test_arguments_reach_the_optimizer_and_the_rate_falls_to_zero():
@@ -128,11 +121,9 @@ def test_our_own_optimizers_take_arguments_of_keras():
     assert argument_problems(dana.optimizer) == []
     assert build_optimizer(dana, steps=10).momentum == 0.8
     (problem,) = argument_problems(training(name="dana", nesterov=False).optimizer)
-    assert problem.startswith("training.optimizer.nesterov: DANA has no such argument")
+    check_message(problem, "training.optimizer.nesterov", received="DANA", remedy="momentum")
 
 
 def test_unknown_arguments_are_named_with_a_suggestion():
     (problem,) = argument_problems(training(name="adam", beta1=0.9).optimizer)
-    assert problem.startswith(
-        "training.optimizer.beta1: Adam has no such argument; did you mean beta_1? allowed: beta_1,"
-    )
+    check_message(problem, "training.optimizer.beta1", received="Adam", remedy="mean beta_1?")

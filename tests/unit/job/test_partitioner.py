@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.messages import check_message, raises
 from tfps import partitioners
 from tfps.config.schema import PARTITIONERS, PartitionerSection
 from tfps.job.partitioner import MAKERS, partitioner_of
@@ -25,11 +24,11 @@ def test_numbers_and_rules_are_passed_on() -> None:
         {"table": partitioners.RowModulo(3)}, otherwise=partitioners.MinSizePartitioner(8, 3)
     )
     assert partitioner_of(PartitionerSection()) == partitioners.Whole()
-    with pytest.raises(ValueError, match="shards"):
+    with raises(ValueError, "shards", received=0):
         PartitionerSection(shards=0)
 
 
 def test_a_rule_that_is_no_pattern() -> None:
     section = PartitionerSection(rules={"(": "whole"})
     (problem,) = rule_problems(lambda: partitioner_of(section), section="partitioner")
-    assert problem.startswith("partitioner.rules: '(': received no regular expression")
+    check_message(problem, "partitioner.rules", received="'('", remedy="regular expression")

@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 
 import tfps
+from tests.messages import check_message
 from tfps.config import parse
 from tfps.errors import ConfigError
 from tfps.job.check import check_start
@@ -51,17 +52,17 @@ def test_the_strategy_gets_it() -> None:
     [
         (
             {"recovery": {"checkpoints": "saved", "on_lost_server": "stop"}},
-            [
-                "recovery.checkpoints: received 'saved' without recovery.every_steps; set",
-                "recovery.on_lost_server: received 'stop' without recovery.every_steps; set",
-            ],
+            [("recovery.checkpoints", "'saved'"), ("recovery.on_lost_server", "'stop'")],
         ),
         ({"recovery": {"every_steps": 7, "on_lost_server": "stop"}}, []),
     ],
 )
-def test_what_does_not_go_together_is_named(values: dict[str, Any], expected: list[str]) -> None:
+def test_what_does_not_go_together_is_named(
+    values: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
     problems = recovery_problems(parse(values))
-    assert [p[: len(e)] for p, e in zip(problems, expected, strict=True)] == expected
+    for problem, (key, received) in zip(problems, expected, strict=True):
+        check_message(problem, key, received=received, remedy="set recovery.every_steps")
 
 
 def test_a_check_finds_every_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,15 +71,11 @@ def test_a_check_finds_every_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyP
     wrong = ["recovery.every_steps=0", "recovery.on_lost_server=go"]
     with pytest.raises(ConfigError) as raised:
         check_start(None, [SUBSET, *wrong])
-    assert raised.value.problems == (
-        "recovery.every_steps: received 0; expected a whole number, at least 1",
-        "recovery.on_lost_server: received 'go'; expected one of wait, stop",
-    )
+    steps, policy = raised.value.problems
+    check_message(steps, "recovery.every_steps", received=0, remedy="a whole number")
+    check_message(policy, "recovery.on_lost_server", received="'go'", remedy="wait, stop")
     together = ["recovery.every_steps=7", "recovery.checkpoints=file"]
     with pytest.raises(ConfigError) as raised:
         check_start(None, [SUBSET, *together])
     (folder,) = raised.value.problems
-    assert (
-        folder == "recovery.checkpoints: received 'file': file is a file; expected a folder to "
-        "write to"
-    )
+    check_message(folder, "recovery.checkpoints", received="'file'", remedy="folder")
