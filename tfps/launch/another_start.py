@@ -39,9 +39,9 @@ def another_start(error: BaseException, *, has_servers: bool = True) -> AnotherS
     if not (isinstance(error, tf.errors.UnavailableError) or is_task_failure(error)):
         return None
     if path := next_checkpoint():
-        say(f"a task was lost; another start of the script goes on from {path}")
+        say(f"a task was lost; run the script again to resume from {path}")
         return AnotherStart.CHECKPOINT
     if has_servers and has_open_job():
-        say("a task was lost; another start of the script goes on with what the servers hold")
+        say("a task was lost; run the script again to resume with the state of the servers")
         return AnotherStart.JOB
     return None

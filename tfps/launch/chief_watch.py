@@ -73,7 +73,7 @@ class ChiefWatch:
             if len(received) > self._passed_on:
                 self._pass_on(process)
             if received and time.monotonic() > self._signals.first_at + GRACE_S:
-                say(f"the chief still runs after {GRACE_S:g} s; ending it")
+                say(f"killing the chief: it still runs after {GRACE_S:g} s")
                 process.kill()
             time.sleep(LOOK_EVERY_S)
         is_expected = bool(received) or self._ends_at < math.inf
@@ -98,11 +98,11 @@ class ChiefWatch:
         if number == signal.SIGINT and os.isatty(2):
             open_line(True)  # which a terminal begins with ^C
         name = signal.Signals(number).name
-        say(f"{name}: stopping (once more: at once); logs in {self._cluster.log_dir}")
+        say(f"{name}: stopping (repeat to stop at once); logs in {self._cluster.log_dir}")
 
 
 def _say_end(end: EndJob) -> None:
-    say(f"the job cannot go on: {end.reason}")
+    say(f"the job cannot continue: {end.reason}")
 
 
 @contextlib.contextmanager

@@ -24,8 +24,8 @@ def data_port() -> int:
         return 0
     if not (text.isascii() and text.isdigit() and int(text) <= LARGEST_PORT):
         raise ConfigError(
-            f"{text!r}; expected a port from 1 to {LARGEST_PORT}, or nothing: then every parameter "
-            "server chooses a free one",
+            f"received {text!r}, expected a port from 1 to {LARGEST_PORT}; unset it to let every "
+            "parameter server choose a free port",
             source=DATA_PORT,
         )
     return int(text)

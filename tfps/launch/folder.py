@@ -19,7 +19,7 @@ def folder_problem(path: Path, *, name: str) -> str | None:
     if not existing.is_dir():
         return _sentence(path, f"{existing} is a file", name=name)
     if not os.access(existing, os.W_OK | os.X_OK):
-        return _sentence(path, f"{existing} cannot be written to", name=name)
+        return _sentence(path, f"cannot write to {existing}", name=name)
     return None
 
 
@@ -45,4 +45,4 @@ def make_folder(path: Path, *, name: str) -> Path:
 
 
 def _sentence(path: Path, reason: str, *, name: str) -> str:
-    return f"{name}: received {str(path)!r}: {reason}; expected a folder to write to"
+    return f"{name}: received {str(path)!r}: {reason}, expected a folder to write to"

@@ -177,7 +177,7 @@ class ForkedProcess:
         while self.poll() is None and self._pid is None:
             time.sleep(LOOK_EVERY_S)
         if self._pid is None:
-            raise ProcessLookupError(f"task {self._number} of the fork server never started")
+            raise ProcessLookupError(f"task {self._number} of the fork server did not start")
         return self._pid
 
     def poll(self) -> int | None:

@@ -136,8 +136,8 @@ class LocalCluster:
         """
         if self._closed:
             raise ClusterError(
-                "this LocalCluster is closed, and its tasks are gone; make the strategy inside the "
-                "`with` block, or start another cluster"
+                "this LocalCluster is closed; make the strategy inside the `with` block, or start "
+                "another cluster"
             )
         if self._resolver is None:
             from tfps.bridge.present_resolver import PresentResolver
@@ -219,8 +219,8 @@ class LocalCluster:
         """
         if new_port and task_type != "ps":
             raise ClusterError(
-                f"{task_type} {index} cannot be restarted at a new port: only a parameter server "
-                "is looked for at another address; leave out new_port"
+                f"{task_type} {index} new_port: received True, expected False: only a parameter "
+                "server can move; leave out new_port"
             )
         with self.lock:
             self._task(task_type, index).kill()
@@ -295,7 +295,7 @@ class LocalCluster:
         task = self._tasks.get((task_type, index))
         if task is None:
             known = ", ".join(f"{kind} {number}" for kind, number in self._tasks)
-            raise ClusterError(f"this cluster has no process {task_type} {index}; it has {known}")
+            raise ClusterError(f"received {task_type} {index}, expected one of {known}")
         return task
 
     def _move(self, task_type: str, index: int) -> None:

@@ -69,8 +69,8 @@ def _start(command: Sequence[str], *, name: str) -> TaskProcess:
         )
     except OSError as error:
         raise ConfigError(
-            f"COMMAND: received {command[0]!r}, which cannot be started ({error.strerror}); "
-            "expected a program and its arguments, such as `tfps supervise -- tfps serve`"
+            f"COMMAND: received {command[0]!r}, expected a program that starts "
+            f"({error.strerror}); write for example `tfps supervise -- tfps serve`"
         ) from error
 
 

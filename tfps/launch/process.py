@@ -136,7 +136,7 @@ class TaskProcess:
         if self.log_path == Path(os.devnull):
             return f"{self.name} {how}"
         written = self.last_lines() or last_lines(self.log_path, LAST_RAW_LINES, with_noise=True)
-        lines = [f"  | {line}" for line in written] or ["  | (it wrote nothing)"]
+        lines = [f"  | {line}" for line in written] or ["  | (no output)"]
         head = f"{self.name} {how}; its last lines:"
         return "\n".join([head, *lines, f"Its log: {self.log_path}"])
 

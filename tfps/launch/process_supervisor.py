@@ -173,7 +173,7 @@ class ProcessSupervisor:
         """Find out which tasks died, hang or are back, and act."""
         if failures := self._owner.starter_failures():
             self.say(str(failures[0]))
-            self._end(EndJob("what starts the tasks has ended, and they with it", is_noticed=True))
+            self._end(EndJob("the supervisor of the tasks has ended", is_noticed=True))
             return
         looks_for_stopped = now_s >= self._looks_at_s
         if looks_for_stopped:
@@ -222,7 +222,7 @@ class ProcessSupervisor:
         assert process is not None
         usable = task[0] != "ps" or self._servers_return()
         hung = self._hung.pop(task, None)
-        how = f"{f'{hung}, was ' if hung else ''}{describe_status(status)}"
+        how = f"{f'{hung}, ' if hung else ''}{describe_status(status)}"
         for action in self._policy.take(Death(task, status, is_usable=usable), now_s=now_s):
             if isinstance(action, Restart):
                 in_short = f"{'hung, ' if hung else ''}{name_of_status(status)}"
@@ -251,12 +251,12 @@ class ProcessSupervisor:
             try:
                 self._owner.start_again(action.task)
             except OSError as error:  # no memory for another process, for example
-                self.say(f"{_name(action.task)} cannot be started: {error.strerror}")
+                self.say(f"cannot start {_name(action.task)}: {error.strerror}")
                 self._take_death(action.task, CANNOT_START, now_s=time.monotonic())
         elif isinstance(action, Kill):
             process = self._owner.process(action.task)
             if process is not None:
-                what = "stood still (SIGSTOP)" if action.is_stopped else "did not respond"
+                what = "was stopped (SIGSTOP)" if action.is_stopped else "did not respond"
                 self._hung[action.task] = f"{what} for {format_seconds(action.after_s)}"
                 process.kill()
                 process.expected_to_end = False  # its end is a death like any other

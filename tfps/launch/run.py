@@ -62,8 +62,8 @@ def run(
     if os.environ.get("TF_CONFIG", "").strip():
         if workers is not None or ps is not None or fault_tolerance is not None:
             raise ConfigError(
-                "is set and lists the tasks, so --workers, --ps, --restarts and --min-workers have "
-                "no effect; leave them out, or unset TF_CONFIG to start a cluster on this machine",
+                "already lists the tasks; remove --workers, --ps, --restarts and --min-workers, or "
+                "unset TF_CONFIG to start a cluster on this machine",
                 source="TF_CONFIG",
             )
         return play_role(

@@ -42,7 +42,7 @@ FAILED_STATUS = 1
 # The meaning of the chief's status for a task, which ends with the same; others are failures.
 ENDS = {
     0: "the job finished",
-    TEMPORARY_STATUS: "the chief lost a task and goes on from a checkpoint when all start again",
+    TEMPORARY_STATUS: "the chief lost a task and resumes from a checkpoint after a restart",
 }
 LOOK_EVERY_S = 5.0  # for the chief; a TCP connection each
 ANSWER_S = 0.5  # so that the reply to the message is sent before the process ends
@@ -75,7 +75,7 @@ def serve(
     spec = spec or ClusterSpec.from_environment()
     if spec.task_type not in ("worker", "ps") or spec.task_index is None:
         raise ConfigError(
-            f"task.type: {spec.task_type!r} does not serve; expected worker or ps",
+            f"task.type: received {spec.task_type!r}, expected worker or ps",
             source=spec.source,
         )
     timeout_s = chief_timeout_s
@@ -85,8 +85,8 @@ def serve(
     check_listening(spec, spec.task_type, spec.task_index)  # before TensorFlow takes seconds
     if is_elsewhere(address):
         logger.warning(
-            "%s %d: its address %s is none of this machine. Unless something forwards it to here, "
-            "no other task reaches this one: check whether TF_CONFIG is that of another one.",
+            "%s %d: %s is not an address of this machine. Check that this TF_CONFIG is not that of "
+            "another task, or forward the address to this machine.",
             spec.task_type,
             spec.task_index,
             address,
@@ -134,7 +134,7 @@ class ServiceEnd:
                 seen = now
             elif now - seen >= chief_timeout_s:
                 self.reason = (
-                    f"the chief at {chief_address} was away for {chief_timeout_s:g} s "
+                    f"the chief at {chief_address} did not respond for {chief_timeout_s:g} s "
                     f"({CHIEF_TIMEOUT_S})"
                 )
                 return TEMPORARY_STATUS
@@ -190,6 +190,6 @@ def start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
 
 def _end_at_once(name: str, number: int, _frame: FrameType | None) -> None:
     # Not by an exception: TensorFlow's threads would keep the process from ending.
-    say(f"{signal.Signals(number).name}: {name} ends at once")
+    say(f"{signal.Signals(number).name}: {name} stops at once")
     sys.stdout.flush()
     os._exit(128 + number)

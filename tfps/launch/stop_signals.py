@@ -93,7 +93,7 @@ class _Receipt:
         _Receipt.status = 128 + number
         if number == signal.SIGINT:
             open_line(True)  # which a terminal begins with ^C
-        _say(f"{signal.Signals(number).name}: stopping (once more: at once)")
+        _say(f"{signal.Signals(number).name}: stopping (repeat to stop at once)")
         self._written.set()
 
 
@@ -126,7 +126,7 @@ def _watch(
         with tempfile.NamedTemporaryFile("w", prefix="tfps-stopped-", delete=False) as stacks:
             faulthandler.dump_traceback(stacks)
         _say(
-            f"still running {grace_s:g} s after {name}; ended. Where it stood: {stacks.name}",
+            f"killed: still running {grace_s:g} s after {name}; see the stacks in {stacks.name}",
             is_last=True,
         )
     else:

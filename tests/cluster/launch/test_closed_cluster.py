@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.launch.small_fit import small_fit
+from tests.messages import raises
 from tfps.errors import ClusterError, StrategyClosed
 from tfps.launch import LocalCluster
 from tfps.runtime.coordinator.control_plane import ControlPlane
@@ -100,7 +101,7 @@ def test_saving_too_late_spares_the_file(left: Left, tmp_path: Path, name: str) 
 
 @pytest.mark.repeats
 def test_no_strategy_on_a_closed_cluster(left: Left) -> None:
-    with pytest.raises(ClusterError, match="this LocalCluster is closed"):
+    with raises(ClusterError, "LocalCluster is closed", remedy="start another cluster"):
         tfps.ParameterServerStrategy(left.cluster.cluster_resolver)
 
 

@@ -31,7 +31,7 @@ def test_a_task_that_ends_at_its_start_is_reported(tmp_path: Path) -> None:
         LocalCluster(workers=1, ps=1, log_dir=tmp_path, environment=wrong)
     text = str(raised.value)
     assert "0 ended with status 1; its last lines:" in text
-    assert "TFPS_CHIEF_TIMEOUT_S: 'soon'; expected a number" in text
+    assert "TFPS_CHIEF_TIMEOUT_S: received 'soon', expected a number" in text
     assert str(tmp_path) in text
 
 

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.messages import raises
 from tfps.cluster import accepts_connections
 from tfps.errors import ClusterError
 from tfps.launch import LocalCluster
@@ -76,7 +77,7 @@ def test_tasks_are_processes_with_logs(local: LocalCluster) -> None:
         assert f"tfps: {name} serves at 127.0.0.1:" in path.read_text()
     own = {child.pid for child in psutil.Process().children(recursive=True)}
     assert {local.pid("worker", 0), local.pid("worker", 1), local.pid("ps", 0)} <= own
-    with pytest.raises(ClusterError, match="no process worker 2; it has worker 0, worker 1, ps 0"):
+    with raises(ClusterError, "worker 2", remedy="worker 0, worker 1, ps 0"):
         local.pid("worker", 2)
 
 

@@ -18,6 +18,7 @@ import tfps
 from tests.cluster.counting import UnitGradients, numbered
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
 from tests.cluster.recovery.kill_server import TracedUnits
+from tests.messages import raises
 from tfps.cluster.cluster_file import CLUSTER_FILE
 from tfps.errors import ClusterError
 from tfps.launch import LocalCluster
@@ -273,6 +274,6 @@ def test_who_says_nonsense_is_asked_again(
 def test_a_worker_stays_where_it_is(tasks: Callable[..., LocalCluster]) -> None:
     cluster = tasks(workers=2, ps=2)
     pid = cluster.pid("worker", 0)
-    with pytest.raises(ClusterError, match="worker 0 cannot be restarted at a new port"):
+    with raises(ClusterError, "worker 0", received=True, remedy="leave out new_port"):
         cluster.restart("worker", 0, new_port=True)
     assert (cluster.pid("worker", 0), cluster.status("worker", 0)) == (pid, None)

@@ -260,8 +260,8 @@ def test_a_job_goes_on_with_the_rest_and_ends_without_any(script: Path) -> None:
         assert command.wait() == 1
         said = command.errors
     assert (
-        "tfps: the job cannot go on: no worker is left: worker 0, worker 1 died, and the budget of "
-        "restarts is 0\n"
+        "tfps: the job cannot continue: no worker is left: worker 0, worker 1 died, and the budget "
+        "of restarts is 0\n"
     ) in said
 
 
@@ -291,8 +291,8 @@ def test_a_lost_server_is_told_and_ends_the_script(script: Path) -> None:
         said = command.errors
     assert "tfps: ps 0 ended by SIGKILL; its last lines:" in said
     assert (
-        "tfps: the job cannot go on: what ps 0 held is lost with it. Start the job again from its "
-        "last checkpoint\n"
+        "tfps: the job cannot continue: what ps 0 held is lost with it. Start the job again from "
+        "its last checkpoint\n"
     ) in said
 
 
@@ -376,6 +376,6 @@ def test_a_terminal_belongs_to_the_script_and_ctrl_c_is_one_line(script: Path) -
     lines = [line for line in after.split("\r\n") if line]
     assert [line for line in lines if line != "[worker 0] a step on a worker"] == [
         "^C",
-        f"tfps: SIGINT: stopping (once more: at once); logs in {logs}",
+        f"tfps: SIGINT: stopping (repeat to stop at once); logs in {logs}",
         "\x1b[?25h",
     ]

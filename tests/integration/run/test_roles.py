@@ -118,7 +118,7 @@ def test_a_chief_that_comes_back_and_goes(spec: ClusterSpec, script: Path) -> No
         chief.close()
         for other in others:
             assert other.wait() == 75, other.describe()
-            assert "was away for 3 s (TFPS_CHIEF_TIMEOUT_S)" in other.output
+            assert "did not respond for 3 s (TFPS_CHIEF_TIMEOUT_S)" in other.output
 
 
 @pytest.mark.repeats
@@ -130,7 +130,7 @@ def test_signals_end_a_server(
         server.wait_for("serves at")
         server.send(number)
         assert server.wait() == status
-        assert f"tfps: {number.name}: ps 0 ends at once\n" in server.errors
+        assert f"tfps: {number.name}: ps 0 stops at once\n" in server.errors
         assert "Traceback" not in server.errors
 
 
@@ -199,6 +199,6 @@ def test_no_task_shows_the_lines_of_libraries_in_a_terminal(
     first, second, last = text.splitlines()
     assert re.fullmatch(r"tfps: ps 0: logs \(kept on failure\) in \S+", first)
     assert re.fullmatch(r"tfps: ps 0 serves at 127\.0\.0\.1:\d+", second)
-    assert last.endswith("tfps: SIGINT: ps 0 ends at once")
+    assert last.endswith("tfps: SIGINT: ps 0 stops at once")
     logs = Path(first.rpartition(" ")[2])
     assert RAW.search((logs / "ps-0.log").read_text()), "they are in the log"

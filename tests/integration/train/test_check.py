@@ -39,7 +39,7 @@ def test_mistakes_of_every_kind_are_reported_at_once(tfps_here, tmp_path):
         "training.epochs: received 0, expected a whole number, at least 1",
         "data.path: nowhere/train-images-idx3-ubyte.gz: there is no such file.",
         "training.optimizer.momentun: SGD has no such argument; did you mean momentum?",
-        f"training.output: received 'job.toml/runs': {tmp_path / 'job.toml'} is a file; expected",
+        f"training.output: received 'job.toml/runs': {tmp_path / 'job.toml'} is a file, expected",
     ):
         assert any(line.startswith(f"  - {expected}") for line in lines), result.stderr
 

@@ -41,7 +41,7 @@ def test_a_signal_ends_the_job_and_all_its_processes(tmp_path, number, status):
         command.send(number)
         assert command.wait() == status, command.describe()
         logs = "runs/fashion_mnist/logs"
-        stopping = f"tfps: {number.name}: stopping (once more: at once); logs in {logs}\n"
+        stopping = f"tfps: {number.name}: stopping (repeat to stop at once); logs in {logs}\n"
         assert command.errors == stopping
         assert not RAW.search(command.output + command.errors)
     assert not (tmp_path / "runs" / "fashion_mnist" / "result.json").exists()

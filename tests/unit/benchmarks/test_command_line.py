@@ -61,7 +61,7 @@ def test_results_that_cannot_be_written_start_nothing(tmp_path: Path) -> None:
     asked, ran = run_command("placement", output=output)
     assert (asked, ran.exit_code) == ([], 1)
     assert ran.output == (
-        f"Error: --output: received '{output}': {tmp_path}/file is a file; expected a folder to "
+        f"Error: --output: received '{output}': {tmp_path}/file is a file, expected a folder to "
         "write to\n"
     )
 

@@ -43,7 +43,7 @@ def test_a_script_that_looks_for_checkpoints_goes_on(
     assert another_start(LOST) is None, "the next start would not look there either"
     manager.restore_latest()
     assert another_start(LOST) is AnotherStart.CHECKPOINT
-    assert f"goes on from {tmp_path / 'checkpoint-000001'}" in capsys.readouterr().err
+    assert f"resume from {tmp_path / 'checkpoint-000001'}" in capsys.readouterr().err
     assert another_start(OTHER) is None, "a mistake would come again"
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.messages import raises
 from tfps.errors import ConfigError
 from tfps.launch.folder import folder_problem, make_folder
 
@@ -23,7 +24,7 @@ def test_what_is_below_a_file_is_no_folder(tmp_path: Path) -> None:
     file.touch()
     problem = folder_problem(file / "logs", name="--log-dir")
     assert problem == (
-        f"--log-dir: received '{file}/logs': {file} is a file; expected a folder to write to"
+        f"--log-dir: received '{file}/logs': {file} is a file, expected a folder to write to"
     )
     with pytest.raises(ConfigError) as raised:
         make_folder(file / "logs", name="--log-dir")
@@ -32,7 +33,5 @@ def test_what_is_below_a_file_is_no_folder(tmp_path: Path) -> None:
 
 def test_what_only_the_system_knows_is_found_by_making_it() -> None:
     """No user, not even root, can make a folder in /proc."""
-    with pytest.raises(
-        ConfigError, match="--log-dir: received '/proc/nope': .+; expected a folder"
-    ):
+    with raises(ConfigError, "--log-dir", received="'/proc/nope'", remedy="a folder"):
         make_folder(Path("/proc/nope"), name="--log-dir")

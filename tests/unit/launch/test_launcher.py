@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.messages import raises
 from tfps.cluster.exit_status import TEMPORARY_STATUS, shell_status
 from tfps.errors import ClusterError
 from tfps.launch import launcher
@@ -214,6 +215,6 @@ def test_a_task_that_does_not_start_ends_the_chief(started: Started) -> None:
         raise ClusterError("fork server ended with status 1")
 
     started.end = end
-    with pytest.raises(ClusterError, match="fork server ended"):
+    with raises(ClusterError, "fork server"):
         started.launch(JOB)
     assert started.chiefs[0].is_stopped

@@ -11,12 +11,13 @@ import threading
 
 import pytest
 
+from tests.messages import raises
 from tfps.testing import Command, assert_no_leaks, run_command
 
 
 def test_a_process_left_behind_is_found() -> None:
     process = None
-    with pytest.raises(AssertionError, match="time.sleep"), assert_no_leaks(settle_s=0.1):
+    with raises(AssertionError, "time.sleep"), assert_no_leaks(settle_s=0.1):
         process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     assert process is not None
     process.kill()
@@ -37,7 +38,7 @@ time.sleep(60)
 @pytest.mark.parametrize("child", [(), ("with a child",)])
 def test_the_fork_server_stays_but_not_what_it_started(child: tuple[str, ...]) -> None:
     command = [sys.executable, "-c", NAMED, *child]
-    expected = pytest.raises(AssertionError, match="61") if child else contextlib.nullcontext()
+    expected = raises(AssertionError, "61") if child else contextlib.nullcontext()
     process = None
     try:
         with expected, assert_no_leaks(settle_s=0.1):
@@ -67,7 +68,7 @@ def test_what_multiprocessing_keeps_is_fine() -> None:
 
 def test_a_thread_left_behind_is_found() -> None:
     stop = threading.Event()
-    with pytest.raises(AssertionError, match="forgotten"), assert_no_leaks(settle_s=0.1):
+    with raises(AssertionError, "forgotten"), assert_no_leaks(settle_s=0.1):
         threading.Thread(target=stop.wait, name="forgotten").start()
     stop.set()
 
@@ -81,12 +82,12 @@ def test_what_ends_soon_is_fine() -> None:
 
 def test_a_missed_deadline_shows_the_output() -> None:
     code = "import time; print('so far', flush=True); time.sleep(60)"
-    with pytest.raises(AssertionError, match=r"(?s)waited 1 s in vain for its end.*so far"):
+    with raises(AssertionError, "its end", received="1 s", remedy="so far"):
         run_command([sys.executable, "-c", code], deadline_s=1)
 
 
 def test_output_that_never_comes() -> None:
-    with pytest.raises(AssertionError, match=r"(?s)ended without writing 'more'.*little"):
+    with raises(AssertionError, "'more'", received="little"):
         with Command([sys.executable, "-c", "print('little')"], deadline_s=20) as command:
             command.wait_for("more")
 
@@ -98,5 +99,5 @@ def test_a_command_that_leaves_a_process(monkeypatch: pytest.MonkeyPatch) -> Non
         "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
         "time.sleep(0.5)"
     )
-    with pytest.raises(AssertionError, match=r"(?s)left processes behind.*sleep\(60\)"):
+    with raises(AssertionError, "processes", received="sleep(60)"):
         run_command([sys.executable, "-c", code], deadline_s=30)

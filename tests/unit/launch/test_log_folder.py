@@ -48,7 +48,7 @@ def test_a_folder_that_cannot_be_is_one_error(temporary: Path, make: Callable[[P
     with pytest.raises(ConfigError) as raised:
         make(temporary / "file" / "logs")
     assert str(raised.value) == (
-        f"log_dir: received '{temporary}/file/logs': {temporary}/file is a file; expected a folder "
+        f"log_dir: received '{temporary}/file/logs': {temporary}/file is a file, expected a folder "
         "to write to"
     )
 

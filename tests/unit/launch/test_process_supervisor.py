@@ -28,7 +28,7 @@ def test_a_worker_that_the_guard_holds_lost_for_too_long_is_started_again(
     tasks.look(70.0, 70.1, 70.4)
     assert tasks.started == [WORKER]
     assert tasks.said == [
-        "worker 1 did not respond for 60 s, was ended by SIGKILL and is started again in 250 ms "
+        "worker 1 did not respond for 60 s, ended by SIGKILL and is started again in 250 ms "
         "(restart 1 of 1)"
     ]
     assert tasks.supervisor.restarts == ["worker 1 (hung, SIGKILL)"]
@@ -56,7 +56,7 @@ def test_one_that_somebody_has_stopped_has_longer(tasks: PlayedTasks) -> None:
     assert tasks.said == []
     tasks.look(600.0, 600.1)
     [said] = tasks.said
-    assert said.startswith("worker 1 stood still (SIGSTOP) for 10 min 0 s, was ended by SIGKILL")
+    assert said.startswith("worker 1 was stopped (SIGSTOP) for 10 min 0 s, ended by SIGKILL")
 
 
 def test_one_that_goes_on_after_a_stop_has_the_whole_time_to_answer(tasks: PlayedTasks) -> None:
@@ -80,7 +80,7 @@ def test_a_server_that_could_not_be_used_again_is_left_alone(tasks: PlayedTasks)
     tasks.supervisor.want_servers(lambda: True)
     tasks.look(3_001.0, 3_061.0, 3_061.1, 3_061.4)
     assert tasks.started == [SERVER]
-    assert tasks.said[0].startswith("ps 0 did not respond for 60 s, was ended by SIGKILL and is")
+    assert tasks.said[0].startswith("ps 0 did not respond for 60 s, ended by SIGKILL and is")
 
 
 def test_a_hang_that_comes_again_spends_the_budget(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_hang_that_comes_again_spends_the_budget(tmp_path: Path) -> None:
     tasks.supervisor.note_lost([WORKER])
     tasks.look(0.0, 60.0, 60.1)
     assert tasks.said == [
-        "worker 1 did not respond for 60 s, was ended by SIGKILL and is not started again: the "
+        "worker 1 did not respond for 60 s, ended by SIGKILL and is not started again: the "
         "budget is 0"
     ]
     [died] = [record for record in tasks.events.read() if record.event == "task_died"]

@@ -71,7 +71,7 @@ def test_what_ends_in_order_is_left_alone(number: signal.Signals, raised: str) -
     status, output, errors = _run(IN_ORDER, number, grace_s=30)
     assert status == 3
     assert output == f"ready\n{raised}\n"
-    assert errors == f"tfps: {number.name}: stopping (once more: at once)\n"
+    assert errors == f"tfps: {number.name}: stopping (repeat to stop at once)\n"
 
 
 @pytest.mark.parametrize("code", [IN_A_LOCK, IN_C], ids=["in a lock", "in C"])
@@ -81,8 +81,8 @@ def test_what_hangs_is_ended(code: str, number: signal.Signals) -> None:
     assert status == 128 + number
     assert output == f"ready\nlast words {status}\n"
     said = re.fullmatch(
-        rf"tfps: {number.name}: stopping \(once more: at once\)\n"
-        rf"tfps: still running 0\.2 s after {number.name}; ended\. Where it stood: (\S+)\n",
+        rf"tfps: {number.name}: stopping \(repeat to stop at once\)\n"
+        rf"tfps: killed: still running 0\.2 s after {number.name}; see the stacks in (\S+)\n",
         errors,
     )
     assert said, errors
@@ -107,7 +107,7 @@ def test_a_second_signal_ends_at_once() -> None:
     status, output, errors = _run(code, signal.SIGINT, grace_s=30, again=True)
     assert status == 130
     assert output == "ready\nstopping\nlast words 130\n"
-    assert errors == ("tfps: SIGINT: stopping (once more: at once)\ntfps: stopped at once\n")
+    assert errors == ("tfps: SIGINT: stopping (repeat to stop at once)\ntfps: stopped at once\n")
 
 
 # The error output is a terminal, in whose last line a progress bar is drawn.
@@ -131,7 +131,7 @@ finally:
 def test_a_message_begins_on_a_line_of_its_own() -> None:
     status, output, _ = _run(IN_A_BAR, signal.SIGTERM, grace_s=30, ready="drawn")
     assert status == 143
-    assert r"b'\r\ntfps: SIGTERM: stopping (once more: at once)\r\n'" in output
+    assert r"b'\r\ntfps: SIGTERM: stopping (repeat to stop at once)\r\n'" in output
 
 
 def test_an_end_by_force_shows_the_cursor() -> None:
@@ -169,4 +169,4 @@ end_process(exit_status_of(program))
 def test_an_error_that_takes_the_place_of_the_signals_is_not_told() -> None:
     status, output, errors = _run(REPLACED, signal.SIGTERM, grace_s=30, ready="trains")
     assert (status, output) == (143, "ready\ntrains\n")
-    assert errors == "tfps: SIGTERM: stopping (once more: at once)\n"
+    assert errors == "tfps: SIGTERM: stopping (repeat to stop at once)\n"
