@@ -85,7 +85,7 @@ class EventLog:
             finally:
                 os.close(file)
         except OSError as error:
-            logger.warning("%s cannot be written: %s", self.path, error.strerror)
+            logger.warning("cannot write %s: %s", self.path, error.strerror)
 
     def read(self) -> list[EventRecord]:
         """Return all records, the oldest first; none if the file does not exist."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from tfps.errors import ConfigError, refuse
-from tfps.units import counted
 
 FIRST_BACK_OFF_S = 0.25  # a cause by chance does not come twice
 LONGEST_BACK_OFF_S = 30.0
@@ -85,7 +84,10 @@ class FaultTolerance:
             if not isinstance(value, int) or isinstance(value, bool) or value < least
         ]
         if self.every_steps is not None and self.checkpoints is None:
-            problems.append(f"every_steps: received {self.every_steps!r} without checkpoints")
+            problems.append(
+                f"every_steps: received {self.every_steps!r} without checkpoints, expected both; "
+                "set checkpoints"
+            )
         if self.on_lost_server not in get_args(OnLostServer):
             problems.append(
                 f'on_lost_server: received {self.on_lost_server!r}, expected "wait" or "stop"'
@@ -121,8 +123,8 @@ class FaultTolerance:
         if self.min_workers <= workers:
             return []
         return [
-            f"min_workers: received {self.min_workers}, and the cluster has "
-            f"{counted(workers, 'worker')}; expected at most as many"
+            f"min_workers: received {self.min_workers}, expected at most {workers}, the number "
+            "of workers of the cluster"
         ]
 
 

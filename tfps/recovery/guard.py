@@ -142,7 +142,7 @@ class Guard:
         """Return whether a restarted worker does not fit the job; logs each reason once."""
         problem = self._runtime.incompatibility(("worker", worker))
         if problem and problem != self._problems.get(worker):
-            logger.warning("%s It is left out, and training goes on without it.", problem)
+            logger.warning("%s Training continues without it.", problem)
         self._problems[worker] = problem
         return bool(problem)
 
@@ -172,8 +172,8 @@ class Guard:
                     for worker in sorted(self._silent)
                 )
                 logger.warning(
-                    "%s hangs, and TensorFlow needs a reply from every worker before something new "
-                    "begins: let it go on (SIGCONT), or kill it and start it again.",
+                    "%s hangs, and TensorFlow waits for every worker before a new function begins: "
+                    "continue it (SIGCONT), or kill and restart it.",
                     names,
                 )
                 said = True
@@ -239,8 +239,8 @@ class Guard:
         verdict = self.verdict("worker", worker)
         if verdict is Verdict.LOST and worker not in queue.barred:
             logger.warning(
-                "worker %d at %s does not respond: the others take over its batches. It takes "
-                "part again when it responds.",
+                "worker %d at %s does not respond: the others take over its batches until it "
+                "responds again.",
                 worker,
                 self._addresses["worker", worker],
             )
@@ -264,7 +264,7 @@ class Guard:
         if not reason:
             self._clear_failure(queue)
         elif not was_over:
-            message = f"The job cannot go on: {reason}."
+            message = f"The job cannot continue: {reason}."
             logger.error("%s", message)
             queue.fail(lambda: tf.errors.UnavailableError(None, None, message))
 
@@ -298,15 +298,15 @@ class Guard:
             )
             if are_restarted(self._addresses.values()):
                 logger.warning(
-                    "no worker responds (%s): training waits for one. Those that died are started "
-                    "again; let the others go on if they were stopped (SIGCONT).",
+                    "no worker responds (%s): training waits for one. Dead workers restart; "
+                    "continue stopped ones (SIGCONT).",
                     names,
                 )
             else:
                 logger.warning(
-                    "no worker responds (%s): training waits for one, for %g s at most "
-                    "(no_worker_timeout_s). Start them again, let them go on if they were stopped "
-                    "(SIGCONT), or end this script (Ctrl-C).",
+                    "no worker responds (%s): training waits for one, for at most %g s "
+                    "(no_worker_timeout_s). Restart them, continue stopped ones (SIGCONT), or end "
+                    "this script (Ctrl-C).",
                     names,
                     self.fault_tolerance.no_worker_timeout_s,
                 )
@@ -316,8 +316,7 @@ class Guard:
         policy = self.policy
         return (
             f"The parameter server /job:ps/replica:0/task:{server.index} at {server.address} is "
-            f"lost: it responded to none of {policy.misses} probes within {policy.deadline_s:g} s "
-            "each. It was stopped or killed, hangs, or cannot be reached. Let it go on or start it "
-            "again, then run the script again from its last checkpoint. Where tasks may rest for "
-            "longer, allow them more with TFPS_PROBE_DEADLINE_S or TFPS_PROBE_MISSES."
+            f"lost: it missed {policy.misses} probes of {policy.deadline_s:g} s each. Continue or "
+            "restart it, then run the script again from its last checkpoint. To tolerate longer "
+            "pauses, raise TFPS_PROBE_DEADLINE_S or TFPS_PROBE_MISSES."
         )

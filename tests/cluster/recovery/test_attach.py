@@ -17,6 +17,7 @@ import pytest
 
 import tfps
 from tests.cluster.checkpoint.counting_model import count_of, counting_model, updates_of
+from tests.messages import raises
 from tfps.errors import ConfigError, ConnectTimeout
 from tfps.launch import LocalCluster
 from tfps.testing import Command
@@ -85,21 +86,21 @@ def test_what_cannot_be_attached_to(
     """Each attempt gives one error, at once or within the given time."""
     local, _, _ = job
     servers = local.spec.jobs["ps"]
-    with pytest.raises(ConfigError, match="the servers hold no job 'day'"):
+    with raises(ConfigError, "job", received="'day'"):
         tfps.attach("day", servers)
-    with pytest.raises(ConfigError, match=r"received one, but the servers have none \(ps 0\)"):
+    with raises(ConfigError, "secret", remedy="ps 0"):
         tfps.attach("night", servers, secret="a guess")
     monkeypatch.setenv("TFPS_JOB_SECRET", "another guess")
-    with pytest.raises(ConfigError, match="received one, but the servers have none"):
+    with raises(ConfigError, "secret"):
         tfps.attach("night", servers)
     monkeypatch.delenv("TFPS_JOB_SECRET")
-    with pytest.raises(ConfigError, match="received 1, but job 'night' has 2 parameter servers"):
+    with raises(ConfigError, "'night'", received=1, remedy="2"):
         tfps.attach("night", servers[:1])
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         address = f"127.0.0.1:{stranger.getsockname()[1]}"
-        with pytest.raises(ConnectTimeout, match="order of TF_CONFIG"):
+        with raises(ConnectTimeout, address, remedy="TF_CONFIG"):
             tfps.attach("night", [servers[0], address], timeout_s=3)
-    with pytest.raises(ConnectTimeout, match=f"ps 1 at {address}: .*refused"):
+    with raises(ConnectTimeout, "ps 1", received=address, remedy="refused"):
         tfps.attach("night", [servers[0], address])
 
 

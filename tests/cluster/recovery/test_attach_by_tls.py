@@ -14,6 +14,7 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.checkpoint.counting_model import count_of, counting_model, updates_of
+from tests.messages import raises
 from tests.unit.transport.direct.certificates import made_tls, needs_openssl
 from tfps.cluster import lease_ports
 from tfps.errors import ConfigError, ConnectTimeout
@@ -94,17 +95,15 @@ def test_it_reads_what_the_chief_would(job: Guarded) -> None:
 def test_who_may_not_read(job: Guarded, tmp_path: Path) -> None:
     """Each gets one error that says what to look at."""
     stranger = made_tls(tmp_path / "other")
-    with pytest.raises(
-        ConfigError, match="tls: cannot connect .* certificate of another authority"
-    ):
+    with raises(ConfigError, "tls", remedy="certificate"):
         job.attach(tls=stranger)
-    with pytest.raises(ConfigError, match="have no job 'night' that has begun, another"):
+    with raises(ConfigError, "'night'"):
         job.attach(secret="battery staple")
-    with pytest.raises(ConfigError, match="have no job 'day'"):
+    with raises(ConfigError, "'day'"):
         job.attach("day")
     with socket.create_server(("127.0.0.1", 0)) as closed:
         nobody = f"127.0.0.1:{closed.getsockname()[1]}"
-    with pytest.raises(ConnectTimeout, match=f"server at {nobody} is lost"):
+    with raises(ConnectTimeout, "server", received=nobody):
         tfps.attach("night", [nobody], secret=SECRET, tls=job.tls, timeout_s=3)
 
 
@@ -113,7 +112,7 @@ def test_a_server_that_hangs_is_not_waited_for(job: Guarded) -> None:
     with job.attach(timeout_s=1.0) as reader:
         job.cluster.suspend("ps", 0)
         try:
-            with pytest.raises(tf.errors.UnavailableError, match="is lost or does not respond"):
+            with raises(tf.errors.UnavailableError, "is lost"):
                 reader.pull()
         finally:
             job.cluster.resume("ps", 0)

@@ -18,6 +18,7 @@ import tfps
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
 from tests.cluster.many_calls import ManyCalls
 from tests.cluster.recovery.kill_server import KILL_AFTER, KillForGood, KillServer, TracedUnits
+from tests.messages import raises
 from tfps.launch import LocalCluster
 
 EPOCHS, SAVE_EVERY = 2, 100
@@ -243,7 +244,7 @@ def test_the_job_may_rather_stop(tasks: Callable[..., LocalCluster], folder: Pat
     cluster = tasks(workers=2, ps=2)
     fault_tolerance = tfps.FaultTolerance(checkpoints=folder, on_lost_server="stop")
     job = CountingJob(cluster, fault_tolerance=fault_tolerance)
-    with pytest.raises(tf.errors.UnavailableError, match="on_lost_server"):
+    with raises(tf.errors.UnavailableError, "on_lost_server"):
         job.fit(KillForGood(job, 1), epochs=EPOCHS)
     job.strategy.close()
 

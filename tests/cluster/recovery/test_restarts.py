@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
+from tests.messages import raises
 from tfps.launch import LocalCluster
 from tfps.testing import assert_no_leaks
 
@@ -75,10 +76,8 @@ def test_a_job_ends_when_its_last_worker_cannot_return() -> None:
         job = CountingJob(cluster)
         job.fit(epochs=1)
         killer = keras.callbacks.LambdaCallback(on_epoch_begin=lambda *_: _kill(cluster, 0, 1))
-        with pytest.raises(
-            tf.errors.UnavailableError,
-            match=r"no worker is left: worker 0, worker 1 died, and the budget of restarts is 0",
-        ):
+        reason = "worker 0, worker 1 died, and the budget of restarts is 0"
+        with raises(tf.errors.UnavailableError, "no worker is left", received=reason):
             job.fit(killer, epochs=MOST_EPOCHS)
 
 
@@ -88,7 +87,7 @@ def machines(cluster: Callable[..., LocalCluster]) -> LocalCluster:
     return cluster(workers=2, ps=1)
 
 
-NOBODY = r"The job cannot go on: none of 2 workers has responded for 2 s \(no_worker_timeout_s\)"
+NOBODY = "none of 2 workers has responded for 2 s (no_worker_timeout_s)"
 
 
 def _lose_all(machines: LocalCluster) -> None:
@@ -125,7 +124,7 @@ def test_functions_wait_for_so_long_for_a_worker(machines: LocalCluster) -> None
 
     run(10)
     _lose_all(machines)
-    with pytest.raises(tf.errors.UnavailableError, match=NOBODY):
+    with raises(tf.errors.UnavailableError, NOBODY):
         run(10)
     _bring_back(machines, strategy)
     before = int(count)

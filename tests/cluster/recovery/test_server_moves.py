@@ -263,9 +263,9 @@ def test_who_says_nonsense_is_asked_again(
         _train(job, MoveServers(job, 0))
     assert scheduler.asked >= 4
     for text in (
-        "could not be found out: OSError('the scheduler restarts')",
+        "new addresses of lost servers: OSError('the scheduler restarts')",
         "Scheduler: cluster.ps: received 1 addresses, expected 2",
-        f"ps 0 shall be at {address} now, but ps 1 responds there",
+        f"ps 0 should be at {address}, but ps 1 responds there",
     ):
         assert caplog.text.count(text) == 1
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.recovery.conftest import PROBES
+from tests.messages import raises
 from tfps.launch import LocalCluster
 from tfps.testing import Command
 
@@ -54,7 +55,7 @@ def test_fit_raises_and_the_next_strategy_trains(
     strategy = _strategy(cluster)
     model = _model(strategy)
     lost = f"/job:ps/replica:0/task:{index} at {cluster.spec.address('ps', index)}"
-    with pytest.raises(tf.errors.UnavailableError, match=lost):
+    with raises(tf.errors.UnavailableError, lost):
         model.fit(
             X, X[:, 0], batch_size=2, epochs=5, verbose=0, callbacks=[StopServer(cluster, index)]
         )
@@ -83,7 +84,7 @@ def test_evaluate_raises(tasks: Callable[..., LocalCluster]) -> None:
             if batch == 50:
                 cluster.suspend("ps", 0)
 
-    with pytest.raises(tf.errors.UnavailableError, match="task:0 at"):
+    with raises(tf.errors.UnavailableError, "task:0 at"):
         model.evaluate(X, X[:, 0], batch_size=2, verbose=0, callbacks=[Stop()])
     strategy.close()
 
@@ -107,9 +108,9 @@ def test_a_custom_loop_raises(tasks: Callable[..., LocalCluster]) -> None:
     cluster.suspend("ps", 1)
     for _ in range(3):
         coordinator.schedule(step)
-    with pytest.raises(tf.errors.UnavailableError, match="task:1 at"):
+    with raises(tf.errors.UnavailableError, "task:1 at"):
         coordinator.join()
-    with pytest.raises(tf.errors.UnavailableError, match="task:1 at"):
+    with raises(tf.errors.UnavailableError, "task:1 at"):
         coordinator.schedule(step)
     strategy.close()
 

@@ -305,8 +305,8 @@ def test_more_workers_than_there_are_cannot_be_left(script: Path) -> None:
     )
     assert result.returncode == 1
     assert result.stderr == (
-        "Error: tfps.FaultTolerance: min_workers: received 3, and the cluster has 2 workers; "
-        "expected at most as many\n"
+        "Error: tfps.FaultTolerance: min_workers: received 3, expected at most 2, the number of "
+        "workers of the cluster\n"
     )
 
 

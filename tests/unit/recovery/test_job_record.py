@@ -6,10 +6,10 @@ import dataclasses
 import json
 import socket
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.messages import check_message, raises
 from tfps.errors import ConfigError
 from tfps.placement.plan import View
 from tfps.recovery.chief.job_record import JobRecord, differences, replaced_optimizers
@@ -73,7 +73,7 @@ def test_a_chief_that_lives_keeps_its_job() -> None:
         address = f"127.0.0.1:{chief.getsockname()[1]}"
         held = JobRecord(chief=address, workers=1, servers=1, consistency="Asynchronous()")
         wanted = dataclasses.replace(held, chief="127.0.0.1:1")
-        with pytest.raises(ConfigError, match=f"'night' is in use by the chief at {address}"):
+        with raises(ConfigError, "job", received="'night'", remedy=address):
             _job_on_servers(held).check(wanted, job="night")
         _job_on_servers(held).check(held, job="night")  # its own address: the one before is gone
     _job_on_servers(held).check(wanted, job="night")
@@ -82,7 +82,7 @@ def test_a_chief_that_lives_keeps_its_job() -> None:
 def test_a_part_of_a_job_is_refused() -> None:
     record = JobRecord(chief="", workers=1, servers=3, consistency="Asynchronous()")
     for records, gone in (((None, record, None), "ps 0 and ps 2"), ((record, None), "ps 1")):
-        with pytest.raises(ConfigError, match=f"but {gone} was started anew .*fresh=True"):
+        with raises(ConfigError, "'night'", received=gone, remedy="fresh=True"):
             _job_on_servers(*records).check(record, job="night")
 
 
@@ -102,5 +102,6 @@ def test_an_optimizer_that_another_one_replaces_is_named(
     made = _state(now - before) + (["dense/kernel"] if model else [])
     lines = replaced_optimizers(unopened=_state(before - now), made=made)
     expected = sorted(before - now) if now - before and not model else []
-    assert [line.split("'")[1] for line in lines] == expected
-    assert all(repr(name) in line for line in lines for name in now - before)
+    for line, name in zip(lines, expected, strict=True):
+        for other in now - before:
+            check_message(line, "optimizer", received=repr(other), remedy=f"expected {name!r}")

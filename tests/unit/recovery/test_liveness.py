@@ -8,6 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from tests.messages import raises
 from tfps.errors import ConfigError
 from tfps.recovery.probing.liveness import Liveness, ProbePolicy, Verdict
 
@@ -100,18 +101,17 @@ def test_environment(period_s: float, deadline_s: float, misses: int) -> None:
     "name", ["TFPS_PROBE_PERIOD_S", "TFPS_PROBE_DEADLINE_S", "TFPS_PROBE_MISSES"]
 )
 def test_wrong_environment(name: str, text: str) -> None:
-    with pytest.raises(ConfigError, match=name) as caught:
+    with raises(ConfigError, name, received=repr(text), remedy="expected a"):
         ProbePolicy.from_environment({name: text})
-    assert repr(text) in str(caught.value)
-    assert "expected a" in str(caught.value)
 
 
 def test_wrong_environments_are_reported_together() -> None:
-    with pytest.raises(ConfigError, match="2 mistakes"):
+    with raises(ConfigError, "2 mistakes", received="'2.5'", remedy="seconds"):
         ProbePolicy.from_environment({"TFPS_PROBE_MISSES": "2.5", "TFPS_PROBE_PERIOD_S": "x"})
 
 
 @pytest.mark.parametrize("wrong", [{"period_s": 0.0}, {"deadline_s": math.nan}, {"misses": 0}])
 def test_wrong_policies(wrong: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(wrong))):
+    [(name, value)] = wrong.items()
+    with raises(ConfigError, name, received=value, remedy="expected a"):
         ProbePolicy(**wrong)  # type: ignore[arg-type]

@@ -65,14 +65,14 @@ def test_only_lost_servers_that_answer_there_have_moved(
 @pytest.mark.parametrize(
     ("resolved", "text"),
     [
-        (OSError("no route"), "could not be found out: OSError('no route')"),
+        (OSError("no route"), "new addresses of lost servers: OSError('no route')"),
         (
             ClusterSpec(jobs={**CLUSTER.jobs, "ps": ("p:1",)}, source="Resolver"),
             "Resolver: cluster.ps: received 1 addresses, expected 2",
         ),
         (
             CLUSTER.with_address("ps", 0, "q:1"),
-            "ps 0 shall be at q:1 now, but worker 1 responds there",
+            "ps 0 should be at q:1, but worker 1 responds there",
         ),
     ],
 )

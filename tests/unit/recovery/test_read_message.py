@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from tests.messages import raises
 from tfps.errors import ProtocolError
 from tfps.placement.slab import ALIGNMENT_BYTES
 from tfps.recovery.reading.read_message import Array, ReadAnswer, ReadRequest, text_and_arrays
@@ -50,7 +51,7 @@ def test_answers_arrive(record: str, cells: list[int], values: list[Array], prob
 
 @pytest.mark.parametrize("text", [b"{", b"[1]", b'{"a": 1}', b"null", b"\xff"])
 def test_other_bytes_are_no_request(text: bytes) -> None:
-    with pytest.raises(ProtocolError, match="received"):
+    with raises(ProtocolError, "received", remedy="expected"):
         ReadRequest.from_text(text)
 
 
@@ -58,18 +59,18 @@ def test_other_bytes_are_no_request(text: bytes) -> None:
 def test_arrays_that_are_cut_off_are_no_answer(missing: int) -> None:
     value = np.arange(10, dtype=np.float32)
     text, _ = ReadAnswer(record="r", values=(value,)).to_parts()
-    with pytest.raises(ProtocolError, match="expected a reply"):
+    with raises(ProtocolError, "received", remedy="a reply"):
         ReadAnswer.from_parts(text, np.zeros(40 - missing, np.uint8))
 
 
 def test_an_answer_of_another_dtype_or_without_fields() -> None:
     fields = {"record": "", "cells": [], "values": [["float1", [2]]], "problem": ""}
     for text in (json.dumps(fields).encode(), b"{}"):
-        with pytest.raises(ProtocolError, match="expected a reply"):
+        with raises(ProtocolError, "received", remedy="a reply"):
             ReadAnswer.from_parts(text, np.zeros(64, np.uint8))
 
 
 @pytest.mark.parametrize("size_bytes", [-1, 9])
 def test_a_text_longer_than_the_payload(size_bytes: int) -> None:
-    with pytest.raises(ProtocolError, match="in 8"):
+    with raises(ProtocolError, "a text", received=size_bytes, remedy="8"):
         text_and_arrays([size_bytes], np.zeros(8, np.uint8))

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tfps
+from tests.messages import raises
 from tfps.errors import ConfigError
 from tfps.recovery.probing.task_identity import first_device
 from tfps.recovery.servers.server_loss import ServerLoss, updates_lost
@@ -21,13 +22,13 @@ def test_every_mistake_at_once() -> None:
 
 
 def test_steps_need_a_folder() -> None:
-    with pytest.raises(ConfigError, match="every_steps: received 7 without checkpoints"):
+    with raises(ConfigError, "every_steps", received=7, remedy="set checkpoints"):
         tfps.FaultTolerance(every_steps=7)
 
 
 @pytest.mark.parametrize("steps", [True, 1.5, -1])
 def test_steps_are_whole_numbers(steps: object) -> None:
-    with pytest.raises(ConfigError, match="every_steps"):
+    with raises(ConfigError, "every_steps", received=repr(steps), remedy="whole number"):
         tfps.FaultTolerance(checkpoints="folder", every_steps=steps)  # type: ignore[arg-type]
 
 

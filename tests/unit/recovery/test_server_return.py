@@ -261,7 +261,7 @@ def test_the_end_of_the_strategy_ends_the_wait(servers: ServerReturn, machine: M
         thread.join(DEADLINE_S)
         assert not thread.is_alive()
     for error in of_reader + of_closure:
-        assert "It is not waited for any more: strategy.close() was called." in str(error)
+        assert "The job no longer waits for it: strategy.close() was called." in str(error)
     assert of_reader
     assert not _returns()
 
@@ -277,7 +277,7 @@ def test_who_is_not_started_again_is_not_waited_for(
     supervisor.given_up = "ps 0 died again after its budget of 3 restarts"
     reads.join(DEADLINE_S)
     assert not reads.is_alive()
-    assert "It is not started again: ps 0 died again after its budget" in str(of_reader[0])
+    assert "It is not restarted: ps 0 died again after its budget" in str(of_reader[0])
 
 
 def test_what_cannot_go_on_does_not_wait_until_it_is_started_again(
@@ -289,7 +289,7 @@ def test_what_cannot_go_on_does_not_wait_until_it_is_started_again(
     servers.lose(0, "The server is gone.")
     reads.join(DEADLINE_S)
     assert not reads.is_alive()
-    assert "It cannot be brought back: functions are not repeated" in str(of_reader[0])
+    assert "It cannot be restored: functions are not repeated" in str(of_reader[0])
     assert machine.restored == 0
 
 
@@ -318,4 +318,4 @@ def test_a_mistake_while_it_is_filled_ends_the_wait(
     machine.start_again()
     reads.join(DEADLINE_S)
     assert not reads.is_alive()
-    assert "It cannot be brought back: RuntimeError('an odd state')" in str(of_reader[0])
+    assert "It cannot be restored: RuntimeError('an odd state')" in str(of_reader[0])

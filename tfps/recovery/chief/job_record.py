@@ -81,10 +81,11 @@ def differences(held: JobRecord, wanted: JobRecord) -> list[str]:
 
     >>> held = JobRecord(chief="a:1", workers=2, servers=1, consistency="Asynchronous()")
     >>> differences(held, dataclasses.replace(held, workers=3, chief="b:1"))
-    ['max_workers: the job has 2, this strategy has 3']
+    ['max_workers: received 3 from this strategy, expected 2']
     """
     return [
-        f"{called}: the job has {getattr(held, name)}, this {whose} has {getattr(wanted, name)}"
+        f"{called}: received {getattr(wanted, name)} from this {whose}, expected "
+        f"{getattr(held, name)}"
         for name, called, whose in (
             ("protocol", "protocol", "version of tfps"),
             ("workers", "max_workers", "strategy"),
@@ -112,15 +113,14 @@ def replaced_optimizers(*, unopened: Iterable[str], made: Iterable[str]) -> list
     Example:
 
     >>> replaced_optimizers(unopened=["adam/iteration"], made=["sgd/iteration"])
-    ["the job was trained by the optimizer 'adam', this program has 'sgd'"]
+    ["optimizer: received 'sgd', expected 'adam', which trained the job"]
     """
     before, now = _optimizers(unopened), _optimizers(made := list(made))
     if not now or any(not path.startswith(tuple(f"{name}/" for name in now)) for path in made):
         return []
     others = " and ".join(map(repr, now))
     return [
-        f"the job was trained by the optimizer {name!r}, this program has {others}"
-        for name in before
+        f"optimizer: received {others}, expected {name!r}, which trained the job" for name in before
     ]
 
 

@@ -70,15 +70,15 @@ class JobOnServers:
         held = next(record for record in self.records if record is not None)
         if held.chief != wanted.chief and accepts_connections(held.chief):
             raise ConfigError(
-                f"job: {job!r} is in use by the chief at {held.chief}, which is alive. End that "
-                "one first, or give this job another name"
+                f"job: received {job!r}, expected a job without a running chief; the chief at "
+                f"{held.chief} runs it. Stop that chief, or give this job another name"
             )
         gone = [f"ps {index}" for index, record in enumerate(self.records) if record is None]
         if gone:
             raise ConfigError(GONE.format(job=job, gone=" and ".join(gone)))
         problems = differences(held, wanted)
         if problems:
-            problems = [f"job: {job!r} cannot be gone on with, {line}" for line in problems]
+            problems = [f"job: cannot resume {job!r}: {line}" for line in problems]
             problems[-1] += f"; {REMEDY.format(job=job)}"
             raise ConfigError(problems, source="ParameterServerStrategy")
 
@@ -149,14 +149,13 @@ class JobOnServers:
 
 
 GONE = (
-    "job: the parameter servers hold {job!r}, but {gone} was started anew when no chief was there "
-    "to take it in again, and holds nothing of it. Go on from the newest checkpoint: discard what "
-    "the others hold with job=tfps.Job({job!r}, fresh=True), and call "
-    "CheckpointManager.restore_latest() after compile. Or give this job another name"
+    "job: cannot resume {job!r}: {gone} restarted without a chief and lost its part. To resume "
+    "from the newest checkpoint, discard the job with job=tfps.Job({job!r}, fresh=True) and call "
+    "CheckpointManager.restore_latest() after compile; or give this job another name"
 )
 REMEDY = (
-    "take what made the job, or discard it with job=tfps.Job({job!r}, fresh=True), or give this "
-    "one another name"
+    "use the settings of the job, discard it with job=tfps.Job({job!r}, fresh=True), or give this "
+    "job another name"
 )
 
 

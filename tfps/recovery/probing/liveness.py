@@ -54,12 +54,12 @@ class ProbePolicy:
 
     def __post_init__(self) -> None:
         problems = [
-            f"{name}: {value!r}; expected a number of seconds above 0"
+            f"{name}: received {value!r}, expected a number of seconds above 0"
             for name, value in (("period_s", self.period_s), ("deadline_s", self.deadline_s))
             if not (math.isfinite(value) and value > 0)
         ]
         if self.misses < 1:
-            problems.append(f"misses: {self.misses!r}; expected a whole number from 1")
+            problems.append(f"misses: received {self.misses!r}, expected a whole number from 1")
         refuse(problems, source="ProbePolicy")
 
     @property
@@ -94,7 +94,7 @@ class ProbePolicy:
             whole = name != MISSES or value == math.floor(value) if math.isfinite(value) else False
             if not (whole and value > 0):
                 kind = "a whole number from 1" if name == MISSES else "a number of seconds above 0"
-                problems.append(f"{name}: {text!r}; expected {kind}")
+                problems.append(f"{name}: received {text!r}, expected {kind}")
             return value
 
         period_s, deadline_s = number(PERIOD_S, cls.period_s), number(DEADLINE_S, cls.deadline_s)

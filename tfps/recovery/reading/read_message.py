@@ -115,7 +115,9 @@ def text_and_arrays(header: Sequence[int], payload: Array) -> tuple[bytes, Array
     """
     size_bytes = int(header[0])
     if not 0 <= size_bytes <= payload.size:
-        raise ProtocolError(f"received a text of {size_bytes} bytes in {payload.size}")
+        raise ProtocolError(
+            f"received a text of {size_bytes} bytes, expected at most {payload.size}"
+        )
     end = payload.size - size_bytes
     return payload[end:].tobytes(), payload[:end]
 

@@ -47,7 +47,7 @@ class ReadService:
     def __call__(self, connection: Connection, hello: Hello) -> None:
         """Serve one reader until it disconnects; runs in the connection's own thread."""
         if number_of(hello.plan) != hello.job:
-            logger.warning("%s has named another job than it asks for", connection.peer)
+            logger.warning("%s asks for a job other than that of its handshake", connection.peer)
             connection.close()
             return
         channel = ControlPlane(address=self._address, device=self._device)
@@ -63,7 +63,7 @@ class ReadService:
         except ConnectionLost:
             pass  # the reader has disconnected
         except ProtocolError as error:
-            logger.warning("%s is refused: %s", connection.peer, error)
+            logger.warning("refused %s: %s", connection.peer, error)
         finally:
             connection.close()
             with contextlib.suppress(tf.errors.OpError):  # this server is ending

@@ -48,7 +48,7 @@ class NewAddresses:
         try:
             now = self._resolve()
         except Exception as error:  # noqa: BLE001 - the user's resolver; is called again
-            self.say(f"where lost servers are now could not be found out: {error!r}")
+            self.say(f"cannot find the new addresses of lost servers: {error!r}")
             return {}
         try:
             moved = {} if now is None else servers_elsewhere(self._cluster(), now, lost)
@@ -57,12 +57,12 @@ class NewAddresses:
             return {}
         seen = ask_identities({("ps", i): a for i, a in moved.items()}, deadline_s=self._deadline_s)
         others = [
-            f"ps {index} shall be at {moved[index]} now, but {each.other} responds there"
+            f"ps {index} should be at {moved[index]}, but {each.other} responds there"
             for (_, index), each in seen.items()
             if each.other
         ]
         self.say(
-            f"{'; '.join(others)}. Correct what says where tasks are." if others else "",
+            f"{'; '.join(others)}. Correct TF_CONFIG or the cluster file." if others else "",
         )
         return {
             i: moved[i] for (_, i), each in seen.items() if each.process_incarnation is not None
@@ -97,9 +97,8 @@ def servers_elsewhere(
     there, before = now.count("ps"), known.count("ps")
     if there != before:
         raise ConfigError(
-            f"cluster.ps: received {there} addresses, expected {before}: a job keeps the number of "
-            "its parameter servers, each with its index. List all of them, those that have not "
-            "moved as well",
+            f"cluster.ps: received {there} addresses, expected {before}; list all parameter "
+            "servers of the job in the same order, including those that have not moved",
             source=now.source,
         )
     return {

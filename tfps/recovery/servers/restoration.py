@@ -89,12 +89,12 @@ class Restoration:
         began_s = time.monotonic()
         manager = self._job.manager
         if manager is None:
-            raise CheckpointError("there is no tfps.CheckpointManager of the model that is trained")
+            raise CheckpointError("no tfps.CheckpointManager saves the trained model; make one")
         if checkpoint is None and self._job.takes_rounds():
             raise CheckpointError(
-                "where workers take rounds together other than in fit under tfps.Synchronous "
-                "(tfps.LocalSteps in rounds, the steps of a warm-up) a lost server ends the job; "
-                "start it again from its newest checkpoint"
+                "a lost server ends a job whose workers take rounds together, except in fit under "
+                "tfps.Synchronous (tfps.LocalSteps in rounds and the steps of a warm-up are such "
+                "rounds); start it again from its newest checkpoint"
             )
         self.refuse_uncheckpointed(server)
         seen = self._job.last_reading()
@@ -127,8 +127,8 @@ class Restoration:
         """
         if names := self._job.uncheckpointed(server.device):
             raise CheckpointError(
-                f"ps {server.index} held what no checkpoint holds: {', '.join(names)} (raw "
-                "tf.Variables, or a model of tf_keras)"
+                f"no checkpoint holds these variables of ps {server.index}: {', '.join(names)} "
+                "(raw tf.Variables, or a model of tf_keras)"
             )
 
     def _write_ledger(self, server: Server, known: Sequence[Server]) -> int:

@@ -163,8 +163,8 @@ class RoundRestoration:
         there = sorted(points.keys() & set(Folder(manager.directory).numbers()))
         if not there:
             raise CheckpointError(
-                f"no checkpoint of this epoch is complete in {manager.directory}, so rounds cannot "
-                "be repeated"
+                f"{manager.directory} has no complete checkpoint of this epoch, so rounds cannot "
+                "repeat; save one when an epoch begins"
             )
         return points[manager.newest_of(there).number]
 
@@ -172,10 +172,10 @@ class RoundRestoration:
         written = point.written_since(written_by_chief(self._runtime))
         if written:
             raise CheckpointError(
-                f"this process has written {', '.join(written)} in the middle of an epoch, after "
-                f"checkpoint {point.checkpoint}, and what a callback or a script has done is not "
-                "done again. Assign such values when an epoch begins or ends, or have them "
-                "computed by the step (a keras.optimizers.schedules.LearningRateSchedule)"
+                f"this process has written {', '.join(written)} within an epoch, after checkpoint "
+                f"{point.checkpoint}; rounds cannot repeat this. Assign such values when an epoch "
+                "begins or ends, or compute them in the step, for example with a "
+                "keras.optimizers.schedules.LearningRateSchedule"
             )
 
     def _versions(self, anew: Sequence[Server]) -> list[int]:

@@ -201,7 +201,7 @@ class ServerReturn:
             if not self.gate.lost or thread is None:
                 return False
         if not self._is_given_up:
-            self._give_up(f"It is not waited for any more: {reason}.")
+            self._give_up(f"The job no longer waits for it: {reason}.")
         thread.join(END_S)
         return True
 
@@ -246,14 +246,14 @@ class ServerReturn:
 
     def _lose_those_anew(self, roll: Roll) -> None:
         for index in roll.anew:
-            self.lose(index, f"{self._name(index)} was started anew.")
+            self.lose(index, f"{self._name(index)} restarted.")
 
     def _name(self, index: int) -> str:
         return f"The parameter server ps {index} at {self._runtime.servers[index].address}"
 
     def _run(self) -> None:
         if not self._job.waits_for_servers:
-            self._give_up('It cannot be brought back: on_lost_server="stop".')
+            self._give_up('It cannot be restored: on_lost_server="stop".')
             return
         began_s = said_s = time.monotonic()
         with self.gate.inside(), bringing_back():
@@ -262,17 +262,17 @@ class ServerReturn:
                     if self._bring_back(began_s):
                         return
                 except CheckpointError as error:
-                    self._give_up(f"It cannot be brought back: {error}")
+                    self._give_up(f"It cannot be restored: {error}")
                     return
                 except tf.errors.OpError as error:
-                    logger.info("a server could not be taken in yet: %s", error.message)
+                    logger.info("cannot restore a server yet: %s", error.message)
                 except Exception as error:
                     if not self._runtime.closed:  # else the threads would wait forever
-                        self._give_up(f"It cannot be brought back: {error!r}")
+                        self._give_up(f"It cannot be restored: {error!r}")
                     raise
                 supervisor = supervisor_of(server.address for server in self._runtime.servers)
                 if supervisor is not None and supervisor.given_up:
-                    self._give_up(f"It is not started again: {supervisor.given_up}")
+                    self._give_up(f"It is not restarted: {supervisor.given_up}")
                     return
                 if time.monotonic() - said_s > SAY_EVERY_S:
                     said_s = time.monotonic()
@@ -321,7 +321,7 @@ class ServerReturn:
         assert self._failures is not None
         for index, address in self._identities.find(lost).items():
             server = self._runtime.servers[index]
-            logger.warning("ps %d is at %s now, no more at %s", index, address, server.address)
+            logger.warning("ps %d moved to %s from %s", index, address, server.address)
             self._runtime.move(server, address)
             self._failures.move_server(index, address)
 
