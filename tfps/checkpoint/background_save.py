@@ -75,7 +75,7 @@ class BackgroundSave:
             self._error = error
         except BaseException as error:  # noqa: BLE001 - raised by `wait`
             # Also log it at once: a script may end without a call of `wait`.
-            logger.error("checkpoint %d in %s was not saved: %s", number, path, error)
+            logger.error("cannot save checkpoint %d in %s: %s", number, path, error)
             self._error = error
         else:
             self._delete_old()
@@ -101,8 +101,8 @@ class BackgroundSave:
             self._delete_superfluous()
         except OSError as error:
             logger.warning(
-                "checkpoint %d is saved, but of those before not all that may go could be deleted "
-                "from %s: %s; the next save tries again",
+                "checkpoint %d is saved, but old checkpoints in %s cannot be deleted: %s; the next "
+                "save tries again",
                 self._manifest.number,
                 self._folder.path,
                 error,

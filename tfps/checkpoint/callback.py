@@ -116,8 +116,8 @@ class Checkpoint(keras.callbacks.Callback):
         except CheckpointNotSaved:  # already in the log
             self._attempts = self._attempts.failed(now_s=time.monotonic())
             logger.warning(
-                "training goes on without that checkpoint. The next attempt is made when training "
-                "ends, or in %.0f s at the earliest; %d have failed",
+                "training continues without that checkpoint. The next attempt follows at the end "
+                "of training, or in %.0f s at the earliest; %d have failed",
                 self._attempts.pause_s,
                 self._attempts.failures,
             )
@@ -131,7 +131,7 @@ def _check(manager: Any, *, every_epochs: Any, every_steps: Any) -> None:
     if not isinstance(manager, CheckpointManager):
         problems.append(f"manager: received {manager!r}, expected a tfps.CheckpointManager")
     if every_epochs is not None and every_steps is not None:
-        problems.append("received every_epochs and every_steps, expected one of the two")
+        problems.append("every_epochs, every_steps: received both, expected one; remove the other")
     for name, value in (("every_epochs", every_epochs), ("every_steps", every_steps)):
         if value is not None and (
             not isinstance(value, int) or isinstance(value, bool) or value < 1

@@ -72,7 +72,7 @@ def damage(folder: Path, expected: Mapping[str, Checksum]) -> list[str]:
         except FileNotFoundError:
             problems.append(f"{name} is missing, expected {wanted}")
         except OSError as error:
-            problems.append(f"{name} cannot be read: {error.strerror}")
+            problems.append(f"cannot read {name}: {error.strerror}")
         else:
             if found != wanted:
                 problems.append(f"{name} has {found}, expected {wanted}")

@@ -44,16 +44,16 @@ class Folder:
             text = os.fspath(path)
         except TypeError as error:
             raise ConfigError(
-                f"directory: received {path!r}, expected the path of a folder for checkpoints"
+                f"directory: received {path!r}, expected the path of a folder"
             ) from error
         if not text or "://" in text:
             raise ConfigError(
-                f"directory: received {text!r}, expected the path of a folder on this machine or "
-                "mounted there: a folder of an object store cannot be committed as a whole"
+                f"directory: received {text!r}, expected a local or mounted folder; object stores "
+                "cannot commit a folder as a whole"
             )
         self.path = Path(os.path.abspath(text))
         if self.path.exists() and not self.path.is_dir():
-            raise ConfigError(f"directory: {self.path} is a file, expected a folder")
+            raise ConfigError(f"directory: received the file {self.path}, expected a folder")
         self._passed_over: set[int] = set()
 
     def numbers(self) -> list[int]:
@@ -77,7 +77,9 @@ class Folder:
         folder = self.checkpoint_path(number)
         if not folder.is_dir():
             known = ", ".join(map(str, self.numbers())) or "none"
-            raise CheckpointError(f"{self.path} has no checkpoint {number!r}; it has {known}")
+            raise CheckpointError(
+                f"{self.path}: received checkpoint {number!r}, expected one of {known}"
+            )
         try:
             manifest = Manifest.from_json((folder / MARKER).read_text())
         except CheckpointError as error:
@@ -85,7 +87,7 @@ class Folder:
         except FileNotFoundError as error:
             raise CheckpointDamaged(f"{folder}: {MARKER} is missing") from error
         except (OSError, UnicodeDecodeError) as error:
-            raise CheckpointDamaged(f"{folder}: {MARKER} cannot be read: {error}") from error
+            raise CheckpointDamaged(f"{folder}: cannot read {MARKER}: {error}") from error
         if manifest.number != number:
             raise CheckpointDamaged(
                 f"{folder}: {MARKER} is that of checkpoint {manifest.number}, expected {number}"

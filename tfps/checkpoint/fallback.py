@@ -47,7 +47,7 @@ def newest_sound(
                 damaged: f"{reason}; {instead}" for damaged, reason in reasons.items()
             }
     raise CheckpointDamaged(
-        f"every checkpoint in {source} is damaged, so none can be restored, and the values of the "
-        "model are not to be used any more. Copy one of them back from elsewhere, or begin anew in "
-        "another folder:\n" + "\n".join(f"  - {reason}" for reason in reasons.values())
+        f"every checkpoint in {source} is damaged. Copy one back from a backup, or train from "
+        "scratch in another folder; do not use the present values of the model:\n"
+        + "\n".join(f"  - {reason}" for reason in reasons.values())
     )

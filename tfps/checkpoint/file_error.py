@@ -77,9 +77,9 @@ def writing_into(folder: Path) -> Iterator[None]:
         if reason is None:
             raise
         said = (
-            f"a checkpoint could not be saved in {folder}: {reason_of(reason)}. Those that were "
-            "saved before are as they were. Make room there, or let the chief and the servers that "
-            "share the folder write into it"
+            f"cannot save a checkpoint in {folder}: {reason_of(reason)}. Earlier checkpoints are "
+            "unchanged. Free space there, or let the chief and the servers that share the folder "
+            "write into it"
         )
         logger.error("%s", said)
         raise CheckpointNotSaved(said) from error

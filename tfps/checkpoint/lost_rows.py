@@ -122,5 +122,6 @@ def check_held(server: Any, contents: Contents, *, others: Any) -> None:
     )
     if missing:
         raise CheckpointError(
-            f"ps {server.index} held what no checkpoint of this model holds: {', '.join(missing)}"
+            f"no checkpoint of this model holds these values of ps {server.index}: "
+            f"{', '.join(missing)}"
         )

@@ -138,8 +138,8 @@ class Manifest:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointDamaged(f"the manifest is damaged: {error}") from error
         raise CheckpointError(
-            f"the checkpoint has format {found!r}, expected {FORMAT}: another version of tfps "
-            "wrote it"
+            f"received a checkpoint of format {found!r}, expected {FORMAT}; use the version of "
+            "tfps that wrote it"
         )
 
     def __str__(self) -> str:
@@ -174,7 +174,7 @@ def _check_sum(values: dict[str, Any]) -> None:
     """
     expected, found = values.pop("checksum"), text_checksum(_text(values))
     if found != expected:
-        raise ValueError(f"its checksum is {found}, expected {expected}")
+        raise ValueError(f"received the checksum {found}, expected {expected}")
 
 
 def _decoded(values: dict[str, Any]) -> dict[str, Any]:

@@ -58,8 +58,8 @@ def build_optimizer(model: Any) -> None:
     """
     if not model.built or not model.variables:
         raise CheckpointError(
-            f"the model {model.name} is not built, so its variables are not known; give it a "
-            "keras.Input, call model.build(...) or call it once before it is saved or restored"
+            f"model: received {model.name}, which is not built; give it a keras.Input, call "
+            "model.build(...) or call the model once before you save or restore it"
         )
     optimizer, strategy = optimizer_of(model), strategy_of(model)
     if optimizer is None or not model.trainable_variables:

@@ -48,9 +48,9 @@ class SharedFolder:
         blind = [f"ps {index}" for index, sees in enumerate(seen) if not sees]
         if self.is_shared and blind:
             raise ConfigError(
-                f"shared: received True, but {', '.join(blind)} cannot find what this process "
-                f"writes into {self.folder.path}. Give a folder that is mounted there on all "
-                "machines, or leave `shared` out: their parts then come through this process",
+                f"shared: received True, but {', '.join(blind)} do not see the files that this "
+                f"process writes into {self.folder.path}. Use a folder that all machines mount, or "
+                "leave `shared` out to send the parts through this process",
                 source="tfps.CheckpointManager",
             )
         return seen

@@ -109,8 +109,8 @@ def _say_what_is_missing(runtime: Runtime) -> None:
     if runtime.residuals.has_names and runtime not in _warned:
         _warned.add(runtime)
         logger.warning(
-            "checkpoints do not hold what codecs have left out of gradients, which lies on the "
-            "workers: a job that goes on from one begins without it"
+            "checkpoints do not hold the residuals of codecs, which stay on the workers: a job "
+            "that resumes from a checkpoint starts with zero residuals"
         )
 
 

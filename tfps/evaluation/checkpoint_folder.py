@@ -27,13 +27,11 @@ class CheckpointFolder:
             self.path = os.fspath(path)
         except TypeError as error:
             raise ConfigError(
-                f"checkpoint_dir: received {path!r}, expected the folder that the training job "
-                "saves its checkpoints to"
+                f"checkpoint_dir: received {path!r}, expected the folder in which the training job "
+                "saves checkpoints"
             ) from error
         if tf.io.gfile.exists(self.path) and not tf.io.gfile.isdir(self.path):
-            raise ConfigError(
-                f"checkpoint_dir: {self.path} is a file; expected the folder that it is in"
-            )
+            raise ConfigError(f"checkpoint_dir: received the file {self.path}, expected its folder")
 
     def path_of(self, checkpoint: CheckpointFile) -> str:
         """Return the path with which to open a checkpoint."""
@@ -58,16 +56,11 @@ class CheckpointFolder:
         names = [file.name for file in self._files()]
         expected = ", ".join(format_.value for format_ in Format)
         if not tf.io.gfile.isdir(self.path):
-            return (
-                f"{self.path} does not exist (training makes it when it saves for the first time)"
-            )
+            return f"{self.path} does not exist (the first save of the training creates it)"
         if not names:
             return f"{self.path} is empty"
         shown = ", ".join(sorted(names)[:NAMES_SHOWN]) + (", ..." * (len(names) > NAMES_SHOWN))
-        return (
-            f"none of the files in {self.path} ({shown}) belongs to a whole one; expected "
-            f"{expected}"
-        )
+        return f"{self.path} has no complete checkpoint, only {shown}; expected {expected}"
 
     def _files(self) -> list[File]:
         try:

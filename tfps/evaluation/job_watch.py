@@ -26,7 +26,7 @@ class JobWatch:
     >>> watch.observe(now_s=9.0, chief=False, others=False)
     >>> watch.observe(now_s=14.0, chief=False, others=False)
     >>> watch.end
-    'no task of the cluster is left'
+    'all tasks of the cluster have ended'
     """
 
     def __init__(self, *, now_s: float, chief_timeout_s: float, variable: str) -> None:
@@ -53,12 +53,14 @@ class JobWatch:
         if self.end is not None:
             return
         if self._all_gone_at_s is not None and now_s - self._all_gone_at_s >= confirmed_s:
-            self.end = "no task of the cluster is left"
+            self.end = "all tasks of the cluster have ended"
         elif (
             self._chief_gone_at_s is not None
             and now_s - self._chief_gone_at_s >= self._chief_timeout_s
         ):
-            self.end = f"the chief was away for {self._chief_timeout_s:g} s ({self._variable})"
+            self.end = (
+                f"the chief did not respond for {self._chief_timeout_s:g} s ({self._variable})"
+            )
 
     def see_checkpoint(self, *, now_s: float) -> None:
         """Record a new checkpoint, which shows that the job still trains."""

@@ -135,7 +135,7 @@ class SidecarEvaluator:
                         "no checkpoint yet: %s; waiting", self._folder.describe_contents()
                     )
                 time.sleep(LOOK_EVERY_S)
-        _say(f"{_count(agenda.evaluations)}: max_evaluations={self.max_evaluations} is reached")
+        _say(f"{_count(agenda.evaluations)}: reached max_evaluations={self.max_evaluations}")
 
     def _evaluate(
         self, checkpoint: CheckpointFile, agenda: Agenda, callbacks: EvaluationCallbacks
@@ -146,7 +146,7 @@ class SidecarEvaluator:
             count = self._load(checkpoint)
         except Unreadable as error:
             if agenda.failed(checkpoint, now_s=time.monotonic()) and self._folder.holds(checkpoint):
-                logger.warning("%s is skipped, it cannot be read: %s", path, error)
+                logger.warning("skipped %s: cannot read it: %s", path, error)
             return False
         except CheckpointError:
             if agenda.failed(
@@ -179,7 +179,7 @@ class SidecarEvaluator:
         else:
             count = load_keras_file(path, self.model, format=checkpoint.format)
         if self._folder.has_replaced(checkpoint):
-            raise Unreadable("it was written again while it was read")
+            raise Unreadable("it changed during the read")
         return count
 
 
@@ -189,14 +189,14 @@ def _problems_of_model(model: Any) -> list[str]:
     problems = []
     if not model.compiled:
         problems.append(
-            f"model: {model.name} is not compiled; call compile() with the training's optimizer, "
-            "the loss and the metrics to be evaluated"
+            f"model: received {model.name}, which is not compiled; call compile() with the "
+            "optimizer of the training, the loss and the metrics"
         )
     strategy = getattr(model, "_distribute_strategy", None)
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         problems.append(
-            f"model: {model.name} was made in the scope of a {type(strategy).__name__}; an "
-            "evaluator works on its own machine, so make the model outside of strategy.scope()"
+            f"model: received {model.name}, made in the scope of a {type(strategy).__name__}; make "
+            "the model of an evaluator outside of strategy.scope()"
         )
     return problems
 

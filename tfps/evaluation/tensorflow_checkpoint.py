@@ -47,7 +47,7 @@ def load_tensorflow_checkpoint(path: str, model: keras.Model) -> int | None:
         shapes = reader.get_variable_to_shape_map()
         if OBJECT_GRAPH not in shapes:
             raise CheckpointError(
-                f"{path} was not written by tf.train.Checkpoint: it has names but no objects"
+                f"{path} was not written by tf.train.Checkpoint: it has no object graph"
             )
         values = _values_for(model, path, reader)
         for value in values:
@@ -101,9 +101,9 @@ def _problem(model: keras.Model, values: list[_Value]) -> str | None:
         return None
     names = ", ".join(missing[:NAMES_SHOWN]) + (", ..." * (len(missing) > NAMES_SHOWN))
     return (
-        f"it has no value for {len(missing)} of {len(model.weights)} weights ({names}). Either it "
-        "is of another model, or these layers are in a list or a dict of a model of your own, "
-        "which Keras 3 leaves out of a tf.train.Checkpoint: make them attributes, or save with "
+        f"it has no value for {len(missing)} of {len(model.weights)} weights ({names}). It "
+        "belongs to another model, or the model keeps these layers in a list or a dict, which "
+        "Keras 3 leaves out of a tf.train.Checkpoint: make them attributes, or save with "
         "keras.callbacks.ModelCheckpoint('NAME.weights.h5', save_weights_only=True)"
     )
 

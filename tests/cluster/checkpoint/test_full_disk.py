@@ -21,6 +21,7 @@ from tests.cluster.checkpoint.small_model import (
     small_model_on,
     state_of,
 )
+from tests.messages import raises
 from tests.saves import join_saves
 from tfps.checkpoint import KeepLatest
 from tfps.errors import CheckpointNotSaved
@@ -115,7 +116,7 @@ def test_training_goes_on_and_the_last_one_is_an_error(
     }
     done = strategy.stats().updates_applied
     callbacks = [Events(manager, events), tfps.callbacks.Checkpoint(manager)]
-    with pytest.raises(CheckpointNotSaved, match="No space left on device"):
+    with raises(CheckpointNotSaved, "No space left on device"):
         model.fit(X, Y, batch_size=16, epochs=6, verbose=0, callbacks=callbacks)
     assert strategy.stats().updates_applied == done + 6 * STEPS
     assert [one.epoch for one in manager.checkpoints] == [1, 5]

@@ -11,6 +11,7 @@ import pytest
 
 import tfps
 from tests.cluster.checkpoint.counting_model import counting_model
+from tests.messages import raises
 from tfps.errors import ConfigError
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.rare]
@@ -35,21 +36,18 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[keras.Mod
 
 def test_it_is_refused_before_anything_is_written(model: keras.Model, tmp_path: Path) -> None:
     manager = tfps.CheckpointManager(model, FOLDER, shared=True)
-    expected = (
-        r"tfps\.CheckpointManager: shared: received True, but ps 0, ps 1 cannot find what this "
-        rf"process writes into {FOLDER}\. Give a folder that is mounted there on all machines, or "
-        "leave `shared` out: their parts then come through this process"
-    )
-    with pytest.raises(ConfigError, match=expected):
+    key, received = "tfps.CheckpointManager: shared", "True, but ps 0, ps 1"
+    remedy = "leave `shared` out"
+    with raises(ConfigError, key, received=received, remedy=remedy):
         manager.save(background=False)
     data = np.zeros([4, 1])
-    with pytest.raises(ConfigError, match=expected):
+    with raises(ConfigError, key, received=received, remedy=remedy):
         model.fit(data, data, verbose=0, callbacks=[tfps.callbacks.Checkpoint(manager)])
     for name in ("theirs", "ours"):
         assert not [path for path in (tmp_path / name).rglob("*") if path.is_file()]
     own = tfps.CheckpointManager(model, FOLDER)
     own.save(epoch=7, background=False)
-    with pytest.raises(ConfigError, match="received True, but ps 0, ps 1 cannot find"):
+    with raises(ConfigError, "shared", received="True, but ps 0, ps 1"):
         manager.restore_latest()
     restored = own.restore_latest()
     assert restored is not None

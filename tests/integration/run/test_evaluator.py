@@ -52,4 +52,4 @@ def test_an_evaluator_follows_a_job_and_ends_with_it(tmp_path: Path) -> None:
     assert [line.partition(",")[0] for line in lines] == [
         f"evaluation: {name}" for name in ("epoch-1.weights.h5", "epoch-2.keras", "ckpt-3")
     ], printed
-    assert last == "evaluation: 3 checkpoints evaluated: no task of the cluster is left"
+    assert last == "evaluation: 3 checkpoints evaluated: all tasks of the cluster have ended"

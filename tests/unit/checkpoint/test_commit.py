@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.messages import raises
 from tfps.checkpoint.commit import Folder
 from tfps.checkpoint.manifest import Manifest
 from tfps.errors import CheckpointError, ConfigError
@@ -114,7 +115,7 @@ def test_nothing_there(tmp_path: Path) -> None:
     assert folder.numbers() == []
     assert folder.clean() == []
     assert not folder.path.exists()
-    with pytest.raises(CheckpointError, match=r"no checkpoint 3; it has none"):
+    with raises(CheckpointError, str(folder.path), received="checkpoint 3", remedy="none"):
         folder.manifest(3)
 
 
@@ -125,7 +126,7 @@ def test_numbers_are_not_sorted_as_text(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-x").mkdir()
     (tmp_path / "notes.txt").touch()
     assert folder.numbers() == [9, 10, 10**6]
-    with pytest.raises(CheckpointError, match="it has 9, 10, 1000000"):
+    with raises(CheckpointError, str(tmp_path), received=11, remedy="9, 10, 1000000"):
         folder.manifest(11)
 
 
@@ -133,7 +134,7 @@ def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     _save(folder, 1)
     (folder.checkpoint_path(1) / "manifest.json").write_text("{")
-    with pytest.raises(CheckpointError, match="checkpoint-000001: the manifest is damaged"):
+    with raises(CheckpointError, "checkpoint-000001: ", received="damaged"):
         folder.manifest(1)
 
 
@@ -149,11 +150,11 @@ def test_only_leftovers_are_cleaned(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", [3, "", "gs://bucket/checkpoints"])
 def test_refused(path: Any) -> None:
-    with pytest.raises(ConfigError, match="directory: received"):
+    with raises(ConfigError, "directory", received=repr(path), remedy="folder"):
         Folder(path)
 
 
 def test_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="is a file"):
+    with raises(ConfigError, "directory", received="file", remedy="folder"):
         Folder(tmp_path / "file")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.messages import raises
 from tfps.checkpoint.fallback import newest_sound
 from tfps.errors import CheckpointDamaged, CheckpointError
 
@@ -33,7 +33,7 @@ def test_the_newest_sound_one(numbers: list[int], data: st.DataObject) -> None:
         }
         assert tried == [*newer, sound[-1]]  # and nothing that is older
     else:
-        with pytest.raises(CheckpointDamaged, match="every checkpoint in saved") as raised:
+        with raises(CheckpointDamaged, "saved", remedy="another folder") as raised:
             newest_sound(numbers, restore, source="saved")
         said = [line.strip() for line in str(raised.value).splitlines()[1:]]
         assert said == [f"- reason {number}" for number in reversed(numbers)]
@@ -43,5 +43,5 @@ def test_one_that_does_not_fit_is_no_reason_to_take_another() -> None:
     def restore(number: int) -> None:
         raise CheckpointError(f"{number} does not fit")
 
-    with pytest.raises(CheckpointError, match="2 does not fit"):
+    with raises(CheckpointError, "2 does not fit"):
         newest_sound([1, 2], restore, source="saved")

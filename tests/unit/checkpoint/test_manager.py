@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tfps
+from tests.messages import raises
 from tests.saves import join_saves
 from tfps.checkpoint import KeepBest, KeepLatest
 from tfps.errors import CheckpointError, ConfigError
@@ -151,13 +152,13 @@ def test_an_error_in_the_background_is_raised_once(
             patch.setattr("tfps.checkpoint.snapshot.write_bundle", fail)
             manager.save()
             join_saves()
-        assert f"could not be saved in {tmp_path}: the disk is full" in caplog.text
-        with pytest.raises(OSError, match="the disk is full"):
+        assert f"cannot save a checkpoint in {tmp_path}: the disk is full" in caplog.text
+        with raises(OSError, str(tmp_path), received="the disk is full"):
             call()
         assert list(tmp_path.iterdir()) == []
     with monkeypatch.context() as patch:
         patch.setattr("tfps.checkpoint.snapshot.write_bundle", fail)
-        with pytest.raises(OSError, match="the disk is full"):
+        with raises(OSError, str(tmp_path), received="the disk is full"):
             _fit(model, epochs=3, callbacks=[tfps.callbacks.Checkpoint(manager)])
     manager.save(background=False)
     assert len(manager.checkpoints) == 1
@@ -217,10 +218,10 @@ def test_a_model_without_variables_is_refused(tmp_path: Path) -> None:
     manager = tfps.CheckpointManager(model, tmp_path)
     assert manager.restore_latest() is None
     assert manager.latest is None
-    with pytest.raises(CheckpointError, match="is not built"):
+    with raises(CheckpointError, "model", received="not built", remedy="model.build"):
         manager.save()
     tfps.CheckpointManager(_model(), tmp_path).save(background=False)
-    with pytest.raises(CheckpointError, match="is not built"):
+    with raises(CheckpointError, "model", received="not built", remedy="model.build"):
         manager.restore_latest()
 
 
@@ -233,5 +234,5 @@ def test_mistakes_are_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         tfps.callbacks.Checkpoint(manager, every_epochs=0, every_steps=True)
     assert len(raised.value.problems) == 3
-    with pytest.raises(ConfigError, match="CheckpointManager"):
+    with raises(ConfigError, "manager", received="'folder'", remedy="CheckpointManager"):
         tfps.callbacks.Checkpoint("folder")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.messages import raises
 from tfps.checkpoint.manifest import Tensor
 from tfps.checkpoint.mismatch import NAMES_SHOWN, check_fit
 from tfps.errors import CheckpointError
@@ -35,6 +36,6 @@ def test_everything_is_said_at_once() -> None:
 
 def test_another_model_is_not_listed_in_full() -> None:
     stored = {f"{n:03d}": _tensor(n + 1) for n in range(NAMES_SHOWN + 3)}
-    with pytest.raises(CheckpointError, match=r"\.\.\. and 3 more") as raised:
+    with raises(CheckpointError, "here", received="... and 3 more") as raised:
         check_fit(stored, {}, source="here")
     assert len(str(raised.value).splitlines()) == NAMES_SHOWN + 2

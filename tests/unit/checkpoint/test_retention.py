@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.messages import raises
 from tfps.checkpoint.retention import (
     AnyOf,
     KeepBest,
@@ -78,19 +79,19 @@ def test_the_best_by_either_mode() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "named"),
+    ("make", "named", "received"),
     [
-        (lambda: KeepLatest(0), "count"),
-        (lambda: KeepLatest(True), "count"),
-        (lambda: KeepEvery(hours=0), "hours"),
-        (lambda: KeepEvery(hours=math.nan), "hours"),
-        (lambda: KeepBest(""), "metric"),
-        (lambda: KeepBest("loss", mode="most"), "mode"),
-        (lambda: KeepBest("loss", count=-1), "count"),
-        (AnyOf, "AnyOf"),
-        (lambda: AnyOf(3), "AnyOf"),  # type: ignore[arg-type]
+        (lambda: KeepLatest(0), "count", "0"),
+        (lambda: KeepLatest(True), "count", "True"),
+        (lambda: KeepEvery(hours=0), "hours", "0"),
+        (lambda: KeepEvery(hours=math.nan), "hours", "nan"),
+        (lambda: KeepBest(""), "metric", "''"),
+        (lambda: KeepBest("loss", mode="most"), "mode", "'most'"),
+        (lambda: KeepBest("loss", count=-1), "count", "-1"),
+        (AnyOf, "AnyOf", "()"),
+        (lambda: AnyOf(3), "AnyOf", "3"),  # type: ignore[arg-type]
     ],
 )
-def test_refused(make: object, named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
+def test_refused(make: object, named: str, received: str) -> None:
+    with raises(ConfigError, named, received=received, remedy="expected"):
         make()  # type: ignore[operator]

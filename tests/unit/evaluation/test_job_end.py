@@ -8,6 +8,7 @@ import socket
 
 import pytest
 
+from tests.messages import raises
 from tfps.cluster import ClusterSpec
 from tfps.errors import ConfigError
 from tfps.evaluation import job_end
@@ -33,7 +34,7 @@ def test_the_end_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     for task in (chief, ps, worker):
         task.close()
         reasons.append(end.reason())
-    assert reasons == [None, None, None, "no task of the cluster is left"]
+    assert reasons == [None, None, None, "all tasks of the cluster have ended"]
 
 
 @pytest.mark.parametrize("task_type", [None, "chief", "evaluator"])
@@ -50,5 +51,5 @@ def test_only_an_evaluator_waits_for_its_cluster(
 
 def test_a_wrong_cluster_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {}}')
-    with pytest.raises(ConfigError, match="TF_CONFIG"):
+    with raises(ConfigError, "TF_CONFIG"):
         end_of_this_job()

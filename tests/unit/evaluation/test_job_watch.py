@@ -24,7 +24,7 @@ def test_a_job_that_ends_in_order() -> None:
     for now_s, alive in ((200.0, False), (200.0 + CONFIRMED_AFTER_S, False), (300.0, True)):
         watch.observe(now_s=now_s, chief=alive, others=alive)
         ends.append(watch.end)
-    assert ends == [None, *["no task of the cluster is left"] * 2], "one look is not enough"
+    assert ends == [None, *["all tasks of the cluster have ended"] * 2], "one look is not enough"
 
 
 def test_a_network_that_fails_for_a_moment() -> None:
@@ -42,7 +42,7 @@ def test_a_chief_that_stays_away() -> None:
     watch.observe(now_s=10.0 + TIMEOUT_S - 1, chief=False, others=True)
     assert watch.end is None
     watch.observe(now_s=10.0 + TIMEOUT_S, chief=False, others=True)
-    assert watch.end == "the chief was away for 600 s (TIMEOUT)"
+    assert watch.end == "the chief did not respond for 600 s (TIMEOUT)"
 
 
 def test_a_job_of_which_only_checkpoints_are_seen() -> None:

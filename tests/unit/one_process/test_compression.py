@@ -117,7 +117,7 @@ def test_a_checkpoint_says_once_what_it_does_not_hold(
     manager = tfps.CheckpointManager(model, tmp_path)
     for _ in range(2):
         manager.save(background=False)
-    assert caplog.text.count("do not hold what codecs have left out") == 1
+    assert caplog.text.count("do not hold the residuals of codecs") == 1
 
 
 @pytest.mark.slow
