@@ -37,6 +37,6 @@ def check_backend() -> None:
     backend, where = chosen_backend()
     if backend != "tensorflow":
         raise BackendError(
-            f"tfps trains with Keras on TensorFlow, but the backend is {backend!r}, set by {where}."
-            " Set KERAS_BACKEND=tensorflow in the environment before keras is imported."
+            f"backend: received {backend!r}, set by {where}, expected 'tensorflow'; set "
+            "KERAS_BACKEND=tensorflow in the environment before you import keras"
         )

@@ -7,6 +7,7 @@ import pickle
 
 import pytest
 
+from tests.messages import raises
 from tfps import errors
 
 CAUGHT_AS = {
@@ -37,7 +38,7 @@ def test_every_error_is_listed_here() -> None:
 
 @pytest.mark.parametrize(("error", "caught_as"), CAUGHT_AS.items())
 def test_subclasses(error: type[Exception], caught_as: type[Exception]) -> None:
-    with pytest.raises(caught_as, match="what was received"):
+    with raises(caught_as, "what was received"):
         raise error("what was received")
     assert issubclass(error, errors.TfpsError)
 

@@ -48,9 +48,8 @@ def topology_for(*, workers: int, ps: int) -> Topology:
     if len(found) < devices or has_threads < threads:
         raise ConfigError(
             f"workers={workers}, ps={ps}: TensorFlow has started with {len(found)} logical devices "
-            f"and {has_threads} inter-op threads in this process, expected {devices} (the chief, "
-            f"the workers and the servers) and {threads}. Both are fixed once it starts, at the "
-            "first operation: make the InProcessCluster, or call "
+            f"and {has_threads} inter-op threads, expected {devices} and {threads}; make the "
+            "InProcessCluster, or call "
             f"tfps.testing.InProcessCluster.reserve(workers={workers}, ps={ps}), before anything "
             "else uses TensorFlow, for example at the top of conftest.py",
             source="InProcessCluster",

@@ -44,8 +44,8 @@ expected workers and ps, as in @pytest.mark.tfps_one_process(workers=2, ps=1)
     environment = options.get("environment")
     if "environment" in defaults and environment is not None and not _is_environment(environment):
         problems.append(
-            f"environment: {environment!r}; expected variables with their values, all of them "
-            'texts, as in {"TFPS_TRANSPORT": "grpc"}'
+            f"environment: received {environment!r}, expected a dict of strings, for example "
+            '{"TFPS_TRANSPORT": "grpc"}'
         )
     if problems:
         received = [*map(repr, arguments), *(f"{key}={value!r}" for key, value in options.items())]
@@ -59,9 +59,7 @@ def _problems_of_names(
     *others, last = DEFAULTS[name]
     expected = f"expected {', '.join(others)} and {last}"
     example = f"as in @pytest.mark.{name}(workers=2, ps=1)"
-    problems = [
-        f"{value!r}: an argument without a name; {expected}, {example}" for value in arguments
-    ]
+    problems = [f"received {value!r} without a name, {expected}, {example}" for value in arguments]
     for key in options:
         if key not in DEFAULTS[name]:
             close = difflib.get_close_matches(key, DEFAULTS[name], n=1)
