@@ -99,11 +99,11 @@ class _Division:
 
     def __post_init__(self) -> None:
         if self.shards < 1:
-            raise ConfigError(f"received {self.shards} shards, expected 1 at least")
+            raise ConfigError(f"shards: received {self.shards}, expected 1 or more")
         if self.shards > max(self.rows, 1):
             raise ConfigError(
-                f"received {self.shards} shards of a variable with {self.rows} rows; expected at "
-                "most as many shards as rows"
+                f"shards: received {self.shards} for a variable with {self.rows} rows, expected "
+                "at most one shard for each row"
             )
 
 
@@ -210,8 +210,8 @@ class ShuffledRows(_Division):
         super().__post_init__()
         if self.rows > MOST_SHUFFLED_ROWS:
             raise ConfigError(
-                f"a variable of {self.rows} rows is to be shuffled; expected at most "
-                f"{MOST_SHUFFLED_ROWS}. Take tfps.partitioners.RowModulo for it."
+                f"rows: received {self.rows}, expected at most {MOST_SHUFFLED_ROWS} for shuffled "
+                "rows; use tfps.partitioners.RowModulo"
             )
 
     def __str__(self) -> str:
@@ -257,7 +257,7 @@ def rule_name(rule: RowRule) -> str:
     for name, kind in RULES.items():
         if type(rule) is kind:
             return name
-    raise ValueError(f"received the row rule {rule!r}, expected one of {', '.join(RULES)}")
+    raise ValueError(f"row rule: received {rule!r}, expected one of {', '.join(RULES)}")
 
 
 def _larger(one: Any, other: Any) -> Any:

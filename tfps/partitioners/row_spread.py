@@ -26,8 +26,8 @@ class _RowSpread(Counts):
         elif shards > variable.rows:
             raise ConfigError(
                 f"{variable.path}: received shards={shards} for a variable of shape "
-                f"{variable.shape}, expected at most its {variable.rows} rows. Leave shards out, "
-                "or take tfps.partitioners.ByPath to divide large tables only"
+                f"{variable.shape}, expected at most its {variable.rows} rows; leave shards out, "
+                "or divide only large tables with tfps.partitioners.ByPath"
             )
         return Sharding(variable, self.rule(variable.rows, shards))
 

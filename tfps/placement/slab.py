@@ -130,7 +130,9 @@ def lay_out(candidates: Sequence[Candidate]) -> tuple[SlabLayout, ...]:
     names = [candidate.name for candidate in candidates]
     if len(set(names)) != len(names):
         repeated = sorted({name for name in names if names.count(name) > 1})
-        raise ValueError(f"names of variables in slabs must be unique, received {repeated} twice")
+        raise ValueError(
+            f"names: received {repeated} twice, expected unique names of variables in slabs"
+        )
     groups: dict[tuple[int, str, Hashable], list[Candidate]] = {}
     for candidate in candidates:
         key = (candidate.server, candidate.dtype, candidate.group)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from tests.messages import raises
 from tfps.errors import ConfigError
 from tfps.partitioners.row_rule import (
     MOST_SHUFFLED_ROWS,
@@ -65,15 +66,17 @@ def test_the_first_rows_are_on_all_shards_but_for_neighbours_that_stay_together(
 
 @pytest.mark.parametrize("kind", RULES.values(), ids=RULES)
 def test_what_makes_no_sense_is_refused(kind: Any) -> None:
-    with pytest.raises(ConfigError, match="received 0 shards, expected 1 at least"):
+    with raises(ConfigError, "shards: ", received=0, remedy="1 or more"):
         kind(rows=4, shards=0)
-    with pytest.raises(ConfigError, match="received 5 shards of a variable with 4 rows"):
+    with raises(ConfigError, "shards: ", received=5, remedy="4 rows"):
         kind(rows=4, shards=5)
 
 
 def test_more_rows_than_can_be_shuffled() -> None:
     assert ShuffledRows(MOST_SHUFFLED_ROWS, 4).multiplier < 2**63 // MOST_SHUFFLED_ROWS
-    with pytest.raises(ConfigError, match=r"Take tfps\.partitioners\.RowModulo"):
+    with raises(
+        ConfigError, "rows: ", received=MOST_SHUFFLED_ROWS + 1, remedy="partitioners.RowModulo"
+    ):
         ShuffledRows(MOST_SHUFFLED_ROWS + 1, 4)
 
 
@@ -82,5 +85,5 @@ def test_a_rule_of_nobody_is_refused() -> None:
         pass
 
     assert [rule_name(kind(4, 2)) for kind in RULES.values()] == list(RULES)
-    with pytest.raises(ValueError, match="Backwards"):
+    with raises(ValueError, "row rule: ", received="Backwards"):
         rule_name(Backwards(4, 2))

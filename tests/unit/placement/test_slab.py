@@ -6,9 +6,9 @@ from collections import defaultdict
 from typing import Any
 
 import hypothesis.strategies as st
-import pytest
 from hypothesis import given
 
+from tests.messages import raises
 from tfps.partitioners.variable_spec import ITEM_BYTES
 from tfps.placement.slab import (
     ALIGNMENT_BYTES,
@@ -85,5 +85,5 @@ def test_slots_take_the_places_of_their_variables() -> None:
 
 def test_a_name_that_appears_twice_is_refused() -> None:
     twice: list[Any] = [Candidate("a", 0, "float32", ()), Candidate("a", 1, "float32", ())]
-    with pytest.raises(ValueError, match=r"must be unique, received \['a'\] twice"):
+    with raises(ValueError, "names: ", received="['a'] twice", remedy="unique"):
         lay_out(twice)
