@@ -66,8 +66,8 @@ class LocalSteps(Mode):
         steps = self.period_steps
         if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
             problems.append(
-                f"period_steps: received {steps!r}, expected a whole number from 1: how many steps "
-                "a worker takes between two exchanges"
+                f"period_steps: received {steps!r}, expected a whole number from 1: the steps "
+                "that a worker takes between two exchanges"
             )
         if self.elasticity is not None and not _is_fraction(self.elasticity):
             problems.append(
@@ -76,8 +76,8 @@ class LocalSteps(Mode):
             )
         if self.elasticity is not None and self.synchronous_periods:
             problems.append(
-                f"elasticity: received {self.elasticity!r} with synchronous_periods=True; expected "
-                "None: workers that meet all go on from the mean"
+                f"elasticity: received {self.elasticity!r} with synchronous_periods=True, "
+                "expected None: all workers then continue from the mean of their weights"
             )
         refuse(problems, source="LocalSteps")
 

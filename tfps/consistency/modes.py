@@ -47,8 +47,8 @@ class Asynchronous(Mode):
         problems = warm_up_problems(self.warm_up_steps)
         if self.pipeline_steps not in (0, 1):
             problems.append(
-                f"pipeline_steps: received {self.pipeline_steps!r}, expected 0, or 1: the next "
-                "step is computed while the last one is pushed"
+                f"pipeline_steps: received {self.pipeline_steps!r}, expected 0, or 1 to compute "
+                "the next step during the push of the last one"
             )
         refuse(problems)
 
@@ -88,8 +88,8 @@ class BoundedStaleness(Mode):
         problems = warm_up_problems(self.warm_up_steps)
         if not is_count(self.bound_steps):
             problems.append(
-                f"bound_steps: received {self.bound_steps!r}, expected a whole number from 0: how "
-                "many steps a worker may be ahead of the slowest"
+                f"bound_steps: received {self.bound_steps!r}, expected a whole number from 0: the "
+                "steps that a worker may be ahead of the slowest"
             )
         refuse(problems)
 

@@ -15,9 +15,9 @@ def together_problem(kind: str) -> str:
     'received DANA'
     """
     return (
-        f"received {kind}, which has something for each worker, under a consistency that applies "
-        "the gradients of several steps or workers together; expected tfps.Asynchronous() or "
-        "tfps.BoundedStaleness(s), or another optimizer, such as "
+        f"received {kind}, which keeps state for each worker, under a consistency that applies "
+        "the gradients of several steps or workers together; expected tfps.Asynchronous(), "
+        "tfps.BoundedStaleness(s) or another optimizer, such as "
         "keras.optimizers.SGD(momentum=0.9, nesterov=True)"
     )
 
@@ -25,7 +25,6 @@ def together_problem(kind: str) -> str:
 def average_problem() -> str:
     """Return why workers that run the optimizer cannot average weights."""
     return (
-        "use_ema=True under tfps.LocalSteps would average the weights of one worker, on that "
-        "worker, as it would in a warm-up; expected use_ema=False, or another consistency, "
-        "without warm_up_steps"
+        "use_ema=True under tfps.LocalSteps or warm_up_steps averages only the weights of one "
+        "worker; expected use_ema=False, or another consistency without warm_up_steps"
     )

@@ -66,12 +66,12 @@ class Synchronous(Mode):
         if not is_count(self.backup_workers):
             problems.append(
                 f"backup_workers: received {self.backup_workers!r}, expected a whole number from "
-                "0: how many workers a round does not wait for"
+                "0: the workers that a round may finish without"
             )
         if not is_count(self.adaptive_batches) or self.adaptive_batches < 1:
             problems.append(
                 f"adaptive_batches: received {self.adaptive_batches!r}, expected a whole number "
-                "from 1: how many batches a round has for each worker"
+                "from 1: the batches of each worker in a round"
             )
         refuse(problems, source="Synchronous")
 
@@ -88,8 +88,8 @@ def backup_problem(backup_workers: int | None, *, workers: int, source: str = ""
         return None
     there = f"{workers} workers of {source}" if source else f"{workers} workers"
     return (
-        f"received backup_workers={backup_workers} with {there}; expected fewer backup "
-        "workers than workers: a round waits for one at least"
+        f"received backup_workers={backup_workers} with {there}; expected fewer backup workers "
+        "than workers, since a round needs at least one"
     )
 
 

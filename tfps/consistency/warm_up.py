@@ -32,6 +32,6 @@ def warm_up_problems(warm_up_steps: Any) -> list[str]:
     if is_count(warm_up_steps):
         return []
     return [
-        f"warm_up_steps: received {warm_up_steps!r}, expected a whole number from 0: how many "
-        "steps each worker takes by itself at the begin"
+        f"warm_up_steps: received {warm_up_steps!r}, expected a whole number from 0: the steps "
+        "that each worker first takes alone"
     ]

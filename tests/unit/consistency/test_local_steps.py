@@ -7,25 +7,27 @@ from typing import Any
 import pytest
 
 import tfps
+from tests.messages import raises
 from tfps.consistency import modes
 from tfps.consistency.local_steps import period_steps_of
 from tfps.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "key", "expected"),
     [
-        ({"period_steps": 0}, "period_steps: received 0, expected a whole number from 1"),
-        ({"period_steps": True}, "period_steps: received True"),
-        ({"period_steps": 2, "elasticity": 1}, "elasticity: received 1, expected a number between"),
+        ({"period_steps": 0}, "period_steps", "whole number from 1"),
+        ({"period_steps": True}, "period_steps", "whole number from 1"),
+        ({"period_steps": 2, "elasticity": 1}, "elasticity", "between 0 and 1"),
         (
             {"period_steps": 2, "elasticity": 0.1, "synchronous_periods": True},
-            "received 0.1 with synchronous_periods=True; expected None",
+            "elasticity",
+            "synchronous_periods=True, expected None",
         ),
     ],
 )
-def test_what_is_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_what_is_refused(options: dict[str, Any], key: str, expected: str) -> None:
+    with raises(ConfigError, f"{key}: ", received=options[key], remedy=expected):
         tfps.LocalSteps(**options)
 
 
