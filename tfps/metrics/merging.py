@@ -57,7 +57,7 @@ def register_merge(cls: type[keras.metrics.Metric], fn: Merge) -> None:
     if not (isinstance(cls, type) and issubclass(cls, keras.metrics.Metric)):
         raise ConfigError(f"cls: received {cls!r}, expected a subclass of keras.metrics.Metric")
     if not callable(fn):
-        raise ConfigError(f"fn: received {fn!r}, expected a function of two states")
+        raise ConfigError(f"fn: received {fn!r}, expected a function that merges two states")
     _registered[cls] = fn
 
 
@@ -105,20 +105,20 @@ def no_sum(variable: Any, metrics: Iterable[Any]) -> UnsupportedError:
     owner = _owner(variable, metrics)
     if owner is None:
         return UnsupportedError(
-            f"{variable.path}: the state of a metric, received an update in a scheduled function "
-            "that is no sum of the state and of what does not depend on it; functions of several "
-            "workers, or devices, change it in no order. Return the value of the batch from the "
-            "function and put the values together where you fetch them, count in fit() or "
-            "evaluate(), or train with one worker that has one device."
+            f"{variable.path}: received an update of a metric's state, in a scheduled function, "
+            "that is not a sum; expected an update that adds a value of the batch, since workers "
+            "and devices update the state in any order. Return the value of the batch from the "
+            "function and combine the fetched values, update the metric in fit() or evaluate(), "
+            "or train with one worker that has one device."
         )
     name = type(owner).__name__
     return UnsupportedError(
-        f"the metric {owner.name!r} ({name}) cannot be counted by several workers: what "
-        f"update_state() makes of {variable.path} depends on the order of the batches. Expected "
-        "an update that adds to the state (assign_add), or takes the maximum or minimum of the "
-        "state and of something that does not depend on it. Write it so, say how two states "
-        f"become one with tfps.metrics.register_merge({name}, fn), or give {name} a method "
-        "merge_state(self, metrics)."
+        f"metric {owner.name!r} ({name}): received an update_state() whose result for "
+        f"{variable.path} depends on the order of the batches; expected one that adds to the "
+        "state (assign_add), or takes the maximum or minimum of the state and a value of the "
+        "batch, so that the states of several workers can be merged. Change update_state(), "
+        f"register a merge of two states with tfps.metrics.register_merge({name}, fn), or give "
+        f"{name} a method merge_state(self, metrics)."
     )
 
 

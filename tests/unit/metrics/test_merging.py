@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tfps
+from tests.messages import raises
 from tfps.errors import ConfigError
 from tfps.metrics.merging import merged_states
 from tfps.metrics.state_change import Change
@@ -112,7 +113,9 @@ def test_a_class_has_the_merge_that_is_registered_for_it() -> None:
     assert metric.count == 1.0
 
 
-@pytest.mark.parametrize(("cls", "fn"), [(Pair(), _merge), (int, _merge), (Pair, None)])
-def test_wrong_registrations_are_refused(cls: Any, fn: Any) -> None:
-    with pytest.raises(ConfigError, match="received"):
+@pytest.mark.parametrize(
+    ("key", "cls", "fn"), [("cls", Pair(), _merge), ("cls", int, _merge), ("fn", Pair, None)]
+)
+def test_wrong_registrations_are_refused(key: str, cls: Any, fn: Any) -> None:
+    with raises(ConfigError, f"{key}: ", received=repr(cls if key == "cls" else fn)):
         tfps.metrics.register_merge(cls, fn)
