@@ -19,10 +19,10 @@ WATCHED_CALLS = 20  # in lock-step, in which hooks that change nothing show it
 UNTIMED_CALLS = 2  # of them: the first ones start the workers
 LATE = (
     "the callback %s changed something (a weight, the learning rate or another variable, or it "
-    "stopped) after step %d of the epoch, and that counts from step %d on: it had changed nothing "
-    "in the first %d executions, so workers did not wait for it. From now on they wait for the "
-    "batch hooks of each step%s. batch_callbacks='lock_step' of the strategy lets them wait from "
-    "the first step on, 'sampled' never."
+    "stopped) after step %d of the epoch, which counts from step %d on. It had changed nothing "
+    "in the first %d executions, so workers did not wait for it; from now on they wait for the "
+    "batch hooks of each step%s. To wait from the first step on, set batch_callbacks='lock_step' "
+    "in the strategy; to never wait, 'sampled'."
 )
 
 

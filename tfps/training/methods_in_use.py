@@ -46,10 +46,10 @@ class MethodsInUse:
         mine = threading.get_ident()
         if kind == "train" and self._threads.get(kind, mine) != mine:
             raise UnsupportedError(
-                f"{model.name}: received a call that trains it from the thread "
-                f"{threading.current_thread().name!r} while another thread trains it; expected one "
-                "at a time. Wait until that fit() has returned; evaluate(), predict(), save() and "
-                "reads of weights may come from any thread."
+                f"{model.name}: received a call that trains the model from the thread "
+                f"{threading.current_thread().name!r} while another thread trains it, expected "
+                "one at a time. Wait until that fit() returns; evaluate(), predict(), save() and "
+                "reads of weights work from any thread."
             )
         first = {kind} if "train" in self._threads or kind != "train" else {*WITHOUT_TRAINING}
         if any(self._threads.get(each, mine) != mine for each in first):

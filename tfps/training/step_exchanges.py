@@ -21,10 +21,10 @@ def refuse_several_exchanges(program: Program, *, mode: Mode, model: str) -> Non
     batches = adaptive_batches_of(mode)
     if batches > 1 and program.trains and not program.ends_with_its_exchange:
         raise UnsupportedError(
-            f"{model}: received a training step of {len(program.calls)} exchanges "
-            f"under tfps.Synchronous(adaptive_batches={batches}), expected one that ends with "
-            "the one call of its optimizer: a mean over several batches can be taken of one "
-            "gradient only. Leave adaptive_batches out for this model."
+            f"{model}: received a training step of {len(program.calls)} exchanges under "
+            f"tfps.Synchronous(adaptive_batches={batches}), expected one that ends with its only "
+            "optimizer call, since servers can average only one gradient over several batches. "
+            "Leave adaptive_batches out for this model."
         )
 
 
@@ -33,8 +33,8 @@ def can_be_pipelined(program: Program, *, mode: Mode, model: str) -> bool:
     wanted = program.trains and mode.pipeline_steps > 0
     if wanted and not program.ends_with_its_exchange:
         logger.warning(
-            "%s is not pipelined: its step does not end with the one call of its optimizer, so "
-            "something in it waits for the servers' reply.",
+            "%s is not pipelined: its step does not end with its only optimizer call, so part of "
+            "the step waits for the reply of the servers.",
             model,
         )
     return wanted and program.ends_with_its_exchange

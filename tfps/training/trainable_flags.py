@@ -10,8 +10,8 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 AS_COMPILED = (
-    "%s: trainable was changed since the model was compiled and first used (%s); training goes on "
-    "as it was compiled, as Keras's does. Call model.compile() for the change to take effect."
+    "%s: trainable was changed after compile() and the first use of the model (%s), and training "
+    "continues with the compiled values, as in Keras. Call model.compile() to apply the change."
 )
 
 

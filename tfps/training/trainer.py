@@ -208,14 +208,14 @@ class Trainer:
         is_on_servers = any(isinstance(v._value, ServerVariable) for v in model.variables[:1])
         if is_compiled_in_scope and not is_on_servers:
             raise UnsupportedError(
-                f"the model {model.name} was compiled under strategy.scope() but created outside "
-                "of it, so its weights lie in this process and on no parameter server. Create the "
-                "model inside `with strategy.scope():` as well."
+                f"{model.name}: received a model compiled under strategy.scope() but created "
+                "outside of it, so its weights are on no parameter server. Create the model "
+                "inside `with strategy.scope():` as well."
             )
         if self.is_ours(tf.distribute.get_strategy()):
             raise UnsupportedError(
-                f"{method} of the model {model.name} was called under strategy.scope(), and the "
-                "model was created outside of it, so no worker can run it. Create and compile it "
+                f"{model.name}: received a call of {method} under strategy.scope() for a model "
+                "created outside of it, which workers cannot run. Create and compile the model "
                 f"inside `with strategy.scope():`; {method} may be called anywhere."
             )
         if model._distribute_strategy is None and WORKER_USE.is_possible:
@@ -282,24 +282,24 @@ class Trainer:
 
 
 JIT_IGNORED = (
-    "jit_compile=True of %s is ignored: in the middle of a step stands the exchange with the "
-    "parameter servers, which XLA cannot compile. Put tf.function(jit_compile=True) around the "
-    "expensive part of call() to compile that."
+    "%s: tfps ignores jit_compile=True, since XLA cannot compile the exchange with the parameter "
+    "servers in the middle of a step. To compile the expensive part of call(), wrap it in "
+    "tf.function(jit_compile=True)."
 )
 SUMMED_LOSS = (
-    'the loss of %s has reduction="sum": a synchronous round applies the mean of its workers\' '
-    "sums, not the sum over all of its examples, which one process with a batch as large would "
-    "apply. Take the default reduction, which divides by the examples of a batch, or multiply the "
-    "learning rate by the number of workers."
+    "the loss of %s has reduction='sum': a synchronous round applies the mean of its workers' "
+    "sums, and not the sum over all its examples as one process with an equally large batch. Use "
+    "the default reduction, or multiply the learning rate by the number of workers."
 )
 OUTSIDE_SCOPE = (
-    "the model %s was created outside of strategy.scope(), so %s runs in this process alone and no "
-    "worker takes part. To use the workers, create and compile the model inside "
-    "`with strategy.scope():`."
+    "the model %s was created outside of strategy.scope(), so %s runs in this process alone and "
+    "no worker takes part. To use the workers, create and compile the model inside `with "
+    "strategy.scope():`."
 )
 RUNS_EAGERLY = (
     "run_eagerly=True: the steps of %s run eagerly in this process, one after the other, and the "
-    "workers wait. That is for debugging; compile the model without it to train on the workers."
+    "workers wait. Use it only for debugging; to train on the workers, compile the model without "
+    "it."
 )
 
 
@@ -393,7 +393,7 @@ def _check_not_overridden(model: Any) -> None:
     for name in HOOKED_METHODS:
         if getattr(type(model), name, None) is not getattr(TensorFlowTrainer, name):
             raise UnsupportedError(
-                f"{type(model).__name__} overrides {name}(), which tfps replaces in order to train "
-                "on parameter servers; the override would train on the chief alone. Put what it "
-                "does into train_step(), test_step() or a callback."
+                f"{type(model).__name__}: received an override of {name}(), which tfps replaces "
+                "to train on parameter servers. Move its code to train_step(), test_step() or a "
+                "callback."
             )

@@ -6,8 +6,8 @@ import weakref
 from typing import Protocol
 
 NO_STEP_ON_A_WORKER = (
-    "no step ran on a worker. Workers run fit(), evaluate() and larger predict()s of models that "
-    "are created and compiled inside `with strategy.scope():`, and the functions that are given to "
+    "no step ran on a worker. Workers run fit(), evaluate() and larger predict()s of models "
+    "created and compiled inside `with strategy.scope():`, and the functions passed to "
     "schedule() of a ClusterCoordinator"
 )
 

@@ -20,6 +20,7 @@ from tests.cluster.input.numbered_examples import (
     batches,
     dataset,
 )
+from tests.messages import raises
 from tfps.errors import UnsupportedError
 
 pytestmark = pytest.mark.timeout(180)
@@ -134,5 +135,5 @@ def test_evaluate_visits_each_example_once_on_every_worker(
 
 @pytest.mark.repeats
 def test_dataset_function_has_no_order(model: keras.Model) -> None:
-    with pytest.raises(UnsupportedError, match="no order between workers"):
+    with raises(UnsupportedError, "predict", received="a dataset function", remedy="arrays"):
         model.predict(lambda context: dataset(), verbose=0)

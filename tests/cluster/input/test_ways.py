@@ -24,6 +24,7 @@ from tests.cluster.input.numbered_examples import (
     batches,
     dataset,
 )
+from tests.messages import raises
 from tfps.training.input import epoch_iterator
 from tfps.training.input.epoch_iterator import IDLE, NOT_EXACT
 
@@ -218,7 +219,7 @@ def test_fit_says_once_that_a_function_is_not_exact(
 
 @pytest.mark.repeats
 def test_targets_beside_a_dataset_function_are_refused(model: keras.Model) -> None:
-    with pytest.raises(ValueError, match="y: received an array beside a dataset function"):
+    with raises(ValueError, "y: ", received="an array", remedy="the function's dataset"):
         model.fit(_share, LABELS, verbose=0)
 
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.counting import UnitGradients, Visits, cross_entropy, mean_output, numbered
+from tests.messages import raises
 from tfps.errors import UnsupportedError
 
 EXAMPLES, BATCH = 100, 8
@@ -147,7 +148,12 @@ def test_override_of_what_is_replaced_is_refused(strategy: tfps.ParameterServerS
     with strategy.scope():
         model = OwnTrainFunction([keras.Input((4,)), keras.layers.Dense(3)])
         model.compile("sgd", cross_entropy)
-    with pytest.raises(UnsupportedError, match=r"OwnTrainFunction overrides make_train_function"):
+    with raises(
+        UnsupportedError,
+        "OwnTrainFunction: ",
+        received="make_train_function()",
+        remedy="train_step()",
+    ):
         model.fit(X, LABELS, verbose=0)
 
 
@@ -159,5 +165,5 @@ def test_variable_from_outside_the_scope_is_refused(
     with strategy.scope():
         model = keras.Sequential([keras.Input((4,)), layer])
         model.compile("sgd", mean_output)
-    with pytest.raises(UnsupportedError, match="from_outside.*strategy.scope"):
+    with raises(UnsupportedError, "from_outside", remedy="strategy.scope()"):
         model.fit(X, LABELS, verbose=0)

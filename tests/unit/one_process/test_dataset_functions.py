@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.messages import raises
 
 Make = Callable[..., tfps.ParameterServerStrategy]
 
@@ -67,5 +68,5 @@ def test_other_differences_are_refused(
     strategy = make_strategy()
     with strategy.scope():
         model = _averaging_model()
-    with pytest.raises(ValueError, match="for one worker and of .* expected the same types"):
+    with raises(ValueError, "dataset function", received="for one worker", remedy="the same types"):
         model.fit(function, verbose=0)

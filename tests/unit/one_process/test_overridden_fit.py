@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tfps
+from tests.messages import raises
 from tfps.errors import UnsupportedError
 
 pytestmark = pytest.mark.timeout(120)
@@ -80,5 +81,10 @@ def test_a_patch_of_all_models(make_strategy: Make, monkeypatch: pytest.MonkeyPa
 @pytest.mark.repeats
 def test_another_test_function_is_refused(make_strategy: Make) -> None:
     model = compiled(make_strategy(), OwnTestFunction)
-    with pytest.raises(UnsupportedError, match="OwnTestFunction overrides make_test_function"):
+    with raises(
+        UnsupportedError,
+        "OwnTestFunction",
+        received="make_test_function()",
+        remedy="test_step()",
+    ):
         model.evaluate(X, Y, verbose=0)

@@ -248,7 +248,7 @@ def test_what_a_callback_assigns_between_epochs_stays(make_job: MakeJob) -> None
 @pytest.mark.rare
 def test_what_it_assigns_in_an_epoch_cannot_be_repeated(make_job: MakeJob) -> None:
     job = make_job(every_steps=None)
-    with pytest.raises(CheckpointError, match="has written .*learning_rate.* in the middle of"):
+    with raises(CheckpointError, "learning_rate"):
         job.train(X, at={6: [1]}, callbacks=[Writes(in_the_middle=True)])
 
 
@@ -264,7 +264,9 @@ def test_train_on_batch_cannot_be_repeated(
     model.fit(X, Y, batch_size=8, verbose=0)
     assert [loss.updates_lost for loss in lose(strategy, [1])] == [0]
     model.train_on_batch(X, Y)
-    with pytest.raises(CheckpointError, match="cannot be repeated: only steps of fit"):
+    with raises(
+        CheckpointError, "checkpoint", received="train_on_batch", remedy="Start the job again"
+    ):
         lose(strategy, [1])
 
 

@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.messages import raises
 from tfps.errors import UnsupportedError
 
 pytestmark = pytest.mark.timeout(180)
@@ -231,7 +232,7 @@ def test_fit_waits_for_what_another_thread_has_begun(make_strategy: Make, method
 def test_one_thread_trains_a_model(make_strategy: Make) -> None:
     model = small(make_strategy(batch_callbacks="sampled"))
     with (
-        pytest.raises(UnsupportedError, match="while another thread trains it"),
+        raises(UnsupportedError, f"{model.name}: ", received="another thread", remedy="Wait"),
         repeated(lambda: model.fit(X, Y, verbose=0)) as hook,
     ):
         model.fit(X, Y, batch_size=BATCH, verbose=0, callbacks=[hook])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.messages import raises
 from tfps.errors import ConfigError
 from tfps.training.input.dataset_function import is_dataset_function, takes_context
 from tfps.training.input.dataset_graph import (
@@ -69,7 +70,7 @@ def test_copies_make_the_same_batches(make: Callable[[], tf.data.Dataset]) -> No
     ],
 )
 def test_bound_datasets_say_why(make: Callable[[], tf.data.Dataset], reason: str) -> None:
-    with pytest.raises(NotPortable, match=reason):
+    with raises(NotPortable, reason):
         make_deterministic(portable_graph(make()))
 
 
@@ -196,15 +197,17 @@ def test_shards_are_a_dataset_function() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("function", "number", "key", "received"),
     [
-        ({"function": NUMBERS(3), "number": 2}, "received .*Dataset as function, expected a call"),
-        ({"function": NUMBERS, "number": 0}, "number=0, expected how many shards"),
-        ({"function": NUMBERS, "number": True}, "number=True, expected how many shards"),
-        ({"function": NUMBERS, "number": 2.0}, "number=2.0, expected how many shards"),
-        ({"function": None, "number": "3"}, "NoneType as function(.|\n)*number='3'"),
+        (NUMBERS(3), 2, "function", "Dataset"),
+        (NUMBERS, 0, "number", "0"),
+        (NUMBERS, True, "number", "True"),
+        (NUMBERS, 2.0, "number", "2.0"),
+        (None, "3", "function", "NoneType"),
+        (None, "3", "number", "'3'"),
     ],
 )
-def test_shards_that_cannot_be(arguments: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        ShardedDataset(arguments["function"], number=arguments["number"])
+def test_shards_that_cannot_be(function: Any, number: Any, key: str, received: str) -> None:
+    remedy = "whole number" if key == "number" else "callable"
+    with raises(ConfigError, f"{key}: received", received=received, remedy=remedy):
+        ShardedDataset(function, number=number)

@@ -46,7 +46,7 @@ def common_spec(specs: Sequence[Any], *, each: str) -> Any:
     if None in common:
         different = next(spec for spec in specs if spec != specs[0])
         raise ValueError(
-            f"the dataset function returned batches of {specs[0]} for one {each} and of "
+            f"received batches of {specs[0]} from the dataset function for one {each} and of "
             f"{different} for another, expected the same types and ranks for all"
         )
     return tf.nest.pack_sequence_as(specs[0], common)

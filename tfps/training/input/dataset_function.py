@@ -50,8 +50,8 @@ class DatasetFunctionAdapter(DataAdapter):
         for name in ("y", "sample_weight"):
             if options.get(name) is not None:
                 raise ConfigError(
-                    f"{name}: received an array beside a dataset function, expected it to be part "
-                    "of the batches that the function's dataset yields"
+                    f"{name}: received an array beside a dataset function, expected None; add it "
+                    "to the batches of the function's dataset"
                 )
         if isinstance(x, ShardedDataset):
             x, shards = x.function, x.number
@@ -126,7 +126,7 @@ def dataset_of_pipeline(
     dataset = function(context) if takes_context(function) else function()
     if not isinstance(dataset, tf.data.Dataset):
         raise TypeError(
-            f"the dataset function returned {type(dataset).__name__}, expected a "
+            f"received {type(dataset).__name__} from the dataset function, expected a "
             "tf.data.Dataset of batches"
         )
     return dataset

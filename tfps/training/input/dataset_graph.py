@@ -56,7 +56,7 @@ def portable_graph(dataset: tf.data.Dataset) -> tf.compat.v1.GraphDef:
     try:
         tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
     except tf.errors.OpError as error:
-        raise NotPortable(f"its graph cannot be read back: {error.message}") from None
+        raise NotPortable(f"TensorFlow cannot read its graph: {error.message}") from None
     return graph
 
 
@@ -120,7 +120,7 @@ def _make_nodes_deterministic(nodes: Iterable[Any]) -> None:
 
 def _seed(node: Any, constants: list[Any]) -> None:
     if any(constant is None or constant.op != "Const" for constant in constants):
-        raise NotPortable(f"the seed of its {node.op} is computed")
+        raise NotPortable(f"it computes the seed of its {node.op}")
     seeds = [int(tf.make_ndarray(constant.attr["value"].tensor)) for constant in constants]
     if any(seeds):
         return
@@ -148,7 +148,7 @@ def _check_cache(node: Any, by_name: dict[str, Any]) -> None:
 def _reason(error: tf.errors.OpError) -> str:
     """Return TensorFlow's message without the names of its own operations around it."""
     text = error.message.split("graph: ")[-1].split(" [Op:")[0].strip().rstrip(".")
-    return f"it cannot be serialised: {text}"
+    return f"TensorFlow cannot serialize it: {text}"
 
 
 @contextlib.contextmanager

@@ -80,7 +80,7 @@ def refuse_endless_input(
             raise ConfigError(
                 f"{method} received {kind} without an end as `{limit.data}`, so {limit.endless} "
                 "would never end. When passing an infinitely repeating dataset, please specify a "
-                f"`{limit.steps}` value: {limit.meaning}. Or leave out repeat()."
+                f"`{limit.steps}` value: {limit.meaning}; or leave out repeat()."
             )
 
 

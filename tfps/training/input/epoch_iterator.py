@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NOT_EXACT = (
-    "fit with a dataset function: what a worker that dies has not used of its own data is not "
-    "visited again in that epoch. tfps.ShardedDataset(function, number=n) uses each example "
-    "exactly once."
+    "fit with a dataset function: when a worker dies, the epoch skips the rest of its data. To "
+    "use each example exactly once, pass tfps.ShardedDataset(function, number=n)."
 )
 IDLE = (
-    "tfps.ShardedDataset: received number=%d with %d workers: %d of them will have nothing to do."
+    "tfps.ShardedDataset: received number=%d with %d workers, which leaves %d of them without "
+    "data; set number to several times the number of workers."
 )
 
 

@@ -190,9 +190,9 @@ class Feeder(BatchSource):
             if not tells_of_an_early_device(error):
                 raise
             raise UnsupportedError(
-                "the dataset uses a variable, a table or a layer with a vocabulary that was "
-                "created before the strategy connected to its cluster; TensorFlow cannot use it "
-                "any more. Create the strategy first, or pass a function that makes the dataset."
+                "the dataset uses a variable, a table or a layer with a vocabulary created "
+                "before the strategy connected to its cluster, which TensorFlow can no longer "
+                "use. Create the strategy first, or pass a function that makes the dataset."
             ) from error
 
     def arguments(self, keeper: BatchKeeper, offset_steps: int) -> Any:

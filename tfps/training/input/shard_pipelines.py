@@ -73,7 +73,7 @@ class ShardPipelines(BatchSource):
 
     @property
     def description(self) -> str:
-        return f"a dataset function in {self._number} shards, each walked by one worker at a time"
+        return f"a dataset function in {self._number} shards, each used by one worker at a time"
 
     @property
     def input_graphs(self) -> list[Any]:
@@ -230,7 +230,7 @@ class ShardPipelines(BatchSource):
 
 
 UNSETTLED = (
-    "the dataset function has %s in a function of its dataset, without a seed or in any order, so "
-    "that two workers may see a shard in different orders. Should a worker die, an example may be "
-    "visited twice or not at all. Give it a seed, or deterministic=True."
+    "the dataset function has %s in a function of its dataset, without a seed or in any order, "
+    "so two workers may read a shard in different orders. If a worker dies, an example may be "
+    "used twice or not at all. Set a seed, or deterministic=True."
 )

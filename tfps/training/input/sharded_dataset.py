@@ -55,13 +55,13 @@ class ShardedDataset:
         problems = []
         if not callable(getattr(self.function, "dataset_fn", self.function)):
             problems.append(
-                f"ShardedDataset: received {type(self.function).__name__} as function, expected a "
-                "callable that returns a tf.data.Dataset; `fit` uses each example of arrays and "
-                "datasets once as they are"
+                f"function: received {type(self.function).__name__}, expected a callable that "
+                "returns a tf.data.Dataset; pass arrays and datasets to `fit` directly, which "
+                "uses each example once"
             )
         if not is_count(self.number) or self.number < 1:
             problems.append(
-                f"ShardedDataset: received number={self.number!r}, expected how many shards the "
-                "data come in, a whole number from 1, best several times the number of workers"
+                f"number: received {self.number!r}, expected a whole number of shards from 1; "
+                "several times the number of workers is best"
             )
-        refuse(problems)
+        refuse(problems, source="ShardedDataset")

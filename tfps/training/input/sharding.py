@@ -33,8 +33,8 @@ def pipeline_per_worker(dataset: Any) -> Callable[..., tf.data.Dataset] | None:
         graph = tf.constant(portable_graph(dataset).SerializeToString())
     except NotPortable as reason:
         logger.warning(
-            "auto_shard_policy=%s needs the dataset on the workers, but %s: it is iterated on the "
-            "chief and each example is used once.",
+            "auto_shard_policy=%s needs the dataset on the workers, but %s; the chief iterates "
+            "it instead, and each example is used once.",
             policy.name,
             reason,
         )

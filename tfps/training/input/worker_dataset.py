@@ -73,7 +73,7 @@ class WorkerDataset(BatchSource):
     @property
     def description(self) -> str:
         return (
-            f"a dataset that can be serialised ({self._graph_bytes / 1024:.0f} KB), iterated by "
+            f"a dataset in its serialized form ({self._graph_bytes / 1024:.0f} KB), iterated by "
             "every worker; each batch is used by one"
         )
 

@@ -19,16 +19,16 @@ logger = logging.getLogger(__name__)
 
 CHANGED_BY_FUNCTIONS = (
     "scheduled functions under tfps.Synchronous have changed variables since the newest "
-    "checkpoint, and they are not repeated. "
+    "checkpoint, and tfps cannot repeat them. "
 )
 NEWEST = (
-    "The newest checkpoint in %s is number %d: start the job again, restore it with restore_latest "
-    "of a tfps.CheckpointManager, and schedule the functions that came after it again"
+    "The newest checkpoint in %s is number %d: start the job again, restore it with "
+    "restore_latest of a tfps.CheckpointManager, and schedule the later functions again"
 )
 NO_CHECKPOINT = (
-    "There is no checkpoint in %s: start the job again from the beginning. With "
-    "a tfps.CheckpointManager of the model in the folder of tfps.FaultTolerance(checkpoints=..., "
-    "every_steps=...) they are saved between scheduled functions"
+    "There is no checkpoint in %s: start the job again from the beginning. To save checkpoints "
+    "between scheduled functions, use a tfps.CheckpointManager of the model in the folder of "
+    "tfps.FaultTolerance(checkpoints=..., every_steps=...)"
 )
 
 
@@ -94,8 +94,8 @@ class FunctionCheckpoints:
         except CheckpointNotSaved:  # which is in the log
             self._attempts = self._attempts.failed(now_s=time.monotonic())
             logger.warning(
-                "functions go on without that checkpoint. The next attempt is made with the first "
-                "function after %.0f s; %d have failed",
+                "functions go on without that checkpoint. The first function after %.0f s tries "
+                "again; %d attempts have failed",
                 self._attempts.pause_s,
                 self._attempts.failures,
             )

@@ -30,26 +30,26 @@ from tfps.training.run.ticket_run import TicketRun
 logger = logging.getLogger(__name__)
 
 NOTHING_KEPT = (
-    "there is no checkpoint of what was trained: under tfps.Synchronous, fit of the model that "
-    "tfps.FaultTolerance names a folder for saves them where it has to, every_steps does so "
-    "between scheduled functions, and nothing else does"
+    "there is no checkpoint of the trained variables. Under tfps.Synchronous, fit saves "
+    "checkpoints of the model in the folder of tfps.FaultTolerance where it needs them, and "
+    "every_steps saves them between scheduled functions; set both for this model"
 )
 CHANGED = (
     "variables have changed since checkpoint %d in a way that cannot be repeated: only steps of "
-    "fit can, other than with a dataset function outside of a tfps.ShardedDataset; neither "
-    "train_on_batch, scheduled functions nor what this script writes itself. Start the job again "
-    "from its newest checkpoint"
+    "fit can be repeated, with a dataset function only in a tfps.ShardedDataset; train_on_batch, "
+    "scheduled functions and writes of this script cannot. Start the job again from its newest "
+    "checkpoint"
 )
 FUNCTIONS_NOT_SAVED = (
-    "scheduled functions under tfps.Synchronous: a parameter server that is lost ends this job, "
-    "and no checkpoint has what the functions begin from. Save one before they are scheduled, and "
-    "others between them: a tfps.CheckpointManager of the model in the folder of "
-    "tfps.FaultTolerance(checkpoints=..., every_steps=...) does, and so does manager.save()"
+    "scheduled functions under tfps.Synchronous: the loss of a parameter server ends this job, "
+    "and no checkpoint has what the functions begin from. Save a checkpoint before the functions "
+    "and others between them, with manager.save() or a tfps.CheckpointManager of the model in "
+    "the folder of tfps.FaultTolerance(checkpoints=..., every_steps=...)"
 )
 NOT_REPEATABLE = (
-    "fit with a dataset function under tfps.Synchronous: workers draw their own data, which cannot "
-    "be drawn again, so a parameter server that is lost in an epoch ends this job. With "
-    "tfps.ShardedDataset(function, number=n) training goes on."
+    "fit with a dataset function under tfps.Synchronous: the loss of a parameter server in an "
+    "epoch ends this job, since workers cannot read their data again. To continue after a loss, "
+    "pass tfps.ShardedDataset(function, number=n)."
 )
 
 

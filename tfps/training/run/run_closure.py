@@ -88,8 +88,8 @@ class RunClosure:
             # The connection to a server broke. If the server lives, the worker enters anew.
             self._runtime.evict(worker, incarnation)
             logger.warning(
-                "worker %d lost its connection to a parameter server and connects again "
-                "(attempt %d of %d)",
+                "worker %d lost its connection to a parameter server and reconnects (attempt %d "
+                "of %d)",
                 worker,
                 attempt,
                 ATTEMPTS,
@@ -98,8 +98,8 @@ class RunClosure:
         raise tf.errors.UnavailableError(
             None,
             None,
-            f"worker {worker} cannot exchange with the parameter servers, although they are alive. "
-            + self._runtime.data_plane.last_failures(),
+            f"worker {worker} cannot exchange messages with the parameter servers, although they "
+            "run. " + self._runtime.data_plane.last_failures(),
         )
 
     def _run_as(self, worker: int, incarnation: int) -> bool:

@@ -231,9 +231,9 @@ class TicketRun(RunProgress):
         self._send_out()
         if not self.wait_for(self.known, meanwhile=self._meanwhile):
             raise CheckpointError(
-                f"{self.known} steps were done before a parameter server was lost, and the input "
-                f"had batches for {self.completed} when they were repeated; expected the same "
-                "batches again"
+                f"input: received batches for {self.completed} steps in the repetition after the "
+                "loss of a parameter server, expected the same batches again for all "
+                f"{self.known} completed steps"
             )
 
     def drain_for_another_run(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.messages import check_message, raises
 from tests.unit.numbers.comparison import LABELS, X, cross_entropy, fit
 from tfps.errors import UnsupportedError
 from tfps.training.worker_use import WorkerUse
@@ -53,8 +54,7 @@ def test_model_from_outside_the_scope_warns_once(
 ) -> None:
     model = _stranger(is_built=is_built)
     [warning] = warnings_of(lambda: fit(model))
-    assert "the model stranger was created outside of strategy.scope()" in warning
-    assert "`with strategy.scope():`" in warning
+    check_message(warning, "the model stranger", remedy="`with strategy.scope():`")
     assert warnings_of(lambda: (fit(model), model.evaluate(X, LABELS, verbose=0))) == []
     assert len(warnings_of(lambda: fit(_stranger()))) == 1, "each model once"
 
@@ -64,7 +64,7 @@ def test_an_evaluation_warns_as_well(work: WorkerUse, warnings_of: Warned) -> No
     model = _stranger()
     work.begin()  # whatever the workers have had to do before
     [warning] = warnings_of(lambda: model.evaluate(X, LABELS, verbose=0))
-    assert "so evaluate runs in this process alone" in warning
+    check_message(warning, "stranger", received="evaluate", remedy="`with strategy.scope():`")
     assert warnings_of(lambda: model.evaluate(X, LABELS, verbose=0)) == []
 
 
@@ -118,9 +118,10 @@ def test_model_from_outside_the_scope_is_refused(
     is_built: bool, strategy: tfps.ParameterServerStrategy
 ) -> None:
     model = _stranger(is_built=is_built)
-    with strategy.scope(), pytest.raises(UnsupportedError, match="stranger.*outside of it"):
+    remedy = "inside `with strategy.scope():`"
+    with strategy.scope(), raises(UnsupportedError, "stranger: ", remedy=remedy):
         fit(model)
     with strategy.scope():
         model.compile("sgd", cross_entropy())
-    with pytest.raises(UnsupportedError, match="stranger.*inside `with strategy.scope"):
+    with raises(UnsupportedError, "stranger: ", remedy=remedy):
         fit(model)
