@@ -29,8 +29,8 @@ class AskedIds(NamedTuple):
     @property
     def text(self) -> str:
         return (
-            f"{self.purpose}, which has {self.rows} rows: expected 0 to {self.rows - 1}; map other "
-            "ids to one of these, or give the table more rows"
+            f"{self.purpose}: expected 0 to {self.rows - 1}; map other ids to this range, or give "
+            "the table more rows;"
         )
 
 

@@ -40,8 +40,8 @@ SUPPORTED_KERAS = "3.15"
 
 if not keras.__version__.startswith(SUPPORTED_KERAS + "."):
     raise ImportError(
-        f"tfps patches private names of Keras {SUPPORTED_KERAS} and was imported with Keras "
-        f"{keras.__version__}. Install a matching one: pip install 'keras=={SUPPORTED_KERAS}.*'"
+        f"received Keras {keras.__version__}, expected {SUPPORTED_KERAS}, since tfps patches "
+        f"private names of Keras; pip install 'keras=={SUPPORTED_KERAS}.*'"
     )
 
 # Ends with a separator, since Keras searches for it anywhere in a file's name.

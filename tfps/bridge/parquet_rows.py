@@ -90,8 +90,8 @@ def _opened(file: str) -> Any:
         import pyarrow.parquet
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"{file}: Parquet files are read with pyarrow, which is not installed here; install "
-            "tfps[recommender] where workers run"
+            f"{file}: pyarrow, which reads Parquet files, is not installed; pip install "
+            "'tfps[recommender]' on all workers"
         ) from error
     try:
         return pyarrow.parquet.ParquetFile(file)

@@ -36,8 +36,8 @@ SUPPORTED_TENSORFLOW = "2.21"
 
 if not tf.__version__.startswith(SUPPORTED_TENSORFLOW + "."):
     raise ImportError(
-        f"tfps uses private names of TensorFlow {SUPPORTED_TENSORFLOW} and was imported with "
-        f"TensorFlow {tf.__version__}; pip install 'tensorflow=={SUPPORTED_TENSORFLOW}.*'"
+        f"received TensorFlow {tf.__version__}, expected {SUPPORTED_TENSORFLOW}, since tfps uses "
+        f"private names of TensorFlow; pip install 'tensorflow=={SUPPORTED_TENSORFLOW}.*'"
     )
 
 BaseResourceVariable = resource_variable_ops.BaseResourceVariable

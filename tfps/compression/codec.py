@@ -80,18 +80,22 @@ def codec_problem(codec: Codec, items: int) -> str | None:
     """
     size = codec.size_bytes(items)
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        return f"size_bytes({items}) gave {size!r}, expected the number of bytes as an int"
+        return f"received {size!r} from size_bytes({items}), expected the number of bytes as an int"
     with tf.Graph().as_default():
         vector = tf.zeros([items], tf.float32)
         data = tf.convert_to_tensor(codec.encode(vector, seed=tf.zeros([2], tf.int64)))
         if data.dtype != tf.uint8 or data.shape != [size]:
             return (
-                f"encode made {_in_words(data)} of {items} items, expected a uint8 vector of the "
-                f"{size} bytes that size_bytes({items}) says; the shape must be known in the graph"
+                f"received {_in_words(data)} from encode() of {items} items, expected a uint8 "
+                f"vector of {size} bytes, as size_bytes({items}) returns; the graph must know the "
+                "shape"
             )
         back = tf.convert_to_tensor(codec.decode(tf.zeros([size], tf.uint8), items))
         if back.dtype != tf.float32 or back.shape != [items]:
-            return f"decode made {_in_words(back)}, expected a float32 vector of {items} items"
+            return (
+                f"received {_in_words(back)} from decode(), expected a float32 vector of {items} "
+                "items"
+            )
     return None
 
 

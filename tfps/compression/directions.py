@@ -60,8 +60,8 @@ def resolve(compression: Any) -> PushPull:
     if _chooses(compression):
         return PushPull(push=compression)
     raise ConfigError(
-        f"compression: received {compression!r}, expected {EXPECTED}, a ByPath or a Both of "
-        "tfps.compression, or None to send gradients as they are"
+        f"compression: received {compression!r}, expected {EXPECTED}, a ByPath or a PushPull of "
+        "tfps.compression, or None to send uncompressed gradients"
     )
 
 

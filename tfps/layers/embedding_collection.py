@@ -67,7 +67,7 @@ class EmbeddingCollection(keras.layers.Layer):
         super().__init__(**options)
         if not isinstance(features, Mapping) or not features:
             raise ConfigError(
-                f"features: received {features!r}, expected what each feature looks up, such as "
+                f"features: received {features!r}, expected a table for each feature, such as "
                 "{'user': tfps.layers.Table('users', 1000, 16)}",
                 source=self.name,
             )
@@ -191,8 +191,8 @@ class EmbeddingCollection(keras.layers.Layer):
                 continue
             if not isinstance(given, Mapping):
                 raise ConfigError(
-                    f"{what}: received {type(given).__name__}, expected a dict of tensors by "
-                    f"feature; the features are {list(self.features)}",
+                    f"{what}: received {type(given).__name__}, expected a dict from feature to "
+                    f"tensor; the features are {list(self.features)}",
                     source=self.name,
                 )
             allowed = list(self.features if what == "ids" else inputs)
@@ -201,7 +201,8 @@ class EmbeddingCollection(keras.layers.Layer):
                     near = difflib.get_close_matches(str(name), allowed, n=1)
                     hint = f"; did you mean {near[0]!r}?" if near else ""
                     raise ConfigError(
-                        f"{what}: received the feature {name!r}, expected some of {allowed}{hint}",
+                        f"{what}: received the feature {name!r}, expected features of "
+                        f"{allowed}{hint}",
                         source=self.name,
                     )
         for name, ids in inputs.items():
@@ -220,7 +221,7 @@ def _contradictions(
         other, first = described.setdefault(table.name, (f"{feature!r}", table))
         if differences := first.differences(table):
             yield (
-                f"the features {other} and {feature!r} look up a table {table.name!r} with "
-                f"{', and with '.join(differences)}; expected one table for both. Give them the "
-                "same Table, or tables of two names"
+                f"features: received {other} and {feature!r} of the table {table.name!r} with "
+                f"{', and with '.join(differences)}; expected one description. Give them the same "
+                "Table, or rename one of the tables"
             )

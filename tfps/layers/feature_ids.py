@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfps.errors import ConfigError
 from tfps.layers.combiner import combined, weighted
 
-INTEGERS = "whole numbers, such as int64: cast them, or map texts with keras.layers.StringLookup"
+INTEGERS = "whole numbers, such as int64; cast them, or map strings with keras.layers.StringLookup"
 
 
 class FeatureIds(NamedTuple):
@@ -50,7 +50,7 @@ class FeatureIds(NamedTuple):
             same = tf.debugging.assert_equal(
                 ids.row_splits,
                 tf.cast(weights.row_splits, ids.row_splits.dtype),
-                f"{source}: the weights have other lengths than the ids",
+                f"{source}: weights: received other row lengths than those of the ids",
             )
             with tf.control_dependencies([] if same is None else [same]):
                 weights = tf.identity(weights.flat_values)
@@ -95,18 +95,19 @@ def refuse_ids(ids: Any, combiner: str | None, *, source: str) -> None:
     """
     dtype, shape = tf.as_dtype(ids.dtype), tuple(ids.shape)
     if not dtype.is_integer:
-        raise ConfigError(f"received {dtype.name}, expected {INTEGERS}", source=source)
+        raise ConfigError(f"ids: received {dtype.name}, expected {INTEGERS}", source=source)
     form = _form_of(ids)
     if form != "dense" and len(shape) != 2:
         raise ConfigError(
-            f"received {form} ids of rank {len(shape)}, {shape}; expected rank 2: examples and "
-            "their ids. Merge inner axes, for example with ids.merge_dims(1, -1)",
+            f"ids: received {form} ids of rank {len(shape)}, {shape}, expected rank 2: examples "
+            "and their ids; merge inner axes, for example with ids.merge_dims(1, -1)",
             source=source,
         )
     if not shape or (combiner is not None and len(shape) > 2):
         raise ConfigError(
-            f"received ids of rank {len(shape)}, {shape}; expected examples, or examples and their "
-            f"ids, to combine by {combiner!r}. Reshape them, or take combiner=None",
+            f"ids: received ids of rank {len(shape)}, {shape}, expected rank 1 or 2 for "
+            f"combiner={combiner!r}: examples, or examples and their ids; reshape them, or set "
+            "combiner=None",
             source=source,
         )
 
@@ -144,7 +145,7 @@ def _refuse_other_form(ids: Any, weights: Any, *, source: str) -> None:
         not weights.shape.is_compatible_with(ids.shape)
     ):
         raise ConfigError(
-            f"received weights of the form {type(weights).__name__} {tuple(weights.shape)}, "
-            f"expected that of the ids: {type(ids).__name__} {tuple(ids.shape)}",
+            f"weights: received {type(weights).__name__} {tuple(weights.shape)}, expected the "
+            f"type and shape of the ids: {type(ids).__name__} {tuple(ids.shape)}",
             source=source,
         )

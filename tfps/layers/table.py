@@ -56,7 +56,7 @@ class Table:
     def __post_init__(self) -> None:
         problems = []
         if not isinstance(self.name, str) or not self.name or "/" in self.name:
-            problems.append(f"name: received {self.name!r}, expected a text without '/'")
+            problems.append(f"name: received {self.name!r}, expected a string without '/'")
         for field in ("vocabulary_size", "embedding_dim"):
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -87,8 +87,8 @@ class Table:
         missing = [name for name in fields[:3] if not hasattr(described, name)]
         if missing:
             raise ConfigError(
-                f"received {config!r}, expected a tfps.layers.Table, or a TableConfig or "
-                f"FeatureConfig of keras_rs; it has no {missing[0]}",
+                f"received {config!r} without {missing[0]}, expected a tfps.layers.Table, or a "
+                "TableConfig or FeatureConfig of keras_rs",
                 source=source,
             )
         return cls(**{n: getattr(described, n) for n in fields if hasattr(described, n)})

@@ -66,9 +66,9 @@ def shard_problems(optimizer: Any, *, shards_of: Callable[[Any], int]) -> Iterat
             shards = shards_of(variable)
             for reason in _reasons(leaf, variable) if shards > 1 else ():
                 yield (
-                    f"{variable.path} is divided into {shards} shards, and {reason}. No server "
-                    "holds all of it. Leave it whole with "
-                    "variable_partitioner=tfps.partitioners.ByPath({...}), or with None."
+                    f"{variable.path}: received {shards} shards of the variable, and {reason}. No "
+                    "server holds all shards. Keep it whole with "
+                    "variable_partitioner=tfps.partitioners.ByPath({...}) or None."
                 )
 
 
@@ -94,9 +94,9 @@ def clip_problems(optimizer: Any, *, servers_of: Callable[[Any], int]) -> Iterat
         servers = servers_of(leaf) if clips_all else 1
         if servers > 1:
             yield (
-                f"{leaf.name}: global_clipnorm together with gradient_accumulation_steps clips the "
-                "accumulated gradient of the whole model, which no single one of the "
-                f"{servers} parameter servers holds. Use clipnorm or clipvalue, or one parameter "
+                f"{leaf.name}: received global_clipnorm with gradient_accumulation_steps, which "
+                f"clips the accumulated gradient of the whole model; none of the {servers} "
+                "parameter servers holds all of it. Use clipnorm or clipvalue, or one parameter "
                 "server."
             )
 
@@ -105,8 +105,8 @@ def _reasons(leaf: Any, variable: Any) -> Iterator[str]:
     kind = type(leaf).__name__
     if not is_elementwise(leaf):
         yield (
-            f"{kind} may need all of a variable (a class of your own that does not says "
-            "tfps_elementwise = True)"
+            f"{kind} may need all of a variable (set tfps_elementwise = True in a class of your "
+            "own that does not)"
         )
     if leaf.clipnorm and leaf.gradient_accumulation_steps:
         yield (

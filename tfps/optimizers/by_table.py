@@ -74,8 +74,9 @@ class ByTable(keras.optimizers.MultiOptimizer):
         if missing:
             trained = [path.split("/")[-2] for path in paths if re.fullmatch(_pattern(), path)]
             raise ConfigError(
-                f"received optimizers for the tables {missing}, expected some of {trained}, which "
-                "the model trains. Name tables as their layers are, and leave frozen ones out",
+                f"tables: received optimizers for {missing}, expected some of {trained}, the "
+                "tables that the model trains; use the names of the tables' layers, without "
+                "frozen ones",
                 source="ByTable",
             )
         super().build(list(variables))

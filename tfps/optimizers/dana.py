@@ -55,8 +55,8 @@ class DANA(WorkerStateMixin, keras.optimizers.SGD):
         is_number = isinstance(momentum, (int, float)) and not isinstance(momentum, bool)
         if not is_number or not 0 < momentum < 1:
             raise ConfigError(
-                f"momentum: received {momentum!r}, expected a number above 0, below 1; without "
-                "momentum use keras.optimizers.SGD"
+                f"momentum: received {momentum!r}, expected a number above 0, below 1; for "
+                "training without momentum use keras.optimizers.SGD"
             )
         super().__init__(learning_rate=learning_rate, momentum=momentum, nesterov=True, **kwargs)
 

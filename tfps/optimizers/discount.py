@@ -67,8 +67,8 @@ class Exponential(_Rule):
     def __post_init__(self) -> None:
         if not self.rate >= 0:
             raise ConfigError(
-                f"rate: received {self.rate!r}, expected a number from 0: with a negative "
-                "one stale gradients would count more"
+                f"rate: received {self.rate!r}, expected a number from 0; a negative rate would "
+                "give stale gradients more weight"
             )
 
     def __call__(self, staleness: Any) -> Any:
@@ -95,7 +95,7 @@ def resolve(discount: Any) -> Discount:
     at_zero = float(keras.ops.convert_to_numpy(discount(keras.ops.convert_to_tensor(0.0))))
     if at_zero != 1.0:
         raise ConfigError(
-            f"discount: the function returns {at_zero} for a staleness of 0, expected 1: where no "
-            "gradient is stale the optimizer must do what the inner one does"
+            f"discount: received a function that returns {at_zero} for a staleness of 0, expected "
+            "1: without staleness the optimizer must do the same as the inner one"
         )
     return discount

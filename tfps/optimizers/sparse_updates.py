@@ -98,26 +98,27 @@ def _problems(optimizer: Any) -> Iterator[str]:
         kind = type(member).__name__
         if isinstance(member, Correction | WorkerStateMixin):
             yield (
-                f"optimizer: received {kind}, which compares all of a variable with what workers "
-                "were handed; expected one that does not, such as StalenessAware or "
-                "keras.optimizers.Adam"
+                f"optimizer: received {kind}, which compares all of a variable with the "
+                "parameters sent to workers; expected one that updates rows separately, such as "
+                "StalenessAware or keras.optimizers.Adam"
             )
         elif any(leaf is member for leaf in leaves(optimizer)) and not is_elementwise(member):
             yield (
-                f"optimizer: received {kind}, which may need all of a variable (a class of your "
-                "own that does not says tfps_elementwise = True); expected an elementwise one, "
-                "such as keras.optimizers.Adagrad or Adam"
+                f"optimizer: received {kind}, which may need all of a variable; expected an "
+                "elementwise one, such as keras.optimizers.Adagrad or Adam. If a class of your "
+                "own is elementwise, set tfps_elementwise = True in it"
             )
         if member.use_ema:
             yield (
                 f"optimizer: received {kind}(use_ema=True), whose averages would be zero in rows "
-                "that no batch has looked up; expected use_ema=False"
+                "that no batch looks up; expected use_ema=False"
             )
         if member.gradient_accumulation_steps:
             yield (
-                f"optimizer: received {kind}(gradient_accumulation_steps="
-                f"{member.gradient_accumulation_steps}), and only the last of these batches would "
-                "say which rows to update; expected None, and perhaps a larger batch"
+                "optimizer: received "
+                f"{kind}(gradient_accumulation_steps={member.gradient_accumulation_steps}), which "
+                "would update only the rows of the last batch; expected None. For the same "
+                "effect use a larger batch"
             )
 
 
@@ -158,8 +159,8 @@ def gains_by_rows(optimizer: Any, table: Any) -> tuple[str, str] | None:
         or (type(leaf) is keras.optimizers.SGD and leaf.momentum == 0)
     )
     if is_exact:
-        return type(leaf).__name__, "the numbers stay the same"
-    return type(leaf).__name__, "the numbers change: rows that a batch has not looked up stay"
+        return type(leaf).__name__, "the results stay the same"
+    return type(leaf).__name__, "the results change: rows without a look-up keep their values"
 
 
 def refuse_inexact_by_rows(optimizer: Any, table: Any) -> None:
@@ -174,10 +175,10 @@ def refuse_inexact_by_rows(optimizer: Any, table: Any) -> None:
     """
     if not acts_by_rows(table.constraint, rank=len(table.shape)):
         raise UnsupportedError(
-            f"{table.path} is updated by rows, and its constraint "
-            f"{type(table.constraint).__name__} needs all of it; expected one of each row, such as "
-            "keras.constraints.MaxNorm(axis=1). Take that, or train without "
-            "tfps.optimizers.SparseUpdates."
+            f"{table.path}: received the constraint {type(table.constraint).__name__}, which "
+            "needs all of the table, with updates of single rows; expected one that acts on each "
+            "row, such as keras.constraints.MaxNorm(axis=1). Use such a constraint, or train "
+            "without tfps.optimizers.SparseUpdates."
         )
     for leaf in leaves(optimizer):
         trained = leaf._trainable_variables
@@ -188,9 +189,9 @@ def refuse_inexact_by_rows(optimizer: Any, table: Any) -> None:
             slot = slots[position]
             if slot is not None and tuple(slot.shape) != tuple(table.shape):
                 raise UnsupportedError(
-                    f"{table.path} is updated by rows, and {type(leaf).__name__} has {name} of the "
-                    f"shape {tuple(slot.shape)} for it; expected {tuple(table.shape)}, of which a "
-                    "row belongs to each row of the table. Train without "
+                    f"{table.path}: received {name} of shape {tuple(slot.shape)} from "
+                    f"{type(leaf).__name__}, with updates of single rows; expected "
+                    f"{tuple(table.shape)}, a row for each row of the table. Train without "
                     "tfps.optimizers.SparseUpdates."
                 )
 
@@ -217,8 +218,7 @@ def refuse_without_sparse_updates(optimizer: Any, table: Any, *, source: str) ->
     if not any(v is table for leaf in leaves(optimizer) for v in leaf._trainable_variables):
         raise ConfigError(
             f"optimizer: received {type(optimizer).__name__}, which does not train {table.path}; "
-            "expected one that was built for it: call optimizer.build(variables) in "
-            "strategy.scope()",
+            "expected one built for it. Call optimizer.build(variables) in strategy.scope()",
             source=source,
         )
     refuse(list(_problems(optimizer)), source=source)
@@ -238,10 +238,10 @@ def refuse_to_densify(optimizer: Any, gradient: Any, variable: Any) -> None:
     """
     if isinstance(gradient, tf.IndexedSlices) and updates_rows(optimizer, variable):
         raise UnsupportedError(
-            f"{variable.path}: tfps.optimizers.SparseUpdates received rows of a gradient where "
-            "only whole gradients travel; expected a step of fit() or a scheduled function with "
-            "one device per worker, in which a keras.layers.Embedding looks the rows up where the "
-            "optimizer is called, not in another function, branch or loop. Train so, or without "
-            "SparseUpdates; keras.optimizers.MultiOptimizer gives it to some layers alone. Rows of "
-            "your own go to strategy.push_rows(name, ids, gradients, version, optimizer=...)."
+            f"{variable.path}: received row gradients under tfps.optimizers.SparseUpdates in a "
+            "place that sends only whole gradients; expected a step of fit(), or a scheduled "
+            "function with one device per worker, in which keras.layers.Embedding looks up the "
+            "rows directly and not in another function, branch or loop. Train so, or use "
+            "SparseUpdates for some layers only (keras.optimizers.MultiOptimizer), or send rows "
+            "of your own with strategy.push_rows(name, ids, gradients, version, optimizer=...)."
         )

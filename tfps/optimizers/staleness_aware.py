@@ -59,7 +59,7 @@ class StalenessAware(Wrapper):
         if drop_above is not None and not (is_count and drop_above >= 0):
             raise ConfigError(
                 f"drop_above: received {drop_above!r}, expected a whole number of updates from 0, "
-                "or None to drop nothing"
+                "or None to drop no gradient"
             )
         self.discount: Discount = resolve(discount)
         self.drop_above = drop_above

@@ -132,7 +132,7 @@ def _check_cluster(resolver: Any) -> ClusterSpec:
     if not callable(getattr(resolver, "cluster_spec", None)):
         raise ConfigError(
             f"cluster_resolver: received {resolver!r}, expected a "
-            "tf.distribute.cluster_resolver.ClusterResolver (a LocalCluster has one: "
+            "tf.distribute.cluster_resolver.ClusterResolver (for a LocalCluster its attribute "
             ".cluster_resolver), or None to read TF_CONFIG"
         )
     return ClusterSpec.from_resolver(resolver)
@@ -143,7 +143,8 @@ def _check_partitioner(partitioner: Any) -> None:
     if partitioner is not None and not is_ours and not callable(partitioner):
         raise ConfigError(
             f"variable_partitioner: received {partitioner!r}, expected a partitioner of "
-            "tf.distribute.experimental.partitioners, or None to split nothing"
+            "tfps.partitioners or tf.distribute.experimental.partitioners, or None to keep "
+            "variables whole"
         )
 
 

@@ -14,34 +14,35 @@ def codec_problems(compression: PushPull, mode: Mode) -> list[str]:
     problems = []
     if any_keeps_something(compression.pull):
         problems.append(
-            f"compression: received pull={compression.pull!r}; expected codecs without a residual, "
-            "such as tfps.compression.Cast() or Quantize(8), since parameters are coded anew each "
-            "time; or code what has changed, with tfps.compression.Delta"
+            f"compression: received pull={compression.pull!r}; expected codecs without a "
+            "residual, such as tfps.compression.Cast() or Quantize(8), since each pull codes the "
+            "parameters again; to code only changes use tfps.compression.Delta"
         )
     if any(map(is_delta, all_codecs(compression.push))):
         problems.append(
-            f"compression: received push={compression.push!r}; expected a codec of gradients, such "
-            "as tfps.compression.TopK(0.01), which keeps what it leaves out on the worker: only a "
-            "server knows what each worker holds, so Delta is for pull"
+            f"compression: received push={compression.push!r}, expected a codec of gradients, "
+            "such as tfps.compression.TopK(0.01); use Delta for pull only, since it needs the "
+            "parameters that each worker holds"
         )
     waits = mode.pipeline_steps or mode.backup_workers
     if waits and any(not isinstance(codec, Identity) for codec in all_codecs(compression.pull)):
         problems.append(
-            f"compression: received pull={compression.pull!r} with {mode!r}; expected Identity(): "
-            "workers that are late, or ahead, get their parameters in another message too. Leave "
+            f"compression: received pull={compression.pull!r} with {mode!r}, expected Identity(), "
+            "since workers that are late or ahead also get parameters in other messages; leave "
             "pull out, or pipeline_steps and backup_workers"
         )
     if mode.pipeline_steps and any_keeps_something(compression.push):
         problems.append(
-            f"compression: received {compression.push!r} with {mode!r}; expected a codec without a "
-            "residual, such as tfps.compression.Quantize(8): a gradient is coded before it is "
-            "known what became of the one before. Or leave pipeline_steps out"
+            f"compression: received push={compression.push!r} with {mode!r}; expected a codec "
+            "without a residual, such as tfps.compression.Quantize(8), since a worker codes a "
+            "gradient before the reply to the last one; use such a codec, or leave "
+            "pipeline_steps out"
         )
     is_coded = any(not isinstance(codec, Identity) for codec in all_codecs(compression.push))
     if isinstance(mode, LocalSteps) and mode.elasticity is not None and is_coded:
         problems.append(
-            f"compression: received {compression.push!r} with {mode!r}; expected None: under "
-            "elastic averaging workers send their parameters, and no gradients. Or "
-            "leave elasticity out"
+            f"compression: received push={compression.push!r} with {mode!r}, expected None, since "
+            "under elastic averaging workers send parameters instead of gradients; leave "
+            "compression or elasticity out"
         )
     return problems

@@ -54,8 +54,8 @@ class DryRunStrategy:
         """
         if not model.built:
             raise ConfigError(
-                f"{model.name}: received a model whose variables are made from its first batch, "
-                "expected one that has them: add a keras.Input, or call model.build(shape)"
+                f"{model.name}: received a model without variables, expected a built one; add a "
+                "keras.Input, or call model.build(shape)"
             )
         if not model.optimizer.built:
             with self.scope():

@@ -49,8 +49,8 @@ def open_job(arguments: Arguments, connections: Connections) -> tuple[Runtime, N
     before = OPEN_JOBS.get(key)
     if before is not None and not before.closed:
         raise ConfigError(
-            f"job: {name!r} is in use by another strategy of this process; close that one first, "
-            "or give this job another name"
+            f"job: {name!r} is in use by another strategy of this process; close that strategy "
+            "first, or choose another name"
         )
     record = _record(arguments, spec)
     previous = JobOnServers(container=container_of(name), devices=connections.topology.servers)

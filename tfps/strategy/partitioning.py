@@ -27,9 +27,9 @@ class Stock:
         if not counts or counts[0] < 1 or any(count != 1 for count in counts[1:]):
             raise ConfigError(
                 f"variable_partitioner: received {counts!r} from {self._partitioner!r} for "
-                f"{variable.path} of shape {variable.shape}; expected the number of shards along "
-                f"each axis, such as {[2] + [1] * (len(variable.shape) - 1)}: only the first axis "
-                "can be divided"
+                f"{variable.path} of shape {variable.shape}, expected the number of shards along "
+                f"each axis, such as {[2] + [1] * (len(variable.shape) - 1)}; divide only the "
+                "first axis"
             )
         return Sharding(variable, Contiguous(variable.rows, min(counts[0], variable.rows)))
 

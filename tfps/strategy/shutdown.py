@@ -89,17 +89,17 @@ class StrategyShutdown:
         return end_coordinator(strategy.run_state.coordinator, error)
 
 
-def _free(runtime: Runtime, guard: Guard, reason: str = "nothing refers to it any more") -> None:
+def _free(runtime: Runtime, guard: Guard, reason: str = "no variable refers to it") -> None:
     guard.close()
     try:
         runtime.close(reason)
     except tf.errors.OpError as error:  # a server is gone, with its resources
-        logger.debug("could not free the job's resources: %s", error)
+        logger.debug("could not free the resources of the job: %s", error)
 
 
 def _stay(runtime: Runtime, guard: Guard) -> None:
     guard.close()
-    runtime.abandon("nothing refers to it any more", answering=False)
+    runtime.abandon("no variable refers to it", answering=False)
 
 
 def _disconnect(tasks: Mapping[Task, str], *, deadline_s: float) -> None:

@@ -277,7 +277,10 @@ class _JobView:
 
     def _there(self) -> StrategyRecovery:
         if (recovery := self._recovery()) is None:
-            raise CheckpointError("nothing refers to the strategy any more")
+            raise CheckpointError(
+                "no variable refers to the strategy, expected one during training; keep a "
+                "reference to the strategy"
+            )
         return recovery
 
 

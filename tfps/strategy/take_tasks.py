@@ -98,7 +98,7 @@ def incompatibility(task: Task, own: ChiefName) -> str:
         answer = ask_one(task, Question(own, takes=True))
         lines = _mismatch(task, answer)
     except tf.errors.OpError as error:
-        return f"{kind} {index} does not say its version: {error.message}"
+        return f"{kind} {index}: received no version of tfps: {error.message}"
     if others := _others({task: answer}, own):
         return str(_in_use(others))
     return "".join(f"{line} {SAME_VERSIONS}" for line in lines)
@@ -124,8 +124,8 @@ def _is_of_tfps(task: Task) -> bool:
 
 
 SAME_VERSIONS = (
-    "Every task needs the tfps of the chief, and the same minor versions of TensorFlow, Keras and "
-    "Python."
+    "Give every task the same tfps as the chief, and the same minor versions of TensorFlow, "
+    "Keras and Python."
 )
 
 
@@ -154,8 +154,9 @@ def _ask(tasks: Iterable[Task], question: Question, *, timeout_s: float) -> Intr
     except tf.errors.OpError as error:
         names = ", ".join(f"{kind} {index} at {address}" for kind, index, address in tasks)
         raise ConnectTimeout(
-            f"one of {names} accepts connections and does not respond within {timeout_s:g} s: it "
-            f"hangs, or is no server of TensorFlow's. It says: {error.message}"
+            f"one of {names} accepts connections but does not reply within {timeout_s:g} s: it "
+            "hangs, or is not a TensorFlow server. Check the process. Reported error: "
+            f"{error.message}"
         ) from error
 
 
@@ -183,6 +184,6 @@ def _in_use(others: Mapping[Task, tuple[ChiefName, float]]) -> TasksInUse:
     chief, _ = next(iter(others.values()))
     names = ", ".join(f"{kind} {index} at {address}" for kind, index, address in others)
     return TasksInUse(
-        f"these tasks serve {chief}, which is alive: {names}. End that one first, or give this "
-        "script tasks of its own, in another TF_CONFIG. Nothing was changed on them."
+        f"these tasks serve {chief}, which is alive: {names}. End that job first, or give this "
+        "script other tasks in TF_CONFIG. The tasks are unchanged."
     )

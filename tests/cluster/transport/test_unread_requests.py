@@ -17,7 +17,7 @@ from tfps.cluster import lease_ports
 
 EXAMPLES, BATCH = 60, 2
 FUNCTIONS = 8
-SAID = "did not arrive whole"
+SAID = "arrived incomplete"
 
 pytestmark = [pytest.mark.rare, pytest.mark.timeout(240)]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.messages import raises
 from tfps.bridge.closures.closure_numbers import ClosureNumbers, running, running_closure
 
 CELLS = 4
@@ -40,7 +40,7 @@ def test_who_is_under_way_has_a_cell_for_itself(events: list[tuple[str, int]]) -
 def test_more_than_there_are_cells_are_refused() -> None:
     numbers, closures = ClosureNumbers(cells=CELLS), [Closure() for _ in range(CELLS)]
     assert [numbers.for_closure(closure) for closure in closures] == list(range(1, CELLS + 1))
-    with pytest.raises(RuntimeError, match="4 scheduled functions are under way"):
+    with raises(RuntimeError, "scheduled functions", received=f"more than {CELLS}"):
         numbers.for_closure(Closure())
     closures.pop(1)
     assert numbers.for_closure(Closure()) % CELLS == 2 % CELLS

@@ -10,6 +10,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.messages import check_message, raises
 from tfps.compression import Cast, Codec, Identity, Quantize, TopK
 from tfps.compression.codec import codec_problem
 from tfps.compression.memory import keeps_something
@@ -132,19 +133,20 @@ def test_the_largest_numbers_go() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "options", "message"),
+    ("make", "options", "expected"),
     [
-        (TopK, {"fraction": 0}, "fraction: received 0, expected a number above 0, up to 1"),
-        (TopK, {"fraction": 1.5}, "received 1.5"),
-        (TopK, {"fraction": True}, "received True"),
-        (TopK, {"fraction": float("nan")}, "received nan"),
-        (Quantize, {"bits": 3}, "bits: received 3, expected 8, 4, 2 or 1"),
-        (Quantize, {"block_items": 0}, "block_items: received 0"),
-        (Cast, {"dtype": "int8"}, "received 'int8', expected 'bfloat16' or 'float16'"),
+        (TopK, {"fraction": 0}, "above 0, up to 1"),
+        (TopK, {"fraction": 1.5}, "above 0, up to 1"),
+        (TopK, {"fraction": True}, "above 0, up to 1"),
+        (TopK, {"fraction": float("nan")}, "above 0, up to 1"),
+        (Quantize, {"bits": 3}, "8, 4, 2 or 1"),
+        (Quantize, {"block_items": 0}, "1 or more"),
+        (Cast, {"dtype": "int8"}, "'bfloat16' or 'float16'"),
     ],
 )
-def test_refusals(make: Any, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_refusals(make: Any, options: dict[str, Any], expected: str) -> None:
+    ((key, value),) = options.items()
+    with raises(ConfigError, f"{key}: ", received=repr(value), remedy=expected):
         make(**options)
 
 
@@ -165,13 +167,15 @@ class Wrong:
 
 
 @pytest.mark.parametrize(
-    ("codec", "message"),
+    ("codec", "method", "received", "expected"),
     [
-        (Wrong(makes=9), "expected a uint8 vector of the 8 bytes"),
-        (Wrong(items=3), "expected a float32 vector of 2 items"),
-        (Wrong(says=8.0), "expected the number of bytes as an int"),
-        (Wrong(says=-1), "gave -1"),
+        (Wrong(makes=9), "encode()", "uint8 tensor of shape (9,)", "8 bytes"),
+        (Wrong(items=3), "decode()", "float32 tensor of shape (3,)", "2 items"),
+        (Wrong(says=8.0), "size_bytes(2)", "8.0", "int"),
+        (Wrong(says=-1), "size_bytes(2)", "-1", "number of bytes"),
     ],
 )
-def test_a_codec_that_does_not_keep_to_its_sizes(codec: Any, message: str) -> None:
-    assert message in str(codec_problem(codec, 2))
+def test_a_codec_that_does_not_keep_to_its_sizes(
+    codec: Any, method: str, received: str, expected: str
+) -> None:
+    check_message(str(codec_problem(codec, 2)), method, received=received, remedy=expected)

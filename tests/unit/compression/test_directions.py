@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.messages import raises
 from tfps.compression import ByPath, Cast, Identity, PushPull, Quantize, TopK
 from tfps.compression.directions import all_codecs, any_keeps_something, choice_for, resolve
 from tfps.errors import ConfigError
@@ -47,22 +48,18 @@ def test_what_any_variable_may_have() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "key", "received", "expected"),
     [
-        (lambda: resolve("topk"), "compression: received 'topk', expected a codec"),
-        (lambda: resolve(TopK), "compression: received <class"),
-        (lambda: PushPull(push=cast("Any", 1)), "push: received 1"),
-        (lambda: PushPull(pull=cast("Any", PushPull())), "pull: received PushPull"),
-        (lambda: ByPath({"(": TopK(0.1)}), "received no regular expression"),
-        (
-            lambda: ByPath({"kernel": cast("Any", "topk")}),
-            "'kernel': received 'topk', expected a codec",
-        ),
-        (lambda: ByPath({}, otherwise=cast("Any", None)), "otherwise: received None"),
-        (lambda: ByPath({}, minimum_bytes=-1), "minimum_bytes: received -1"),
+        (lambda: resolve("topk"), "compression", "'topk'", "TopK(0.01)"),
+        (lambda: resolve(TopK), "compression", "<class", "TopK(0.01)"),
+        (lambda: PushPull(push=cast("Any", 1)), "push", "1", "TopK(0.01)"),
+        (lambda: PushPull(pull=cast("Any", PushPull())), "pull", "PushPull", "TopK(0.01)"),
+        (lambda: ByPath({"(": TopK(0.1)}), "'('", "regular expression", ""),
+        (lambda: ByPath({"kernel": cast("Any", "topk")}), "'kernel'", "'topk'", "TopK(0.01)"),
+        (lambda: ByPath({}, otherwise=cast("Any", None)), "otherwise", "None", "TopK(0.01)"),
+        (lambda: ByPath({}, minimum_bytes=-1), "minimum_bytes", "-1", "0 or more"),
     ],
 )
-def test_refusals_name_what_is_wrong(make: Any, message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_refusals_name_what_is_wrong(make: Any, key: str, received: str, expected: str) -> None:
+    with raises(ConfigError, f"{key}: received", received=received, remedy=expected):
         make()
-    assert message in str(caught.value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.messages import raises
 from tfps.errors import ConfigError
 from tfps.layers import EmbeddingCollection, Table
 
@@ -136,7 +136,7 @@ def test_an_exported_model_answers_and_refuses_in_plain_tensorflow(tmp_path: Pat
     archive.write_out(tmp_path / "served", verbose=False)
     served = tf.saved_model.load(tmp_path / "served")
     np.testing.assert_allclose(served.serve(BATCH), model(BATCH), rtol=1e-6)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"feature user: .*received.*\[4\]"):
+    with raises(tf.errors.InvalidArgumentError, "feature user: ", received="[4]"):
         served.serve({**BATCH, "user": tf.constant([0, 4, 1, 1], "int64")})
 
 
@@ -152,39 +152,39 @@ def test_it_is_made_again_from_its_config() -> None:
     assert again({"seen": tf.constant([1])})["seen"].dtype == "bfloat16"
 
 
-WRONG_TABLES: dict[str, tuple[dict[str, Any], str]] = {
-    "no rows": ({"vocabulary_size": 0}, "vocabulary_size: received 0, expected a whole number"),
-    "half a row": ({"embedding_dim": 1.5}, "embedding_dim: received 1.5"),
-    "no name": ({"name": ""}, "name: received ''"),
-    "a path": ({"name": "a/b"}, "name: received 'a/b', expected a text without '/'"),
-    "combiner": ({"combiner": "max"}, "combiner: received 'max', expected one of 'sum', 'mean'"),
+WRONG_TABLES: dict[str, tuple[str, Any, str]] = {
+    "no rows": ("vocabulary_size", 0, "whole number"),
+    "half a row": ("embedding_dim", 1.5, "whole number"),
+    "no name": ("name", "", "without '/'"),
+    "a path": ("name", "a/b", "without '/'"),
+    "combiner": ("combiner", "max", "'sum', 'mean'"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG_TABLES)
 def test_tables_that_cannot_be(case: str) -> None:
-    values, message = WRONG_TABLES[case]
-    with pytest.raises(ConfigError, match=message):
-        dataclasses.replace(TABLE, **values)
+    key, value, expected = WRONG_TABLES[case]
+    with raises(ConfigError, f"{key}: ", received=repr(value), remedy=expected):
+        dataclasses.replace(TABLE, **{key: value})
 
 
-WRONG_FEATURES: dict[str, tuple[Any, str]] = {
-    "none": ({}, "features: received {}, expected what each feature looks up"),
-    "a list": ([TABLE], "features: received .*expected what each feature looks up"),
-    "a number": ({"seen": 12}, "mine: feature 'seen': received 12, expected a tfps.layers.Table"),
+WRONG_FEATURES: dict[str, tuple[Any, str, str, str]] = {
+    "none": ({}, "mine: features", "received {}", "tfps.layers.Table("),
+    "a list": ([TABLE], "mine: features", repr([TABLE]), "tfps.layers.Table("),
+    "a number": ({"seen": 12}, "mine: feature 'seen'", "received 12", "tfps.layers.Table"),
     "two sizes": (
         {"seen": TABLE, "bought": dataclasses.replace(TABLE, vocabulary_size=8)},
-        "mine: the features 'seen' and 'bought' look up a table 'items' with "
-        "vocabulary_size 7 and 8; expected one table for both. Give them the same Table, or tables "
-        "of two names",
+        "mine: features: received 'seen' and 'bought'",
+        "'items' with vocabulary_size 7 and 8",
+        "the same Table",
     ),
 }
 
 
 @pytest.mark.parametrize("case", WRONG_FEATURES)
 def test_features_that_cannot_be(case: str) -> None:
-    features, message = WRONG_FEATURES[case]
-    with pytest.raises(ConfigError, match=message):
+    features, key, received, expected = WRONG_FEATURES[case]
+    with raises(ConfigError, key, received=received, remedy=expected):
         EmbeddingCollection(features, name="mine")
 
 
@@ -221,62 +221,59 @@ def test_two_collections_share_a_table(tmp_path: Path) -> None:
 
 def test_two_collections_of_one_table_with_two_sizes() -> None:
     query = EmbeddingCollection({"query": TABLE}, name="query")
-    message = (
-        "title: the features 'query' of query and 'title' look up a table 'items' with "
-        "embedding_dim 3 and 4; expected one table for both. Give them the same Table"
-    )
-    with pytest.raises(ConfigError, match=message):
+    with raises(
+        ConfigError,
+        "title: features: received 'query' of query and 'title'",
+        received="'items' with embedding_dim 3 and 4",
+        remedy="the same Table",
+    ):
         EmbeddingCollection(
             {"title": dataclasses.replace(TABLE, embedding_dim=4)}, shared=query, name="title"
         )
 
 
 TEXTS = tf.constant(["a"])
-WRONG_CALLS: dict[str, tuple[Any, Any, str]] = {
-    "floats": (
-        tf.constant([1.0]),
-        None,
-        "feature 'seen': received float32, expected whole numbers",
-    ),
-    "texts": (TEXTS, None, "received string, expected whole numbers.*keras.layers.StringLookup"),
-    "scalar": (tf.constant(1), None, r"received ids of rank 0, \(\); expected examples"),
-    "cube": (tf.ones([1, 2, 3], "int64"), None, "ids of rank 3.*or take combiner=None"),
-    "ragged cube": (
-        tf.ragged.constant([[[1]]]),
-        None,
-        "received ragged ids of rank 3.*expected rank 2.*merge_dims",
-    ),
+WRONG_CALLS: dict[str, tuple[Any, Any, str, str]] = {
+    "floats": (tf.constant([1.0]), None, "float32", "whole numbers"),
+    "texts": (TEXTS, None, "string", "keras.layers.StringLookup"),
+    "scalar": (tf.constant(1), None, "ids of rank 0, ()", "combiner=None"),
+    "cube": (tf.ones([1, 2, 3], "int64"), None, "ids of rank 3, (1, 2, 3)", "combiner=None"),
+    "ragged cube": (tf.ragged.constant([[[1]]]), None, "ragged ids of rank 3", "merge_dims"),
     "sparse cube": (
         tf.sparse.from_dense(tf.ones([1, 2, 3], "int64")),
         None,
         "sparse ids of rank 3",
+        "merge_dims",
     ),
     "weights of a vector": (
         tf.constant([[1, 2]]),
         tf.constant([1.0]),
-        r"weights of the form .*Tensor \(1,\), expected that of the ids: .*Tensor \(1, 2\)",
+        "Tensor (1,)",
+        "Tensor (1, 2)",
     ),
     "dense weights": (
         tf.ragged.constant([[1, 2]]),
         tf.constant([[1.0, 2.0]]),
-        r"weights of the form .*Tensor \(1, 2\), expected that of the ids: RaggedTensor",
+        "Tensor (1, 2)",
+        "RaggedTensor",
     ),
 }
 
 
 @pytest.mark.parametrize("case", WRONG_CALLS)
 def test_ids_of_another_form(case: str) -> None:
-    ids, weights, message = WRONG_CALLS[case]
+    ids, weights, received, expected = WRONG_CALLS[case]
     layer = EmbeddingCollection({"seen": TABLE}, name="mine")
     given = None if weights is None else {"seen": weights}
-    with pytest.raises(ConfigError, match=message):
+    key = "mine: feature 'seen': " + ("ids" if weights is None else "weights")
+    with raises(ConfigError, key, received=received, remedy=expected):
         layer({"seen": ids}, given)
 
 
 def test_weights_of_other_lengths() -> None:
     layer = EmbeddingCollection({"seen": TABLE}, name="mine")
     ids, weights = tf.ragged.constant([[1, 2], [3]]), tf.ragged.constant([[1.0], [2.0, 3.0]])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="other lengths than the ids"):
+    with raises(tf.errors.InvalidArgumentError, "'seen': weights", received="lengths"):
         layer({"seen": ids}, {"seen": weights})
 
 
@@ -284,26 +281,27 @@ def test_weights_of_other_lengths() -> None:
 def test_a_model_that_cannot_be_is_refused_when_it_is_made(case: str) -> None:
     """The error comes before there is any data."""
     layer = EmbeddingCollection({"seen": TABLE}, name="mine")
-    shape, options, message = {
-        "Input of floats": ((2,), {}, "received float32, expected whole numbers"),
+    shape, options, received, expected = {
+        "Input of floats": ((2,), {}, "float32", "whole numbers"),
         "ragged Input": (
             (None, None),
             {"ragged": True, "dtype": "int64"},
-            "received ragged ids of",
+            "ragged ids of",
+            "merge_dims",
         ),
     }[case]
-    with pytest.raises(ConfigError, match=f"mine: feature 'seen': {message}"):
+    with raises(ConfigError, "mine: feature 'seen'", received=received, remedy=expected):
         layer({"seen": keras.Input(shape, **options)})
 
 
 def test_unknown_features() -> None:
     layer = EmbeddingCollection({"seen": TABLE, "bought": TABLE}, name="mine")
     ids = tf.constant([1])
-    with pytest.raises(ConfigError, match="ids: received the feature 'sen'.*did you mean 'seen'"):
+    with raises(ConfigError, "ids: ", received="'sen'", remedy="did you mean 'seen'"):
         layer({"sen": ids})
-    with pytest.raises(ConfigError, match="weights: received the feature 'bought', expected"):
+    with raises(ConfigError, "weights: ", received="'bought'", remedy="['seen']"):
         layer({"seen": ids}, {"bought": tf.constant([1.0])})
-    with pytest.raises(ConfigError, match=r"ids: received \w+, expected a dict of tensors by"):
+    with raises(ConfigError, "ids: ", received=type(ids).__name__, remedy="['seen', 'bought']"):
         layer(ids)
 
 
@@ -314,10 +312,10 @@ def test_ids_outside_of_a_table(way: str, wrong: int) -> None:
     layer = EmbeddingCollection({"user": Table("users", 4, 2), "seen": TABLE}, name="mine")
     call = tf.function(layer) if way == "traced" else layer
     ids = {"user": tf.constant([3], "int64"), "seen": tf.constant([1, wrong], "int64")}
-    message = (
-        "mine: feature seen: ids for the table items, which has 7 rows: expected 0 to 6; map "
-        "other ids to one of these, or give the table more rows"
-    )
-    with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+    with raises(
+        tf.errors.InvalidArgumentError,
+        "mine: feature seen: ids for the table items: ",
+        received=f"[{wrong}]",
+        remedy="expected 0 to 6",
+    ):
         call(ids)
-    assert re.search(rf"{re.escape(message)}.*received.*\[{wrong}\]", str(raised.value))

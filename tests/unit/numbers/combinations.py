@@ -11,10 +11,10 @@ from typing import Any
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 import tfps
+from tests.messages import raises
 from tests.unit.numbers import large_tables, tables
 from tests.unit.numbers.collections_model import dataset, recommender
 from tests.unit.numbers.comparison import (
@@ -146,9 +146,11 @@ class Same:
 
 @dataclass(frozen=True)
 class Refused:
-    """An `UnsupportedError` with these words (a pattern), before anything is applied."""
+    """An `UnsupportedError` before anything is applied, with what its message must contain."""
 
-    words: str
+    key: str
+    received: str = ""
+    remedy: str = ""
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,10 @@ def assert_outcome(strategy: tfps.ParameterServerStrategy, case: Case) -> None:
         model.optimizer.build(model.trainable_variables)
     train = WAYS[case.way]
     if isinstance(case.outcome, Refused):
-        with pytest.raises(UnsupportedError, match=case.outcome.words):
+        outcome = case.outcome
+        with raises(
+            UnsupportedError, outcome.key, received=outcome.received, remedy=outcome.remedy
+        ):
             train(model, table.data(BATCH), strategy)
         assert strategy.stats().updates_applied == 0
         return

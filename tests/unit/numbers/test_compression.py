@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tfps
+from tests.messages import raises
 from tests.unit.numbers.comparison import BATCH, LABELS, X, compiled, cross_entropy, densify
 from tests.unit.numbers.tables import IDS, WIDTH, tables_model
 from tfps.compression import (
@@ -267,6 +268,11 @@ def test_who_remembers_what_was_sent_takes_no_codec_down(cluster: Clusters) -> N
     )
     with strategy.scope():
         model = compiled(tfps.optimizers.GapAware(keras.optimizers.SGD(0.1)))
-    with pytest.raises(tfps.errors.UnsupportedError, match="pull with GapAware"):
+    with raises(
+        tfps.errors.UnsupportedError,
+        "compression: ",
+        received="pull with GapAware",
+        remedy="Leave pull out",
+    ):
         model.fit(X, LABELS, batch_size=BATCH, verbose=0)
     strategy.close()

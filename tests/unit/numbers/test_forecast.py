@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tfps
+from tests.messages import raises
 from tfps.errors import ConfigError
 from tfps.partitioners import Balanced, FixedShardsPartitioner, Whole
 from tfps.placement import ByPath, LeastLoaded, RoundRobin
@@ -78,7 +79,7 @@ def test_a_forecast_comes_true(
 
 
 def test_a_rule_for_a_server_that_is_not_there(cluster: Callable[..., InProcessCluster]) -> None:
-    with pytest.raises(ConfigError, match="received server 2 for 'table' with 2 parameter"):
+    with raises(ConfigError, "'table'", received="server 2", remedy="expected 0 to 1"):
         tfps.ParameterServerStrategy(
             cluster(workers=1, ps=2).cluster_resolver, placement=ByPath({"table": 2})
         )
@@ -92,6 +93,9 @@ def test_a_policy_that_names_no_server(cluster: Callable[..., InProcessCluster])
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=1, ps=2).cluster_resolver, placement=Wrong()
     )
-    with strategy.scope(), pytest.raises(ConfigError, match="received server 7 for weight from"):
+    with (
+        strategy.scope(),
+        raises(ConfigError, "placement: ", received="server 7 for weight", remedy="0 to 1"),
+    ):
         keras.Variable([1.0], name="weight")
     strategy.close()

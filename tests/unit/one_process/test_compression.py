@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.messages import raises
 from tests.unit.one_process.linear import (
     BATCH,
     ITEMS,
@@ -238,7 +239,12 @@ def test_a_variable_of_integers_is_refused(make_strategy: Make) -> None:
         values, version = strategy.pull(["count"])
         strategy.push({"count": tf.ones_like(values["count"])}, version)
 
-    with pytest.raises(tfps.errors.UnsupportedError, match="for count, whose numbers are int64"):
+    with raises(
+        tfps.errors.UnsupportedError,
+        "compression: ",
+        received="count of dtype int64",
+        remedy="ByPath({'count': Identity()}",
+    ):
         strategy.coordinator.schedule(push)
     assert count.numpy().tolist() == [0, 0, 0, 0]
 
@@ -252,5 +258,5 @@ class TooShort(Cast):
 
 def test_a_codec_of_wrong_sizes_is_found_at_the_first_trace(make_strategy: Make) -> None:
     model = linear(make_strategy(compression=TooShort()))
-    with pytest.raises(tfps.errors.ConfigError, match="expected a uint8 vector of the"):
+    with raises(tfps.errors.ConfigError, "compression: ", received="uint8", remedy="size_bytes("):
         fit(model, examples(1))

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 
+from tests.messages import raises
 from tfps.errors import ConfigError
 from tfps.optimizers import StalenessAware
 from tfps.optimizers.discount import Exponential, resolve
@@ -107,22 +108,22 @@ def test_a_step_is_discounted_where_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("key", "value", "received", "expected"),
     [
-        ({"optimizer": "adam"}, "optimizer: received 'adam', expected an optimizer of Keras"),
-        ({"discount": "linear"}, "received 'linear', expected one of 'none', 'exponential'"),
-        ({"discount": 0.5}, "discount: received 0.5"),
-        ({"discount": lambda staleness: 0.5 + staleness}, "returns 0.5 for a staleness of 0"),
-        ({"drop_above": -1}, "drop_above: received -1, expected a whole number"),
-        ({"drop_above": 1.5}, "drop_above: received 1.5"),
-        ({"drop_above": True}, "drop_above: received True"),
+        ("optimizer", "adam", "'adam'", "keras.optimizers.Adam"),
+        ("discount", "linear", "'linear'", "'none', 'exponential'"),
+        ("discount", 0.5, "0.5", "'none', 'exponential'"),
+        ("discount", lambda staleness: 0.5 + staleness, "0.5 for a staleness of 0", "expected 1"),
+        ("drop_above", -1, "-1", "whole number"),
+        ("drop_above", 1.5, "1.5", "whole number"),
+        ("drop_above", True, "True", "whole number"),
     ],
 )
-def test_what_is_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        StalenessAware(**{"optimizer": keras.optimizers.SGD(0.1), **arguments})
+def test_what_is_refused(key: str, value: Any, received: str, expected: str) -> None:
+    with raises(ConfigError, f"{key}: ", received=received, remedy=expected):
+        StalenessAware(**{"optimizer": keras.optimizers.SGD(0.1), key: value})
 
 
 def test_a_negative_rate_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"rate: received -0\.1, expected a number from 0"):
+    with raises(ConfigError, "rate: ", received=-0.1, remedy="a number from 0"):
         Exponential(-0.1)

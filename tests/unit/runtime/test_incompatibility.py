@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.messages import check_message
 from tfps.runtime.coordinator.control_plane import NoSuchFunction
 from tfps.runtime.coordinator.data_plane import DataPlane
 from tfps.transport.direct import SECRET_VARIABLE, fingerprint
@@ -45,13 +46,23 @@ def test_a_process_with_the_secret_fits(plane: DataPlane, monkeypatch: pytest.Mo
 def test_another_secret_is_said(plane: DataPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SECRET_VARIABLE, "0123456789abcdef")
     server = _server(lambda: fingerprint(b"another secret!!", job=JOB))
-    assert f"{SECRET_VARIABLE}: ps 0 received another secret" in plane.incompatibility(server)
+    check_message(
+        plane.incompatibility(server),
+        f"{SECRET_VARIABLE}: ps 0",
+        received="another secret",
+        remedy=f"Give the same {SECRET_VARIABLE}",
+    )
     assert server.closed == [True]
 
 
 def test_a_plain_server_is_said(plane: DataPlane) -> None:
     server = _server(_plain)
-    assert "ps 0 at host:1 is a plain tf.distribute.Server now" in plane.incompatibility(server)
+    check_message(
+        plane.incompatibility(server),
+        "ps 0 at host:1: ",
+        received="tf.distribute.Server",
+        remedy="tfps serve",
+    )
     assert server.closed == [True]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.messages import raises
 from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.runtime.message.payload import Body, decode, encode
@@ -201,7 +202,7 @@ def test_optimizer_calls_are_exchanges_in_the_order_of_the_first_trace() -> None
     step.apply(first, [gradient, None], [a, b])
     step.apply(second, [gradient], [b])
     assert step.exchanged == [(0, [gradient_name(a)]), (1, [gradient_name(b)])]
-    with pytest.raises(RuntimeError, match="another order"):
+    with raises(RuntimeError, "optimizer calls", received="another order", remedy="the same"):
         step.apply(second, [gradient], [b])  # once more than there were
 
 
@@ -209,6 +210,6 @@ def test_an_optimizer_call_on_other_variables_is_refused() -> None:
     a, b = _variable("a", 1), _variable("b", 1)
     optimizer = keras.optimizers.SGD()
     step = RecordingStep([OptimizerCall(optimizer, (a,))])
-    with pytest.raises(RuntimeError, match="on other variables"):
+    with raises(RuntimeError, "optimizer calls", received="on other variables", remedy="the same"):
         step.apply(optimizer, [tf.constant([1.0])], [b])
     assert step.exchanged == []

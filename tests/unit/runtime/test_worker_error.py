@@ -10,6 +10,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.messages import raises
 from tfps.bridge.keras_patches import OUR_PACKAGE
 from tfps.errors import UnsupportedError
 from tfps.runtime.coordinator.worker_error import (
@@ -119,6 +120,11 @@ def test_python_functions_are_refused_wherever_they_are() -> None:
     def outer(x: tf.Tensor) -> tf.Tensor:
         return tf.cond(x > 0, lambda: tf.py_function(lambda v: v, [x], tf.float32), lambda: x)
 
-    with pytest.raises(UnsupportedError, match=r"EagerPyFunc \(EagerPyFunc\)"):
+    with raises(
+        UnsupportedError,
+        "tf.py_function",
+        received="EagerPyFunc (EagerPyFunc)",
+        remedy="Dataset.map",
+    ):
         refuse_python_functions(outer.get_concrete_function(tf.TensorSpec([])).graph)
     refuse_python_functions(_nested())

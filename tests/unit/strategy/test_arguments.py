@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tfps
+from tests.messages import raises
 from tfps.cluster import ClusterSpec
 from tfps.compression import Cast, PushPull, Quantize, TopK
 from tfps.errors import ConfigError, UnsupportedError
@@ -41,16 +42,18 @@ def test_every_wrong_argument_is_named_once(wrong: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("compression", "mode", "message"),
+    ("compression", "mode", "received", "remedy"),
     [
-        (TopK(0.1), tfps.Asynchronous(pipeline_steps=1), "expected a codec without a residual"),
-        (Quantize(8), tfps.LocalSteps(4, elasticity=0.5), "under elastic averaging"),
-        (PushPull(pull=TopK(0.1)), None, "parameters are coded anew each time"),
-        (PushPull(pull=Cast()), tfps.Asynchronous(pipeline_steps=1), "late, or ahead"),
+        (TopK(0.1), tfps.Asynchronous(pipeline_steps=1), "push=TopK", "pipeline_steps out"),
+        (Quantize(8), tfps.LocalSteps(4, elasticity=0.5), "push=Quantize", "elasticity out"),
+        (PushPull(pull=TopK(0.1)), None, "pull=TopK", "tfps.compression.Delta"),
+        (PushPull(pull=Cast()), tfps.Asynchronous(pipeline_steps=1), "pull=Cast", "pull out"),
     ],
 )
-def test_what_codecs_cannot_be_combined_with(compression: Any, mode: Any, message: str) -> None:
-    with pytest.raises(UnsupportedError, match=message):
+def test_what_codecs_cannot_be_combined_with(
+    compression: Any, mode: Any, received: str, remedy: str
+) -> None:
+    with raises(UnsupportedError, "compression: ", received=received, remedy=remedy):
         check_arguments(**{**GOOD, "compression": compression, "consistency": mode})
 
 
@@ -122,27 +125,27 @@ def test_the_environment_says_what_auto_means(
 
 def test_a_wrong_transport_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFPS_TRANSPORT", "tcp")
-    expected = (
-        "TFPS_TRANSPORT: received 'tcp', expected one of 'auto', 'direct', 'grpc', or nothing"
-    )
-    with pytest.raises(ConfigError, match=expected):
+    with raises(ConfigError, "TFPS_TRANSPORT: ", received="'tcp'", remedy="'direct', 'grpc'"):
         check_arguments(**GOOD)
 
 
 def test_a_local_cluster_is_no_resolver() -> None:
-    with pytest.raises(ConfigError, match=r"cluster_resolver: .* has one: \.cluster_resolver"):
-        check_arguments(**{**GOOD, "cluster_resolver": object()})
+    wrong = object()
+    with raises(
+        ConfigError, "cluster_resolver: ", received=repr(wrong), remedy=".cluster_resolver)"
+    ):
+        check_arguments(**{**GOOD, "cluster_resolver": wrong})
 
 
 def test_partitioners_of_both_kinds_are_taken() -> None:
     stock = tf.distribute.experimental.partitioners.FixedShardsPartitioner(2)
     for partitioner in (tfps.partitioners.Balanced(), stock, lambda shape, dtype: [1]):
         check_arguments(**{**GOOD, "variable_partitioner": partitioner})
-    with pytest.raises(ConfigError, match="variable_partitioner: received 'x'"):
+    with raises(ConfigError, "variable_partitioner: ", received="'x'", remedy="tfps.partitioners"):
         check_arguments(**{**GOOD, "variable_partitioner": "x"})
 
 
 def test_a_rule_for_a_server_that_is_not_there() -> None:
     placement = tfps.placement.ByPath({"table": 1})
-    with pytest.raises(ConfigError, match="received server 1 for 'table' with 1 parameter servers"):
+    with raises(ConfigError, "'table'", received="server 1", remedy="1 parameter servers"):
         check_arguments(**{**GOOD, "placement": placement})

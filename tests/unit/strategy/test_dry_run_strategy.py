@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import keras
-import pytest
 
+from tests.messages import raises
 from tfps.errors import ConfigError
 from tfps.strategy.dry_run_strategy import DryRunStrategy
 
@@ -50,7 +50,7 @@ def test_a_model_without_variables_yet() -> None:
     with dry_run.scope():
         model = keras.Sequential([keras.layers.Dense(3)], name="empty")
         model.compile("sgd", "mse")
-    with pytest.raises(ConfigError, match="empty: received a model whose variables are made from"):
+    with raises(ConfigError, "empty: ", received="without variables", remedy="model.build(shape)"):
         dry_run.wanted(model)
 
 

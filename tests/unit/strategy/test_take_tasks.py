@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from tests.messages import check_message, raises
 from tfps.cluster import ClusterSpec
 from tfps.cluster.introduction import this_chief
 from tfps.cluster.served_chief import ChiefName, Introduction, Question, ServedChief
@@ -96,8 +97,8 @@ def test_all_other_versions_are_named_and_the_tasks_are_left(world: World) -> No
     with pytest.raises(ConfigError) as raised:
         world.take()
     problems = raised.value.problems
-    assert problems[0].startswith("worker 0 at w:1 runs tfps 0.1.0 (here 0.2.0). Every task needs")
-    assert problems[1].startswith("worker 1 at w:2 runs an older tfps. Every task needs")
+    check_message(problems[0], "worker 0 at w:1", received="tfps 0.1.0 (here 0.2.0)")
+    check_message(problems[1], "worker 1 at w:2", received="an older tfps", remedy="the same tfps")
     assert world.served == [""] * 3
 
 
@@ -112,7 +113,7 @@ def test_a_plain_server_of_tensorflow_is_not_asked_for_versions(world: World) ->
 def test_one_task_of_a_chief_that_lives_is_enough(world: World, index: int) -> None:
     task = list(world.tasks)[index]
     world.tasks[task].answer(Question(OTHER, takes=True))
-    with pytest.raises(TasksInUse, match="serve job night of the chief at d:1, which is alive"):
+    with raises(TasksInUse, "d:1", received="job night", remedy="TF_CONFIG"):
         world.take()
     assert world.served == ["other" if each == task else "" for each in world.tasks]
 

@@ -12,7 +12,10 @@ def count_at_end(closure: Any, take: Callable[[], None]) -> None:
     If the closure runs again, its newest run replaces the earlier ones.
     """
     if closure is None:
-        raise RuntimeError("a function that a coordinator has scheduled was called by itself")
+        raise RuntimeError(
+            "received no closure for a scheduled function, expected a call by its coordinator; "
+            "pass the function to schedule() instead of calling it"
+        )
     closure._tfps_take = take
 
 

@@ -19,8 +19,8 @@ from tfps.bridge.closures.closure_numbers import running
 LOST_SERVER = "tfps lost the parameter server"
 # The texts of a worker for which others may wait: a server's reply did not arrive, though the
 # server may still run, or the server no longer knows the worker. The closure runs again.
-NO_ANSWER = f"{LOST_SERVER} in the middle of a function: no reply came"
-NO_MEMBER = "tfps has let this worker out in the middle of a function"
+NO_ANSWER = f"{LOST_SERVER} in the middle of a function, before its reply"
+NO_MEMBER = "tfps removed this worker from the members in the middle of a function"
 # The reply of a task that cannot parse a request; it has started nothing of what was requested.
 UNREAD_REQUEST = "Unable to parse request"
 CALL_OF_A_FUNCTION = "/tensorflow.eager.EagerService/RunComponentFunction"
@@ -127,8 +127,8 @@ def watch_closures(coordinator: Any, watch: ClosureObserver) -> None:
                 if execute(may_repeat=True):
                     return
                 logger.warning(
-                    "a request of worker %d, or the reply to it, did not arrive whole; it runs "
-                    "its function again (attempt %d of %d)",
+                    "worker %d: a request or its reply arrived incomplete; the worker runs its "
+                    "function again (attempt %d of %d)",
                     worker.worker_index,
                     attempt,
                     ATTEMPTS,

@@ -76,8 +76,8 @@ class ClosureNumbers:
                     break
             else:
                 raise RuntimeError(
-                    f"{self._cells} scheduled functions are under way; expected fewer, since each "
-                    "worker runs one at a time"
+                    f"received more than {self._cells} scheduled functions at once, expected one "
+                    "for each worker"
                 )
             if closure is not None:
                 closure._tfps_number = number

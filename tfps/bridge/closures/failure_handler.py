@@ -284,7 +284,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
 
     def _judge(self, error: Exception) -> None:
         """Ignore the loss of a task that returns; let a worker's thread raise any other error."""
-        logger.info("the cluster could not be connected anew: %s", error)
+        logger.info("could not connect to the cluster again: %s", error)
         if self.servers.is_caused_by_server_loss(error):
             return
         try:

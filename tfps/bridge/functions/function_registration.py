@@ -162,8 +162,8 @@ def _aside(call: Callable[[int], None]) -> None:
     threading.Thread(target=run, name="tfps-register", daemon=True).start()
     if not wait([outcome], timeout=SAID_AFTER_S).done:
         logger.warning(
-            "TensorFlow registers a function, for which it needs a reply from every task, and "
-            "one does not respond: let it go on (SIGCONT), or kill it and start it again."
+            "One task of the cluster does not reply, and TensorFlow needs all tasks to register "
+            "a function. Resume the task (SIGCONT), or kill it and start it again."
         )
     code, message = outcome.result()
     if code:

@@ -172,7 +172,11 @@ def fill(devices: Sequence[str], server: str, *, entries: int) -> bool:
         except tf.errors.OpError as error:
             # A worker that knew a server before its restart refuses to connect at first. Without
             # the room everything works as well as in TensorFlow itself.
-            logger.info("no room for functions (attempt %d): %s", attempt, error.message)
+            logger.info(
+                "could not enlarge the function tables of the tasks (attempt %d): %s",
+                attempt,
+                error.message,
+            )
             time.sleep(RECONNECT_AFTER_S)
     return False
 

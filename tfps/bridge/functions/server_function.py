@@ -31,8 +31,8 @@ def server_function(
         ).get_concrete_function()
     if concrete.captured_inputs:
         raise RuntimeError(
-            f"a function for {device} captured {concrete.captured_inputs}; expected every resource "
-            "to be opened by name inside it"
+            f"function for {device}: received captured inputs {concrete.captured_inputs}, "
+            "expected none; open every resource by its name in the function"
         )
     return concrete
 
@@ -68,6 +68,6 @@ def masked_assignments(condition: tf.Tensor) -> Iterator[None]:
     others = {operation.type for operation in found} - {"ReadVariableOp", "AssignVariableOp"}
     if others:
         raise RuntimeError(
-            f"received an update with {sorted(others)}; one that is masked may only read and "
-            "assign variables"
+            f"received an update with {sorted(others)}, expected a masked update that only reads "
+            "and assigns variables"
         )

@@ -62,8 +62,7 @@ class ComposedVariable(ServerVariable):
         value = tf.convert_to_tensor(value, dtype=self.dtype)
         if not self.shape.is_compatible_with(value.shape):
             raise ValueError(
-                f"cannot assign to variable {self.name}: received a value of shape {value.shape}, "
-                f"expected {self.shape}"
+                f"{self.name}: received a value of shape {value.shape}, expected {self.shape}"
             )
         return value
 
@@ -116,9 +115,9 @@ class ComposedVariable(ServerVariable):
 
     def _unsupported(self, *_: Any, **__: Any) -> Any:
         raise UnsupportedError(
-            f"variable {self.name} {self._whereabouts}; use assign(), "
-            "assign_add(), assign_sub(), scatter_add(), scatter_sub(), scatter_update(), "
-            "scatter_max() or scatter_min() to change it"
+            f"{self.name}: received an unsupported update for a variable that "
+            f"{self._whereabouts}; change it with assign(), assign_add(), assign_sub(), "
+            "scatter_add(), scatter_sub(), scatter_update(), scatter_max() or scatter_min()"
         )
 
     scatter_mul = scatter_div = batch_scatter_update = count_up_to = _unsupported

@@ -219,8 +219,8 @@ class ServerVariable(private.BaseResourceVariable):
     def _reopened(self, current: _ServerTrace) -> tf.Tensor:
         if current.device not in self._tfps_devices:
             raise ValueError(
-                f"variable {self.shared_name} lives on {self._tfps_device}, but a function of "
-                f"{current.device} uses it"
+                f"{self.shared_name}: received an access in a function of {current.device}, "
+                f"expected one in a function of {self._tfps_device}, which holds the variable"
             )
         if self.shared_name not in current.handles:
             with current.graph.as_default(), tf.control_dependencies(None):
@@ -385,8 +385,8 @@ def _mismatch(
     if shape.is_compatible_with(made[0]) and dtype == made[1]:
         return None
     return (
-        f"the servers hold {shared_name} as {dtype.name} {shape}, and this program makes it as "
-        f"{made[1].name} {made[0]}"
+        f"{shared_name}: received {made[1].name} {made[0]} from this program, expected "
+        f"{dtype.name} {shape}, which the servers hold"
     )
 
 
@@ -394,5 +394,5 @@ def _name_of(handle: tf.Tensor) -> tuple[str, str]:
     """Return (container, name) of a resource, parsed from its eager handle's text."""
     match = re.search(r'name="([^"]*)", device="[^"]*", container="([^"]*)"', str(handle))
     if match is None:
-        raise ValueError(f"expected an eager resource handle, received {handle}")
+        raise ValueError(f"handle: received {handle}, expected an eager resource handle")
     return match.group(2), match.group(1)

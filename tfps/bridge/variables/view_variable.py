@@ -77,7 +77,7 @@ class ViewVariable(ComposedVariable):
 
     @property
     def _whereabouts(self) -> str:
-        return f"shares a vector with others on {self.device}"
+        return f"shares a slab with others on {self.device}"
 
     def sparse_read(self, indices: Any, name: Any = None) -> tf.Tensor:
         value = self._read_variable_op()

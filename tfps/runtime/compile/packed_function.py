@@ -78,17 +78,17 @@ def _scheduled(program: Program, runtime: Runtime) -> Program:
     mode = runtime.mode
     if program.calls and adaptive_batches_of(mode) > 1:
         raise UnsupportedError(
-            f"consistency={mode!r}: what a scheduled function computes from is its own matter, so "
-            "it cannot be given more batches or fewer. Train with model.fit(), or leave "
+            f"consistency={mode!r}: received a scheduled function, which reads its own batches; "
+            "expected model.fit() for adaptive batches. Train with model.fit(), or leave "
             "adaptive_batches out."
         )
     if program.calls and mode.warm_up_steps:
         raise UnsupportedError(
             f"consistency={mode!r}: received a scheduled function that calls an optimizer; "
-            "expected model.fit(), which alone has a warm-up. Train with model.fit(), or leave "
-            "warm_up_steps out and give the optimizer a learning rate schedule that begins low: "
+            "expected model.fit() for a warm-up. Train with model.fit(), or replace "
+            "warm_up_steps by a learning rate schedule, for example "
             "keras.optimizers.schedules.CosineDecay(0.0, 5000, warmup_target=0.1, "
-            "warmup_steps=500), for example."
+            "warmup_steps=500)."
         )
     compression = without_deltas(runtime.compression)
     program = keep_to(program, mode, compression=compression)

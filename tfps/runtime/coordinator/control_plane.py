@@ -87,7 +87,7 @@ def never() -> bool:
 
 def line_closed() -> StrategyClosed:
     """Return the error of calls on a channel that its owner has closed."""
-    return StrategyClosed("this channel to a task of the cluster is closed")
+    return StrategyClosed("the connection to this task of the cluster is closed")
 
 
 class NotAsked(tf.errors.UnavailableError):
@@ -236,8 +236,8 @@ class ControlPlane:
                 raise tf.errors.UnavailableError(
                     None,
                     None,
-                    f"The parameter server {self._device} at {self._address} is lost, was started "
-                    f"anew or does not respond: {error.message}",
+                    f"The parameter server {self._device} at {self._address} is lost, restarted "
+                    f"or does not reply: {error.message}",
                 ) from error
 
     def renew(self) -> None:

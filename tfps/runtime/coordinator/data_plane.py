@@ -80,14 +80,14 @@ class DataPlane:
         )
         if plain and transport == "direct":
             raise UnsupportedError(
-                f'transport: received "direct", but {", ".join(plain)} run a plain '
-                "tf.distribute.Server. Start them with `tfps run` or `tfps train`, or use "
-                'transport="auto".'
+                'transport: received "direct" with plain tf.distribute.Server tasks: '
+                f"{', '.join(plain)}; expected processes of tfps. Start the tasks with `tfps run` "
+                'or `tfps train`, or use transport="auto".'
             )
         if plain:
             logger.warning(
-                "%s run a plain tf.distribute.Server: they are served through TensorFlow's RPC, "
-                "at about half the speed of tfps's own processes.",
+                "%s: a plain tf.distribute.Server uses TensorFlow's RPC, at about half the speed "
+                "of processes of tfps; start all tasks with `tfps run` or `tfps train`.",
                 ", ".join(plain),
             )
         direct = self.plain_carrier = plain_carrier
@@ -132,8 +132,8 @@ class DataPlane:
             return _other_secret([name], chief_has_one=secret is not None)
         except NoSuchFunction:
             return (
-                f"{name} at {server.address} is a plain tf.distribute.Server now; expected a "
-                "process of tfps, as before. Start it with `tfps serve` or `tfps run`."
+                f"{name} at {server.address}: received a plain tf.distribute.Server, expected a "
+                "process of tfps as before; start it with `tfps serve` or `tfps run`."
             )
         finally:
             channel.close()
@@ -214,7 +214,7 @@ class DataPlane:
                 texts[f"worker {worker}"] = channel.ask(
                     tokens.LINK_FAILURE, self.job_id, patience_s=HANG_UP_PATIENCE_S
                 )
-        return " ".join(f"{name} says: {text.decode()}." for name, text in texts.items() if text)
+        return " ".join(f"{name} reports: {text.decode()}." for name, text in texts.items() if text)
 
     def error_of(self, server: int, plan_id: int) -> tf.errors.OpError | None:
         """Return the latest error of a server's function while it served a plan, or None."""
@@ -247,7 +247,12 @@ class DataPlane:
             try:
                 channel.ask(tokens.HANG_UP, self.job_id, server, patience_s=HANG_UP_PATIENCE_S)
             except tf.errors.UnavailableError as error:
-                logger.info("worker %d could not be told about ps %d: %s", worker, server, error)
+                logger.info(
+                    "could not tell worker %d to end its requests to ps %d: %s",
+                    worker,
+                    server,
+                    error,
+                )
 
     def close(self) -> None:
         """Let all servers forget the job."""
@@ -290,5 +295,5 @@ def _other_secret(tasks: Sequence[str], *, chief_has_one: bool) -> str:
     return (
         f"{SECRET_VARIABLE}: {', '.join(tasks)} received {received}, expected the same as this "
         f"process{'' if chief_has_one else ', which has none'}. Give the same {SECRET_VARIABLE} "
-        "(or TFPS_JOB_SECRET_FILE) to every task of the job, the chief too, or to none."
+        "(or TFPS_JOB_SECRET_FILE) to all tasks of the job, including the chief, or to none."
     )

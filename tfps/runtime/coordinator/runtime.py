@@ -163,9 +163,9 @@ class Runtime(Storage):
         """Return the error of a use of the servers after that."""
         return StrategyClosed(
             f"this strategy is closed, because {reason or self.closed_because}, and the variables "
-            "of its models are gone. Train, evaluate, predict, save and read weights before that, "
-            "inside the `with` block of the cluster. To go on, make a new strategy on a running "
-            "cluster, and the model in its scope."
+            "of its models no longer exist. Train, evaluate, predict, save and read weights "
+            "before it closes, inside the `with` block of the cluster. To continue, create a new "
+            "strategy on a running cluster, and the model in its scope."
         )
 
     @property
@@ -184,7 +184,7 @@ class Runtime(Storage):
         if not 0 <= index < len(self.servers):
             raise ConfigError(
                 f"placement: received server {index!r} for {variable.path} from "
-                f"{self.placement!r}; expected 0 to {len(self.servers) - 1}"
+                f"{self.placement!r}, expected 0 to {len(self.servers) - 1}"
             )
         return self.servers[index].device
 
@@ -342,7 +342,9 @@ class Runtime(Storage):
             self.abandon("another chief goes on with its job", answering=True)
             return
         if self.has_mismatches:
-            self.abandon("its model is not that of the job, which stays", answering=True)
+            self.abandon(
+                "its model differs from the model of the job, which is unchanged", answering=True
+            )
             return
         self._leave(reason, with_guests=True)
         self.collect()

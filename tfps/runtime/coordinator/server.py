@@ -162,8 +162,8 @@ class Server:
 
     def _replaced(self) -> ChiefReplaced:
         return ChiefReplaced(
-            f"another chief goes on with this job, and ps {self.index} obeys that one. This "
-            "script can do nothing more with it; let it end, and one chief have the job"
+            f"another chief goes on with this job, and ps {self.index} refuses requests of this "
+            "one. End this script, and use one chief for the job"
         )
 
     def halt(self) -> int:

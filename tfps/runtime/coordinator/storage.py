@@ -242,7 +242,7 @@ class Storage:
         ]
         if problems:
             problems[-1] += (
-                ". Nothing was changed. Go on with the same model, discard what is there with "
+                ". The job is unchanged. Continue with the same model, discard the job with "
                 "job=tfps.Job(name, fresh=True), or give this job another name"
             )
             raise ConfigError(problems, source="ParameterServerStrategy")

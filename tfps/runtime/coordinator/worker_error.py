@@ -157,10 +157,9 @@ def refuse_python_functions(graph: Any) -> None:
     for operation in operations_below(graph):
         if operation.type in PYTHON_FUNCTIONS:
             raise UnsupportedError(
-                "the step calls a Python function (tf.py_function or tf.numpy_function): operation "
-                f"{operation.name} ({operation.type}){_made_at(operation)}\n"
-                "A worker's process does not have the function, and with it in this process each "
-                "step of each worker would wait for the chief. Write it with TensorFlow or "
-                "keras.ops, call it in the input pipeline (Dataset.map), or compile the model with "
-                "run_eagerly=True to run its steps on the chief."
+                "the step calls a Python function (tf.py_function or tf.numpy_function): "
+                f"operation {operation.name} ({operation.type}){_made_at(operation)}\nWorkers do "
+                "not have the function, and all steps would wait for the chief to run it. Write "
+                "it with TensorFlow or keras.ops, call it in the input pipeline (Dataset.map), "
+                "or compile the model with run_eagerly=True to run its steps on the chief."
             )

@@ -54,7 +54,7 @@ class WorkerLocalSlots:
                 if worker not in without:
                     free(patience_s=PATIENCE_S)
             except tf.errors.UnavailableError as error:
-                logger.info("what an optimizer kept on a worker could not be freed: %s", error)
+                logger.info("could not free the optimizer state on a worker: %s", error)
         if not without:
             self._names.clear()
             self._functions = None

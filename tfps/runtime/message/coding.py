@@ -121,10 +121,10 @@ def choices_for(variables: Iterable[Any], codecs: Codecs | None) -> dict[int, Co
                 continue
             if not shard._value.dtype.is_floating:
                 raise UnsupportedError(
-                    f"compression: received {choice.codec!r} for {variable.path}, whose numbers "
-                    f"are {shard._value.dtype.name}; expected real numbers. Let it go as it is: "
-                    f"tfps.compression.ByPath({{{variable.path!r}: Identity()}}, "
-                    f"otherwise={choice.codec!r})"
+                    f"compression: received {choice.codec!r} for {variable.path} of dtype "
+                    f"{shard._value.dtype.name}, expected a floating-point variable. Send it "
+                    f"uncompressed with tfps.compression.ByPath({{{variable.path!r}: "
+                    f"Identity()}}, otherwise={choice.codec!r})"
                 )
             choices[id(shard)] = choice
     return choices

@@ -253,7 +253,7 @@ def discover(program: Program, strategy: TracedStrategy) -> Program:
         calls.append(OptimizerCall(None))
     if len(calls) > MAX_CALLS:
         raise UnsupportedError(
-            f"the training step calls optimizers {len(calls)} times; expected at most "
+            f"received a training step that calls optimizers {len(calls)} times, expected at most "
             f"{MAX_CALLS}. Collect the gradients and call each optimizer once per step."
         )
     on_servers = [v for v in discovery.order if not is_metric(v) and not is_seed(v)]

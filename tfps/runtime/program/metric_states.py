@@ -79,10 +79,10 @@ class MetricStates:
         for variable, tensors in uses:
             if any(map(self._found.depends, tensors)):
                 raise UnsupportedError(
-                    f"{variable.path}: received a training step that changes it by the state of a "
-                    "metric, expected one that only computes results from metrics: within a step "
-                    "of several workers, or devices, a metric holds one batch. Keep what the step "
-                    "goes by in a weight of the model that the step assigns "
+                    f"{variable.path}: received a training step that changes the variable by the "
+                    "state of a metric, expected one that only computes results from metrics, "
+                    "since in a step of several workers or devices a metric holds one batch. "
+                    "Keep the state in a weight that the step assigns "
                     "(self.add_weight(trainable=False)), read the metric in a callback, or train "
                     "with one worker that has one device."
                 )

@@ -207,7 +207,7 @@ def refuse_outside_scope(variables: Iterable[Any]) -> None:
     for variable in variables:
         if variable._value is not None and not hasattr(variable._value, "shared_name"):
             raise UnsupportedError(
-                f"the variable {variable.path} was not created under strategy.scope(), so it lives "
-                "on no parameter server. Create the model, its layers and its optimizer inside "
-                "`with strategy.scope():`, and call enable_lora() and quantize() there."
+                f"{variable.path}: received a variable from outside of strategy.scope(), expected "
+                "one on a parameter server. Create the model, its layers and its optimizer "
+                "inside `with strategy.scope():`, and call enable_lora() and quantize() there."
             )

@@ -10,9 +10,9 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 SYNCHRONIZED = (
-    "%s: received synchronized=True, which is ignored between the %d workers: each normalises by "
-    "the mean and variance of its own batch, in every mode. The devices of one worker do share "
-    "them. For statistics of more examples take a larger batch_size, or set synchronized=False."
+    "%s: tfps ignores synchronized=True between the %d workers, and each worker normalizes with "
+    "the mean and variance of its own batch; only the devices of one worker share them. For "
+    "statistics of more examples use a larger batch_size, or set synchronized=False."
 )
 _logged: weakref.WeakSet[Any] = weakref.WeakSet()
 

@@ -33,17 +33,17 @@ WHOLE_REGIMES = {
 }
 
 READ_WHOLE = (
-    "the step reads all of it (a regularizer, tied weights), or looks rows up in a branch, a loop, "
-    "or another function than the one that calls the optimizer"
+    "the step reads the whole table (a regularizer, tied weights), or looks up rows in a branch, "
+    "a loop, or another function than the one that calls the optimizer"
 )
 LOOK_ROWS_UP = (
-    "Look its rows up in the step itself and use it nowhere else: leave the regularizer out, for "
-    "example, and give the optimizer a weight_decay."
+    "Look up its rows only in the step itself: for example, replace the regularizer by the "
+    "weight_decay of the optimizer."
 )
 MODES_BY_ROWS = (
-    "Choose a mode in which rows travel, such as tfps.Asynchronous(), tfps.BoundedStaleness(s) or, "
-    "in model.fit, tfps.Synchronous(), with an optimizer that remembers nothing of workers; or "
-    "make the table smaller."
+    "Choose a mode that sends rows, such as tfps.Asynchronous(), tfps.BoundedStaleness(s) or, in "
+    "model.fit, tfps.Synchronous(), with an optimizer that keeps no state of workers; or make "
+    "the table smaller."
 )
 
 
@@ -71,10 +71,10 @@ def let_rows_travel(program: Program) -> Program:
     reason = _why_whole(program)
     if reason is not None and by_rows:
         raise UnsupportedError(
-            f"{by_rows[0][0].path} is trained by tfps.optimizers.SparseUpdates: received {reason}, "
-            "under which gradients of whole tables are applied; expected tfps.Asynchronous(), "
-            "tfps.BoundedStaleness(s) or tfps.Synchronous(). Choose one of those, or train without "
-            "SparseUpdates."
+            f"{by_rows[0][0].path}: received tfps.optimizers.SparseUpdates with {reason}, which "
+            "applies gradients of whole tables; expected tfps.Asynchronous(), "
+            "tfps.BoundedStaleness(s) or tfps.Synchronous(). Choose one of those, or train "
+            "without SparseUpdates."
         )
     refuse_whole_tables(program, reason)
     if reason is not None:
@@ -116,13 +116,13 @@ def refuse_whole_tables(program: Program, reason: str | None) -> None:
         size = f"{size_bytes / 2**20:.1f} MiB"
         if reason is not None:
             raise UnsupportedError(
-                f"{table.path} would travel to the workers as a whole: received a table of {size} "
-                f"and {reason}, under which tables do; expected at most {WHOLE_BYTES >> 20} MiB, "
-                f"since no worker is to hold a larger one. {MODES_BY_ROWS}"
+                f"{table.path}: received a table of {size} with {reason}, which sends whole "
+                f"tables to workers; expected at most {WHOLE_BYTES >> 20} MiB for a table on a "
+                f"worker. {MODES_BY_ROWS}"
             )
         if not table.__dict__.get("_tfps_said_whole"):
             table.__dict__["_tfps_said_whole"] = True
-            message = "%s, a table of %s, travels to the workers as a whole in each step: %s. %s"
+            message = "%s: each step sends the whole table of %s to the workers, because %s. %s"
             logger.warning(message, table.path, size, READ_WHOLE, LOOK_ROWS_UP)
 
 
@@ -133,7 +133,7 @@ def _why_whole(program: Program) -> str | None:
     for call in program.optimizer_calls:
         for member in members(call.optimizer):
             if isinstance(member, Correction | WorkerStateMixin):
-                return f"{type(member).__name__}, which remembers what each worker was handed"
+                return f"{type(member).__name__}, which keeps the parameters sent to each worker"
     return None
 
 
@@ -148,9 +148,9 @@ def _say_what_would_gain(program: Program, tables: Sequence[Any]) -> None:
             if gains is not None:
                 table.__dict__["_tfps_said_rows"] = True
                 logger.warning(
-                    "%s has %d MiB, and each update goes through all of it on the servers. "
-                    "tfps.optimizers.SparseUpdates(%s(...)) would update the batch's rows alone; "
-                    "%s.",
+                    "%s: each update writes all %d MiB of the table on the servers; "
+                    "tfps.optimizers.SparseUpdates(%s(...)) would update only the rows of the "
+                    "batch, and %s.",
                     table.path,
                     size_bytes >> 20,
                     *gains,

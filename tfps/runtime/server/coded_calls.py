@@ -14,6 +14,6 @@ def refuse_remembering(updates: Sequence[ServerUpdate]) -> None:
         if update.asks_who:
             raise UnsupportedError(
                 f"compression: received a codec for pull with {type(update.optimizer).__name__}, "
-                "which remembers for each worker what it was sent, expected Identity(): a codec "
-                "sends something else. Leave pull out, or take another optimizer"
+                "which keeps the exact parameters sent to each worker; expected Identity(). "
+                "Leave pull out, or use another optimizer"
             )

@@ -153,10 +153,10 @@ def refuse_without_memory(needed_bytes: int, *, workers: int, server: Server) ->
     free_bytes = free_memory_bytes(server.device)
     if free_bytes is not None and needed_bytes > free_bytes:
         raise ConfigError(
-            f"compression: received Delta(...) for pull; ps {server.index} would keep "
-            f"{format_bytes(needed_bytes)} for {workers} workers, what each of them holds, and has "
-            f"{format_bytes(free_bytes)} left. Take more servers, fewer workers, or a codec that "
-            "codes parameters anew, such as tfps.compression.Quantize(8)"
+            f"compression: received Delta(...) for pull, which needs {format_bytes(needed_bytes)} "
+            f"on ps {server.index} for the parameters of {workers} workers; expected at most "
+            f"{format_bytes(free_bytes)}, the free memory. Use more servers, fewer workers, or a "
+            "codec that keeps no parameters, such as tfps.compression.Quantize(8)"
         )
 
 

@@ -58,7 +58,8 @@ class KeptValues:
     def _multiply(self, place: int, factor: Factor | None) -> None:
         if factor is None:
             raise RuntimeError(
-                "the step assigned a variable now as it did not when it was traced first"
+                "received other assignments of the step than in its first trace; assign the same "
+                "variables in each trace"
             )
         if isinstance(factor, float) and factor == 1.0:
             return

@@ -281,8 +281,8 @@ def _refuse_too_many(
             f"rows of {', '.join(tables)}: received ids of",
             asked,
             # TensorFlow shows quotation marks with a backslash.
-            f"bytes on ps {server}, expected {longest_bytes} at most, which one message over grpc "
-            "may have. Use the transport direct (start all tasks with tfps run or tfps serve), "
+            f"bytes on ps {server}, expected at most {longest_bytes}, the limit of a message over "
+            "grpc. Use the transport direct (start all tasks with tfps run or tfps serve), "
             "smaller batches, or a partitioner and more servers",
         ],
         name="check_rows",

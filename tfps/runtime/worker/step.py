@@ -102,8 +102,9 @@ class Step:
         planned = self.program.calls[self._call_number : self._call_number + 1]
         if [call.identity] != [each.identity for each in planned]:
             raise RuntimeError(
-                "the step called its optimizers in another order, or on other variables, than when "
-                "it was traced first"
+                "received optimizer calls in another order, or on other variables, than in the "
+                "first trace of the step; call the same optimizers on the same variables in each "
+                "trace"
             )
         together = gradients_together(parts, self.shares, variables=variables)
         self.look_ups.ask_together()  # gradients of rows use the ids of look-ups

@@ -41,8 +41,8 @@ class WorkerCopies:
         copy = self._by_device[device].get(id(keras_variable))
         if copy is None:
             raise RuntimeError(
-                f"the step used {keras_variable.path} now but not when it was traced first; a step "
-                "must touch the same variables each time that it is traced"
+                f"{keras_variable.path}: received a use of the variable in this trace of the "
+                "step, but none in its first trace; use the same variables in each trace"
             )
         return copy
 

@@ -61,7 +61,8 @@ class NamedParameters:
         unknown = [name for name in chosen if name not in self._known]
         if unknown:
             raise ConfigError(
-                f"the strategy's scope has no variable {unknown}; {self._advice(unknown)}"
+                f"name: received {unknown}, expected variables of the strategy's scope; "
+                f"{self._advice(unknown)}"
             )
         return [NamedParameter(name, self._known[name]) for name in chosen]
 
@@ -73,4 +74,5 @@ class NamedParameters:
             for each in unknown
             for name in difflib.get_close_matches(str(each), names, n=NEAR_NAMES)
         }
-        return f"did you mean {' or '.join(map(repr, near))}?" if near else f"it has {names}"
+        hint = f"did you mean {' or '.join(map(repr, near))}?"
+        return hint if near else f"the scope has {names}"

@@ -77,7 +77,7 @@ class PrimitiveExchange:
             version,
             reached,
             where=is_refused,
-            changed="those that are behind have applied nothing",
+            changed="the servers behind the version have not applied the push",
         )
         with tf.control_dependencies([*noted, refused]):
             return tf.identity(reached), tf.reduce_max(column_of(replies, Reply.STALENESS))

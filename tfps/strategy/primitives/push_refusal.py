@@ -17,8 +17,8 @@ def refuse_where_others_wait(runtime: Runtime, primitive: str) -> None:
     if current_step() is not None and lets_workers_wait(runtime.mode):
         refuse_later(
             UnsupportedError(
-                f"consistency={runtime.mode!r}: strategy.{primitive}() in a scheduled function "
-                "is applied at once, and would wait for no other worker. Call a Keras "
-                "optimizer in its place, or use tfps.Asynchronous()."
+                f"consistency={runtime.mode!r}: received strategy.{primitive}() in a scheduled "
+                "function, which would not wait for other workers; call a Keras optimizer "
+                "instead, or use tfps.Asynchronous()."
             )
         )

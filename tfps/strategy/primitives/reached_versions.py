@@ -55,9 +55,9 @@ def refuse_unreached(
         data=[
             "version: received",
             version,
-            "expected what a pull has returned; the servers have reached",
+            "expected a version that a pull has returned; the servers have reached",
             reached,
-            f"and {changed}. Pull, and push with that version.",
+            f"and {changed}; pull again, and push with the returned version.",
         ],
         summarize=version.shape[0] or 1,
         name="check_version",

@@ -25,15 +25,15 @@ def table_of(parameters: NamedParameters, name: Any, *, source: str) -> NamedPar
     """
     if not isinstance(name, str):
         raise ConfigError(
-            f"name: received {name!r}, expected the name of one table: the path of a Keras "
-            "variable, or the name of a raw one, as a string",
+            f"name: received {name!r}, expected the name of one table as a string: the path of a "
+            "Keras variable, or the name of a tf.Variable",
             source=source,
         )
     (table,) = parameters.named([name])
     if len(table.shape) < 2:
         raise ConfigError(
-            f"name: received {name!r}, whose shape {table.shape} has no rows; expected a table, "
-            "which has two axes at least. strategy.pull() and strategy.push() take any variable",
+            f"name: received {name!r} of shape {table.shape}, expected a table of two or more "
+            "axes; for other variables use strategy.pull() and strategy.push()",
             source=source,
         )
     return table
@@ -47,8 +47,8 @@ def keras_variable_of(table: NamedParameter, *, source: str) -> Any:
     """
     if table.keras_variable is None:
         raise ConfigError(
-            f"optimizer: received one for {table.path}, which is a tf.Variable; expected None, "
-            "since optimizers of Keras update a keras.Variable. Make it one, or scale the "
+            f"optimizer: received one for the tf.Variable {table.path}, expected None, since "
+            "optimizers of Keras update only a keras.Variable; make it one, or scale the "
             "gradients by a learning rate and leave the optimizer out",
             source=source,
         )
@@ -69,8 +69,8 @@ def checked_ids(given: Any, table: NamedParameter, *, source: str) -> tf.Tensor:
         )
     if ids.shape.rank not in (1, None):
         raise ConfigError(
-            f"ids: received the shape {_text(ids.shape)}, expected a vector, with one id for each "
-            "row; flatten them with tf.reshape(ids, [-1])",
+            f"ids: received the shape {_text(ids.shape)}, expected a vector with an id for each "
+            "row; flatten the ids with tf.reshape(ids, [-1])",
             source=source,
         )
     if tf.executing_eagerly():
@@ -84,8 +84,8 @@ def _refuse_unknown_ids(ids: np.ndarray[Any, Any], table: NamedParameter, *, sou
     if wrong.size:
         first = int(wrong[0])
         raise ConfigError(
-            f"ids: received {ids[first]} at position {first}, expected ids from 0 to {rows - 1}: "
-            f"{table.path} has {rows} rows. Map ids into them, as keras.layers.Hashing does, or "
+            f"ids: received {ids[first]} at position {first}, expected 0 to {rows - 1}, the rows "
+            f"of {table.path}; map ids into this range, for example with keras.layers.Hashing, or "
             "make the table larger",
             source=source,
         )
@@ -107,13 +107,13 @@ def checked_gradients(
     if not gradients.shape.is_compatible_with(expected):
         raise ConfigError(
             f"gradients: received the shape {_text(gradients.shape)}, expected {_text(expected)}: "
-            f"one row of {table.path} for each id, also where an id comes more than once",
+            f"a row of {table.path} for each id, including repeated ids",
             source=source,
         )
     if gradients.dtype != dtype and not (gradients.dtype.is_floating and dtype.is_floating):
         raise ConfigError(
-            f"gradients: received {gradients.dtype.name}, expected {dtype.name}, which "
-            f"{table.path} has; cast them",
+            f"gradients: received {gradients.dtype.name}, expected {dtype.name}, the dtype of "
+            f"{table.path}; cast the gradients",
             source=source,
         )
     return tf.ensure_shape(tf.cast(gradients, dtype), [None, *table.shape[1:]])
@@ -125,7 +125,7 @@ def checked_version(given: Any, *, servers: int, source: str) -> tf.Tensor:
     Raises:
         ConfigError: it is not a vector with one integer for each server.
     """
-    expected = f"what a pull has returned: {servers} integers, one for each parameter server"
+    expected = f"the version of a pull: {servers} integers, one for each parameter server"
     version = _as_tensor(given, "version", expected, dtype=tf.int64, source=source)
     if not (version.dtype.is_integer and version.shape.is_compatible_with([servers])):
         raise ConfigError(
@@ -135,7 +135,7 @@ def checked_version(given: Any, *, servers: int, source: str) -> tf.Tensor:
         )
     if tf.executing_eagerly() and (version.numpy() < 0).any():
         raise ConfigError(
-            f"version: received {version.numpy().tolist()}, expected {expected}; they count from 0",
+            f"version: received {version.numpy().tolist()}, expected {expected}, from 0",
             source=source,
         )
     return tf.ensure_shape(tf.cast(version, tf.int64), [servers])
@@ -148,7 +148,8 @@ def _as_tensor(given: Any, name: str, expected: str, *, dtype: tf.DType, source:
         return tf.convert_to_tensor(given, dtype_hint=hint)
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"{name}: received {type(given).__name__}, which makes no tensor; expected {expected}",
+            f"{name}: received {type(given).__name__}, which TensorFlow cannot convert to a "
+            f"tensor; expected {expected}",
             source=source,
         ) from error
 

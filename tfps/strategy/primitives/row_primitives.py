@@ -39,7 +39,7 @@ from tfps.transport.carrier import Message
 from tfps.transport.message import Kind
 
 IDS = tf.TensorSpec([None], tf.int64)
-NOTHING = "nothing was applied"
+NOTHING = "no server has applied the push"
 TABLE = 0  # the index of the program's only table
 
 

@@ -79,7 +79,9 @@ def attach(
     if not (isinstance(timeout_s, int | float) and 0 < timeout_s < math.inf):
         problems.append(f"timeout_s: received {timeout_s!r}, expected seconds above 0")
     if not (secret is None or (isinstance(secret, str | bytes) and secret)):
-        problems.append("secret: received neither a text that says something nor None")
+        problems.append(
+            "secret: received an empty or invalid secret, expected a string, bytes or None"
+        )
     brought = getattr(addresses, "tfps_connections", None)  # of `tfps.testing.InProcessCluster`
     if tls is not None:
         problems += _tls_problems(tls, _as_given(secret))
@@ -123,8 +125,8 @@ def _explained(job: str) -> Iterator[None]:
         yield
     except NoSuchJob as error:
         raise ConfigError(
-            f"job: the servers hold no job {job!r}. Look whether the chief that names it so "
-            f"has begun (ParameterServerStrategy(job={job!r})), and has not closed it"
+            f"job: the servers hold no job {job!r}; check that its chief has started with "
+            f"ParameterServerStrategy(job={job!r}) and is still running"
         ) from error
     except tf.errors.UnavailableError as error:
         raise ConnectTimeout(f"{error.message} {ORDER}") from error
@@ -161,15 +163,15 @@ def _tls_problems(tls: Any, secret: bytes | None) -> list[str]:
         problems.append(f"tls: received {tls!r}, expected a tfps.TLS or None")
     if secret is None:
         problems.append(
-            "secret: received none; with tls=, expected that of the servers, which refuse "
-            f"clients that do not know it: secret=..., or {SECRET_VARIABLE} of this process"
+            "secret: received none; with tls=, expected that of the servers; pass secret=..., or "
+            f"set {SECRET_VARIABLE} in this process"
         )
     return problems
 
 
 ORDER = (
-    "Give the addresses of all parameter servers in the order of TF_CONFIG (cluster.ps), and look "
-    "whether they run, and whether this machine may reach them."
+    "Give the addresses of all parameter servers in the order of TF_CONFIG (cluster.ps), and "
+    "check that they run and that this machine can reach them."
 )
 
 
@@ -204,7 +206,7 @@ def _check_secret(
             has = "have another one" if theirs else "have none"
             received = "none" if secret is None else "one"
             raise ConfigError(
-                f"secret: received {received}, but the servers {has} (ps {index}). Give what "
-                f"they were started with: secret=..., or {SECRET_VARIABLE} of this process",
+                f"secret: received {received}, but the servers {has} (ps {index}); pass the "
+                f"servers' secret with secret=..., or set {SECRET_VARIABLE} in this process",
                 source="tfps.attach",
             )

@@ -139,13 +139,13 @@ class Attachment:
             raise NoSuchJob
         if (protocol := records[0].protocol) != PROTOCOL:
             raise ConfigError(
-                f"job: {self.job!r} is of a version of tfps with protocol {protocol}, this one has "
-                f"{PROTOCOL}; read it with the version that trains it"
+                f"job: {self.job!r} uses protocol {protocol} of tfps, expected {PROTOCOL}, the "
+                "protocol of this process; read the job with the version of tfps that trains it"
             )
         if (servers := records[0].servers) != len(records):
             raise ConfigError(
-                f"addresses: received {len(records)}, but job {self.job!r} has {servers} parameter "
-                "servers; give those of all, in the order of TF_CONFIG"
+                f"addresses: received {len(records)}, but job {self.job!r} has {servers} "
+                "parameter servers; give all addresses in the order of TF_CONFIG"
             )
         self._records: list[JobRecord] = records
         self._values = recorded_values(records)
@@ -177,8 +177,8 @@ class Attachment:
         for server, size_bytes in enumerate(sizes):
             if size_bytes > MOST_BYTES:
                 raise ConfigError(
-                    f"names: those on ps {server} have {size_bytes:,} bytes, expected at most "
-                    f"{MOST_BYTES:,} at once; pull some names after the others"
+                    f"names: received {size_bytes:,} bytes of variables on ps {server}, expected "
+                    f"at most {MOST_BYTES:,} at once; pull the names in several calls"
                 )
         reads = [
             partial(reader.read, record, resources, patience_s=patience_s)
@@ -206,7 +206,7 @@ class Attachment:
                     looked = True
                 return call(left_s)
             except NoSuchJob as error:
-                text = f"job {self.job!r} has ended, and the servers hold nothing of it any more"
+                text = f"job {self.job!r} has ended, and the servers no longer hold its variables"
                 raise StrategyClosed(text) from error
             except RecordChanged:
                 looked = False

@@ -19,7 +19,7 @@ def server_addresses(addresses: Any, problems: list[str]) -> list[str]:
     """
     if isinstance(addresses, str):
         problems.append(
-            f"addresses: received {addresses!r}, expected a list of texts: [{addresses!r}]"
+            f"addresses: received {addresses!r}, expected a list of strings: [{addresses!r}]"
         )
         return []
     if isinstance(addresses, Sequence):
@@ -48,8 +48,8 @@ def data_ports(addresses: Any, problems: list[str]) -> list[str]:
     """
     if isinstance(addresses, str) or not isinstance(addresses, Sequence):
         problems.append(
-            f"addresses: received {addresses!r}; with tls=, expected a list of 'host:port', the "
-            "port being TFPS_DATA_PORT of each parameter server"
+            f"addresses: received {addresses!r}; with tls=, expected a list of 'host:port' with "
+            "the TFPS_DATA_PORT of each parameter server"
         )
         return []
     return _listed(addresses, problems)
@@ -57,7 +57,7 @@ def data_ports(addresses: Any, problems: list[str]) -> list[str]:
 
 def _listed(addresses: Sequence[Any], problems: list[str]) -> list[str]:
     if not addresses:
-        problems.append("addresses: received none, expected those of the parameter servers")
+        problems.append("addresses: received none, expected the addresses of the parameter servers")
     found = [address_problem(address) for address in addresses]
     problems += [f"addresses: {problem}" for problem in found if problem is not None]
     return list(addresses)

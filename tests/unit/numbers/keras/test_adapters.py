@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tfps
+from tests.messages import raises
 from tests.unit.numbers.comparison import LABELS, Comparison, X, compiled, cross_entropy, fit
 
 pytestmark = [pytest.mark.rare, pytest.mark.timeout(180)]
@@ -118,7 +119,12 @@ def test_outside_of_the_scope_is_refused(
     hidden = model.get_layer("hidden")
     _ = hidden.enable_lora(2) if change == "enable_lora" else hidden.quantize("int8")
     _compile(model)
-    with pytest.raises(tfps.errors.UnsupportedError, match=r"hidden.*strategy\.scope"):
+    with raises(
+        tfps.errors.UnsupportedError,
+        "hidden/",
+        received="outside of strategy.scope()",
+        remedy="with strategy.scope():",
+    ):
         fit(model)
 
 

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.counting import UnitGradients, mean_output
-from tests.messages import raises
 from tests.unit.numbers.modes.small_network import BATCH, examples, network
 from tfps.testing import InProcessCluster
 

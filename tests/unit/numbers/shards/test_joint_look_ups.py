@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.messages import raises
 from tests.unit.numbers.comparison import (
     BATCH,
     LABELS,
@@ -260,6 +261,10 @@ def test_an_id_that_is_in_no_table_is_named(cluster: Callable[..., InProcessClus
     with strategy_with(cluster(workers=1, ps=SERVERS), PARTITIONERS["shuffle"]) as strategy:
         with strategy.scope():
             model = _shared_table()
-        message = f"ids for .*embeddings, which has {ROWS} rows.*received.*-1"
-        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        with raises(
+            tf.errors.InvalidArgumentError,
+            "embeddings: ",
+            received="[-1]",
+            remedy=f"expected 0 to {ROWS - 1}",
+        ):
             fit(model, ids, LABELS)

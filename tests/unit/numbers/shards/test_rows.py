@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.messages import raises
 from tests.unit.numbers.comparison import (
     LABELS,
     Comparison,
@@ -138,5 +139,10 @@ def test_an_id_that_is_in_no_table(strategy: tfps.ParameterServerStrategy) -> No
         model = small_tables()
     wrong = IDS.copy()
     wrong[5, 2] = ROWS
-    with pytest.raises(tf.errors.InvalidArgumentError, match="ids for .*which has 20000 rows"):
+    with raises(
+        tf.errors.InvalidArgumentError,
+        "ids for ",
+        received=f"[{ROWS}]",
+        remedy=f"expected 0 to {ROWS - 1}",
+    ):
         fit(model, wrong, LABELS)
