@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import TypeVar
 
 import pytest
+
+Error = TypeVar("Error", bound=BaseException)
 
 
 @contextlib.contextmanager
 def raises(
-    kind: type[BaseException] | tuple[type[BaseException], ...],
+    kind: type[Error] | tuple[type[Error], ...],
     key: str,
     *,
     received: object = "",
     remedy: str = "",
-) -> Iterator[pytest.ExceptionInfo[BaseException]]:
+) -> Iterator[pytest.ExceptionInfo[Error]]:
     """Expect an error within the block, and compare what its message must contain.
 
     Args:

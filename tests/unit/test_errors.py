@@ -38,9 +38,9 @@ def test_every_error_is_listed_here() -> None:
 
 @pytest.mark.parametrize(("error", "caught_as"), CAUGHT_AS.items())
 def test_subclasses(error: type[Exception], caught_as: type[Exception]) -> None:
+    assert issubclass(error, errors.TfpsError)
     with raises(caught_as, "what was received"):
         raise error("what was received")
-    assert issubclass(error, errors.TfpsError)
 
 
 @pytest.mark.parametrize(
