@@ -18,16 +18,12 @@ from typing import Any, TypeVar, cast
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src import callbacks as keras_callbacks
-from keras.src.backend.tensorflow import core as keras_core
-from keras.src.backend.tensorflow import trainer as keras_trainer
-from keras.src.optimizers import base_optimizer, loss_scale_optimizer, multi_optimizer
-from keras.src.saving import saving_lib
-from keras.src.utils import traceback_utils as keras_tracebacks
 
+from tfps.bridge import keras_private
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.table_call import rows_asked_for
 from tfps.bridge.method_scope import in_method, is_put_aside, runs_eagerly
+from tfps.bridge.private_names import check_attributes
 from tfps.bridge.random_ops import let_traces_draw_apart
 from tfps.bridge.step_scope import current_step
 from tfps.bridge.trainer_hooks import TrainerHooks
@@ -35,14 +31,6 @@ from tfps.bridge.variables import keras_file
 from tfps.bridge.variables.checkpoint_slices import bring_all_slices
 from tfps.bridge.variables.row_blocks import is_large
 from tfps.bridge.variables.server_variable import ServerVariable
-
-SUPPORTED_KERAS = "3.15"
-
-if not keras.__version__.startswith(SUPPORTED_KERAS + "."):
-    raise ImportError(
-        f"received Keras {keras.__version__}, expected {SUPPORTED_KERAS}, since tfps patches "
-        f"private names of Keras; pip install 'keras=={SUPPORTED_KERAS}.*'"
-    )
 
 # Ends with a separator, since Keras searches for it anywhere in a file's name.
 OUR_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
@@ -74,9 +62,10 @@ def variable_under_construction() -> Any:
 def install(hooks: TrainerHooks) -> None:
     """Install the patches; a second call does nothing."""
     with _installed:
-        if getattr(keras_trainer.TensorFlowTrainer, "_tfps_installed", False):
+        if getattr(keras_private.TensorFlowTrainer, "_tfps_installed", False):
             return
-        keras_trainer.TensorFlowTrainer._tfps_installed = True
+        check_attributes()
+        keras_private.TensorFlowTrainer._tfps_installed = True
     _patch_variables()
     _patch_optimizers(hooks)
     _patch_training(hooks)
@@ -133,9 +122,9 @@ def _patch_variables() -> None:
 
         return change
 
-    _wrap(keras_core.Variable, "_initialize", initialize)
-    _wrap(keras_core.Variable, "_initialize_with_initializer", initialize_with)
-    base = keras_core.Variable.__mro__[1]  # the class that defines assign_add for all backends
+    _wrap(keras_private.Variable, "_initialize", initialize)
+    _wrap(keras_private.Variable, "_initialize_with_initializer", initialize_with)
+    base = keras_private.Variable.__mro__[1]  # the class that defines assign_add for all backends
     for operation in ("assign_add", "assign_sub"):
         _wrap(base, operation, atomically(operation))
 
@@ -150,9 +139,9 @@ def _patch_optimizers(hooks: TrainerHooks) -> None:
         return original(self, grads, trainable_variables)
 
     for owner in (
-        base_optimizer.BaseOptimizer,
-        loss_scale_optimizer.LossScaleOptimizer,
-        multi_optimizer.MultiOptimizer,
+        keras_private.BaseOptimizer,
+        keras_private.LossScaleOptimizer,
+        keras_private.MultiOptimizer,
     ):
         _wrap(owner, "apply", apply)
 
@@ -165,12 +154,12 @@ def _patch_optimizers(hooks: TrainerHooks) -> None:
             _wrap(kind, "build", build)
 
     def begin_subclass(kind: type[Any], /, **kwargs: Any) -> None:
-        super(base_optimizer.BaseOptimizer, kind).__init_subclass__(**kwargs)
+        super(keras_private.BaseOptimizer, kind).__init_subclass__(**kwargs)
         wrap_build(kind)
 
-    for kind in {base_optimizer.BaseOptimizer, *_subclasses(base_optimizer.BaseOptimizer)}:
+    for kind in {keras_private.BaseOptimizer, *_subclasses(keras_private.BaseOptimizer)}:
         wrap_build(kind)
-    base_optimizer.BaseOptimizer.__init_subclass__ = classmethod(begin_subclass)
+    keras_private.BaseOptimizer.__init_subclass__ = classmethod(begin_subclass)
 
 
 def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
@@ -212,7 +201,7 @@ def _patch_training(hooks: TrainerHooks) -> None:
 
         return run_method
 
-    trainer = keras_trainer.TensorFlowTrainer
+    trainer = keras_private.TensorFlowTrainer
     known_strategy = trainer.distribute_strategy.fget
 
     def strategy_here(self: Any) -> Any:
@@ -266,8 +255,8 @@ def _patch_prediction(hooks: TrainerHooks) -> None:
         with hooks.predicting(self):
             return original(self, *args, **kwargs)
 
-    _wrap(keras_trainer.TensorFlowTrainer, "predict", predict)
-    _wrap(keras_trainer.TensorFlowTrainer, "predict_on_batch", predict_on_batch)
+    _wrap(keras_private.TensorFlowTrainer, "predict", predict)
+    _wrap(keras_private.TensorFlowTrainer, "predict_on_batch", predict_on_batch)
 
 
 def _patch_saving(hooks: TrainerHooks) -> None:
@@ -284,7 +273,7 @@ def _patch_saving(hooks: TrainerHooks) -> None:
         keras_file.write_dataset(self._h5_entry_group, key, value)
 
     def save_variables(original: Any, self: Any, store: Any) -> None:
-        if not isinstance(store, saving_lib.H5IOStore):
+        if not isinstance(store, keras_private.H5IOStore):
             original(self, store)
             return
         for position, variable in enumerate(self.variables):  # as in Keras, except large ones
@@ -294,8 +283,8 @@ def _patch_saving(hooks: TrainerHooks) -> None:
         _wrap(keras.Model, method, access)
     for method in ("get_weights", "set_weights"):
         _wrap(keras.layers.Layer, method, access)
-    _wrap(saving_lib.H5IOStore, "__setitem__", write)
-    _wrap(base_optimizer.BaseOptimizer, "save_own_variables", save_variables)
+    _wrap(keras_private.H5IOStore, "__setitem__", write)
+    _wrap(keras_private.BaseOptimizer, "save_own_variables", save_variables)
 
 
 def _patch_loading(hooks: TrainerHooks) -> None:
@@ -312,7 +301,7 @@ def _patch_loading(hooks: TrainerHooks) -> None:
             return original(*args, **kwargs)
 
     def read(original: Any, self: Any, key: str) -> Any:
-        dataset = saving_lib.safe_get_h5_dataset(self._h5_entry_group, key)
+        dataset = keras_private.h5_dataset(self, key)
         if keras_file.is_kept_in_file(dataset):
             return keras_file.StoredVariable(dataset)
         return original(self, key)
@@ -328,14 +317,14 @@ def _patch_loading(hooks: TrainerHooks) -> None:
         return original(self, value)
 
     _wrap(keras.Model, "load_weights", load_weights)
-    _wrap(saving_lib, "load_model", load_model)
-    _wrap(saving_lib, "is_memory_sufficient", fits_into_memory)  # also when Keras writes a file
-    _wrap(saving_lib.H5IOStore, "__getitem__", read)
-    _wrap(keras_core.Variable.__mro__[1], "assign", assign)
+    _wrap(keras_private.saving_lib, "load_model", load_model)
+    _wrap(keras_private.saving_lib, "is_memory_sufficient", fits_into_memory)  # also on saving
+    _wrap(keras_private.H5IOStore, "__getitem__", read)
+    _wrap(keras_private.Variable.__mro__[1], "assign", assign)
 
 
 def _patch_epoch_iterator(hooks: TrainerHooks) -> None:
-    original = keras_trainer.TFEpochIterator
+    original = keras_private.trainer_module.TFEpochIterator
 
     def make(*args: Any, **options: Any) -> Any:
         strategy = options.get("distribute_strategy", args[0] if args else None)
@@ -344,7 +333,7 @@ def _patch_epoch_iterator(hooks: TrainerHooks) -> None:
         options.pop("distribute_strategy")
         return hooks.epoch_iterator(strategy, options)
 
-    keras_trainer.TFEpochIterator = make
+    keras_private.trainer_module.TFEpochIterator = make
 
 
 def _patch_callbacks(hooks: TrainerHooks) -> None:
@@ -361,9 +350,9 @@ def _patch_callbacks(hooks: TrainerHooks) -> None:
         else:
             hooks.call_hooks(self._model, self, call)
 
-    _wrap(keras_callbacks.CallbackList, "__init__", initialize)
-    for name in [name for name in vars(keras_callbacks.CallbackList) if name.startswith("on_")]:
-        _wrap(keras_callbacks.CallbackList, name, call_hooks)
+    _wrap(keras_private.CallbackList, "__init__", initialize)
+    for name in [name for name in vars(keras_private.CallbackList) if name.startswith("on_")]:
+        _wrap(keras_private.CallbackList, name, call_hooks)
     for kind in ("train", "test"):
         _patch_begin(hooks, kind)
 
@@ -375,18 +364,18 @@ def _patch_begin(hooks: TrainerHooks, kind: str) -> None:
             hooks.begin(model, self, kind)
         original(self, *args, **kwargs)
 
-    _wrap(keras_callbacks.CallbackList, f"on_{kind}_begin", begin)
+    _wrap(keras_private.CallbackList, f"on_{kind}_begin", begin)
 
 
 def traceback_filtered(function: Filtered) -> Filtered:
     """Return a function whose tracebacks hide lines of libraries, unless Keras shows them all."""
-    if OUR_PACKAGE not in keras_tracebacks._EXCLUDED_PATHS:
-        keras_tracebacks._EXCLUDED_PATHS += (OUR_PACKAGE,)
-    return cast("Filtered", keras_tracebacks.filter_traceback(function))
+    if OUR_PACKAGE not in keras_private.traceback_utils._EXCLUDED_PATHS:
+        keras_private.traceback_utils._EXCLUDED_PATHS += (OUR_PACKAGE,)
+    return cast("Filtered", keras_private.traceback_utils.filter_traceback(function))
 
 
 def _patch_tracebacks() -> None:
     """Hide lines of tfps in tracebacks in which Keras hides its own."""
-    trainer = keras_trainer.TensorFlowTrainer
+    trainer = keras_private.TensorFlowTrainer
     for method in PUBLIC_METHODS:
         setattr(trainer, method, traceback_filtered(trainer.__dict__[method]))

@@ -9,10 +9,9 @@ from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
-from keras.src.backend.common import global_state
-from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.keras_private import global_generator, global_state
 from tfps.errors import TfpsError
 
 _local = threading.local()
@@ -127,7 +126,7 @@ class StepScope(keras.StatelessScope):
 
 def is_global_generator(keras_variable: Any) -> bool:
     """Return whether a variable is the state of Keras's global generator, used by `seed=None`."""
-    generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
+    generator = global_generator()
     return generator is not None and generator.state is keras_variable
 
 

@@ -1,7 +1,7 @@
-"""The only file that imports ``tensorflow.python``.
+"""The private names of TensorFlow that tfps uses: the only way to ``tensorflow.python``.
 
-TensorFlow may change these private names, so they are collected here under one version check.
-`tests/unit/bridge/test_tensorflow_private.py` checks that each of them still exists.
+TensorFlow may change these names: `private_places` has the place of each, and all that is missing
+is reported at once.
 """
 
 from __future__ import annotations
@@ -12,38 +12,37 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python import pywrap_tfe
-from tensorflow.python.client import pywrap_tf_session
-from tensorflow.python.distribute import distribute_lib, distribute_utils, mirrored_run
-from tensorflow.python.distribute import parameter_server_strategy_v2 as strategy_v2
-from tensorflow.python.distribute.coordinator import cluster_coordinator, coordinator_context
-from tensorflow.python.eager import context, executor, record
-from tensorflow.python.eager.polymorphic_function import atomic_function, polymorphic_function
-from tensorflow.python.framework import auto_control_deps, ops
-from tensorflow.python.ops import (
-    control_flow_util_v2,
-    gen_candidate_sampling_ops,
-    gen_random_ops,
-    resource_variable_ops,
-    script_ops,
-)
-from tensorflow.python.saved_model import save_context
-from tensorflow.python.training.saving import saveable_object_util
 
+from tfps.bridge.private_names import find_names
 from tfps.bridge.thread_state import keeping_thread_state
 
-SUPPORTED_TENSORFLOW = "2.21"
-
-if not tf.__version__.startswith(SUPPORTED_TENSORFLOW + "."):
-    raise ImportError(
-        f"received TensorFlow {tf.__version__}, expected {SUPPORTED_TENSORFLOW}, since tfps uses "
-        f"private names of TensorFlow; pip install 'tensorflow=={SUPPORTED_TENSORFLOW}.*'"
-    )
+_names = find_names("tensorflow")
+atomic_function: Any = _names["atomic_function"]
+auto_control_deps: Any = _names["auto_control_deps"]
+cluster_coordinator: Any = _names["cluster_coordinator"]
+context: Any = _names["context"]
+control_flow_util_v2: Any = _names["control_flow_util_v2"]
+coordinator_context: Any = _names["coordinator_context"]
+distribute_lib: Any = _names["distribute_lib"]
+distribute_utils: Any = _names["distribute_utils"]
+executor: Any = _names["executor"]
+mirrored_run: Any = _names["mirrored_run"]
+ops: Any = _names["ops"]
+polymorphic_function: Any = _names["polymorphic_function"]
+pywrap_tf_session: Any = _names["pywrap_tf_session"]
+pywrap_tfe: Any = _names["pywrap_tfe"]
+record: Any = _names["record"]
+resource_variable_ops: Any = _names["resource_variable_ops"]
+save_context: Any = _names["save_context"]
+saveable_object_util: Any = _names["saveable_object_util"]
+script_ops: Any = _names["script_ops"]
+strategy_v2: Any = _names["strategy_v2"]
 
 BaseResourceVariable = resource_variable_ops.BaseResourceVariable
 Context = context.Context
 current_context = context.context
-RANDOM_OPS, SAMPLING_OPS = gen_random_ops, gen_candidate_sampling_ops
+RANDOM_OPS: Any = _names["gen_random_ops"]
+SAMPLING_OPS: Any = _names["gen_candidate_sampling_ops"]
 RUNTIME_FUNCTION_REFS = atomic_function.RUNTIME_FUNCTION_REFS
 ParameterServerStrategyExtended = strategy_v2.ParameterServerStrategyV2Extended
 RemoteValue = cluster_coordinator.RemoteValue

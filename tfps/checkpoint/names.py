@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
-from keras.src.utils import naming
 
+from tfps.bridge.keras_private import naming
 from tfps.optimizers.wrapped import slot_lists
 
 # Keras numbers a process's variables without a name.

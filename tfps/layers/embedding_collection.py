@@ -8,9 +8,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.saving import serialization_lib
 
 from tfps.bridge.id_check import AskedIds, check_ids
+from tfps.bridge.keras_private import serialization_lib
 from tfps.errors import ConfigError, refuse
 from tfps.layers.feature_ids import FeatureIds, refuse_ids, symbolic_answer
 from tfps.layers.table import Table

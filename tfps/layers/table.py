@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
-from keras.src.saving import serialization_lib
 
+from tfps.bridge.keras_private import serialization_lib
 from tfps.errors import ConfigError, refuse
 from tfps.layers.combiner import COMBINERS
 

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-from keras.src.saving import serialization_lib
 
+from tfps.bridge.keras_private import MultiOptimizer, refuse_missing, serialization_lib
 from tfps.errors import ConfigError, refuse
 from tfps.optimizers.sparse_updates import SparseUpdates
 from tfps.optimizers.wrapped import members
 
 
 @keras.saving.register_keras_serializable("tfps")
-class ByTable(keras.optimizers.MultiOptimizer):
+class ByTable(MultiOptimizer):
     """Updates each embedding table with its own optimizer, and all other variables with another.
 
     Use it if tables need other optimizers or learning rates than the dense layers. Tables are
@@ -48,6 +48,7 @@ class ByTable(keras.optimizers.MultiOptimizer):
     def __init__(
         self, tables: Mapping[str, Any], otherwise: Any = "adam", *, name: str | None = None
     ) -> None:
+        refuse_missing("tfps.optimizers.ByTable", needs="MultiOptimizer")
         by_rows, problems = _by_rows(tables)
         try:
             otherwise = keras.optimizers.get(otherwise)

@@ -5,29 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.compiled_function import compiled_function
+from tfps.bridge.keras_private import existing_optimizers
 from tfps.optimizers.wrapped import bare
 
 # Each item of the new value depends only on the same item of the gradient, the variable and the
 # slots. Lamb and Adafactor take norms of a whole variable, Muon needs its matrices.
-ELEMENTWISE = frozenset(
-    {
-        keras.optimizers.Adadelta,
-        keras.optimizers.Adagrad,
-        keras.optimizers.Adam,
-        keras.optimizers.AdamW,
-        keras.optimizers.Adamax,
-        keras.optimizers.Ftrl,
-        keras.optimizers.Lion,
-        keras.optimizers.Nadam,
-        keras.optimizers.RMSprop,
-        keras.optimizers.SGD,
-        keras.optimizers.ScheduleFreeAdamW,
-    }
+ELEMENTWISE = existing_optimizers(
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "Ftrl",
+    "Lion",
+    "Nadam",
+    "RMSprop",
+    "SGD",
+    "ScheduleFreeAdamW",
 )
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.keras_private import LossScaleOptimizer
 from tfps.bridge.step_scope import without_scope
 from tfps.bridge.variables.replaced_values import values_replaced
 from tfps.optimizers.in_place import InPlace

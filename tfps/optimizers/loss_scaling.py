@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
-from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
+from tfps.bridge.keras_private import LossScaleOptimizer
 from tfps.optimizers.wrapped import bare
 
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
-from keras.src.optimizers.multi_optimizer import MultiOptimizer
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.keras_private import LossScaleOptimizer, MultiOptimizer, refuse_slots_by_path
 from tfps.consistency.optimizer_limits import together_problem
 from tfps.errors import ConfigError
 from tfps.optimizers.by_shard import refuse_inexact_on_servers, refuse_inexact_on_shards
@@ -122,6 +121,8 @@ class ServerUpdate:
         replies: int = 1,
     ) -> None:
         self.optimizer = optimizer
+        for leaf in leaves(optimizer):
+            refuse_slots_by_path(leaf)
         refuse_inexact_on_shards(optimizer)
         placement = StatePlacement(storage)
         for member in members(optimizer):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-from keras.src.saving import serialization_lib
 
+from tfps.bridge.keras_private import serialization_lib
 from tfps.errors import ConfigError
 from tfps.optimizers.discount import Discount, resolve
 from tfps.optimizers.wrapper import Wrapper

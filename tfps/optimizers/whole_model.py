@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from keras.src.optimizers.base_optimizer import clip_by_global_norm
-from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
+from tfps.bridge.keras_private import LossScaleOptimizer, clip_by_global_norm
 from tfps.bridge.variables.shards import shards_of
 from tfps.optimizers.elementwise import clips_on_worker
 from tfps.optimizers.wrapped import bare, devices_of, leaves

@@ -8,9 +8,8 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
-from keras.src.optimizers.multi_optimizer import MultiOptimizer
 
+from tfps.bridge.keras_private import LossScaleOptimizer, MultiOptimizer
 from tfps.bridge.variables.shards import all_shards
 from tfps.optimizers.staleness_aware import StalenessAware
 from tfps.optimizers.wrapper import Wrapper

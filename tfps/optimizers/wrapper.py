@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-from keras.src.saving import serialization_lib
-from keras.src.utils import tracking
 
+from tfps.bridge.keras_private import serialization_lib, tracking
 from tfps.bridge.step_scope import current_step
 from tfps.errors import ConfigError
 

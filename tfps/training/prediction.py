@@ -10,10 +10,9 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src import tree
-from keras.src.backend.tensorflow.trainer import concat
 
 from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.keras_private import concat, tree
 from tfps.bridge.step_scope import current_step
 from tfps.training.epoch_runner import EpochRunner
 from tfps.training.fit_strategy import FitStrategy

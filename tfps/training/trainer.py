@@ -10,9 +10,8 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
-from keras.src.trainers.data_adapters import get_data_adapter
 
+from tfps.bridge.keras_private import TensorFlowTrainer, get_data_adapter
 from tfps.bridge.method_scope import runs_eagerly, trains
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.errors import UnsupportedError

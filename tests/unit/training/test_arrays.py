@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
+from tfps.bridge.keras_private import ArrayDataAdapter
 from tfps.runtime.worker.closure_run import BatchClaim
 from tfps.training.input.arrays import ResidentArrays
 

@@ -179,6 +179,8 @@ def address_of(wrapped: Any) -> int:
 
 
 def _pointer_of_capsule(capsule: Any) -> int:
+    name = ctypes.pythonapi.PyCapsule_GetName  # None up to TensorFlow 2.21
+    name.restype, name.argtypes = ctypes.c_char_p, (ctypes.py_object,)
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    return int(get(capsule, None))
+    return int(get(capsule, name(capsule)))

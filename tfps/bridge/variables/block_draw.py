@@ -16,9 +16,9 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.initializers.random_initializers import compute_fans
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.keras_private import compute_fans, fan_axes
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.partitioners.row_rule import Contiguous, RowRule, rows_per_shard
 
@@ -145,19 +145,15 @@ class BlockDraw:
         config = {**self.initializer.get_config(), "seed": seed}
         if type(self.initializer) in EACH_ITEM_BY_ITSELF:
             return type(self.initializer)(**config)
-        known = {
-            name: getattr(self.initializer, name)
-            for name in ("mode", "distribution", "input_axes", "output_axes")
-        }
+        known = {name: getattr(self.initializer, name) for name in ("mode", "distribution")}
+        known |= fan_axes(self.initializer)
         scale = self.initializer.scale * self._fan(shape) / self._fan(self.shape)
         return keras.initializers.VarianceScaling(scale=scale, seed=seed, **known)
 
     def _fan(self, shape: tuple[int, ...]) -> float:
         """Return the fan by which `VarianceScaling` divides."""
         rule = self.initializer
-        fan_in, fan_out = compute_fans(
-            shape, input_axes=rule.input_axes, output_axes=rule.output_axes
-        )
+        fan_in, fan_out = compute_fans(shape, **fan_axes(rule))
         fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
         return max(1.0, float(fans[rule.mode]))
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
+from tfps.bridge.keras_private import LossScaleOptimizer
 from tfps.optimizers.wrapped import bare
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.places import encode_places

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from keras.src import tree
-from keras.src.trainers.data_adapters import array_slicing
-from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
+from tfps.bridge.keras_private import ArrayDataAdapter, array_slicing, tree
 from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
 
 # A tensor travels in one protocol buffer, which ends at 2 GiB; a margin is left for its envelope.

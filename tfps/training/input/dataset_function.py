@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from keras.src.trainers.data_adapters.data_adapter import DataAdapter
-from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.keras_private import DataAdapter, TFDatasetAdapter
 from tfps.errors import ConfigError
 from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
 from tfps.training.input.batch import common_spec, empty_batch, restore_batch

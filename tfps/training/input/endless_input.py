@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend.config import max_steps_per_epoch
-from keras.src.trainers.data_adapters.data_adapter_utils import unpack_x_y_sample_weight
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.keras_private import max_steps_per_epoch, unpack_x_y_sample_weight
 from tfps.errors import ConfigError
 from tfps.training.input.dataset_function import dataset_of_pipeline, is_dataset_function
 from tfps.training.input.epoch_iterator import undistributed

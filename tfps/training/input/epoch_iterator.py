@@ -9,10 +9,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
-from keras.src.trainers.data_adapters.data_adapter import DataAdapter
-from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
-from keras.src.trainers.epoch_iterator import EpochIterator
 
+from tfps.bridge.keras_private import DataAdapter, EpochIterator, TFDatasetAdapter
 from tfps.consistency.local_steps import period_steps_of
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.runtime.worker.closure_run import BatchSource

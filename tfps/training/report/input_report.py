@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
-from keras.src.utils import io_utils
 
+from tfps.bridge.keras_private import io_utils
 from tfps.consistency.histogram import DURATION_BINS, quantile_seconds
 
 if TYPE_CHECKING:

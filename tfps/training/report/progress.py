@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import keras
 import numpy as np
-from keras.src.utils import io_utils
 
 from tfps import terminal
+from tfps.bridge.keras_private import io_utils
 from tfps.training.report.line_schedule import LineSchedule
 from tfps.training.report.step_rate import StepRate
 

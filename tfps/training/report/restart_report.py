@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import keras
-from keras.src.utils import io_utils
 
+from tfps.bridge.keras_private import io_utils
 from tfps.recovery.restarts.task_supervisor import in_words, supervisor_of
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,91 @@
+"""The private names of Keras that tfps uses: the only way to ``keras.src``.
+
+Names are those of `private_places.KERAS`. Small functions here do what versions do differently.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from tfps.bridge.private_names import find_names
+from tfps.bridge.private_places import KERAS
+from tfps.errors import UnsupportedError
+
+_names = find_names("keras")
+
+
+def refuse_missing(feature: str, *, needs: str) -> None:
+    """Refuse a feature of tfps that needs a class of a newer Keras; it alone does not work.
+
+    Args:
+        feature: the feature of tfps, as users write it.
+        needs: a key of `private_places.KERAS.features`.
+
+    Raises:
+        UnsupportedError: this Keras does not have the class.
+    """
+    if needs not in _names:
+        raise UnsupportedError(
+            f"{feature} needs {KERAS.features[needs]}, which Keras {keras.__version__} does not "
+            f"have. Install a newer one: pip install 'keras=={KERAS.tested[0]}'"
+        )
+
+
+def h5_dataset(store: Any, key: str) -> Any:
+    """Return a dataset of a file of weights, after the checks that this Keras has for it."""
+    checked = getattr(_names["saving_lib"], "safe_get_h5_dataset", None)
+    if checked is not None:
+        return checked(store._h5_entry_group, key)
+    dataset = store._h5_entry_group[key]
+    verify = getattr(store, "_verify_dataset", None)  # of some patch releases of 3.12 and 3.13
+    return dataset if verify is None else verify(dataset)
+
+
+def fan_axes(initializer: Any) -> dict[str, Any]:
+    """Return the axes that a `VarianceScaling` counts fans by; empty in a Keras without them."""
+    names = ("input_axes", "output_axes")
+    return {name: getattr(initializer, name) for name in names if hasattr(initializer, name)}
+
+
+def existing_optimizers(*names: str) -> frozenset[type]:
+    """Return those of the optimizers in `keras.optimizers` that this Keras has."""
+    known = keras.optimizers
+    return frozenset(getattr(known, name) for name in names if hasattr(known, name))
+
+
+def global_generator() -> Any:
+    """Return Keras's generator of draws without a seed; None if there was no such draw."""
+    key = getattr(_names["seed_generator"], "GLOBAL_SEED_GENERATOR", "global_seed_generator")
+    return _names["global_state"].get_global_attribute(key)
+
+
+def refuse_slots_by_path(optimizer: Any) -> None:
+    """Refuse an optimizer whose slots are in a dictionary, as Muon's are in Keras 3.12.
+
+    Raises:
+        UnsupportedError: the keys are paths of variables, which variables on servers do not have.
+    """
+    if isinstance(getattr(optimizer, "adam_momentums", None), dict):
+        raise UnsupportedError(
+            f"keras.optimizers.{type(optimizer).__name__} of Keras {keras.__version__} finds its "
+            "slots by the paths of variables, which variables on servers do not have. Install a "
+            f"newer Keras: pip install 'keras=={KERAS.tested[0]}'"
+        )
+
+
+def _absent(name: str) -> type:
+    """Return a class without instances, for `isinstance`, as a base class and to patch."""
+
+    def refuse(self: Any, *_: Any, **__: Any) -> None:
+        refuse_missing(type(self).__name__, needs=name)
+
+    return type(name, (keras.optimizers.Optimizer,), {"__init__": refuse, "apply": refuse})
+
+
+globals().update({name: _absent(name) for name in KERAS.features}, **_names)
+
+
+def __getattr__(name: str) -> Any:  # for type checkers: names of the table are set above
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
