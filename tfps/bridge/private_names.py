@@ -141,15 +141,16 @@ def _refusal() -> str:
         if absent or not _is_tested(name):
             commands.append(name)
     pair = [f"{package.title} {version_of(name)}" for name, package in PACKAGES.items()]
-    ranges = [
-        f"{package.title} {_text(package.tested[-1])} to {_text(package.tested[0])}"
-        for package in PACKAGES.values()
-    ]
+    ranges = [f"{package.title} {_range(package.tested)}" for package in PACKAGES.values()]
     absent_text = f" These private names are missing: {', '.join(missing)}." if missing else ""
     return (
         f"tfps received {' with '.join(pair)}; expected {' with '.join(ranges)}.{absent_text} "
         f"Install the nearest tested versions: {_pip_install(commands)}"
     )
+
+
+def _range(tested: tuple[str, ...]) -> str:
+    return " to ".join(dict.fromkeys([_text(tested[-1]), _text(tested[0])]))
 
 
 def _text(version: str) -> str:

@@ -38,7 +38,7 @@ class Package:
 
 TENSORFLOW = Package(
     title="TensorFlow",
-    tested=("2.21.0", "2.20.0", "2.19.1", "2.18.1", "2.17.1", "2.16.2"),
+    tested=("2.21.0",),
     places={
         # Modules.
         "atomic_function": (f"{_PYTHON}.eager.polymorphic_function.atomic_function",),
@@ -192,7 +192,7 @@ TENSORFLOW = Package(
 KERAS = Package(
     title="Keras",
     # In 3.11, LossScaleOptimizer does not build its inner optimizer: the numbers are different.
-    tested=("3.15.1", "3.14.1", "3.13.2", "3.12.4"),
+    tested=("3.15.1",),
     places={
         # Modules.
         "array_slicing": (f"{_ADAPTERS}.array_slicing",),
