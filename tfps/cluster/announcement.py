@@ -11,7 +11,7 @@ import numpy as np
 from tfps.cluster.exit_status import exit_status, watch_exit
 from tfps.cluster.introduction import ask_one, this_chief
 from tfps.cluster.moves import cluster_now
-from tfps.cluster.served_chief import ChiefName, Question
+from tfps.cluster.served_chief import ChiefIdentity, Question
 from tfps.cluster.spec import ClusterSpec
 from tfps.cluster.task_call import UnknownFunction, call_task
 from tfps.cluster.waiting import Task, accepts_connections, connection_problem
@@ -95,7 +95,7 @@ def tell_task(task: Task, status: int) -> str | None:
     return None
 
 
-def _is_another(chief: ChiefName) -> bool:
+def _is_another(chief: ChiefIdentity) -> bool:
     """Return whether a chief is another process, and still runs."""
     if chief.process == this_chief().process:
         return False

@@ -8,14 +8,14 @@ import secrets
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from tfps.cluster.served_chief import INTRODUCE_FUNCTION, ChiefName, Introduction, Question
+from tfps.cluster.served_chief import INTRODUCE_FUNCTION, ChiefIdentity, Introduction, Question
 from tfps.cluster.task_call import UnknownFunction, call_task
 from tfps.cluster.waiting import ATTEMPTS_AT_ONCE, Task
 
 ANSWER_TIMEOUT_S = 5.0  # a task replies within milliseconds, even on a busy machine
 
 
-def this_chief(address: str = "", *, job: str = "", is_ready: bool = False) -> ChiefName:
+def this_chief(address: str = "", *, job: str = "", is_ready: bool = False) -> ChiefIdentity:
     """Return the name of this process as a chief.
 
     Args:
@@ -23,7 +23,7 @@ def this_chief(address: str = "", *, job: str = "", is_ready: bool = False) -> C
         job: the name of its job, if it has one.
         is_ready: whether its server listens.
     """
-    return ChiefName(_process(os.getpid()), address, job, is_ready)
+    return ChiefIdentity(_process(os.getpid()), address, job, is_ready)
 
 
 @functools.lru_cache(maxsize=1)

@@ -13,8 +13,8 @@ INTRODUCE_FUNCTION = "tfps_introduce"  # (question) -> answer; of every worker a
 
 
 @dataclass(frozen=True)
-class ChiefName:
-    """The identity of a chief.
+class ChiefIdentity:
+    """The process, address and job of a chief, and whether its server listens.
 
     Args:
         process: a random text of each process.
@@ -33,7 +33,7 @@ class ChiefName:
 
         Example:
 
-        >>> str(ChiefName("a1", "c:1", "night")), str(ChiefName("a1"))
+        >>> str(ChiefIdentity("a1", "c:1", "night")), str(ChiefIdentity("a1"))
         ('job night of the chief at c:1', 'a job of a chief that is starting')
         """
         job = f"job {self.job}" if self.job else "a job"
@@ -54,7 +54,7 @@ class Question:
         replaces: the process of a lost chief that the task may still serve.
     """
 
-    chief: ChiefName
+    chief: ChiefIdentity
     takes: bool = False
     leaves: bool = False
     replaces: str = ""
@@ -67,7 +67,7 @@ class Question:
     def from_json(cls, text: str) -> Question:
         """Make a question from its JSON text."""
         fields = json.loads(text)
-        return cls(**{**fields, "chief": ChiefName(**fields["chief"])})
+        return cls(**{**fields, "chief": ChiefIdentity(**fields["chief"])})
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Introduction:
         versions: package -> its version in the task's process.
     """
 
-    serves: ChiefName | None = None
+    serves: ChiefIdentity | None = None
     since_s: float = 0.0
     versions: Mapping[str, str | None] = field(default_factory=dict)
 
@@ -93,7 +93,7 @@ class Introduction:
         """Make an introduction from its JSON text."""
         fields = json.loads(text)
         serves = fields["serves"]
-        return cls(**{**fields, "serves": serves and ChiefName(**serves)})
+        return cls(**{**fields, "serves": serves and ChiefIdentity(**serves)})
 
 
 class ServedChief:
@@ -105,7 +105,7 @@ class ServedChief:
     Example:
 
     >>> served = ServedChief()
-    >>> first, second = ChiefName("a1", "c:1"), ChiefName("b2", "c:2")
+    >>> first, second = ChiefIdentity("a1", "c:1"), ChiefIdentity("b2", "c:2")
     >>> served.answer(Question(first, takes=True)).serves.address
     'c:1'
     >>> served.answer(Question(second, takes=True)).serves.address
@@ -118,7 +118,7 @@ class ServedChief:
     def __init__(self, versions: Callable[[], Mapping[str, str | None]] = dict) -> None:
         self._versions = versions
         self._lock = threading.Lock()
-        self._chief: ChiefName | None = None
+        self._chief: ChiefIdentity | None = None
         self._since_s = 0.0
 
     def answer(self, question: Question) -> Introduction:

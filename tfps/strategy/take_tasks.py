@@ -12,7 +12,7 @@ from tfps.bridge.closures.connection import own_server_port
 from tfps.cluster import ClusterSpec, accepts_connections, has_clients
 from tfps.cluster.introduction import ANSWER_TIMEOUT_S, ask, ask_one, this_chief
 from tfps.cluster.listening import address_towards
-from tfps.cluster.served_chief import ChiefName, Introduction, Question
+from tfps.cluster.served_chief import ChiefIdentity, Introduction, Question
 from tfps.cluster.task_call import UnknownFunction, call_task
 from tfps.cluster.waiting import Task
 from tfps.errors import ConfigError, ConnectTimeout, TasksInUse
@@ -63,7 +63,7 @@ def take_tasks(spec: ClusterSpec, *, job: str, policy: ProbePolicy, timeout_s: f
         raise
 
 
-def confirm_tasks(spec: ClusterSpec, *, job: str, timeout_s: float) -> ChiefName:
+def confirm_tasks(spec: ClusterSpec, *, job: str, timeout_s: float) -> ChiefIdentity:
     """Tell all tasks this chief's address, now that its server listens; return its name.
 
     Args:
@@ -86,7 +86,7 @@ def confirm_tasks(spec: ClusterSpec, *, job: str, timeout_s: float) -> ChiefName
     return own
 
 
-def incompatibility(task: Task, own: ChiefName) -> str:
+def incompatibility(task: Task, own: ChiefIdentity) -> str:
     """Let a restarted task serve this chief; return why it cannot, or an empty string.
 
     Args:
@@ -130,7 +130,7 @@ SAME_VERSIONS = (
 
 
 def _take(
-    tasks: Iterable[Task], own: ChiefName, *, policy: ProbePolicy, timeout_s: float
+    tasks: Iterable[Task], own: ChiefIdentity, *, policy: ProbePolicy, timeout_s: float
 ) -> Introductions:
     gone = ""
     while True:
@@ -160,7 +160,7 @@ def _ask(tasks: Iterable[Task], question: Question, *, timeout_s: float) -> Intr
         ) from error
 
 
-def _others(answers: Introductions, own: ChiefName) -> dict[Task, tuple[ChiefName, float]]:
+def _others(answers: Introductions, own: ChiefIdentity) -> dict[Task, tuple[ChiefIdentity, float]]:
     """Return the tasks that serve another chief, with that chief and for how many seconds."""
     return {
         task: (answer.serves, answer.since_s)
@@ -180,7 +180,7 @@ def _lives(address: str, policy: ProbePolicy) -> bool:
     return False
 
 
-def _in_use(others: Mapping[Task, tuple[ChiefName, float]]) -> TasksInUse:
+def _in_use(others: Mapping[Task, tuple[ChiefIdentity, float]]) -> TasksInUse:
     chief, _ = next(iter(others.values()))
     names = ", ".join(f"{kind} {index} at {address}" for kind, index, address in others)
     return TasksInUse(

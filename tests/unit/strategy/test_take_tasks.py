@@ -10,7 +10,7 @@ import pytest
 from tests.messages import check_message, raises
 from tfps.cluster import ClusterSpec
 from tfps.cluster.introduction import this_chief
-from tfps.cluster.served_chief import ChiefName, Introduction, Question, ServedChief
+from tfps.cluster.served_chief import ChiefIdentity, Introduction, Question, ServedChief
 from tfps.cluster.task_call import UnknownFunction
 from tfps.cluster.waiting import Task
 from tfps.errors import ConfigError, TasksInUse
@@ -23,7 +23,7 @@ SPEC = ClusterSpec(jobs={"chief": ("c:1",), "worker": ("w:1", "w:2"), "ps": ("p:
 TASKS = [*SPEC.tasks("ps"), *SPEC.tasks("worker")]
 POLICY = ProbePolicy(misses=3)
 VERSIONS = {"tfps": "0.2.0", "tensorflow": "2.21.0", "keras": "3.15.0", "python": "3.12.1"}
-OTHER = ChiefName("other", "d:1", "night", is_ready=True)
+OTHER = ChiefIdentity("other", "d:1", "night", is_ready=True)
 
 
 class World:
@@ -66,7 +66,7 @@ class World:
     @property
     def served(self) -> list[str]:
         """The processes that the tasks serve."""
-        question = Question(ChiefName("a new chief"))
+        question = Question(ChiefIdentity("a new chief"))
         answers = [task.answer(question).serves for task in self.tasks.values()]
         return [chief.process if chief else "" for chief in answers]
 
@@ -130,7 +130,7 @@ def test_a_chief_that_is_gone_is_replaced(world: World, what: str, probes: int) 
 
 def test_a_chief_that_starts_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     first = next(iter(world.tasks.values()))
-    starting = ChiefName("other", "d:1", "night")
+    starting = ChiefIdentity("other", "d:1", "night")
     world.chief = "is gone"  # its server does not listen yet
     first.answer(Question(starting, takes=True))
     waits = list[float]()
