@@ -91,7 +91,7 @@ class DeviceChannel:
     def __init__(self, device: str) -> None:
         self._device = device
         self.lost: str | None = None
-        self.returns: Callable[[], bool] = never
+        self.wait_for_return: Callable[[], bool] = never
 
     def function(
         self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int | Sequence[tf.TensorSpec]

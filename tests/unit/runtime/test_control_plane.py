@@ -37,11 +37,11 @@ def test_who_waits_for_a_lost_server(
     call = channel.function(lambda: [tf.constant(1)], arguments=0)
     asked = list[str]()
 
-    def returns() -> bool:
+    def wait_for_return() -> bool:
         asked.append("once")
         return False
 
-    channel.returns = returns
+    channel.wait_for_return = wait_for_return
     with thread(), pytest.raises(tf.errors.UnavailableError, match="connection refused"):
         call()
     assert asked == ["once"] * waits
@@ -58,9 +58,9 @@ def test_a_server_may_be_back_before_anybody_waits(monkeypatch: pytest.MonkeyPat
     channel = ControlPlane(address=lambda: "127.0.0.1:1", device="/device:CPU:0")
     call = channel.function(lambda: [tf.constant(1)], arguments=0)
 
-    def returns() -> bool:
+    def wait_for_return() -> bool:
         channel.lost = None
         return False
 
-    channel.lost, channel.returns = "it is gone", returns
+    channel.lost, channel.wait_for_return = "it is gone", wait_for_return
     assert call() == [1]

@@ -28,12 +28,12 @@ class ControlChannel(Protocol):
 
     Attributes:
         lost: the reason why every call raises `UnavailableError`; None while the task replies.
-        returns: called after a failed call; waits while the task is brought back, and returns
-            whether it was.
+        wait_for_return: called after a failed call; waits while the task is brought back, and
+            returns whether it was.
     """
 
     lost: str | None
-    returns: Callable[[], bool]
+    wait_for_return: Callable[[], bool]
 
     def function(
         self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int | Sequence[tf.TensorSpec]

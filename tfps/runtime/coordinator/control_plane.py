@@ -130,7 +130,7 @@ class ControlPlane:
         self._graph = OwnedGraph()
         self._lock = threading.Lock()
         self.lost: str | None = None  # the reason why no call is attempted
-        self.returns: Callable[[], bool] = never
+        self.wait_for_return: Callable[[], bool] = never
         self._closed: Callable[[], Exception] | None = None  # makes the error of each call
         self._asked: dict[str, Callable[..., Any]] = {}  # by token
         self._session = self._connect()
@@ -221,7 +221,7 @@ class ControlPlane:
                 raise
             except tf.errors.OpError as error:
                 waits = patience_s and waits_for_lost_servers()
-                if self._session is not session or (waits and self.returns()):
+                if self._session is not session or (waits and self.wait_for_return()):
                     until_s, timeout_s = time.monotonic() + patience_s, ATTEMPT_TIMEOUT_S
                     continue
                 if isinstance(error, NotAsked) and self.lost is None:

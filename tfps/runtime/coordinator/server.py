@@ -54,7 +54,7 @@ class Server:
         self.contents, self.device = contents, contents.device
         self._connections = connections
         self._lost: str | None = None
-        self._returns: Callable[[], bool] = never
+        self._wait_for_return: Callable[[], bool] = never
         self.starts = 1  # the number of its starts
         self.limit = 0  # the latest limit of tickets; below 0: halted
         self._moves = itertools.count(1)  # numbers of changes of the limit
@@ -89,7 +89,7 @@ class Server:
     def open_channel(self, **options: float) -> ControlChannel:
         """Open another channel to the server; ``options`` are those of `Connections.control`."""
         channel = self._connections.control(("ps", self.index), **options)
-        channel.lost, channel.returns = self._lost, self._returns
+        channel.lost, channel.wait_for_return = self._lost, self._wait_for_return
         self._channels.add(channel)
         return channel
 
@@ -108,11 +108,11 @@ class Server:
         for channel in self._channels:
             channel.lost = reason
 
-    def wait_with(self, returns: Callable[[], bool]) -> None:
+    def wait_with(self, wait_for_return: Callable[[], bool]) -> None:
         """Set the function that waits for a lost server's return; calls are then repeated."""
-        self._returns = returns
+        self._wait_for_return = wait_for_return
         for channel in self._channels:
-            channel.returns = returns
+            channel.wait_for_return = wait_for_return
 
     def renew(self) -> None:
         """Reach the restarted server."""
