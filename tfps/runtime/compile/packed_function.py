@@ -22,7 +22,7 @@ from tfps.runtime.program.metric_states import ADDED, MetricStates
 from tfps.runtime.program.program import Program, is_metric, refuse_outside_scope
 from tfps.runtime.program.schedule import Regime
 from tfps.runtime.program.synchronized import tell_of_synchronized
-from tfps.runtime.program.tables import let_rows_travel, refuse_whole_tables
+from tfps.runtime.program.tables import check_whole_tables, let_rows_travel
 from tfps.runtime.server.function_half import FunctionHalf
 
 ROW_REGIMES = (Regime.AT_ONCE, Regime.BOUNDED)
@@ -97,7 +97,7 @@ def _scheduled(program: Program, runtime: Runtime) -> Program:
     if program.schedule.regime in ROW_REGIMES:
         return let_rows_travel(program)
     # In rounds a function pulls all parameters with the request by which it enters.
-    refuse_whole_tables(program, f"a scheduled function with consistency={mode!r}")
+    check_whole_tables(program, f"a scheduled function with consistency={mode!r}")
     return program
 
 

@@ -216,8 +216,11 @@ class DataPlane:
                 )
         return " ".join(f"{name} reports: {text.decode()}." for name, text in texts.items() if text)
 
-    def error_of(self, server: int, plan_id: int) -> tf.errors.OpError | None:
-        """Return the latest error of a server's function while it served a plan, or None."""
+    def ask_error(self, server: int, plan_id: int) -> tf.errors.OpError | None:
+        """Ask a server for the latest error of its function while it served a plan.
+
+        Return None if it had none, or does not reply.
+        """
         channel = self._answering().get(server)
         text = b"" if channel is None else channel.ask(tokens.ERROR, self.job_id, plan_id)
         if not text:

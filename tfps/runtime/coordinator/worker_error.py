@@ -104,7 +104,7 @@ def servers_error(servers: Iterable[Any], data_plane: Any) -> tf.errors.OpError 
     """
     for half in servers:
         index = half.server.index
-        error: tf.errors.OpError | None = data_plane.error_of(index, half.plan_id)
+        error: tf.errors.OpError | None = data_plane.ask_error(index, half.plan_id)
         if error is not None:
             graphs = [function.graph for function in half.functions]
             explain(error, graphs, place=f"on parameter server {index}")

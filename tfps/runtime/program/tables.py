@@ -76,7 +76,7 @@ def let_rows_travel(program: Program) -> Program:
             "tfps.BoundedStaleness(s) or tfps.Synchronous(). Choose one of those, or train "
             "without SparseUpdates."
         )
-    refuse_whole_tables(program, reason)
+    check_whole_tables(program, reason)
     if reason is not None:
         return program
     for table, optimizer in by_rows:
@@ -95,11 +95,11 @@ def let_rows_travel(program: Program) -> Program:
     return replace(program.scheduled(tables=tables), variables=rest)
 
 
-def refuse_whole_tables(program: Program, reason: str | None) -> None:
-    """Raise an error for tables that are too large to travel as a whole.
+def check_whole_tables(program: Program, reason: str | None) -> None:
+    """Check the sizes of tables that travel as a whole.
 
-    A table that the step itself reads as a whole travels, since the user's code asks for it; one
-    warning names it.
+    With a reason, a table that is too large raises an error. Without one, it travels, since the
+    user's code reads it as a whole; one warning for each table names it.
 
     Args:
         program: a step; its ``looked_up`` and ``read_whole`` are tables.
