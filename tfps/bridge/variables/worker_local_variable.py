@@ -56,7 +56,7 @@ class WorkerLocalTensor(private.BaseResourceVariable):
         )
 
     @property
-    def is_kept(self) -> tf.Tensor:
+    def has_value(self) -> tf.Tensor:
         """Whether the worker has a value of the variable, a bool scalar."""
         return tf.raw_ops.VarIsInitializedOp(resource=self.handle)
 
@@ -71,7 +71,7 @@ class WorkerLocalTensor(private.BaseResourceVariable):
             self.load(value)
             return tf.constant(0)
 
-        tf.cond(self.is_kept, lambda: tf.constant(0), load)
+        tf.cond(self.has_value, lambda: tf.constant(0), load)
 
 
 class WorkerLocalVariable(WorkerLocalTensor):

@@ -31,7 +31,7 @@ class MovedState(NamedTuple):
     kept: tf.Tensor  # the kept part of the old value, a float64 scalar
     center: tf.Tensor | None = None
 
-    def after(self, old: tf.Tensor) -> tf.Tensor:
+    def moved_from(self, old: tf.Tensor) -> tf.Tensor:
         """Return the value after the same steps from another old value.
 
         If the old value is the one from which the steps began, the result equals their new value

@@ -64,7 +64,7 @@ class FunctionHalf(ServerHalf):
         self.unchanged_layout = self.unchanged.layout
         if self.unchanged.variables:
             self._value_version = runtime.value_versions.get_or_make(
-                f"{self.unchanged_name} on {server.index}",
+                f"{self.unchanged_values_key} on {server.index}",
                 lambda: ValueVersion(self.unchanged, runtime=runtime, server=server),
             )
         super().__init__(program, runtime=runtime, server=server, **options)
@@ -82,8 +82,8 @@ class FunctionHalf(ServerHalf):
         return [] if apart or size_bytes < LEAST_UNCHANGED_BYTES else unchanged
 
     @functools.cached_property
-    def unchanged_name(self) -> str:
-        """A name that functions share which read the same variables and do not change them."""
+    def unchanged_values_key(self) -> str:
+        """The key of the unchanged values, equal for functions that read the same ones."""
         text = repr((self.unchanged_layout, self.unchanged.server_layout)).encode()
         return f"still_{hashlib.blake2b(text, digest_size=8).hexdigest()}"
 
@@ -202,7 +202,7 @@ class FunctionHalf(ServerHalf):
                 value, change = variable._value, changes[name_of(variable)]
                 if moved := moves.get(name_of(variable)):
                     old = value.read_value()
-                    new = moved.after(old)
+                    new = moved.moved_from(old)
                     if name_of(variable) not in in_turn and value.dtype.is_floating:
                         part = mixed(old, new, workers)
                         new = tf.where(tf.equal(moved.kept, 0), new, part)

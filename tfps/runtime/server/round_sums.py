@@ -109,7 +109,7 @@ class MovesInTurn:
 
     def add(self, value: MovedState, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
         old = tf.where(is_first, self._native.read_value(), self._value.read_value())
-        self._value.assign(value.after(old), read_value=False)
+        self._value.assign(value.moved_from(old), read_value=False)
 
     def mean(self, weight: tf.Tensor) -> MovedState:
         value = self._value.read_value()

@@ -194,7 +194,7 @@ def take_state(variable: Any, new: Any, workers: Any) -> None:
     """
     value = variable._value
     if isinstance(new, MovedState):
-        value.assign(new.after(value.read_value()), read_value=False)
+        value.assign(new.moved_from(value.read_value()), read_value=False)
     elif value.dtype.is_floating:
         old = value.read_value()
         value.assign(mixed(old, new, workers), read_value=False)

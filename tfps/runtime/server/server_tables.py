@@ -38,13 +38,13 @@ def unpacked(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, An
     """Return the tensors of a push, by name; for tables the gradients of the rows that came."""
     layout = wire.server_request
     if not wire.tables:
-        return _divided(wire, decode_gradients(wire, unpack(layout, payload)))
+        return _unscaled(wire, decode_gradients(wire, unpack(layout, payload)))
     rows = gradients_of_rows(wire, ids, payload[layout.size_bytes :])
     tensors = unpack(layout, payload[: layout.size_bytes])
-    return _divided(wire, {**decode_gradients(wire, tensors), **rows})
+    return _unscaled(wire, {**decode_gradients(wire, tensors), **rows})
 
 
-def _divided(wire: CallWire, tensors: dict[str, Any]) -> dict[str, Any]:
+def _unscaled(wire: CallWire, tensors: dict[str, Any]) -> dict[str, Any]:
     """Divide gradients of a scaled loss by the scale that comes with them.
 
     This comes before any decision: gradients of a round may have different scales.

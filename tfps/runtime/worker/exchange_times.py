@@ -44,7 +44,7 @@ class ExchangeTimes:
     def has_pulled(self, duration: tf.Tensor) -> tf.Operation:
         """Note the duration of a pull, in microseconds. Returns the operation."""
         latest = tf.cond(
-            self._latest.is_kept,
+            self._latest.has_value,
             lambda: tf.tensor_scatter_nd_update(self._latest.read_value(), [[1]], [duration]),
             lambda: tf.constant(NOTHING, tf.int64),
         )

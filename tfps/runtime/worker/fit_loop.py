@@ -54,7 +54,7 @@ class FitLoop(Generic[S]):
             took = microseconds(begin, until=[step.answer.next_ticket, *step.versions])
             pull_microseconds = tf.where(closure_run.has_run_before > 0, took, pull_microseconds)
         state = {
-            **self.granted(step),
+            **self.fetch_granted(step),
             "versions": tf.stack(step.versions),
             "report": step.latest_report(),
             "fields": {
@@ -79,8 +79,11 @@ class FitLoop(Generic[S]):
             {Request.DECODE_MICROSECONDS: tf.constant(NOT_MEASURED, tf.int64)} if is_coded else {}
         )
 
-    def granted(self, step: S) -> State:
-        """Return the part of the loop's state for the ticket that the servers have issued."""
+    def fetch_granted(self, step: S) -> State:
+        """Fetch the batch of the ticket that the servers have issued.
+
+        Return this part of the loop's state.
+        """
         return step.closure_run.fetch(step.answer.next_ticket)
 
     def take_steps(self, step: S, state: State) -> State:
@@ -99,7 +102,7 @@ class FitLoop(Generic[S]):
                 return {**done, **closure_run.fetch(step.finish(report))}
             return {
                 **done,
-                **self.granted(step),
+                **self.fetch_granted(step),
                 "versions": tf.stack(step.versions),
                 "fields": fields_after(state, step.answer, ticket=ticket, examples=examples),
             }

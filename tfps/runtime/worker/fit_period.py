@@ -75,7 +75,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
     A period is shorter if the data end within it.
     """
 
-    def granted(self, step: PeriodStep) -> State:
+    def fetch_granted(self, step: PeriodStep) -> State:
         period, batches = step.answer.next_ticket, step.answer.next_batches
         ticket = step.ticket_of(period, tf.constant(0, tf.int64), batches=batches)
         return {"period": period, "batches": batches, **step.closure_run.fetch(ticket)}
@@ -92,7 +92,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
             fields = fields_after(state, step.answer, ticket=ticket, examples=examples)
             step.closure_run.go_on_with(done)
             return {
-                **self.granted(step),
+                **self.fetch_granted(step),
                 "versions": tf.stack(step.versions),
                 "report": done["report"],
                 "fields": {**fields, Request.CLOSED_STEPS: done["steps"]},

@@ -74,7 +74,7 @@ class FitStep(Step):
     def origin(self, kind: Kind) -> tuple[Sequence[Any], Fields]:
         return self.versions, {**self.caller, **self.fields}
 
-    def answered(self) -> Sequence[tf.Tensor]:
+    def answered_pushes(self) -> Sequence[tf.Tensor]:
         nested = self._nested_versions
         return self.versions if nested is None else [nested.read_value()]
 

@@ -74,6 +74,7 @@ class BoundedStep(MemberStep):
         return Answer.from_replies(replies)
 
     def _take_answers(self, call_number: int, replies: dict[int, Message]) -> Any:
+        """Take the replies to a push, which ends a step of the worker's clock."""
         took = super()._take_answers(call_number, replies)
         self._clock.assign_add(tf.constant(1, tf.int64), read_value=False)
         return took

@@ -126,7 +126,7 @@ class FunctionStep(Step):
         push_fields = self.push_fields() if kind == Kind.PUSH else {}
         return versions, {**self._caller, **push_fields}
 
-    def answered(self) -> Sequence[tf.Tensor]:
+    def answered_pushes(self) -> Sequence[tf.Tensor]:
         return [self._versions.read_value()]
 
     def wait_for(self, operations: Sequence[Any]) -> None:
@@ -211,7 +211,7 @@ class FunctionStep(Step):
         if id(variable) in self._followed:
             if id(variable) in self.program.paces:
                 now, begin = self.copies.read(variable), self._at_home.read(variable)
-                new = MovedState(now, begin, self._kept.factor(variable)).after(value)
+                new = MovedState(now, begin, self._kept.factor(variable)).moved_from(value)
             else:
                 new = value + self._change(variable)
             self._at_home.load(variable, value)

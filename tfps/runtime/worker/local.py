@@ -55,7 +55,7 @@ class LocalUpdates(Step):
                     self.worker_local[id(variable)].load_if_missing(value)
             return tf.constant(0)
 
-        is_known = tf.reduce_all([variable.is_kept for variable in self.worker_local.values()])
+        is_known = tf.reduce_all([variable.has_value for variable in self.worker_local.values()])
         tf.cond(is_known, lambda: tf.constant(0), load)
         self._load_what_steps_read()
 

@@ -24,7 +24,7 @@ from tfps.transport.carrier import Message
 class PushOrder(Protocol):
     """Orders look-ups among the pushes of a step, across graphs."""
 
-    def answered(self) -> Sequence[tf.Tensor]:
+    def answered_pushes(self) -> Sequence[tf.Tensor]:
         """Return tensors of the current graph that are ready when earlier pushes were answered."""
 
     def wait_for(self, operations: Sequence[Any]) -> None:
@@ -34,7 +34,7 @@ class PushOrder(Protocol):
 class NoPushes:
     """An order without pushes: rows are only looked up."""
 
-    def answered(self) -> Sequence[tf.Tensor]:
+    def answered_pushes(self) -> Sequence[tf.Tensor]:
         return ()
 
     def wait_for(self, operations: Sequence[Any]) -> None:
@@ -88,10 +88,10 @@ class LookUps:
         """Return the delayed look-ups of the current graph; None if its end goes unnoticed."""
         known = self._graphs.get(graph)
         if known is None and private.tells_of_its_end(graph):
-            after = self._pushes.answered() if self._follows_pushes(graph) else self._after
+            after = self._pushes.answered_pushes() if self._follows_pushes(graph) else self._after
             known = self._graphs[graph] = GraphLookUps(graph, after=after)
         elif known is not None and known.is_behind:
-            known.go_on(after=self._pushes.answered())
+            known.go_on(after=self._pushes.answered_pushes())
         return known
 
     def _follows_pushes(self, graph: Any) -> bool:
@@ -105,9 +105,9 @@ class LookUps:
         if look_ups is not None:
             native = shards_of(self._tables[number])[0]._value
             rows = look_ups.put_off(LookUp(number, ids), like=native)
-        return self.rows_here(number, ids) if rows is None else rows
+        return self.look_up_now(number, ids) if rows is None else rows
 
-    def rows_here(self, number: int, ids: tf.Tensor) -> tf.Tensor:
+    def look_up_now(self, number: int, ids: tf.Tensor) -> tf.Tensor:
         """Return the rows of a look-up, sent at once instead of together with later look-ups."""
         (found,) = self._found([LookUp(number, ids)])
         return found

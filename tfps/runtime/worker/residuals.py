@@ -73,7 +73,7 @@ class Residuals:
 
 def _begin(kept: Sequence[WorkerLocalTensor], began: WorkerLocalTensor, *, life: tf.Tensor) -> None:
     """Trace the begin with zeros, unless the worker has begun in this life."""
-    is_known = tf.cond(began.is_kept, lambda: began.read_value() == life, lambda: False)
+    is_known = tf.cond(began.has_value, lambda: began.read_value() == life, lambda: False)
 
     def begin() -> tf.Tensor:
         for each in kept:

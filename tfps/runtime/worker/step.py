@@ -155,7 +155,7 @@ class Step:
         """Return the servers' replies to `requests`."""
         return self.carrier.exchange(self.requests(kind, bodies, **options))
 
-    def answered(self) -> Sequence[tf.Tensor]:
+    def answered_pushes(self) -> Sequence[tf.Tensor]:
         """Return tensors of the current graph that are ready when earlier pushes were answered."""
         raise NotImplementedError
 

@@ -35,7 +35,7 @@ class UnchangedValues:
         self._kept: dict[int, _ServerCopy] = {}
         for number, server in enumerate(servers):
             if server.unchanged.variables:
-                name, size = server.unchanged_name, server.unchanged_layout.size_bytes
+                name, size = server.unchanged_values_key, server.unchanged_layout.size_bytes
                 self._kept[number] = _ServerCopy(
                     self._on_worker(name, [size], tf.uint8),
                     self._on_worker(f"{name}_number", [], tf.int64),
@@ -84,4 +84,4 @@ class UnchangedValues:
 
 
 def _known(number: WorkerLocalTensor) -> tf.Tensor:
-    return tf.cond(number.is_kept, number.read_value, lambda: tf.zeros([], tf.int64))
+    return tf.cond(number.has_value, number.read_value, lambda: tf.zeros([], tf.int64))

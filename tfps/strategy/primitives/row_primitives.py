@@ -152,7 +152,7 @@ class RowPrimitives:
             versions.append(version)
             return {p: replies[p] for p in bodies}
 
-        rows = LookUps(servers, ask=ask, pushes=NoPushes()).rows_here(TABLE, ids)
+        rows = LookUps(servers, ask=ask, pushes=NoPushes()).look_up_now(TABLE, ids)
         return rows, versions[0]
 
     def _push(
