@@ -59,7 +59,7 @@ class StepCompiler:
             hooks: of the loop that follows the run.
             alone: the mode of a warm-up, which needs no server; None: that of the strategy.
         """
-        key = (source.key(), (hooks.is_lock_step, hooks.stops_at_nan), alone)
+        key = (source.trace_key(), (hooks.is_lock_step, hooks.stops_at_nan), alone)
         if key not in self.compiled or not self.compiled[key].is_current:
             strategy, self.is_new = self._strategy, True
             program = Program(

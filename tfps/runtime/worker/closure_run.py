@@ -33,7 +33,7 @@ class BatchSource(ABC):
     is_per_worker = False  # each worker has batches that no other one can draw
 
     @property
-    def shards(self) -> ShardBook | None:
+    def shard_leases(self) -> ShardBook | None:
         """The record of data shards leased in this pass over the data; None without leases."""
         return None
 
@@ -53,7 +53,7 @@ class BatchSource(ABC):
         """How batches reach the workers, in words."""
 
     @abstractmethod
-    def key(self) -> Hashable:
+    def trace_key(self) -> Hashable:
         """Return a key that is equal for inputs that share a traced closure."""
 
     @abstractmethod

@@ -110,7 +110,7 @@ class ResidentArrays(BatchSource):
     def description(self) -> str:
         return "arrays, copied to every worker once"
 
-    def key(self) -> Any:
+    def trace_key(self) -> Any:
         """Return a key; closures are traced once for all inputs of equal key."""
         return ("arrays", self._batch_size, self._is_even, str(self.batch_spec))
 

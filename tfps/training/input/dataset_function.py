@@ -175,7 +175,7 @@ class WorkerPipelines(BatchSource):
     def input_graphs(self) -> list[Any]:
         return [dataset.graph for dataset in self._datasets]
 
-    def key(self) -> Any:
+    def trace_key(self) -> Any:
         return ("pipelines", str(self.batch_spec))
 
     def new_pass(self) -> list[Any]:

@@ -168,7 +168,7 @@ class Feeder(BatchSource):
     def description(self) -> str:
         return f"a dataset, iterated on the chief and sent batch by batch: {self._reason}"
 
-    def key(self) -> Any:
+    def trace_key(self) -> Any:
         return ("feeder", id(self))
 
     @property

@@ -26,7 +26,7 @@ class OneBatch(BatchSource):
         )
         self.batch_spec = tf.nest.map_structure(_any_length, self._batch)
 
-    def key(self) -> Any:
+    def trace_key(self) -> Any:
         return ("one_batch", str(self.batch_spec))
 
     def new_pass(self) -> Any:

@@ -80,10 +80,10 @@ class ShardPipelines(BatchSource):
         return [self._open.graph]
 
     @property
-    def shards(self) -> ShardBook | None:
+    def shard_leases(self) -> ShardBook | None:
         return self._book
 
-    def key(self) -> Any:
+    def trace_key(self) -> Any:
         return ("shards", str(self.batch_spec))
 
     def new_pass(self) -> ShardPass:
@@ -171,7 +171,7 @@ class ShardPipelines(BatchSource):
         with tf.device(PROCESSOR):
             # TensorFlow makes another operation of a stack of one, which knows no datasets.
             pipelines = tf.stack(variants if self._number > 1 else variants * 2)
-        return self._pipeline(pipelines, first), pipelines
+        return self._pipeline_of_shard(pipelines, first), pipelines
 
     def _datasets(self) -> list[tf.data.Dataset]:
         """Return a dataset per shard; that of a function without a context is cut."""
@@ -186,8 +186,12 @@ class ShardPipelines(BatchSource):
         whole = make(index=0)
         return [whole.shard(self._number, shard) for shard in range(self._number)]
 
-    def _pipeline(self, pipelines: tf.Tensor, shard: tf.Tensor) -> tf.data.Dataset:
-        """Return an endless dataset of (number, (shard, whether it is a batch, *components))."""
+    def _pipeline_of_shard(self, pipelines: tf.Tensor, shard: tf.Tensor) -> tf.data.Dataset:
+        """Return the batches of one shard as an endless dataset.
+
+        Its elements are (position in the shard, (shard, whether it is a batch, *components)); after
+        the last batch, empty batches follow.
+        """
         with tf.device(PROCESSOR):
             variant = tf.gather(pipelines, shard)
             return numbered(tf.data.experimental.from_variant(variant, self.batch_spec), shard)
@@ -216,7 +220,8 @@ class ShardPipelines(BatchSource):
             )
 
         def begin_anew() -> list[tf.Tensor]:
-            dataset = self._pipeline(pipelines, shard)._apply_debug_options()  # as iter() does
+            dataset = self._pipeline_of_shard(pipelines, shard)
+            dataset = dataset._apply_debug_options()  # as iter() does
             begun = tf.raw_ops.MakeIterator(
                 dataset=dataset._variant_tensor, iterator=iterator._iterator_resource
             )

@@ -81,7 +81,7 @@ class WorkerDataset(BatchSource):
     def input_graphs(self) -> list[Any]:
         return graphs_of_dataset(self._identity)
 
-    def key(self) -> Any:
+    def trace_key(self) -> Any:
         return ("worker_dataset", str(self.batch_spec))
 
     def new_pass(self) -> WorkerPass:

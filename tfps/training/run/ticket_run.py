@@ -163,8 +163,8 @@ class TicketRun(RunProgress):
         pipeline, another can take both, and the second finds its own data used up.
         """
         source, dispatch = self.compiled.source, self.dispatch
-        if source.shards is not None:
-            return max(1, len(dispatch.present)) if self._goes_on(source.shards, steps) else 0
+        if source.shard_leases is not None:
+            return max(1, len(dispatch.present)) if self._goes_on(source.shard_leases, steps) else 0
         return len(dispatch.left_out) if source.is_per_worker else 0
 
     def _goes_on(self, shards: ShardBook, steps: int) -> bool:
@@ -185,7 +185,7 @@ class TicketRun(RunProgress):
 
         Once all shards are used up, withdraw those without one: they would be drawn before it.
         """
-        shards, layout = self.compiled.source.shards, self._runtime.ticket_server.layout
+        shards, layout = self.compiled.source.shard_leases, self._runtime.ticket_server.layout
         if shards is None:
             return False
         returned = {int(self.cells[layout.returned(k)]) for k in range(self.cells[layout.RETURNED])}
