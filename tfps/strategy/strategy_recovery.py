@@ -192,13 +192,14 @@ class StrategyRecovery:
         self._saver = RecoveryCheckpoints(self.manager, every_steps=self._every_steps)
         return [self._saver]
 
-    def after_warm_up(self, steps: int) -> None:
-        """Save a checkpoint after a warm-up of `fit`, if `fit` saves checkpoints.
+    def save_after_warm_up(self, steps: int) -> None:
+        """Save a checkpoint after warm-up steps, if `fit` saves any.
 
-        Servers do not count a warm-up's steps as updates, so `updates_lost` cannot show a loss.
+        The servers hold the mean of these steps, but do not count them as updates, so
+        `updates_lost` cannot show a loss.
         """
         if self._saver is not None:
-            self._saver.after_warm_up(steps)
+            self._saver.save_after_warm_up(steps)
 
     def _adopt(self, manager: CheckpointManager) -> None:
         """Use a new `CheckpointManager` if its folder is the one of the fault tolerance.

@@ -214,7 +214,7 @@ class EpochRunner:
         self._warmed_up_steps = run.completed
         self._strategy.runtime.local_slots.free()  # the optimizer begins as new
         if self._state.recovery is not None:
-            self._state.recovery.after_warm_up(run.completed)
+            self._state.recovery.save_after_warm_up(run.completed)
 
     def _wait(self, seconds: float) -> None:
         """Wait until no closure runs, and let another thread use the workers meanwhile."""

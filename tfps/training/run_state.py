@@ -44,8 +44,11 @@ class Recovery(Protocol):
     def abandon_run(self) -> None:
         """Note that a run has ended with an error."""
 
-    def after_warm_up(self, steps: int) -> None:
-        """Note that `fit` has taken warm-up steps, of which the servers hold the mean now."""
+    def save_after_warm_up(self, steps: int) -> None:
+        """Save a checkpoint after warm-up steps, if `fit` saves any.
+
+        The servers hold the mean of these steps, but do not count them as updates.
+        """
 
     def end(self, reason: str) -> bool:
         """Stop waiting for servers; return whether one was lost."""

@@ -17,8 +17,8 @@ class RecoveryCheckpoints(Checkpoint):
     def on_train_begin(self, logs: Any = None) -> None:
         self._look(lambda: self._save(logs))
 
-    def after_warm_up(self, steps: int) -> None:
-        """Save the mean that all go on from: the server of a row alone has it.
+    def save_after_warm_up(self, steps: int) -> None:
+        """Save a checkpoint after warm-up steps: only the servers hold their mean.
 
         Args:
             steps: of the warm-up, all workers'; they are the first ones of the epoch.

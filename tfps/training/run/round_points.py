@@ -97,7 +97,7 @@ class RoundPoints:
         while run.trains and not run.is_of_one_batch and self._saver is not None:
             starts = starts_of(self._runtime)
             run.drain()
-            self._keep(run.completed)
+            self._save_if_needed(run.completed)
             with self.lock:
                 if starts_of(self._runtime) == starts:
                     self.run = None
@@ -163,7 +163,7 @@ class RoundPoints:
         """Note where a run is, which neither has tickets out nor moves."""
         while self._saver is not None and not run.is_of_one_batch:
             starts = starts_of(self._runtime)
-            self._keep(None)
+            self._save_if_needed(None)
             if run.trains and not run.is_repeatable:
                 warn_once(NOT_REPEATABLE)
             if not run.trains or not run.is_repeatable:
@@ -177,7 +177,7 @@ class RoundPoints:
                     self.run = run if run.points else None
                     return
 
-    def _keep(self, done_steps: int | None) -> None:
+    def _save_if_needed(self, done_steps: int | None) -> None:
         """Save a checkpoint and wait for it, unless one of the servers' present values exists."""
         while (saver := self._saver) is not None and not self.is_kept():
             starts = starts_of(self._runtime)
