@@ -107,7 +107,7 @@ class BatchHooks:
             self._sampled_s = now_s
         self._steps_per_call = steps_per_call
 
-    def watch(self, callback: Any, model: Any, call: Callable[[], None]) -> bool:
+    def call_watched(self, callback: Any, model: Any, call: Callable[[], None]) -> bool:
         """Call a hook; return whether it changed something while workers were already further on.
 
         Args:

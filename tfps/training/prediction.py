@@ -88,12 +88,12 @@ class Predictor(EpochRunner):
             if step is None or position is None:
                 self._structure = tf.nest.map_structure(tf.type_spec_from_value, outputs)
                 return {"sent": tf.constant(0, tf.int64)}
-            send = functools.partial(self._send, position)
+            send = functools.partial(self._send_to_chief, position)
             return {"sent": step.merge_replicas(send, tf.nest.flatten(outputs))}
 
         return run
 
-    def _send(self, position: tf.Tensor, outputs: Sequence[Any]) -> tf.Tensor:
+    def _send_to_chief(self, position: tf.Tensor, outputs: Sequence[Any]) -> tf.Tensor:
         flat = tf.nest.flatten(outputs, expand_composites=True)
         chief = self._strategy.runtime.topology.chief
         receive = server_function(

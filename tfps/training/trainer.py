@@ -114,7 +114,7 @@ class Trainer:
             with self.predicting(model):
                 return original(model, adapter, **options)
         with MethodsInUse.from_model(model).going_on(model, "predict", strategy.runtime.turn):
-            with _on_workers(model, strategy):
+            with _predicting_on_workers(model, strategy):
                 return original(model, adapter, **options)
 
     def predicting(self, model: Any) -> contextlib.AbstractContextManager[None]:
@@ -177,7 +177,7 @@ class Trainer:
             try:
                 for callback in everyone:
                     callbacks.callbacks = [callback]
-                    if function.hooks.watch(callback, model, call):
+                    if function.hooks.call_watched(callback, model, call):
                         strategy = model._distribute_strategy
                         strategy.run_state.drain()
                         meant_steps = call.args[1] + name.endswith("_end")
@@ -342,8 +342,8 @@ def _can_predict_on_workers(model: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _on_workers(model: Any, strategy: FitStrategy) -> Iterator[None]:
-    """Let Keras's own loop receive the outputs of the workers, in order."""
+def _predicting_on_workers(model: Any, strategy: FitStrategy) -> Iterator[None]:
+    """Let the loop of Keras's `predict` receive the outputs of the workers, in order."""
     attributes = model.__dict__
     if not isinstance(model.predict_function, Joined):
         attributes["predict_function"] = Joined(Predictor(model, strategy=strategy))

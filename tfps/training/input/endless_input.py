@@ -26,14 +26,14 @@ class Limit:
     """The argument that says how much of some data is used.
 
     Args:
-        data: the argument with the data.
-        steps: the argument that limits them.
+        data_argument: the argument with the data.
+        steps_argument: the argument that limits them.
         endless: what does not end without it.
         meaning: of the limit.
     """
 
-    data: str
-    steps: str
+    data_argument: str
+    steps_argument: str
     endless: str
     meaning: str
 
@@ -70,16 +70,17 @@ def refuse_endless_input(
     if max_steps_per_epoch() or is_validation:  # whose data were looked at when `fit` began
         return
     for limit in LIMITS.get(method, ()):
-        data = arguments.get(limit.data)
-        if data is None or arguments.get(limit.steps):
+        data = arguments.get(limit.data_argument)
+        if data is None or arguments.get(limit.steps_argument):
             continue
         x, _, _ = unpack_x_y_sample_weight(data)
         kind = _kind_of_endless(undistributed(x), strategy)
         if kind is not None:
             raise ConfigError(
-                f"{method} received {kind} without an end as `{limit.data}`, so {limit.endless} "
-                "would never end. When passing an infinitely repeating dataset, please specify a "
-                f"`{limit.steps}` value: {limit.meaning}; or leave out repeat()."
+                f"{method} received {kind} without an end as `{limit.data_argument}`, so "
+                f"{limit.endless} would never end. When passing an infinitely repeating dataset, "
+                f"please specify a `{limit.steps_argument}` value: {limit.meaning}; or leave out "
+                "repeat()."
             )
 
 
