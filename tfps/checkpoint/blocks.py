@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.checkpoint.contents import StoredShard
-from tfps.checkpoint.layout import RowBlock, blocks_of, together
+from tfps.checkpoint.layout import RowBlock, blocks_of, grouped_by_bytes
 from tfps.transport.chunk import chunk_bytes_from_environment
 
 # The limit of bytes on their way at once, and of a block that is read for some of its rows.
@@ -30,7 +30,7 @@ def files_of(shards: Sequence[StoredShard]) -> list[list[tuple[StoredShard, RowB
             rows_per_block=limit_bytes // max(1, shard.row_bytes),
         )
     ]
-    return together(blocks, limit_bytes=limit_bytes)
+    return grouped_by_bytes(blocks, limit_bytes=limit_bytes)
 
 
 def block_of_array(value: np.ndarray[Any, Any], block: RowBlock) -> np.ndarray[Any, Any]:

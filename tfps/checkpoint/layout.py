@@ -79,7 +79,7 @@ def blocks_of(*, tensor: str, shard: int, rows: int, rows_per_block: int) -> lis
     ]
 
 
-def together(items: Iterable[tuple[Item, int]], *, limit_bytes: int) -> list[list[Item]]:
+def grouped_by_bytes(items: Iterable[tuple[Item, int]], *, limit_bytes: int) -> list[list[Item]]:
     """Group items up to a number of bytes; a larger item is alone in its group.
 
     Args:
@@ -88,7 +88,7 @@ def together(items: Iterable[tuple[Item, int]], *, limit_bytes: int) -> list[lis
 
     Example:
 
-    >>> together([("a", 3), ("b", 3), ("c", 9), ("d", 1)], limit_bytes=6)
+    >>> grouped_by_bytes([("a", 3), ("b", 3), ("c", 9), ("d", 1)], limit_bytes=6)
     [['a', 'b'], ['c'], ['d']]
     """
     groups: list[list[Item]] = []

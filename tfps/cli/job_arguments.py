@@ -10,7 +10,7 @@ import click
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def job_arguments(command: Command) -> Command:
+def takes_job_arguments(command: Command) -> Command:
     """Give a command the argument CONFIG and the option ``--set``.
 
     Args:

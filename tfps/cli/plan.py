@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfps.cli.job_arguments import job_arguments
+from tfps.cli.job_arguments import takes_job_arguments
 from tfps.units import format_bytes
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def _amount(flag: str, text: str) -> Callable[[Callable[..., Any]], Callable[...
 
 
 @click.command()
-@job_arguments
+@takes_job_arguments
 @_amount("--ps-memory-gib", "Memory of each parameter server: say which ones would run out of it.")
 @click.option("--compare", is_flag=True, help="Say which strategy to train the job with, and why.")
 @_amount("--worker-memory-gib", "With --compare: memory of each task that computes.")

@@ -23,7 +23,7 @@ LOOK_EVERY_S = 1.0  # a TCP connection to the chief
 class JobEnd(Protocol):
     """The condition that ends an evaluator."""
 
-    def reason(self) -> str | None:
+    def end_reason(self) -> str | None:
         """Return why no more checkpoints will be written; None while more may be."""
 
     def see_checkpoint(self) -> None:
@@ -33,7 +33,7 @@ class JobEnd(Protocol):
 class Unknown:
     """The end of the training is unknown, so the evaluator continues."""
 
-    def reason(self) -> str | None:
+    def end_reason(self) -> str | None:
         return None
 
     def see_checkpoint(self) -> None:
@@ -55,7 +55,7 @@ class ClusterEnd:
         )
         self._looked_at_s = -math.inf
 
-    def reason(self) -> str | None:
+    def end_reason(self) -> str | None:
         if time.monotonic() - self._looked_at_s >= LOOK_EVERY_S:
             chief = accepts_connections(self._spec.address("chief", 0))
             # The other tasks, which may be many, matter only without the chief.

@@ -118,7 +118,7 @@ class SidecarEvaluator:
         notice_at_s = time.monotonic() + NOTICE_AFTER_S
         while not agenda.is_complete:
             # In this order, so that checkpoints written just before the end are found.
-            reason = end.reason()
+            reason = end.end_reason()
             if reason is not None:
                 agenda.finish()
             checkpoint = agenda.next(self._folder.checkpoints(), now_s=time.monotonic())

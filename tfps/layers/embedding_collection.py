@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfps.bridge.id_check import AskedIds, check_ids
 from tfps.bridge.keras_private import serialization_lib
 from tfps.errors import ConfigError, refuse
-from tfps.layers.feature_ids import FeatureIds, refuse_ids, symbolic_answer
+from tfps.layers.feature_ids import FeatureIds, refuse_ids, symbolic_output
 from tfps.layers.table import Table
 
 
@@ -140,18 +140,18 @@ class EmbeddingCollection(keras.layers.Layer):
             AskedIds(each.ids, self.features[name].vocabulary_size, self._purpose(name))
             for name, each in asked.items()
         )
-        answers = {}
+        outputs = {}
         for name, each in asked.items():
             table = self.features[name]
             with tf.control_dependencies([] if check is None else [check]):
                 ids = tf.identity(each.ids)
-            answers[name] = each.answer(self.tables[table.name](ids), table.combiner)
-        return answers
+            outputs[name] = each.output(self.tables[table.name](ids), table.combiner)
+        return outputs
 
     def compute_output_spec(self, inputs: Mapping[str, Any], weights: Any = None) -> Any:
         self._refuse(inputs, weights)
         return {
-            name: symbolic_answer(
+            name: symbolic_output(
                 ids,
                 self.features[name].combiner,
                 width=self.features[name].embedding_dim,

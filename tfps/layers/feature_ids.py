@@ -56,7 +56,7 @@ class FeatureIds(NamedTuple):
                 weights = tf.identity(weights.flat_values)
         return cls(tf.cast(ids.flat_values, tf.int64), weights, ids)
 
-    def answer(self, rows: tf.Tensor, combiner: str | None) -> Any:
+    def output(self, rows: tf.Tensor, combiner: str | None) -> Any:
         """Return the layer's output for the feature.
 
         Args:
@@ -112,7 +112,7 @@ def refuse_ids(ids: Any, combiner: str | None, *, source: str) -> None:
         )
 
 
-def symbolic_answer(ids: Any, combiner: str | None, *, width: int, dtype: str) -> Any:
+def symbolic_output(ids: Any, combiner: str | None, *, width: int, dtype: str) -> Any:
     """Return the symbolic output for a Keras `Input`."""
     if combiner is not None:
         return keras.KerasTensor((ids.shape[0], width), dtype)

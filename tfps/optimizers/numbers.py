@@ -11,28 +11,30 @@ class Range:
     """A range of numbers.
 
     Args:
-        least: the lower bound.
-        includes_least: whether the range includes the lower bound.
+        lower_bound: the lower bound.
+        includes_lower_bound: whether the range includes the lower bound.
         below: the upper bound, which is excluded; None for no bound.
     """
 
-    least: float = 0.0
-    includes_least: bool = True
+    lower_bound: float = 0.0
+    includes_lower_bound: bool = True
     below: float | None = None
 
     def __contains__(self, value: Any) -> bool:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return False
-        is_large = value >= self.least if self.includes_least else value > self.least
+        is_large = (
+            value >= self.lower_bound if self.includes_lower_bound else value > self.lower_bound
+        )
         return is_large and (self.below is None or value < self.below)
 
     def __str__(self) -> str:
-        text = f"a number {'from' if self.includes_least else 'above'} {self.least:g}"
+        text = f"a number {'from' if self.includes_lower_bound else 'above'} {self.lower_bound:g}"
         return text if self.below is None else f"{text}, below {self.below:g}"
 
 
 FROM_0 = Range()
-ABOVE_0 = Range(includes_least=False)
+ABOVE_0 = Range(includes_lower_bound=False)
 FROM_0_BELOW_1 = Range(below=1.0)
 
 

@@ -328,13 +328,13 @@ def _items_of(targets: Sequence[UpdateTarget]) -> int:
 def _apply_of(optimizer: Any, targets: Sequence[UpdateTarget], *, may_be_compiled: bool) -> Any:
     """Return the function with which the optimizer updates the targets of a server."""
     if not targets:
-        return functools.partial(_count_update, optimizer)
+        return functools.partial(_count_empty_update, optimizer)
     if may_be_compiled and _is_worth_compiling(targets):
         return functools.partial(apply_compiled, optimizer)
     return optimizer.apply
 
 
-def _count_update(optimizer: Any, gradients: Any, trainable_variables: Any) -> None:
+def _count_empty_update(optimizer: Any, gradients: Any, trainable_variables: Any) -> None:
     """Count an update whose gradients are all on other servers; Keras counts none without any."""
     del gradients, trainable_variables
     optimizer._iterations.assign_add(1)

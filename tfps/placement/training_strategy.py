@@ -86,7 +86,7 @@ def _local_obstacle(sizes: JobSizes) -> str:
     return "a table over 64 MiB" if is_too_large else ""
 
 
-def _layers_task(sizes: JobSizes) -> int:
+def _layers_task_bytes(sizes: JobSizes) -> int:
     """Return the memory of an even share, or of the largest variable if that is more."""
     share = -(-(sizes.state_bytes + sizes.sent_bytes) // sizes.workers)
     return PROCESS_BYTES + max(share, sizes.largest_bytes)
@@ -107,7 +107,7 @@ def _one_worker_obstacle(sizes: JobSizes) -> str:
     return "one worker" if sizes.workers == 1 else ""
 
 
-def _tables_task(sizes: JobSizes) -> int:
+def _largest_task_bytes(sizes: JobSizes) -> int:
     """Return the bytes of the largest task: a worker with its tables, or the chief."""
     tables = sizes.table_bytes + sizes.table_slot_bytes
     # `largest_bytes` may be that of a dense variable, which the chief has anyway.
@@ -152,11 +152,11 @@ LOCAL_STEPS = TrainingStrategy(
     "tfps local steps", _local_worker, _local_bytes, SERVERS, _server, _local_obstacle
 )
 LAYERS = TrainingStrategy(
-    "layers on tasks", _layers_task, _layers_bytes, OWN_LOOP, obstacle=_layers_obstacle
+    "layers on tasks", _layers_task_bytes, _layers_bytes, OWN_LOOP, obstacle=_layers_obstacle
 )
 TABLES = TrainingStrategy(
     "tables on workers",
-    _tables_task,
+    _largest_task_bytes,
     lambda sizes: 2 * sizes.row_bytes,
     OWN_LOOP,
     obstacle=_tables_obstacle,

@@ -13,9 +13,9 @@ from tfps.checkpoint.layout import (
     Move,
     RowBlock,
     blocks_of,
+    grouped_by_bytes,
     moves,
     rows_at,
-    together,
 )
 from tfps.partitioners.row_rule import RULES, Contiguous, RowRule, rows_per_shard
 
@@ -93,7 +93,7 @@ def test_a_variable_without_rows() -> None:
     limit_bytes=st.integers(1, 25),
 )
 def test_groups_keep_the_order_and_the_limit(sizes: list[int], limit_bytes: int) -> None:
-    groups = together(enumerate(sizes), limit_bytes=limit_bytes)
+    groups = grouped_by_bytes(enumerate(sizes), limit_bytes=limit_bytes)
     assert [item for group in groups for item in group] == list(range(len(sizes)))
     for group in groups:
         assert len(group) == 1 or sum(sizes[item] for item in group) <= limit_bytes

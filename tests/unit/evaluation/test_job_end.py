@@ -30,10 +30,10 @@ def test_the_end_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         jobs={"chief": (chief_address,), "worker": (worker_address,), "ps": (ps_address,)}
     )
     end = ClusterEnd(spec, chief_timeout_s=math.inf)
-    reasons = [end.reason()]
+    reasons = [end.end_reason()]
     for task in (chief, ps, worker):
         task.close()
-        reasons.append(end.reason())
+        reasons.append(end.end_reason())
     assert reasons == [None, None, None, "all tasks of the cluster have ended"]
 
 

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.timeout(120)
 class _Over(job_end.Unknown):
     """The job is over when the evaluator starts."""
 
-    def reason(self) -> str | None:
+    def end_reason(self) -> str | None:
         return "the test is over"
 
 
