@@ -266,7 +266,11 @@ def create_on_workers(coordinator: Any, functions: Sequence[Callable[[], Any]]) 
 
 
 def remote_result(remote_value: Any) -> Any:
-    """Wait for a result of `create_on_workers` and return it, or raise the closure's error."""
+    """Wait for a result of `create_on_workers` and return it.
+
+    Raises:
+        ClosureInputError: the closure has failed; it holds the closure's error.
+    """
     error = remote_value._get_error()
     if error is not None:
         raise error if isinstance(error, ClosureInputError) else ClosureInputError(error)

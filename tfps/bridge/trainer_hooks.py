@@ -18,7 +18,7 @@ class TrainerHooks(Protocol):
         """Whether a strategy is one of ours."""
 
     def make_function(self, model: Any, kind: str, force: bool) -> None:
-        """Set ``model.train_function`` or ``model.test_function``."""
+        """Set ``model.train_function`` or ``model.test_function`` if it is not set, or by force."""
 
     def build(self, model: Any, iterator: Any, data_batch: Any) -> None:
         """Build the model's variables from the known shapes and dtypes of a batch."""

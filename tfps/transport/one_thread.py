@@ -1,4 +1,4 @@
-"""Runs functions of a graph on the calling thread, one operation after the other.
+"""Makes functions of a graph run on one thread, one operation after the other.
 
 By default TensorFlow passes every operation that becomes ready to a thread pool, one by one. For a
 short function this takes most of the time.

@@ -74,7 +74,10 @@ class CodedGroups:
 
 
 def message_bytes(layout: LedgerLayout, cells: np.ndarray[Any, Any]) -> tuple[int, int]:
-    """Return the bytes that a server has received and sent in messages, from its ledger."""
+    """Return the bytes of messages, headers included, that a server has received and sent.
+
+    The counts are those of its ledger.
+    """
     messages = int(cells[layout.MESSAGES])
     received, sent = int(cells[layout.BYTES_RECEIVED]), int(cells[layout.BYTES_SENT])
     return (

@@ -18,7 +18,9 @@ _RUN = tf.TensorSpec([3], tf.int64)
 
 
 class FunctionRun(NamedTuple):
-    """A run, as its requests name it; int64 scalars.
+    """A run of a scheduled function, as its requests name it: worker, incarnation and first key.
+
+    All are int64 scalars. A rerun shares the first key.
 
     Attributes:
         worker: the index of the worker.

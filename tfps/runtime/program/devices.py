@@ -21,7 +21,10 @@ from tfps.runtime.program.examples import (
 
 
 class DividedStep(StepTrace, Protocol):
-    """A step that is traced on several devices, with one copy of each variable per device."""
+    """The interface of a step that is traced on several devices.
+
+    Each device has one copy of each variable.
+    """
 
     def value_on(self, device: int, keras_variable: Any) -> Any:
         """Return the copy of a variable that a device reads and writes."""
@@ -39,7 +42,7 @@ class DividedStep(StepTrace, Protocol):
 
 
 class DividedFunction(Protocol):
-    """A user's function that calls `strategy.run`."""
+    """The interface of a user's function that calls `strategy.run`."""
 
     barrier: ReplicaBarrier
 

@@ -1,4 +1,4 @@
-"""The totals of what steps report to the ticket server: metric state and newest outputs."""
+"""The reports of steps to the ticket server: totals of metric state, and the newest outputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_RESET = 0  # instead of the number of a reset
 
 
 class Reports:
-    """Totals of one program on the ticket server."""
+    """The metric totals and the newest outputs of one program, on the ticket server."""
 
     def __init__(self, program: Program, *, runtime: Runtime, server: Server) -> None:
         self._program, self._server = program, server
