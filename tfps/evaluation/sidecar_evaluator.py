@@ -79,7 +79,7 @@ class SidecarEvaluator:
     >>> evaluator = SidecarEvaluator(model, data, "checkpoints", max_evaluations=1)
     >>> evaluator.start()  # doctest: +ELLIPSIS
     evaluation: ...
-    evaluation: 1 checkpoint evaluated: max_evaluations=1 is reached
+    evaluation: 1 checkpoint evaluated: reached max_evaluations=1
     """
 
     def __init__(  # noqa: PLR0917 - the signature is tf_keras's

@@ -164,6 +164,7 @@ def test_an_error_in_the_background_is_raised_once(
     assert len(manager.checkpoints) == 1
 
 
+@pytest.mark.slow
 def test_the_callback_saves_epochs_and_training_is_resumed(tmp_path: Path) -> None:
     def train(epochs: int) -> tuple[keras.Model, tfps.CheckpointManager]:
         keras.utils.set_random_seed(3)

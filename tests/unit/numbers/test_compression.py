@@ -188,6 +188,7 @@ def test_tables_of_local_steps_are_coded_as_a_whole(cluster: Clusters) -> None:
     assert 1.5 * coded.bytes_pulled < plain.bytes_pulled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "codec",
     [

@@ -59,7 +59,7 @@ def _save(
     return Manifest(number=1, saved_at_s=0.0, tensors=contents.tensors, files=files)
 
 
-@pytest.mark.quick("scattered-in slabs")
+@pytest.mark.slow
 @pytest.mark.parametrize("in_slabs", [False, True], ids=["alone", "in slabs"])
 @pytest.mark.parametrize("stored", RULES.values(), ids=RULES)
 def test_another_rule_and_number(

@@ -44,7 +44,7 @@ def _fit(model: Any) -> None:
     model.fit(np.ones([8, 4], "int32"), np.zeros([8], "int32"), batch_size=4, verbose=0)
 
 
-@pytest.mark.quick("balanced")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("placement", "partitioner"),
     [

@@ -55,6 +55,7 @@ def test_scheduled_functions_since_the_checkpoint_are_unknown(
     assert model.counts() == [SAVED + MORE, SAVED + MORE]
 
 
+@pytest.mark.slow
 def test_steps_of_fit_are_known(
     strategy: tfps.ParameterServerStrategy, model: Counters, manager: tfps.CheckpointManager
 ) -> None:

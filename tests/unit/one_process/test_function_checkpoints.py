@@ -134,6 +134,7 @@ def test_saved_before_the_first_function_and_after_so_many(
         loop.lose([1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "servers",
     [pytest.param([0], marks=pytest.mark.repeats), [1]],

@@ -27,6 +27,7 @@ layers = keras.layers
 pytestmark = pytest.mark.timeout(180)
 
 
+@pytest.mark.rare
 def test_weights_are_changed_between_fits(comparison: Comparison) -> None:
     def use(model: keras.Model) -> dict[str, Any]:
         losses = fit(model)["loss"]

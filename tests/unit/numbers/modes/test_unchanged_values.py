@@ -155,7 +155,7 @@ def _push(job: FineTuning) -> None:
     job.strategy.push({name: values[name]}, version)
 
 
-@pytest.mark.quick("_assign")
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [_assign, _not_a_number, _train, _fit, _push])
 def test_whoever_changes_it_the_next_function_sees_it(
     jobs: Callable[..., FineTuning], change: Callable[[FineTuning], None]

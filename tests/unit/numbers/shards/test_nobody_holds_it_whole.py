@@ -169,6 +169,7 @@ def test_a_layer_may_do_with_a_file_what_it_likes(
     np.testing.assert_array_equal(model.get_weights()[0], 3 * before)
 
 
+@pytest.mark.rare
 def test_a_file_of_another_shape_is_refused(
     strategy: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:

@@ -134,6 +134,7 @@ def test_a_table_that_is_read_as_a_whole_travels_as_a_whole(
     assert comparison.strategy.stats().bytes_pulled - before > 8 * TABLE_BYTES
 
 
+@pytest.mark.rare
 def test_an_id_that_is_in_no_table(strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
         model = small_tables()
