@@ -26,8 +26,8 @@ def chunk_bytes_from_environment() -> int:
         return CHUNK_BYTES
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ConfigError(
-            f"{text!r}; expected a whole number of bytes above 0, or nothing: then a large message "
-            f"moves in chunks of {CHUNK_BYTES} bytes",
+            f"received {text!r}, expected a whole number of bytes above 0; unset it for "
+            f"the default, {CHUNK_BYTES}",
             source=CHUNK_BYTES_VARIABLE,
         )
     return int(text)

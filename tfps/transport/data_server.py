@@ -272,7 +272,7 @@ class DataServer:
             job = self._jobs.get(hello.job)
             loop = job.loops.get(hello.plan) if job else None
             if job is None or loop is None:
-                logger.warning("%s asks for a plan that this server does not have", hello)
+                logger.warning("closed the connection of %s: this server lacks its plan", hello)
                 connection.close()
                 return
             if len(self._connections) >= self._most_connections:
@@ -284,7 +284,7 @@ class DataServer:
         except (tf.errors.OpError, RuntimeError) as error:  # RuntimeError: the session is closed
             if self._jobs.get(hello.job) is job:  # else the job has ended, and its loops too
                 self._note_failure(job, loop, error)
-                logger.warning("the service loop for %s failed: %s", hello, job.failure)
+                logger.warning("service loop of %s failed: %s", hello, job.failure)
         finally:
             with self._lock:
                 del self._connections[number]
@@ -329,7 +329,7 @@ class DataServer:
         except ConnectionLost:
             return np.int32(HUNG_UP), *NO_REQUEST
         except (FrameError, ProtocolError) as error:
-            logger.warning("%s is refused: %s", connection.peer, error)
+            logger.warning("closed the connection of %s: %s", connection.peer, error)
             connection.close()
             return np.int32(HUNG_UP), *NO_REQUEST
         return np.int32(position), *request

@@ -72,14 +72,12 @@ class Layout:
         names = tuple(name for name, _, _ in entries)
         if len(set(names)) != len(names):
             repeated = sorted({name for name in names if names.count(name) > 1})
-            raise ValueError(f"names of a payload must be unique, received {repeated} twice")
+            raise ValueError(f"names: received {repeated} twice, expected unique names")
         blocks: list[Block] = []
         offset_bytes = 0
         for dtype in dict.fromkeys(dtype for _, dtype, _ in entries):
             if dtype not in ITEM_BYTES:
-                raise ValueError(
-                    f"cannot pack a tensor of dtype {dtype!r}; expected one of {sorted(ITEM_BYTES)}"
-                )
+                raise ValueError(f"dtype: received {dtype!r}, expected one of {sorted(ITEM_BYTES)}")
             segments: list[Segment] = []
             offset_items = 0
             for name, entry_dtype, shape in entries:

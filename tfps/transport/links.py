@@ -192,7 +192,7 @@ class Links:
         if reply is None:
             raise ConnectionError(
                 f"{LOST_SERVER} /job:ps/replica:0/task:{server}: "
-                f"{self._last_failure[1] or 'it does not respond'}"
+                f"{self._last_failure[1] or 'the server does not respond'}"
             )
         return reply
 
@@ -220,7 +220,7 @@ class Links:
         try:
             reply = connection.receive(_reply_limits(least + rows))
             if reply[2].size < least:
-                raise FrameError(f"a reply of {reply[2].size} bytes, expected {least}")
+                raise FrameError(f"reply: received {reply[2].size} bytes, expected {least}")
         except (ConnectionLost, FrameError) as error:
             self._note_reason(self._drop(connection), error)
             return None

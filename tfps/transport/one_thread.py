@@ -47,7 +47,7 @@ def run_on_one_thread(graph: tf.compat.v1.GraphDef, name: str) -> None:
     """
     library = {each.signature.name: each for each in graph.library.function}
     if name not in library:
-        raise ValueError(f"received the function {name!r}, expected one of {sorted(library)}")
+        raise ValueError(f"name: received {name!r}, expected one of {sorted(library)}")
     nodes = [*graph.node, *(node for each in library.values() for node in each.node_def)]
     calls = [
         node
@@ -56,7 +56,7 @@ def run_on_one_thread(graph: tf.compat.v1.GraphDef, name: str) -> None:
         and node.attr["f"].func.name == name
     ]
     if not calls:
-        raise ValueError(f"received the function {name!r}, expected one that is called")
+        raise ValueError(f"name: received {name!r}, expected a function that the graph calls")
     for call in calls:
         call.attr["executor_type"].s = b"SINGLE_THREADED_EXECUTOR"
     # An inlined function would not have an executor of its own.

@@ -57,29 +57,27 @@ class Service:
                 the service, or has a wrong worker or size.
         """
         if len(header) != REQUEST_FIELDS:
-            raise ProtocolError(
-                f"a request's header has {len(header)} fields, expected {REQUEST_FIELDS}"
-            )
+            raise ProtocolError(f"header: received {len(header)} fields, expected {REQUEST_FIELDS}")
         for field, value in self._addressee:
             if header[field] != value:
                 raise ProtocolError(
-                    f"a request for {Request(field).name.lower()} {header[field]}, expected {value}"
+                    f"{Request(field).name.lower()}: received {header[field]}, expected {value}"
                 )
         if not 0 <= header[Request.WORKER] < self.workers:
             raise ProtocolError(
-                f"a request from worker {header[Request.WORKER]}, expected 0 to {self.workers - 1}"
+                f"worker: received {header[Request.WORKER]}, expected 0 to {self.workers - 1}"
             )
         position = self._positions.get((header[Request.KIND], header[Request.CALL]))
         if position is None:
             raise ProtocolError(
-                f"a request of kind {header[Request.KIND]}, call {header[Request.CALL]}, expected "
+                f"kind, call: received {header[Request.KIND]}, {header[Request.CALL]}, expected "
                 f"one of {[(Kind(entry.kind).name, entry.call_number) for entry in self.entries]}"
             )
         entry = self.entries[position]
         if not 0 <= payload_bytes - entry.request_bytes <= entry.row_bytes:
             rows = f" and rows of at most {entry.row_bytes}" if entry.row_bytes else ""
             raise ProtocolError(
-                f"a request of {payload_bytes} bytes, expected {entry.request_bytes}{rows}"
+                f"payload: received {payload_bytes} bytes, expected {entry.request_bytes}{rows}"
             )
         return position
 

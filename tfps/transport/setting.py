@@ -35,7 +35,7 @@ def wanted_transport(transport: Any) -> str:
     wanted = os.environ.get(TRANSPORT_VARIABLE, "").strip() or "auto"
     if wanted not in TRANSPORTS:
         raise ConfigError(
-            f"received {wanted!r}, expected one of {choices}, or nothing",
+            f"received {wanted!r}, expected one of {choices}; correct or unset it",
             source=TRANSPORT_VARIABLE,
         )
     return wanted
@@ -53,7 +53,7 @@ def offers_unix_sockets() -> bool:
     wanted = os.environ.get(UNIX_SOCKETS_VARIABLE, "").strip() or "on"
     if wanted not in ("on", "off"):
         raise ConfigError(
-            f"received {wanted!r}, expected 'on' or 'off', or nothing",
+            f"received {wanted!r}, expected 'on' or 'off'; correct or unset it",
             source=UNIX_SOCKETS_VARIABLE,
         )
     return wanted == "on"

@@ -144,7 +144,7 @@ class Staging:
                     )
             # A late part of a dead worker is ignored; for a scheduled function it is an error.
             is_fenced = header[Request.INCARNATION] > 0
-            message = "the seat of a large message was taken over; schedule fewer at a time"
+            message = "another large message replaced this one; schedule fewer functions at a time"
             with tf.control_dependencies([tf.debugging.Assert(whole | is_fenced, [message])]):
                 payload = tf.identity(payload)
             reply = tf.cond(

@@ -7,6 +7,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.messages import raises
 from tfps.errors import ConfigError
 from tfps.transport.chunk import (
     CHUNK_BYTES,
@@ -33,7 +34,7 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chunk_bytes_from_environment() == 1000
     for wrong in ("0", "-1", "1e3", "much"):
         monkeypatch.setenv(CHUNK_BYTES_VARIABLE, wrong)
-        with pytest.raises(ConfigError, match="whole number of bytes"):
+        with raises(ConfigError, CHUNK_BYTES_VARIABLE, received=repr(wrong), remedy="unset"):
             chunk_bytes_from_environment()
 
 

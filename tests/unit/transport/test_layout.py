@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from tests.messages import raises
 from tfps.partitioners.variable_spec import ITEM_BYTES
 from tfps.placement.slab import ALIGNMENT_BYTES
 from tfps.transport.layout import Layout
@@ -74,11 +75,11 @@ def test_nothing_has_no_bytes() -> None:
 
 def test_a_name_that_appears_twice_is_refused() -> None:
     entries = [("a", "float32", ()), ("b", "float32", ()), ("a", "int64", ())]
-    with pytest.raises(ValueError, match=r"must be unique, received \['a'\] twice"):
+    with raises(ValueError, "names", received=["a"], remedy="unique"):
         Layout.from_entries(entries)
 
 
 @pytest.mark.parametrize("dtype", ["string", "float8_e5m2", "complex64", "resource", ""])
 def test_a_dtype_that_cannot_be_packed_is_refused(dtype: str) -> None:
-    with pytest.raises(ValueError, match=f"dtype '{dtype}'; expected one of .*'bfloat16'"):
+    with raises(ValueError, "dtype", received=repr(dtype), remedy="bfloat16"):
         Layout.from_entries([("fine", "float32", ()), ("wrong", dtype, ())])

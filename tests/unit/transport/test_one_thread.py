@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from tests.messages import raises
 from tfps.transport.one_thread import CONTROL_FLOW, run_on_one_thread, suits_one_thread
 
 NUMBER = [tf.TensorSpec([], tf.int64)]
@@ -83,9 +84,9 @@ def test_a_gate_and_a_check_are_found_in_a_branch(function: Any) -> None:
 
 def test_a_function_that_is_not_there_is_named() -> None:
     graph, name = _graph(_conditional)
-    with pytest.raises(ValueError, match=f"received the function 'push', expected one of .*{name}"):
+    with raises(ValueError, "name", received="'push'", remedy=name):
         run_on_one_thread(graph, "push")
-    with pytest.raises(ValueError, match="expected one that is called"):
+    with raises(ValueError, "name", received=_branch_of(graph), remedy="calls"):
         run_on_one_thread(graph, _branch_of(graph))
 
 

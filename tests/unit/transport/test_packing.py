@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 
+from tests.messages import raises
 from tests.scaled_examples import scaled_examples
 from tfps.partitioners.variable_spec import ITEM_BYTES
 from tfps.transport.layout import Layout
@@ -148,5 +149,5 @@ def test_a_tensor_of_another_size_is_refused() -> None:
 
 
 def test_a_missing_tensor_is_named() -> None:
-    with pytest.raises(KeyError, match="kernel"):
+    with raises(KeyError, "kernel"):
         pack(Layout.from_entries([("kernel", "float32", ())]), {})

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.messages import raises
 from tests.unit.transport.served import Served, served
 from tfps.errors import ProtocolError
 from tfps.transport.data_server import _Served
@@ -39,26 +40,28 @@ def test_requests_find_their_function(position: int, size: int, fields: dict[str
 
 
 @pytest.mark.parametrize(
-    ("size", "fields", "says"),
+    ("size", "fields", "key", "received", "expected"),
     [
-        (64, {"protocol": 99}, f"a request for protocol 99, expected {PROTOCOL}"),
-        (64, {"job": 8}, "a request for job 8, expected 7"),
-        (64, {"plan": 8}, "a request for plan 8, expected 9"),
-        (64, {"worker": 2}, "a request from worker 2, expected 0 to 1"),
-        (64, {"worker": -1}, "a request from worker -1, expected 0 to 1"),
-        (64, {"call": 2}, r"kind 1, call 2, expected one of \[\('JOIN', 0\), \('PUSH', 0\)"),
-        (63, {}, "a request of 63 bytes, expected 64"),
-        (65, {}, "a request of 65 bytes, expected 64"),
-        (73, {"call": 1}, "a request of 73 bytes, expected 64 and rows of at most 8"),
+        (64, {"protocol": 99}, "protocol", 99, PROTOCOL),
+        (64, {"job": 8}, "job", 8, 7),
+        (64, {"plan": 8}, "plan", 8, 9),
+        (64, {"worker": 2}, "worker", 2, "0 to 1"),
+        (64, {"worker": -1}, "worker", -1, "0 to 1"),
+        (64, {"call": 2}, "kind, call", "1, 2", "one of [('JOIN', 0), ('PUSH', 0)"),
+        (63, {}, "payload", 63, 64),
+        (65, {}, "payload", 65, 64),
+        (73, {"call": 1}, "payload", 73, "64 and rows of at most 8"),
     ],
 )
-def test_any_other_is_refused(size: int, fields: dict[str, int], says: str) -> None:
-    with pytest.raises(ProtocolError, match=says):
+def test_any_other_is_refused(
+    size: int, fields: dict[str, int], key: str, received: object, expected: object
+) -> None:
+    with raises(ProtocolError, key, received=received, remedy=f"expected {expected}"):
         SERVICE.position(_header(**fields), payload_bytes=size)
 
 
 def test_a_header_of_another_length_is_refused() -> None:
-    with pytest.raises(ProtocolError, match=f"has 3 fields, expected {REQUEST_FIELDS}"):
+    with raises(ProtocolError, "header", received=3, remedy=f"expected {REQUEST_FIELDS}"):
         SERVICE.position([1, 2, 3], payload_bytes=0)
 
 

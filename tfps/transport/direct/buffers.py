@@ -73,7 +73,7 @@ def _references(owners: Sequence[tuple[Bytes, int]]) -> int:
     """Return the reference count of a free owner in `take`, which depends on Python's version."""
     for owner, _ in owners:
         return sys.getrefcount(owner)
-    raise ValueError("expected an owner")
+    raise ValueError("owners: received none, expected at least one")
 
 
 _FREE_REFERENCES = _references([(np.empty(1, np.uint8), 0)])

@@ -108,8 +108,8 @@ class Connection:
         ):
             if array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous:
                 raise ValueError(
-                    f"{name} of a message: received {array.dtype} of shape {array.shape} with"
-                    f" strides {array.strides}, expected a contiguous {np.dtype(dtype)} vector"
+                    f"{name}: received {array.dtype} of shape {array.shape} with strides"
+                    f" {array.strides}, expected a contiguous {np.dtype(dtype)} vector"
                 )
         lines, lines_bytes = _on_lines(segments)
         prefix = Frame(len(header), len(ids), lines_bytes + len(payload)).pack()
@@ -190,7 +190,7 @@ class Connection:
             self._socket.close()
 
     def _lost(self, error: OSError) -> ConnectionLost:
-        reason = "this side closed it" if self._closed else str(error)
+        reason = "this task closed it" if self._closed else str(error)
         self.close()
         return ConnectionLost(f"lost the connection to {self.peer}: {reason}")
 
@@ -202,8 +202,8 @@ def _on_lines(segments: Sequence[npt.NDArray[Any]]) -> tuple[list[Any], int]:
     for array in segments:
         if not array.flags.c_contiguous:
             raise ValueError(
-                f"a segment of a message: received {array.dtype} of shape {array.shape} with"
-                f" strides {array.strides}, expected a contiguous array"
+                f"segments: received {array.dtype} of shape {array.shape} with strides"
+                f" {array.strides}, expected contiguous arrays"
             )
         padding_bytes = -array.nbytes % ALIGNMENT_BYTES if array.nbytes else ALIGNMENT_BYTES
         parts.append(array)

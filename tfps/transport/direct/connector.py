@@ -64,7 +64,11 @@ def _unix(endpoint: Endpoint, timeout_s: float) -> socket.socket | None:
         sock.connect("\0" + endpoint.unix_name)
     except OSError as error:
         sock.close()
-        LOG.info("no unix socket of %s (%s): using TCP", endpoint.address, error)
+        LOG.info(
+            "%s: connecting over TCP, since its unix socket is unavailable (%s)",
+            endpoint.address,
+            error,
+        )
         return None
     return sock
 
@@ -93,4 +97,4 @@ def _tcp(endpoint: Endpoint, timeout_s: float) -> socket.socket:
                 sock.close()
         else:
             return sock
-    raise errors[0] if errors else OSError(f"the name {endpoint.host!r} has no address")
+    raise errors[0] if errors else OSError(f"host {endpoint.host!r} has no address")

@@ -96,9 +96,9 @@ class TLS:
             context.load_verify_locations(self.authority)
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"cannot use the certificate {self.certificate!r} with the key {self.key!r} and"
-                f" the authority {self.authority!r}: {error}. Expected PEM files, the key without"
-                f" a passphrase; see {CERTIFICATE_VARIABLE}, {KEY_VARIABLE}, {AUTHORITY_VARIABLE}"
+                f"{CERTIFICATE_VARIABLE}, {KEY_VARIABLE}, {AUTHORITY_VARIABLE}: received"
+                f" {self.certificate!r}, {self.key!r}, {self.authority!r}, expected PEM files and a"
+                f" key without a passphrase; replace the file in question ({error})"
             ) from error
         return context
 
@@ -124,10 +124,11 @@ def encryption_from_environment(environment: Mapping[str, str] | None = None) ->
         return Plain()
     if missing:
         raise ConfigError(
-            f"{' and '.join(missing)} not set, but TLS needs {', '.join(names)}: set all or none"
+            f"{' and '.join(missing)}: received nothing, expected the files of TLS;"
+            f" set {', '.join(names)}, or none of them"
         )
     return TLS(*(variables[name] for name in names))
 
 
 def _no_passphrase() -> str:
-    raise ValueError("the key is protected by a passphrase")
+    raise ValueError("a passphrase protects the key")

@@ -56,10 +56,12 @@ class Endpoint:
             endpoint = cls(**values)
             kinds = [type(value) for value in asdict(endpoint).values()]
         except (ValueError, TypeError, RecursionError) as error:
-            raise ProtocolError(f"received {text!r:.200}, expected an endpoint: {error}") from error
+            raise ProtocolError(
+                f"endpoint: received {text!r:.200}, expected the result of to_json() ({error})"
+            ) from error
         if kinds != [str, int, str, str] or not 0 < endpoint.port < 2**16:
             raise ProtocolError(
-                f"received {text!r:.200}, expected an endpoint with a port of 1 to 65535 and text"
+                f"endpoint: received {text!r:.200}, expected strings and a port of 1 to 65535"
             )
         return endpoint
 

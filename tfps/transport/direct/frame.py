@@ -65,27 +65,24 @@ class Frame(NamedTuple):
             FrameError: another length, magic, protocol or header, or sizes above the limits.
         """
         if len(prefix) != PREFIX.size:
-            raise FrameError(f"received a prefix of {len(prefix)} bytes, expected {PREFIX.size}")
+            raise FrameError(f"prefix: received {len(prefix)} bytes, expected {PREFIX.size}")
         magic, protocol, fields, ids, payload_bytes = PREFIX.unpack(prefix)
         if magic != MAGIC:
             raise FrameError(
-                f"received a message that begins with {magic!r}, expected {MAGIC!r}: the peer does"
-                " not speak the protocol of tfps, or the stream lost its place"
+                f"magic: received {magic!r}, expected {MAGIC!r}; connect only tasks of tfps"
             )
         if protocol != PROTOCOL:
             raise FrameError(
-                f"received a message of protocol {protocol}, expected {PROTOCOL}: run the same"
-                " version of tfps on every task"
+                f"protocol: received {protocol}, expected {PROTOCOL}; run the same version of tfps"
+                " on all tasks"
             )
         if fields != limits.header_fields:
-            raise FrameError(
-                f"received a header of {fields} fields, expected {limits.header_fields}"
-            )
+            raise FrameError(f"header: received {fields} fields, expected {limits.header_fields}")
         if ids > limits.max_ids:
-            raise FrameError(f"received a message of {ids} ids, expected at most {limits.max_ids}")
+            raise FrameError(f"ids: received {ids}, expected at most {limits.max_ids}")
         if payload_bytes > limits.max_payload_bytes:
             raise FrameError(
-                f"received a payload of {payload_bytes} bytes, expected at most"
+                f"payload: received {payload_bytes} bytes, expected at most"
                 f" {limits.max_payload_bytes}"
             )
         return cls(fields, ids, payload_bytes)

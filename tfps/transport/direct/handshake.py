@@ -58,7 +58,7 @@ def serve(sock: socket.socket, *, secret_of: SecretOf, deadline_s: float) -> Hel
     dialogue.expect_greeting()
     (length,) = LENGTH.unpack(dialogue.receive(LENGTH.size))
     if length > HELLO_BYTES:
-        raise HandshakeError(f"a hello of {length} bytes, expected at most {HELLO_BYTES}")
+        raise HandshakeError(f"hello: received {length} bytes, expected at most {HELLO_BYTES}")
     data = dialogue.receive(length)
     try:
         hello = Hello.from_bytes(data)
@@ -68,10 +68,12 @@ def serve(sock: socket.socket, *, secret_of: SecretOf, deadline_s: float) -> Hel
     secret = secret_of(hello)
     if secret is None:
         dialogue.refuse()
-        raise HandshakeError(f"job {hello.job} is not served here")
+        raise HandshakeError(f"job: received {hello.job}, expected a job of this server")
     if not dialogue.proves(b"client", secret):
         dialogue.refuse()
-        raise HandshakeError("wrong secret")
+        raise HandshakeError(
+            "received a wrong secret; give the same TFPS_JOB_SECRET to all tasks of the job"
+        )
     dialogue.send(ACCEPTED)
     dialogue.prove(b"server", secret)
     return hello
@@ -98,11 +100,14 @@ def introduce(sock: socket.socket, hello: Hello, *, secret: bytes, deadline_s: f
     dialogue.prove(b"client", secret)
     if dialogue.receive(1) != ACCEPTED:
         raise HandshakeError(
-            "it refused this task: give the same TFPS_JOB_SECRET to every task of the job; the"
-            " server's log has the reason"
+            "the server refused this task; give the same TFPS_JOB_SECRET to all tasks of the"
+            " job, or find the reason in the server's log"
         )
     if not dialogue.proves(b"server", secret):
-        raise HandshakeError("it does not know this job's secret: another job's server")
+        raise HandshakeError(
+            "received a wrong secret from the server; give the same TFPS_JOB_SECRET to all tasks"
+            " of the job, or connect to a server of this job"
+        )
 
 
 class _Dialogue:
@@ -120,12 +125,12 @@ class _Dialogue:
         # The magic first: with another protocol a peer may have sent less than a greeting.
         magic = self.receive(len(MAGIC))
         if magic != MAGIC:
-            raise HandshakeError(f"{magic!r}, expected the greeting of a task of tfps")
+            raise HandshakeError(f"greeting: received {magic!r}, expected that of a task of tfps")
         _, protocol, _ = GREETING.unpack(magic + self.receive(GREETING.size - len(MAGIC)))
         if protocol != PROTOCOL:
             raise HandshakeError(
-                f"protocol {protocol}, expected {PROTOCOL}: run the same version of tfps on"
-                " every task"
+                f"protocol: received {protocol}, expected {PROTOCOL}; run the same version of tfps"
+                " on all tasks"
             )
 
     def refuse(self) -> None:
@@ -162,7 +167,7 @@ class _Dialogue:
             except OSError as error:
                 raise _lost(error) from error
             if not data:
-                raise ConnectionLost("it closed the connection during the handshake")
+                raise ConnectionLost("the peer closed the connection during the handshake")
             parts += data
         self._said += parts
         return bytes(parts)
@@ -179,7 +184,7 @@ def _lost(error: OSError) -> ConnectionLost:
         return HandshakeError(f"TLS failed: {error}")
     if isinstance(error, TimeoutError):
         return ConnectionLost(
-            "no complete handshake in time: the peer is stopped, a stranger, or uses TLS where"
-            " this side does not"
+            "received no complete handshake in time; check that the peer runs, is a task of tfps"
+            " and uses TLS if this task does"
         )
     return ConnectionLost(str(error))

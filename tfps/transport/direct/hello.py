@@ -47,7 +47,7 @@ class Hello:
         """
         data = json.dumps(asdict(self), separators=(",", ":")).encode()
         if len(data) > HELLO_BYTES:
-            raise HelloError(f"a hello of {len(data)} bytes, expected at most {HELLO_BYTES}")
+            raise HelloError(f"hello: {len(data)} bytes, expected at most {HELLO_BYTES}")
         return data
 
     @classmethod
@@ -58,24 +58,22 @@ class Hello:
             HelloError: longer than `HELLO_BYTES`, no JSON, or other fields.
         """
         if len(data) > HELLO_BYTES:
-            raise HelloError(
-                f"received a hello of {len(data)} bytes, expected at most {HELLO_BYTES}"
-            )
+            raise HelloError(f"hello: received {len(data)} bytes, expected at most {HELLO_BYTES}")
         try:
             values = json.loads(data)
         except (ValueError, RecursionError) as error:  # deeply nested brackets
-            raise HelloError(f"received a hello that is no JSON: {error}") from error
+            raise HelloError(f"hello: received {data[:100]!r}, expected JSON ({error})") from error
         expected = {field.name: (str if field.type == "str" else int) for field in fields(cls)}
         if not isinstance(values, dict) or set(values) != set(expected):
             found = sorted(values) if isinstance(values, dict) else type(values).__name__
-            raise HelloError(f"received a hello of {found}, expected {sorted(expected)}")
+            raise HelloError(f"hello: received {found}, expected {sorted(expected)}")
         for name, kind in expected.items():
             value = values[name]
             # bool is an int to isinstance, not to a protocol.
             fits = not isinstance(value, int) or -(2**63) <= value < 2**63
             if type(value) is not kind or not fits:
                 raise HelloError(
-                    f"received a hello whose {name} is {value!r:.100}, expected"
+                    f"hello: {name}: received {value!r:.100}, expected"
                     f" {'an int64' if kind is int else 'text'}"
                 )
         return cls(**values)

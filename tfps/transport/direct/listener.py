@@ -137,7 +137,7 @@ class Listener:
         except BlockingIOError:  # the peer closed the connection
             return
         except OSError as error:
-            self._refuse("somebody", f"cannot accept it: {error}")
+            self._refuse("an unknown address", str(error))
             self._closing.wait(ACCEPT_RETRY_S)
             return
         if not self._workers.acquire(blocking=False):
@@ -154,7 +154,7 @@ class Listener:
             with self._lock:
                 self._threads.remove(thread)
             self._workers.release()
-            self._refuse("somebody", str(error))
+            self._refuse("an unknown address", str(error))
             sock.close()
 
     def _meet(self, sock: socket.socket, address: Any) -> None:
@@ -185,7 +185,7 @@ class Listener:
             try:
                 # Checked after the socket is in the dict: either `close` finds it, or this does.
                 if self._closing.is_set():
-                    raise ConnectionAbortedError("this side is closing")
+                    raise ConnectionAbortedError("this task closes its connections")
                 hello = serve(sock, secret_of=self._secret_of, deadline_s=deadline_s)
             finally:
                 with self._lock:
@@ -195,7 +195,7 @@ class Listener:
         except OSError as error:
             reason = str(error)
             if dropped and not self._closing.is_set():
-                reason = f"too many handshakes, more than {MAX_HANDSHAKES}"
+                reason = f"received more than {MAX_HANDSHAKES} handshakes at once"
             # Log before the peer is informed, so that its operator finds the reason here.
             if isinstance(error, HandshakeError) or not self._closing.is_set():
                 self._refuse(source, reason)
@@ -242,10 +242,10 @@ def _listen_tcp(host: str, port: int) -> socket.socket:
             address = ("", port)
         sock = socket.create_server(address, family=family, backlog=1, dualstack_ipv6=both)
     except OSError as error:
-        where = f"port {port} of {host or 'this machine'}"
         raise ConfigError(
-            f"cannot listen at {where}: {error}. Set {PORT_VARIABLE} to a free port, or to 0 for"
-            " any"
+            f"received port {port} of {host or 'this machine'}, expected one where this task can "
+            f"listen ({error}); set it to a free port, or to 0 for any",
+            source=PORT_VARIABLE,
         ) from error
     # Connections inherit the buffers; the second `listen` only changes the length of the queue.
     enlarge_buffers(sock)

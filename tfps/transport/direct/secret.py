@@ -35,7 +35,8 @@ def secret_from_environment(environment: Mapping[str, str] | None = None) -> byt
     file = variables.get(SECRET_FILE_VARIABLE)
     if text is not None and file is not None:
         raise ConfigError(
-            f"{SECRET_VARIABLE} and {SECRET_FILE_VARIABLE} are both set: unset one of them"
+            f"{SECRET_VARIABLE} and {SECRET_FILE_VARIABLE}: received both, expected one; "
+            "unset the other"
         )
     if text is not None:
         return _checked(os.fsencode(text), SECRET_VARIABLE)
@@ -45,7 +46,8 @@ def secret_from_environment(environment: Mapping[str, str] | None = None) -> byt
         data = Path(file).read_bytes()
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"cannot read {file!r}: {error}. Name a file that holds the job's secret, or unset it",
+            f"received {file!r}, expected a file with the job's secret ({error}); correct the "
+            "path, or unset the variable",
             source=SECRET_FILE_VARIABLE,
         ) from error
     return _checked(data, f"{SECRET_FILE_VARIABLE} ({file})")
@@ -72,7 +74,8 @@ def _checked(data: bytes, source: str) -> bytes:
     secret = data.strip()
     if not secret:
         raise ConfigError(
-            "the secret is empty: give the same random text to every task, or unset the variable",
+            "received an empty secret, expected the same random text on all tasks; set it, or "
+            "unset the variable",
             source=source,
         )
     return secret

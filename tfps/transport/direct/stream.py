@@ -132,4 +132,4 @@ def as_bytes(part: Any) -> memoryview:
 
 
 def _ended() -> int:
-    raise ConnectionResetError("it closed it")
+    raise ConnectionResetError("the peer closed it")

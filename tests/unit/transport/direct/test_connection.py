@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from tests.messages import check_message, raises
 from tests.unit.transport.direct.wire import (
     FIELDS,
     LIMITS,
@@ -171,7 +172,7 @@ def test_an_end_at_any_byte_is_a_lost_connection(
         connection = Connection(ours, peer="worker 3")
         theirs.sendall(SMALL[:size])
         end(theirs)
-        with pytest.raises(ConnectionLost, match="lost the connection to worker 3: "):
+        with raises(ConnectionLost, "worker 3"):
             connection.receive(LIMITS)
         assert connection.closed
         for use in (lambda c: c.receive(LIMITS), lambda c: c.send(*message())):
@@ -225,7 +226,8 @@ def test_close_wakes_a_blocked_call(ends: tuple[Connection, Connection], blocked
     _wait_until_blocked(thread)
     left.close()
     thread.join()
-    assert "this side closed it" in str(errors)
+    (error,) = errors
+    check_message(str(error), "the connection", received="this task closed it")
 
 
 def test_close_from_many_threads_and_again(ends: tuple[Connection, Connection]) -> None:
@@ -254,13 +256,15 @@ def test_any_bytes_are_messages_or_one_error(data: bytes) -> None:
     assert data.startswith(read)
 
 
-@pytest.mark.parametrize("frame", [Frame(FIELDS, 2, 10**9), Frame(FIELDS, 10**9, 5)])
-def test_nothing_above_the_limits_is_allocated(pair: SocketPair, frame: Frame) -> None:
+@pytest.mark.parametrize(
+    ("frame", "key"), [(Frame(FIELDS, 2, 10**9), "payload"), (Frame(FIELDS, 10**9, 5), "ids")]
+)
+def test_nothing_above_the_limits_is_allocated(pair: SocketPair, frame: Frame, key: str) -> None:
     connection = Connection(pair[0], peer="a peer")
     pair[1].sendall(frame.pack() + bytes(100))
     tracemalloc.start()
     try:
-        with pytest.raises(FrameError, match="1000000000 .*expected at most"):
+        with raises(FrameError, key, received=10**9):
             connection.receive(LIMITS)
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
@@ -297,23 +301,23 @@ def test_what_is_held_is_not_overwritten(ends: tuple[Connection, Connection]) ->
 
 
 @pytest.mark.parametrize(
-    ("place", "wrong"),
+    ("place", "wrong", "key"),
     [
-        (0, np.zeros(3, np.int32)),
-        (1, np.zeros((2, 2), np.int64)),
-        (1, np.zeros(4, np.int64)[::2]),
-        (2, np.zeros(4, np.float32)),
-        (3, np.zeros([4, 4], np.float32)[:, ::2]),
-        (4, np.zeros([4, 3], np.float32).T),
+        (0, np.zeros(3, np.int32), "header"),
+        (1, np.zeros((2, 2), np.int64), "ids"),
+        (1, np.zeros(4, np.int64)[::2], "ids"),
+        (2, np.zeros(4, np.float32), "payload"),
+        (3, np.zeros([4, 4], np.float32)[:, ::2], "segments"),
+        (4, np.zeros([4, 3], np.float32).T, "segments"),
     ],
 )
 def test_arguments_that_do_not_fit_send_nothing(
-    ends: tuple[Connection, Connection], place: int, wrong: Any
+    ends: tuple[Connection, Connection], place: int, wrong: Any, key: str
 ) -> None:
     left, right = ends
     arrays: list[Any] = [*message(2, 5), np.ones(3), np.ones(5)]
     arrays[place] = wrong
-    with pytest.raises(ValueError, match="received .* expected a contiguous"):
+    with raises(ValueError, key, received=wrong.dtype, remedy="contiguous"):
         left.send(*arrays)
     left.send(*message(2, 5))
     assert_equal(right.receive(LIMITS), message(2, 5))

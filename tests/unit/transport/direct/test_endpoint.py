@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from tests.messages import raises
 from tfps.errors import ProtocolError
 from tfps.transport.direct.endpoint import Endpoint, this_machine
 
@@ -23,7 +24,7 @@ def test_what_is_told_is_understood(endpoint: Endpoint) -> None:
 
 @given(text=st.text())
 def test_any_text_is_refused(text: str) -> None:
-    with pytest.raises(ProtocolError, match="expected an endpoint"):
+    with raises(ProtocolError, "endpoint"):
         Endpoint.from_json(text)
 
 
@@ -32,12 +33,12 @@ def test_any_text_is_refused(text: str) -> None:
     [{"port": 0}, {"port": 65536}, {"port": "7000"}, {"port": True}, {"host": None}, {"more": 1}],
 )
 def test_other_fields_are_refused(change: dict[str, object]) -> None:
-    with pytest.raises(ProtocolError, match="expected an endpoint"):
+    with raises(ProtocolError, "endpoint"):
         Endpoint.from_json(json.dumps(json.loads(HERE.to_json()) | change))
 
 
 def test_brackets_of_an_endpoint_that_never_end() -> None:
-    with pytest.raises(ProtocolError, match="expected an endpoint"):
+    with raises(ProtocolError, "endpoint"):
         Endpoint.from_json("[" * 100_000)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.messages import raises
 from tfps.errors import ConfigError
 from tfps.transport.direct.secret import secret_from_environment
 
@@ -31,19 +32,19 @@ def test_the_environment_of_the_process_is_read(monkeypatch: pytest.MonkeyPatch)
 def test_an_empty_secret_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "secret"
     file.write_text(text)
-    with pytest.raises(ConfigError, match="^TFPS_JOB_SECRET: the secret is empty"):
+    with raises(ConfigError, "TFPS_JOB_SECRET: ", received="an empty secret"):
         secret_from_environment({"TFPS_JOB_SECRET": text})
-    with pytest.raises(ConfigError, match=r"^TFPS_JOB_SECRET_FILE \(.*secret\): .* is empty"):
+    with raises(ConfigError, f"TFPS_JOB_SECRET_FILE ({file})", received="an empty secret"):
         secret_from_environment({"TFPS_JOB_SECRET_FILE": str(file)})
 
 
 @pytest.mark.parametrize("name", ["", "missing", ".", "with\0zero"])
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match="^TFPS_JOB_SECRET_FILE: cannot read"):
+    with raises(ConfigError, "TFPS_JOB_SECRET_FILE", received=repr(str(tmp_path / name))):
         secret_from_environment({"TFPS_JOB_SECRET_FILE": str(tmp_path / name)})
 
 
 def test_two_secrets_are_refused() -> None:
     both = {"TFPS_JOB_SECRET": "a", "TFPS_JOB_SECRET_FILE": "b"}
-    with pytest.raises(ConfigError, match="both set: unset one"):
+    with raises(ConfigError, "TFPS_JOB_SECRET", received="both", remedy="unset"):
         secret_from_environment(both)
