@@ -43,7 +43,7 @@ def parse(
     wrong = tf.not_equal(widths, len(COLUMNS))
 
     def width_problem(row: tf.Tensor) -> list[tf.Tensor]:
-        expected = f" columns; expected {len(COLUMNS)}: a label, 13 numbers and 26 texts"
+        expected = f" columns, expected {len(COLUMNS)}: a label, 13 numbers and 26 texts"
         return [": received ", tf.strings.as_string(widths[row]), expected]
 
     with tf.control_dependencies([_check(file, first, wrong, width_problem)]):
@@ -57,7 +57,7 @@ def parse(
         column = tf.argmin(tf.cast(is_right[row], tf.int32))
         name = tf.gather(["label", *NUMBER_NAMES], column)
         expected = tf.where(column == 0, "0 or 1", "a whole number, or nothing")
-        return [": received '", texts[row, column], "' as ", name, "; expected ", expected]
+        return [": ", name, ": received '", texts[row, column], "', expected ", expected]
 
     is_wrong = tf.logical_not(tf.reduce_all(is_right, axis=1))
     with tf.control_dependencies([_check(file, first, is_wrong, number_problem)]):

@@ -54,9 +54,9 @@ def file_inputs(config: RecommenderJob) -> ShardInputs:
     held_out = [round(IN_A_ROUND * part) for part in (data.validation_fraction, data.test_fraction)]
     if not all(held_out) or sum(held_out) >= IN_A_ROUND:
         raise DataError(
-            f"received data.validation_fraction = {data.validation_fraction:g} and "
-            f"data.test_fraction = {data.test_fraction:g}; expected 0.01 at least of each, and "
-            "less than 1 of both"
+            "data.validation_fraction, data.test_fraction: received "
+            f"{data.validation_fraction:g} and {data.test_fraction:g}, expected at least 0.01 "
+            "each, and a sum below 1"
         )
     ends = (IN_A_ROUND - sum(held_out), IN_A_ROUND - held_out[1], IN_A_ROUND)
     begins = (0, *ends[:-1])

@@ -30,11 +30,17 @@ def files_of(path: str) -> list[str]:
         found = [str(file) for file in place.iterdir() if file.is_file()]
         found = [file for file in found if not Path(file).name.startswith((".", "_"))]
         if not found:
-            raise DataError(f"{path}: the folder has no file.")
+            raise DataError(
+                f"data.path: received {path!r}, a folder without data files; add files to it, or "
+                "correct the path"
+            )
     else:
         found = glob.glob(str(place))
         if not found:
-            raise DataError(f"{path}: there is no such file, and no file of such a pattern.")
+            raise DataError(
+                f"data.path: received {path!r}, expected a file, a folder, or a pattern that "
+                "matches files; correct the path"
+            )
     return sorted(found)
 
 
@@ -60,12 +66,14 @@ def format_of(files: list[str], data: ClicksSection) -> str:
         }
         if not ends:
             raise DataError(
-                f"{file}: its name does not say its format; expected an end such as "
-                f"{', '.join(each[0] for each in FORMATS.values())}, or data.source = one of "
-                f"{', '.join(FORMATS)}."
+                f"{file}: received an unknown suffix, expected one such as "
+                f"{', '.join(each[0] for each in FORMATS.values())}; rename the file, or set "
+                f"data.source to one of {', '.join(FORMATS)}"
             )
         found[ends[max(ends)]] = file
     if len(found) > 1:
         kinds = " and ".join(f"{name} ({file})" for name, file in sorted(found.items()))
-        raise DataError(f"{kinds}: files of several formats; expected one.")
+        raise DataError(
+            f"data.path: received {kinds}, expected one format; use a pattern for one of them"
+        )
     return next(iter(found))

@@ -26,10 +26,10 @@ def first_problems(file: str, kind: str) -> list[str]:
         first = _begin(file, whole_line=kind == "criteo")
     except (OSError, EOFError, zlib.error, ModuleNotFoundError) as error:
         text = str(error)
-        return [text if file in text else f"{file}: cannot be read: {text}"]
+        return [text if file in text else f"{file}: cannot read the file: {text}"]
     if kind == "tfrecord":
         few = len(first) < LEAST_RECORD_BYTES
-        return [f"{file}: {len(first)} bytes are no TFRecord file"] if few else []
+        return [f"{file}: received {len(first)} bytes, expected a TFRecord file"] if few else []
     return _line_problems(file, first.decode(errors="replace"))
 
 
@@ -43,14 +43,14 @@ def _line_problems(file: str, line: str) -> list[str]:
     columns = line.rstrip("\r\n").split("\t")
     if len(columns) != COLUMNS:
         return [
-            f"{file}: line 1: received {len(columns)} columns; expected {COLUMNS}: a label, "
-            f"{NUMBERS} numbers and {CATEGORIES} texts, with tabs between them"
+            f"{file}: line 1: received {len(columns)} columns, expected {COLUMNS}: a label, "
+            f"{NUMBERS} numbers and {CATEGORIES} texts, separated by tabs"
         ]
     label, numbers = columns[0], columns[1 : 1 + NUMBERS]
     if label not in ("0", "1"):
-        return [f"{file}: line 1: received {label!r} as label; expected 0 or 1"]
+        return [f"{file}: line 1: label: received {label!r}, expected 0 or 1"]
     return [
-        f"{file}: line 1: received {text!r} as I{position}; expected a whole number, or nothing"
+        f"{file}: line 1: I{position}: received {text!r}, expected a whole number, or nothing"
         for position, text in enumerate(numbers, start=1)
         if not re.fullmatch(r"(-?\d+)?", text, re.ASCII)
     ]

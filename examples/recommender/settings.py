@@ -109,8 +109,8 @@ class RecommenderJob(JobConfig):
         problems = []
         if path is not None and source == "click_log":
             problems.append(
-                f"data.path: received {shown(path)}, but data.source = 'click_log' reads no file; "
-                "remove one of the two"
+                f"data.path: received {shown(path)} with data.source = 'click_log', which reads no "
+                "file; remove one of the two"
             )
         if path is None and source in ("criteo", "tfrecord", "parquet"):
             problems.append(

@@ -77,10 +77,10 @@ def column_problems(file: str, columns: Mapping[str, str]) -> list[str]:
     for name, kind in columns.items():
         index = schema.get_field_index(name)
         if index < 0:
-            problems.append(f"{file}: has no column {name}; expected {kind}")
+            problems.append(f"{file}: column {name}: received none, expected {kind}")
         elif not _suits(schema.field(index).type, kind):
             found = schema.field(index).type
-            problems.append(f"{file}: column {name} is of type {found}; expected {kind}")
+            problems.append(f"{file}: column {name}: received {found}, expected {kind}")
     return problems
 
 
@@ -96,7 +96,9 @@ def _opened(file: str) -> Any:
     try:
         return pyarrow.parquet.ParquetFile(file)
     except pyarrow.ArrowInvalid as error:
-        raise OSError(f"{file}: is no Parquet file: {error}") from error
+        raise OSError(
+            f"{file}: received another format, expected a Parquet file: {error}"
+        ) from error
 
 
 def _suits(found: Any, kind: str) -> bool:

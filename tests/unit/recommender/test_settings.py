@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.messages import raises
 from tfps.config import load, parse, to_toml
 from tfps.config.bundle import config_path
 from tfps.errors import ConfigError
@@ -37,38 +38,47 @@ def test_tables_can_be_made_small_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sections", "expected"),
+    ("sections", "key", "received", "remedy"),
     [
-        ({"model": {"name": "cnn"}}, "model.name: received 'cnn'; expected 'dlrm'"),
+        ({"model": {"name": "cnn"}}, "model.name", "'cnn'", "'dlrm'"),
         (
             {"model": {"cnn": {}}},
-            "model.cnn: unknown key; allowed: name, dlrm",
+            "model.cnn",
+            "unknown key",
+            "name, dlrm",
         ),
         (
             {"data": {"table_rows": [10] * 25}},
-            f"data.table_rows: received [{'10, ' * 19}...; expected an array with 26 items, each "
-            "a whole number, at least 1",
+            "data.table_rows",
+            f"[{'10, ' * 19}...",
+            "26 items",
         ),
         (
             {"data": {"click_log": {"exponent": 1.0}}},
-            "data.click_log.exponent: received 1.0; expected a number, above 1",
+            "data.click_log.exponent",
+            1.0,
+            "above 1",
         ),
         (
             {"data": {"source": "click_log", "path": "x"}},
-            "data.path: received 'x', but data.source = 'click_log' reads no file; remove one of "
-            "the two",
+            "data.path",
+            "'x' with data.source = 'click_log'",
+            "remove one",
         ),
         (
             {"data": {"source": "criteo"}},
-            "data.source: received 'criteo' without data.path; set data.path to a file, a folder "
-            "or a pattern such as 'day_*.gz'",
+            "data.source",
+            "'criteo' without data.path",
+            "set data.path",
         ),
     ],
 )
-def test_a_mistake_names_key_received_and_allowed(sections: Any, expected: str) -> None:
-    with pytest.raises(ConfigError) as raised:
+def test_a_mistake_names_key_received_and_allowed(
+    sections: Any, key: str, received: object, remedy: str
+) -> None:
+    with raises(ConfigError, key, received=received, remedy=remedy) as raised:
         _parsed(**sections)
-    assert raised.value.problems == (expected,)
+    assert len(raised.value.problems) == 1
 
 
 def test_the_shipped_job_takes_files_by_one_key() -> None:
