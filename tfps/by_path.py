@@ -49,7 +49,10 @@ class PathRules(ABC, Generic[ChoiceT]):
             try:
                 re.compile(rule)
             except re.error as error:
-                problems.append(f"{rule!r}: received no regular expression ({error}), expected one")
+                problems.append(
+                    f"{rule!r}: received an invalid pattern ({error}), "
+                    "expected a regular expression"
+                )
         choices = [(repr(rule), choice, True) for rule, choice in self.rules.items()]
         for name, choice, is_rule in [*choices, ("otherwise", self.otherwise, False)]:
             if expected := self.expected(choice, is_rule=is_rule):

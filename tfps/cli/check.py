@@ -34,7 +34,7 @@ def check(config: str | None, overrides: tuple[str, ...]) -> None:
     else:
         own, size = checked.config.cluster, checked.size
         differs = (own.workers, own.ps) != (size.workers, size.servers)
-        note = f" (cluster.workers = {own.workers} and cluster.ps = {own.ps} do not count)"
+        note = f" (cluster.workers = {own.workers} and cluster.ps = {own.ps} have no effect)"
         click.echo(f"# cluster of TF_CONFIG{note if differs else ''}:")
         click.echo("\n".join(f"# {line}" for line in str(checked.spec).splitlines()))
-    click.echo(f"# {checked.path} has no mistake; nothing was started.")
+    click.echo(f"# {checked.path} has no mistake; tfps check starts nothing.")

@@ -25,7 +25,7 @@ GIB = 1 << 30
 def _finite(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
     """Refuse what is above 0 and no number of anything."""
     if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is no finite number.", context, option)
+        raise click.BadParameter(f"received {value}, expected a finite number.", context, option)
     return value
 
 
@@ -68,7 +68,10 @@ def plan(
     from tfps.placement.advice import MemoryLimits, advise
 
     if not compare and (worker_memory_gib, step_ms) != (None, None):
-        raise click.UsageError("--worker-memory-gib and --step-ms are read with --compare only.")
+        raise click.UsageError(
+            "--worker-memory-gib, --step-ms: received without --compare; add --compare, or "
+            "remove them."
+        )
     install_noise_filter(Path(os.devnull))
     made = plan_job(config, overrides)
     console = Console(highlight=False)
@@ -83,7 +86,7 @@ def plan(
     console.print(_variables(made), _servers(made), sep="\n\n")
     console.print(_imbalance(made))
     for section, rule in made.unused_rules():
-        console.print(f"{section}.rules: no variable has {rule!r} in its path.")
+        console.print(f"{section}.rules: received {rule!r}, which matches no variable.")
     problems = [] if ps_memory_gib is None else made.memory_problems(ps_memory_gib=ps_memory_gib)
     if problems:
         raise click.ClickException("\n".join(problems))

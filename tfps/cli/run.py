@@ -21,12 +21,12 @@ Examples:
 @click.option(
     "--restarts",
     type=click.IntRange(min=0),
-    help="How often each task of a local cluster is started again.  [3]",
+    help="Restarts of each task of a local cluster.  [3]",
 )
 @click.option(
     "--min-workers",
     type=click.IntRange(min=1),
-    help="With fewer workers left the script ends.  [1]",
+    help="The script ends with fewer workers than this.  [1]",
 )
 @click.option(
     "--log-dir",

@@ -20,7 +20,7 @@ Examples:
     type=click.IntRange(min=0),
     default=3,
     show_default=True,
-    help="How often the command is started again.",
+    help="Restarts of the command.",
 )
 @click.option(
     "--events",

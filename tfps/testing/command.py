@@ -118,7 +118,9 @@ class Command:
             if match:
                 return match
             if ended:
-                raise AssertionError(f"ended without writing {pattern!r}\n{self.describe()}")
+                raise AssertionError(
+                    f"{pattern!r}: the command ended without this output\n{self.describe()}"
+                )
             self._check_deadline(f"{pattern!r}")
             self._remember_children()
             time.sleep(LOOK_EVERY_S)
@@ -165,7 +167,8 @@ class Command:
     def _check_deadline(self, what: str) -> None:
         if time.monotonic() > self._ends_at:
             raise AssertionError(
-                f"waited {self._deadline_s:g} s in vain for {what}\n{self.describe()}"
+                f"{what}: waited {self._deadline_s:g} s; raise deadline_s if it needs longer\n"
+                f"{self.describe()}"
             )
 
 
@@ -213,7 +216,9 @@ def run_command(
             time.sleep(LOOK_EVERY_S)
         if left:
             names = [" ".join(process.cmdline()) for process in left]
-            raise AssertionError(f"left processes behind: {names}\n{command.describe()}")
+            raise AssertionError(
+                f"processes: received {names} after the end, expected none\n{command.describe()}"
+            )
         return subprocess.CompletedProcess(
             list(arguments), status, stdout=command.output, stderr=command.errors
         )

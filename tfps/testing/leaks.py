@@ -121,5 +121,5 @@ def assert_no_leaks(
     ends_at = time.monotonic() + settle_s
     while left := ProcessSnapshot.now().beyond(before | kept()):
         if time.monotonic() > ends_at:
-            raise AssertionError(f"{settle_s:g} s after the end there still is {left}")
+            raise AssertionError(f"received {left} {settle_s:g} s after the end, expected nothing")
         time.sleep(LOOK_EVERY_S)

@@ -61,7 +61,7 @@ def test_a_sound_tf_config_is_shown(tfps_here):
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert "# worker 0   w:1   (this task)" in lines
-    note = "(cluster.workers = 2 and cluster.ps = 1 do not count)"
+    note = "(cluster.workers = 2 and cluster.ps = 1 have no effect)"
     assert f"# cluster of TF_CONFIG {note}:" in lines
 
 
