@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.pages import FOLDER, Pages
 from benchmarks.scaling import Scaling
+from tests.messages import raises
 from tests.unit.benchmarks.answers import AnsweredBench
 
 BAR = "3 workers + 2 ps: share of 3 times one worker"
@@ -77,5 +78,5 @@ def test_the_numbers_of_before_stand_beside_those_of_now(pages: Pages, run: Path
 
 def test_a_picture_of_another_run_is_refused(pages: Pages, run: Path) -> None:
     os.utime(run.with_suffix(".png"), (0, 0))
-    with pytest.raises(SystemExit, match="older than"):
+    with raises(SystemExit, "older than"):
         pages.take(run)

@@ -153,7 +153,7 @@ def test_what_others_make_run_again_is_not_repeated_at_once(
 
 def test_a_request_that_is_never_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, function = _Cluster(), _Function(*[UNREAD] * 2 * ATTEMPTS)
-    with pytest.raises(tf.errors.InternalError, match="Unable to parse request"):
+    with raises(tf.errors.InternalError, "Unable to parse request"):
         cluster.execute(function, monkeypatch)
     assert function.calls == ATTEMPTS
     assert cluster.told == [UNREAD]
