@@ -37,6 +37,7 @@ def is_elementwise(optimizer: Any) -> bool:
 
     Example:
 
+    >>> import keras
     >>> is_elementwise(keras.optimizers.Adam()), is_elementwise(keras.optimizers.Lamb())
     (True, False)
     """

@@ -15,6 +15,7 @@ from tests.cluster.checkpoint.small_model import STEPS, assert_same, fit, small_
 pytestmark = pytest.mark.timeout(180)
 
 
+@pytest.mark.slow
 def test_back_into_the_same_model(
     strategy: tfps.ParameterServerStrategy,
     tmp_path: Path,

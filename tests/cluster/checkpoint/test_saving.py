@@ -96,6 +96,7 @@ def test_training_goes_on_while_values_of_one_version_are_written(
     assert manager.last_pause_s is not None
 
 
+@pytest.mark.slow
 def test_the_callback_saves_in_the_middle_of_epochs(
     model: keras.Model, strategy: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:

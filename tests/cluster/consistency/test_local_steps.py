@@ -59,6 +59,7 @@ def pair(cluster: Callable[..., LocalCluster]) -> LocalCluster:
     return cluster(workers=2, ps=2)
 
 
+@pytest.mark.slow
 def test_workers_that_meet_average_what_they_have(pair: LocalCluster) -> None:
     assert_weights_are_averaged(pair, period=PERIOD)
 

@@ -84,6 +84,7 @@ def job(cluster: Callable[..., LocalCluster], carrier: str) -> Iterator[Counting
     job.strategy.close()
 
 
+@pytest.mark.slow
 def test_hooks_in_lock_step_see_whole_rounds(job: CountingJob) -> None:
     counts = []
 

@@ -83,6 +83,7 @@ def _wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_one_of_two(tasks: Callable[..., LocalCluster]) -> None:
     job = CountingJob(tasks(workers=2, ps=2))
     before, stopper = job.strategy.stats(), StopWorker(job, 1)

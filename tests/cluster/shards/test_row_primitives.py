@@ -18,6 +18,7 @@ ROWS, WIDTH, PUSHES = 50, 4, 40
 IDS = [3, 49, 3, 20]
 
 
+@pytest.mark.slow
 @pytest.mark.conformance
 def test_no_row_is_lost(cluster: Callable[..., LocalCluster], carrier: str) -> None:
     with strategy_with(cluster(workers=2, ps=2), PARTITIONERS["shuffle"]) as strategy:

@@ -58,7 +58,7 @@ def job(cluster: Callable[..., LocalCluster]) -> Iterator[CountingJob]:
     job.strategy.close()
 
 
-@pytest.mark.quick("0")
+@pytest.mark.slow
 @pytest.mark.parametrize("server", [0, 1])
 def test_broken_connections_are_made_anew(job: CountingJob, server: int) -> None:
     """They break in the middle of an exchange, on all workers; no task starts again."""

@@ -49,6 +49,7 @@ def _ends_with(script: Path, code: str) -> None:
     (script.parent / "neighbour.py").write_text(f"END = {code!r}")
 
 
+@pytest.mark.repeats
 def test_a_good_script(script: Path) -> None:
     logs = script.parent / "logs"
     result = run_command(

@@ -60,7 +60,10 @@ def test_a_section_is_a_choice_of_codecs(options: dict[str, Any], expected: Push
         (["compression.pull=top_k"], "expected codecs without a residual"),
         (["compression.fraction=0"], "compression.fraction"),
         (["compression.fraction=1.5"], "compression.fraction"),
-        (['compression.rules={"(" = "top_k"}'], "compression.rules: '(': received no regular"),
+        (
+            ['compression.rules={"(" = "top_k"}'],
+            "compression.rules: '(': received an invalid pattern",
+        ),
         (
             ["compression.codec=top_k", "consistency.pipeline_steps=1"],
             "expected a codec without a residual",

@@ -98,7 +98,7 @@ def test_in_one_process(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Non
     _check_each_file(saved, caplog, list(DAMAGES))
 
 
-@pytest.mark.quick("shared")
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [None, False], ids=["shared", "streamed"])
 def test_on_servers(
     shared: bool | None,

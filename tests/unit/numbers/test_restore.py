@@ -28,6 +28,7 @@ from tfps.testing import InProcessCluster
 pytestmark = pytest.mark.timeout(180)
 
 
+@pytest.mark.slow
 def test_more_and_fewer_servers_and_one_process(
     cluster: Callable[..., InProcessCluster], tmp_path: Path
 ) -> None:

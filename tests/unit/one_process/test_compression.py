@@ -70,6 +70,7 @@ def assert_nothing_is_lost(model: Linear, kept: np.ndarray, computed: np.ndarray
     assert np.abs(kept).max() > 0.1  # of what the test is about
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("codec", "mode"),
     [

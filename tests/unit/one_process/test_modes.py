@@ -34,6 +34,7 @@ def test_fit_applies_each_gradient_once(fit_jobs: Jobs[FitJob], mode: Any, calls
     assert stats.fallback_steps == 0
 
 
+@pytest.mark.repeats
 def test_fit_in_rounds(fit_jobs: Jobs[FitJob]) -> None:
     assert fit_jobs(tfps.Synchronous(), calls=2).counts == [MEANS, MEANS]
 

@@ -191,7 +191,7 @@ def test_an_evaluation_closes_tickets_without_a_push(fit_job: Callable[..., FitJ
     assert (late.status, late.ticket) == (Status.EVICTED, NO_TICKET)
 
 
-@pytest.mark.quick("calls")
+@pytest.mark.slow
 def test_a_bound_holds_up_the_fast_until_the_slow_push_or_leave(
     fit_job: Callable[..., FitJob],
 ) -> None:

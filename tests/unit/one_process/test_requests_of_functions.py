@@ -40,6 +40,7 @@ MODES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES, ids=str)
 def test_a_push_that_comes_again_changes_nothing(
     function_jobs: Jobs[FunctionJob], mode: Any

@@ -191,6 +191,7 @@ class TestLater:
 """
 
 
+@pytest.mark.slow
 def test_a_cluster_within_the_process(pytester: pytest.Pytester) -> None:
     """The last test needs most: TensorFlow has started with the first."""
     pytester.makepyfile(ONE_PROCESS)

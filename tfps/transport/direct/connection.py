@@ -59,7 +59,7 @@ class Connection:
 
     Example:
 
-    >>> left, right = (Connection(sock, peer="the other") for sock in socket.socketpair())
+    >>> left, right = (Connection(sock, peer="ps 0") for sock in socket.socketpair())
     >>> left.send(np.array([1, 2]), np.array([], np.int64), np.array([5, 6, 7], np.uint8))
     >>> limits = FrameLimits(header_fields=2, max_ids=0, max_payload_bytes=100)
     >>> right.receive(limits).payload
@@ -67,7 +67,7 @@ class Connection:
     >>> left.close()
     >>> right.receive(limits)
     Traceback (most recent call last):
-    tfps.transport.direct.connection.ConnectionLost: lost the connection to the other: it closed it
+    tfps.transport.direct.connection.ConnectionLost: lost the connection to ps 0: the peer closed it
     >>> right.close()
     """
 
