@@ -33,7 +33,6 @@ def strategy(
     strategy.close()
 
 
-@pytest.mark.slow
 @pytest.mark.conformance
 def test_scheduled_steps_lose_no_update(strategy: tfps.ParameterServerStrategy) -> None:
     coordinator = tfps.ClusterCoordinator(strategy)
