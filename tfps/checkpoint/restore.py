@@ -18,7 +18,7 @@ from tfps.checkpoint.manifest import CHIEF, Manifest
 from tfps.checkpoint.mismatch import check_fit
 from tfps.checkpoint.names import named_variables, optimizer_of
 from tfps.checkpoint.parallel import in_parallel
-from tfps.checkpoint.server_restore import ServerRestore, ShardMove, shard_moves
+from tfps.checkpoint.server_restore import ServerRestore, ShardFill, shard_moves
 from tfps.checkpoint.servers import build_optimizer, channels_to, devices_of, strategy_of
 from tfps.checkpoint.shared_folder import SharedFolder
 
@@ -44,14 +44,14 @@ def fill(
         parts = list(shard_moves(manifest, contents.on(index), rules))
         calls.append(partial(server.fill, folder, manifest, parts))
     in_parallel(calls)
-    by_shard: dict[int, list[ShardMove]] = {}
+    by_shard: dict[int, list[ShardFill]] = {}
     for shard_move in shard_moves(manifest, contents.on(CHIEF), rules):
         by_shard.setdefault(id(shard_move.shard), []).append(shard_move)
     for parts in by_shard.values():
         _fill_on_chief(folder, parts)
 
 
-def _fill_on_chief(folder: Path, parts: Sequence[ShardMove]) -> None:
+def _fill_on_chief(folder: Path, parts: Sequence[ShardFill]) -> None:
     """Fill a shard on the chief, which is assigned as a whole."""
     native = parts[0].shard.native
     value = np.zeros(native.shape, native.dtype.as_numpy_dtype)

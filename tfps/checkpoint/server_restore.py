@@ -29,8 +29,8 @@ Source = tuple[str, str]  # a file, and the key of a block in it
 
 
 @dataclass(frozen=True)
-class ShardMove:
-    """A move into a shard.
+class ShardFill:
+    """Rows of a file that fill a part of a shard.
 
     Args:
         shard: the shard to fill.
@@ -45,7 +45,7 @@ class ShardMove:
 
 def shard_moves(
     manifest: Manifest, shards: Iterable[StoredShard], rules: Mapping[str, RowRule]
-) -> Iterator[ShardMove]:
+) -> Iterator[ShardFill]:
     """Yield all moves that fill some shards.
 
     Args:
@@ -65,7 +65,7 @@ def shard_moves(
             wanted=rules[shard.tensor],
             shard=shard.index,
         ):
-            yield ShardMove(shard, move, found[move.block])
+            yield ShardFill(shard, move, found[move.block])
 
 
 class ServerRestore:
@@ -128,7 +128,7 @@ class ServerRestore:
             is_current &= tf.equal(cells[ledger.layout.TERM], self._server.term)
             return tf.cond(is_current, write, lambda: tf.constant(False))
 
-    def fill(self, folder: Path, manifest: Manifest, parts: Iterable[ShardMove]) -> None:
+    def fill(self, folder: Path, manifest: Manifest, parts: Iterable[ShardFill]) -> None:
         """Fill shards of the server.
 
         Args:
@@ -140,7 +140,7 @@ class ServerRestore:
             CheckpointDamaged: the files have changed since they were written.
             tf.errors.UnavailableError: the server is lost.
         """
-        by_file: dict[str, list[ShardMove]] = {}
+        by_file: dict[str, list[ShardFill]] = {}
         for shard_move in parts:
             by_file.setdefault(shard_move.file, []).append(shard_move)
         files = list(by_file)
@@ -157,7 +157,7 @@ class ServerRestore:
                 raise CheckpointDamaged(f"{folder}: {reason_of(damaged)}") from error
 
     def _fill(
-        self, folder: Path, filled: list[ShardMove], specs: Mapping[Source, tf.TensorSpec]
+        self, folder: Path, filled: list[ShardFill], specs: Mapping[Source, tf.TensorSpec]
     ) -> None:
         if self._is_shared:
             files = list(dict.fromkeys(file for file, _ in specs))
@@ -178,7 +178,7 @@ class ServerRestore:
         call(self._number, *given, *indices, patience_s=PATIENCE_S)
 
     def _trace(
-        self, filled: list[ShardMove], specs: Mapping[Source, tf.TensorSpec]
+        self, filled: list[ShardFill], specs: Mapping[Source, tf.TensorSpec]
     ) -> Callable[..., list[tf.Tensor]]:
         def trace(number: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:
             rest = iter(arguments)
@@ -232,7 +232,7 @@ def _read(
     return values
 
 
-def _specs(stored: Mapping[str, Tensor], filled: list[ShardMove]) -> dict[Source, tf.TensorSpec]:
+def _specs(stored: Mapping[str, Tensor], filled: list[ShardFill]) -> dict[Source, tf.TensorSpec]:
     """Return the shape and dtype of each block."""
     specs = {}
     for shard_move in filled:
