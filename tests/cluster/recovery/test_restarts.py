@@ -46,6 +46,7 @@ class KillAll(EpochsOfOneVisit):
         self.model.stop_training = min(self.job.strategy.stats().worker_lives) > 1
 
 
+@pytest.mark.slow
 def test_both_workers_are_killed_and_work_again(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="tfps")
     with assert_no_leaks(), LocalCluster(workers=2, ps=1) as cluster:

@@ -34,7 +34,7 @@ PRINTS = {
 
 
 # `fit` is the script of the README, and `custom_loop` that of a page: test_pages.py runs both.
-@pytest.mark.quick("who_applies_the_update")
+@pytest.mark.slow
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
 def test_example(script: Path) -> None:
     (options,) = re.findall(rf"tfps run (.*)examples/{script.name}", script.read_text())

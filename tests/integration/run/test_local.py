@@ -79,6 +79,7 @@ def _temporary(folder: Path) -> dict[str, str | None]:
     return {**ALONE, **bytecode, "TMPDIR": str(folder / "temporary")}
 
 
+@pytest.mark.slow
 def test_a_failing_script(script: Path) -> None:
     script.write_text(f"{WHEN_ALL_SERVE}raise ValueError('that is wrong')")
     result = run_command(

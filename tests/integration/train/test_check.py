@@ -10,6 +10,7 @@ import pytest
 CLUSTER = {"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1"]}
 
 
+@pytest.mark.slow
 def test_the_reference_job_has_no_mistake(tfps, tmp_path):
     result = tfps("check", "--set", "data.source=subset", "--set", "training.epochs=2")
     assert (result.returncode, result.stderr) == (0, "")
