@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,6 +14,7 @@ import tensorflow as tf
 
 import tfps
 from tests.messages import raises
+from tfps.bridge import tensorflow_private as private
 
 Make = Callable[..., tfps.ParameterServerStrategy]
 
@@ -70,3 +74,45 @@ def test_other_differences_are_refused(
         model = _averaging_model()
     with raises(ValueError, "dataset function", received="for one worker", remedy="the same types"):
         model.fit(function, verbose=0)
+
+
+class BusyWorker(keras.callbacks.Callback):
+    """Drains the workers within an epoch, then keeps one away until the other has two closures."""
+
+    def __init__(self, strategy: tfps.ParameterServerStrategy) -> None:
+        super().__init__()
+        self._queue = private.closure_queue(strategy.coordinator)
+        self.worker: threading.Thread | None = None
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self.worker is None:
+            self.model.get_weights()
+            begun = self._queue.begun
+            self._queue.bar(1)
+            self.worker = threading.Thread(target=self._admit, args=[begun + 2])
+            self.worker.start()
+
+    def _admit(self, begun: int) -> None:
+        ends_at = time.monotonic() + 60
+        while self._queue.begun < begun and time.monotonic() < ends_at:
+            time.sleep(0.001)
+        self._queue.admit(1)
+
+
+def test_a_worker_that_was_busy_after_a_pause_uses_the_rest_of_its_data(
+    make_strategy: Make,
+) -> None:
+    """The other one takes both closures, and finds its own data used up."""
+    strategy = make_strategy(batch_callbacks="sampled")
+    with strategy.scope():
+        model = _averaging_model()
+    busy = BusyWorker(strategy)
+
+    def batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        x = np.ones((100, 4), "float32")
+        return tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(1)
+
+    model.fit(batches, verbose=0, callbacks=[busy])
+    assert busy.worker is not None
+    busy.worker.join()
+    assert strategy.stats().updates_applied == 200

@@ -47,6 +47,7 @@ class Dispatch:
     def prepare(self) -> None:
         """Make the input and the servers ready for one closure per worker."""
         self._sent_out_at = self._runtime.ticket_server.starts
+        self._closure.visited.clear()  # those of before may have ended with data left
         # A server that was started anew may hand out again what had been closed.
         if self._sent_out_at == self._starts:
             self._compiled.source.on_drained()
@@ -95,7 +96,7 @@ class Dispatch:
 
     @property
     def left_out(self) -> frozenset[int]:
-        """The workers that are present and have run no closure to its end."""
+        """The workers that are present and have ended no closure since closures were sent out."""
         return self.present - self._closure.visited
 
     def halt(self) -> None:

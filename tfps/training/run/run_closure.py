@@ -43,7 +43,7 @@ class RunClosure:
 
     Attributes:
         invitations: to the rounds that the run begins with; each call takes one.
-        visited: workers that ran a closure to its end.
+        visited: the workers that ran a closure to its end since closures were sent out.
     """
 
     def __init__(
