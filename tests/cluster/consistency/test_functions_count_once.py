@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
 FUNCTIONS = 80
 # A worker may die before its function has sent anything: then nothing comes twice, and another one
-# is killed, or stopped.
+# is killed, or stopped. On a slow machine even the last may, and the counts must be right all the
+# same; tests/unit/one_process/test_functions_run_again.py has calls that come twice for certain.
 KILLS = 6
 # What all calls come to in a weight, by call: the mean of a round is one for any contributors,
 # and differences are divided by the number of workers.
@@ -49,7 +50,6 @@ def loop(tasks: LocalCluster, carrier: str, mode: str) -> Iterator[ManyCalls]:
 def _check(loop: ManyCalls, mode: str) -> None:
     """Check that each server took each call once, also if it came again."""
     _, share = MODES[mode]
-    assert min(loop.counted("DUPLICATES")) > 0
     calls = loop.expected
     # A period's message brings two calls.
     messages = calls // 2 if mode == "local" else calls

@@ -173,8 +173,8 @@ def test_inputs(make_strategy: Make, kind: str) -> None:
         for begin in range(0, len(X), BATCH):
             yield X[begin : begin + BATCH], Y[begin : begin + BATCH]
 
-    def shard(index: Any) -> tf.data.Dataset:
-        return batches().shard(4, index)
+    def shard(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        return batches().shard(context.num_input_pipelines, context.input_pipeline_id)
 
     data = {
         "generator": generator(),
