@@ -1,6 +1,6 @@
-"""Draws what a slow worker leaves of the rate: `python docs/benchmarks/slow_worker.py [FOLDER]`.
+"""Draws what a slow worker leaves of the rate: `python -m benchmarks.slow_worker [FOLDER]`.
 
-The numbers are those of `python -m benchmarks strategies`, in data/strategies.json.
+The numbers are those of `python -m benchmarks strategies`, in docs/benchmarks/data/strategies.json.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent.parent / "docs/benchmarks"
 NAME = "slow_worker.png"
 BATCH_SIZE = 64  # examples in one worker's step
 GREY, BLUE, INK = ("#c9ced6", "#7d8794"), ("#a9c8f0", "#1f6fd0"), "#22272e"
