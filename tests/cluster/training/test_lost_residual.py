@@ -34,6 +34,6 @@ def test_a_worker_that_comes_back_holds_nothing(
     assert killer.works_again
     assert stats.updates_applied == epochs * job.epoch_steps
     assert sum(float(weight) for weight in job.model.get_weights()) == 2 * stats.updates_applied
-    (coded,) = [codec for each in stats.traffic for codec in each.codecs if "Diff" in codec.codec]
+    (coded,) = [codec for each in stats.traffic for codec in each.codecs if "Delta" in codec.codec]
     assert coded.sent_bytes > 0
     job.strategy.close()
