@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tfps.placement.forecast import Wanted
+from tfps.placement.forecast import PlannedVariable
 
 BATCH_SIZE = 64
 TOKENS = 128
@@ -25,7 +25,7 @@ class ModelShape:
     build: Callable[[], Any]  # imports Keras
     rows_per_step: int = BATCH_SIZE  # of every table that a step asks for
 
-    def wanted(self) -> list[Wanted]:
+    def wanted(self) -> list[PlannedVariable]:
         """Its variables and Adam's slots; imports TensorFlow."""
         import keras
 
@@ -40,7 +40,7 @@ class ModelShape:
             replace(variable, rows_per_step=self.rows_per_step)
             if variable.is_trained and variable.path.endswith("/embeddings")
             else variable
-            for variable in dry_run.wanted(model)
+            for variable in dry_run.planned_variables(model)
         ]
 
 

@@ -25,7 +25,7 @@ from benchmarks.table import Columns, case_table
 from benchmarks.turn import TaskNumbers, Turn
 from tfps.partitioners import Balanced, MinSizePartitioner, Partitioner, Whole
 from tfps.placement.division import divided
-from tfps.placement.forecast import Forecast, Wanted, imbalance
+from tfps.placement.forecast import Forecast, PlannedVariable, imbalance
 from tfps.placement.policy import LeastLoaded, Placement, RoundRobin
 
 EVEN_AIM = 1.05
@@ -104,11 +104,13 @@ class Placing(Benchmark):
         # Of half a megabyte each: two shards, with two slots each.
         shape, numbers = (512, 256), range(self.planned_variables)
         wanted = [
-            Wanted(f"layer_{number}/kernel", shape, "float32", is_pulled=True, is_trained=True)
+            PlannedVariable(
+                f"layer_{number}/kernel", shape, "float32", is_pulled=True, is_trained=True
+            )
             for number in numbers
         ]
         wanted += [
-            Wanted(f"layer_{number}/{slot}", shape, "float32", owner=number)
+            PlannedVariable(f"layer_{number}/{slot}", shape, "float32", owner=number)
             for number in numbers
             for slot in ("momentum", "velocity")
         ]
@@ -191,12 +193,14 @@ class Placing(Benchmark):
             legend_below(figure, axes[0, 0], entries=len(WAYS) + 1, columns=3)
 
 
-def _forecast(wanted: list[Wanted], *, servers: int, way: Way) -> tuple[list[Any], Forecast]:
+def _forecast(
+    wanted: list[PlannedVariable], *, servers: int, way: Way
+) -> tuple[list[Any], Forecast]:
     shards = divided(wanted, way.partitioner, servers=servers)
     return shards, Forecast.from_variables(shards, servers=servers, placement=way.placement)
 
 
-def _planned(wanted: list[Wanted], *, servers: int, way: Way) -> dict[str, Any]:
+def _planned(wanted: list[PlannedVariable], *, servers: int, way: Way) -> dict[str, Any]:
     """Count the shards and bytes on each server, and the bytes that a worker's step moves."""
     shards, forecast = _forecast(wanted, servers=servers, way=way)
     return {
@@ -207,7 +211,7 @@ def _planned(wanted: list[Wanted], *, servers: int, way: Way) -> dict[str, Any]:
     }
 
 
-def _least_imbalance(wanted: list[Wanted], *, servers: int) -> float:
+def _least_imbalance(wanted: list[PlannedVariable], *, servers: int) -> float:
     """Return the least imbalance that a division by rows can have: one row lies on one server.
 
     The largest variable, with what belongs to it, cut into as many shards as it has rows at most.

@@ -95,7 +95,7 @@ def plan(
 def _variables(made: JobPlan) -> Any:
     table = _table("variable", "shape", "ps", "value", "+ slots", "per step")
     forecast = made.forecast
-    rows = zip(forecast.wanted, forecast.places, forecast.slot_bytes(), strict=True)
+    rows = zip(forecast.variables, forecast.places, forecast.slot_bytes(), strict=True)
     for variable, server, slot_bytes in rows:
         if variable.owner is None:
             table.add_row(
@@ -112,7 +112,7 @@ def _variables(made: JobPlan) -> Any:
 def _servers(made: JobPlan) -> Any:
     table = _table("ps", "variables", "+ slots", "per step", "memory at least")
     forecast = made.forecast
-    pairs = zip(forecast.wanted, forecast.places, strict=True)
+    pairs = zip(forecast.variables, forecast.places, strict=True)
     homes = [server for variable, server in pairs if variable.owner is None]
     rows = zip(
         map(homes.count, range(forecast.servers)),

@@ -8,7 +8,7 @@ from tfps.compression import PushPull
 from tfps.compression.codec import ITEM_BYTES, Codec
 from tfps.compression.delta import is_delta
 from tfps.compression.directions import Codecs, choice_for
-from tfps.placement.forecast import Forecast, Wanted
+from tfps.placement.forecast import Forecast, PlannedVariable
 
 
 def bytes_left_out(forecast: Forecast, compression: PushPull) -> int:
@@ -32,7 +32,7 @@ def bytes_left_out(forecast: Forecast, compression: PushPull) -> int:
     """
     return sum(
         _left_out(variable, codecs)
-        for variable in forecast.wanted
+        for variable in forecast.variables
         if _is_coded(variable)
         for codecs in (compression.push, compression.pull)
     )
@@ -58,22 +58,22 @@ def kept_bytes_per_server(
     (1605632, 0)
     """
     kept = [0] * forecast.servers
-    for variable, server in zip(forecast.wanted, forecast.places, strict=True):
+    for variable, server in zip(forecast.variables, forecast.places, strict=True):
         if _is_coded(variable) and is_delta(_codec_of(variable, compression.pull)):
             kept[server] += workers * variable.size_bytes
     return tuple(kept)
 
 
-def _is_coded(variable: Wanted) -> bool:
+def _is_coded(variable: PlannedVariable) -> bool:
     is_whole = variable.is_trained and variable.rows_per_step is None
     return is_whole and variable.dtype == "float32"
 
 
-def _codec_of(variable: Wanted, codecs: Codecs) -> Codec:
+def _codec_of(variable: PlannedVariable, codecs: Codecs) -> Codec:
     return choice_for(codecs, variable.path, size_bytes=variable.size_bytes).codec
 
 
-def _left_out(variable: Wanted, codecs: Codecs) -> int:
+def _left_out(variable: PlannedVariable, codecs: Codecs) -> int:
     sent = _codec_of(variable, codecs).size_bytes(math.prod(variable.shape))
     assert variable.size_bytes == ITEM_BYTES * math.prod(variable.shape)
     return max(0, variable.size_bytes - sent)

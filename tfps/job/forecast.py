@@ -15,7 +15,7 @@ from tfps.job.optimizer import trial_problems
 from tfps.job.partitioner import partitioner_of
 from tfps.job.placement import placement_of
 from tfps.placement.division import divided
-from tfps.placement.forecast import Forecast, Wanted
+from tfps.placement.forecast import Forecast, PlannedVariable
 from tfps.placement.step_rows import with_step_rows
 from tfps.strategy.cluster_size import ClusterSize
 
@@ -32,25 +32,25 @@ def forecast_of(config: JobConfig, *, size: ClusterSize) -> Forecast:
     """
     from tfps.runtime.program.tables import LEAST_TABLE_BYTES
     from tfps.strategy.dry_run_strategy import DryRunStrategy
-    from tfps.strategy.step_shapes import activation_bytes, rows_looked_up
+    from tfps.strategy.step_shapes import count_rows_looked_up, largest_activation_bytes
 
     dry_run = DryRunStrategy()
     # The number of steps changes the learning rate, but no variable.
     model = build_model(config, steps=1, strategy=dry_run)
     refuse(trial_problems(config.training))
-    wanted = dry_run.wanted(model)
+    wanted = dry_run.planned_variables(model)
     try:
         shards = divided(wanted, partitioner_of(config.partitioner), servers=size.servers)
     except ConfigError as error:
         raise ConfigError([f"partitioner: {problem}" for problem in error.problems]) from error
     batch_size = config.data.batch_size
-    rows = rows_looked_up(model, batch_size=batch_size)
+    rows = count_rows_looked_up(model, batch_size=batch_size)
     least_bytes = 0 if config.training.sparse_updates else LEAST_TABLE_BYTES
     shards = with_step_rows(shards, rows, least_bytes=least_bytes)
     placement = placement_of(config.placement)
     forecast = replace(
         Forecast.from_variables(shards, servers=size.servers, placement=placement),
-        activation_bytes=activation_bytes(model, batch_size=batch_size),
+        activation_bytes=largest_activation_bytes(model, batch_size=batch_size),
     )
     refuse(_refusals(model.optimizer, forecast))
     return forecast
@@ -61,10 +61,10 @@ def _refusals(optimizer: Any, forecast: Forecast) -> list[str]:
 
     trained = [
         place
-        for shard, place in zip(forecast.wanted, forecast.places, strict=True)
+        for shard, place in zip(forecast.variables, forecast.places, strict=True)
         if shard.is_trained
     ]
-    shards = _shards(forecast.wanted)
+    shards = _shards(forecast.variables)
     divided_ones = shard_problems(optimizer, shards_of=lambda v: shards.get(v.path, 1))
     clipped_ones = clip_problems(optimizer, servers_of=lambda _: len(set(trained)))
     # Only the first of each, as in a strategy: the others have the same reason.
@@ -74,6 +74,6 @@ def _refusals(optimizer: Any, forecast: Forecast) -> list[str]:
     ]
 
 
-def _shards(wanted: Sequence[Wanted]) -> Counter[str]:
+def _shards(wanted: Sequence[PlannedVariable]) -> Counter[str]:
     """Return the number of shards of each divided variable, by its path."""
     return Counter(shard.path.rpartition("/")[0] for shard in wanted if shard.is_trained)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfps.config import JobConfig
-from tfps.strategy.job import name_problem, room_problem
+from tfps.strategy.job import max_workers_problem, name_problem
 
 
 def naming_problems(config: JobConfig) -> list[str]:
@@ -21,7 +21,7 @@ def naming_problems(config: JobConfig) -> list[str]:
 
 def room_problems(config: JobConfig, *, workers: int) -> list[str]:
     """Return a sentence if ``cluster.max_workers`` is below the cluster's number of workers."""
-    problem = room_problem(config.cluster.max_workers, workers=workers)
+    problem = max_workers_problem(config.cluster.max_workers, workers=workers)
     if problem is None:
         return []
     return [f"cluster.max_workers: {problem.removesuffix(', or None')}, or no such key"]

@@ -65,7 +65,7 @@ class JobPlan:
 
     def unused_rules(self) -> list[tuple[str, str]]:
         """Return section and pattern of each rule that matches no variable; often a typo."""
-        paths = [variable.path for variable in self.forecast.wanted if variable.owner is None]
+        paths = [variable.path for variable in self.forecast.variables if variable.owner is None]
         return [
             (section, rule)
             for section in ("partitioner", "placement")

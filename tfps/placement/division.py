@@ -7,10 +7,12 @@ from dataclasses import replace
 
 from tfps.partitioners.row_rule import rows_per_shard
 from tfps.partitioners.sharding import Partitioner, Sharding
-from tfps.placement.forecast import Wanted
+from tfps.placement.forecast import PlannedVariable
 
 
-def divided(wanted: Sequence[Wanted], partitioner: Partitioner, *, servers: int) -> list[Wanted]:
+def divided(
+    wanted: Sequence[PlannedVariable], partitioner: Partitioner, *, servers: int
+) -> list[PlannedVariable]:
     """Return the shards of all variables; slots of the same shape are divided like their weight.
 
     Only trainable weights are divided, those of frozen layers included: other variables are small,
@@ -30,7 +32,7 @@ def divided(wanted: Sequence[Wanted], partitioner: Partitioner, *, servers: int)
     [('table/0', (3, 2), None), ('table/1', (2, 2), None), ('table_momentum/0', (3, 2), 0), \
 ('table_momentum/1', (2, 2), 1)]
     """
-    shards: list[Wanted] = []
+    shards: list[PlannedVariable] = []
     first: list[int] = []  # the position of each variable's first shard
     shardings: list[Sharding] = []
     for variable in wanted:
@@ -57,8 +59,8 @@ def divided(wanted: Sequence[Wanted], partitioner: Partitioner, *, servers: int)
 
 
 def _sharding(
-    variable: Wanted,
-    wanted: Sequence[Wanted],
+    variable: PlannedVariable,
+    wanted: Sequence[PlannedVariable],
     shardings: Sequence[Sharding],
     partitioner: Partitioner,
     *,
@@ -72,7 +74,7 @@ def _sharding(
     return Sharding.whole(variable)
 
 
-def _share(variable: Wanted, sharding: Sharding, number: int) -> int | None:
+def _share(variable: PlannedVariable, sharding: Sharding, number: int) -> int | None:
     """Return how many rows of a shard a step looks up, if it looks up all rows alike."""
     if variable.rows_per_step is None:
         return None

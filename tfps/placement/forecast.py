@@ -13,7 +13,7 @@ PROCESS_BYTES = 512 << 20
 
 
 @dataclass(frozen=True)
-class Wanted(VariableSpec):
+class PlannedVariable(VariableSpec):
     """A variable that a program makes, in a list that has the program's order.
 
     Args:
@@ -61,7 +61,7 @@ class Forecast:
 
     Args:
         servers: the number of servers.
-        wanted: the variables.
+        variables: the variables.
         places: the server of each variable.
         activation_bytes: the largest output of a layer in a step; None: not known.
 
@@ -80,18 +80,18 @@ class Forecast:
     """
 
     servers: int
-    wanted: tuple[Wanted, ...]
+    variables: tuple[PlannedVariable, ...]
     places: tuple[int, ...]
     activation_bytes: int | None = None
 
     @classmethod
     def from_variables(
-        cls, wanted: Sequence[Wanted], *, servers: int, placement: Placement
+        cls, variables: Sequence[PlannedVariable], *, servers: int, placement: Placement
     ) -> Forecast:
         """Place each variable by a policy, as a strategy does when it makes the variable."""
         loads = [0] * servers
         places: list[int] = []
-        for number, variable in enumerate(wanted):
+        for number, variable in enumerate(variables):
             if variable.owner is not None:
                 server = places[variable.owner]
             else:
@@ -102,19 +102,19 @@ class Forecast:
             loads[server] += variable.size_bytes
         homes = [
             place if variable.follows is None else places[variable.follows]
-            for variable, place in zip(wanted, places, strict=True)
+            for variable, place in zip(variables, places, strict=True)
         ]
-        return cls(servers, tuple(wanted), tuple(homes))
+        return cls(servers, tuple(variables), tuple(homes))
 
     @property
     def bytes_per_server(self) -> tuple[int, ...]:
         """The bytes of values and slots on each server."""
-        return self._totals([variable.size_bytes for variable in self.wanted])
+        return self._totals([variable.size_bytes for variable in self.variables])
 
     @property
     def step_bytes_per_server(self) -> tuple[int, ...]:
         """The bytes that a step of one worker exchanges with each server."""
-        return self._totals([variable.step_bytes for variable in self.wanted])
+        return self._totals([variable.step_bytes for variable in self.variables])
 
     def memory_bytes_per_server(self, *, workers: int, has_rounds: bool) -> tuple[int, ...]:
         """Return the least memory of each server's process.
@@ -126,9 +126,9 @@ class Forecast:
             workers: the number of workers.
             has_rounds: whether gradients are applied in rounds, as in synchronous modes.
         """
-        pulled = self._totals([v.pull_bytes for v in self.wanted])
-        sent = [v.pull_bytes if v.is_trained else 0 for v in self.wanted]
-        sums = [min(v.size_bytes, _round_bytes(v, workers=workers)) for v in self.wanted]
+        pulled = self._totals([v.pull_bytes for v in self.variables])
+        sent = [v.pull_bytes if v.is_trained else 0 for v in self.variables]
+        sums = [min(v.size_bytes, _round_bytes(v, workers=workers)) for v in self.variables]
         return tuple(
             PROCESS_BYTES + held + workers * (replies + requests) + (rounds if has_rounds else 0)
             for held, replies, requests, rounds in zip(
@@ -138,12 +138,14 @@ class Forecast:
 
     def with_whole_tables(self) -> Forecast:
         """Return the forecast for a mode in which workers pull whole tables."""
-        return replace(self, wanted=tuple(replace(v, rows_per_step=None) for v in self.wanted))
+        return replace(
+            self, variables=tuple(replace(v, rows_per_step=None) for v in self.variables)
+        )
 
     def slot_bytes(self) -> tuple[int, ...]:
         """Return the bytes of the slots that belong to each variable."""
-        totals = [0] * len(self.wanted)
-        for variable in self.wanted:
+        totals = [0] * len(self.variables)
+        for variable in self.variables:
             if variable.owner is not None:
                 totals[variable.owner] += variable.size_bytes
         return tuple(totals)
@@ -155,7 +157,7 @@ class Forecast:
         return tuple(totals)
 
 
-def _round_bytes(variable: Wanted, *, workers: int) -> int:
+def _round_bytes(variable: PlannedVariable, *, workers: int) -> int:
     """Return the bytes of a round's sum of gradients; for a table, of all rows that came."""
     if not variable.is_trained:
         return 0

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tfps.placement.forecast import Forecast, Wanted
+from tfps.placement.forecast import Forecast, PlannedVariable
 from tfps.placement.step_rows import whole_path
 
 
@@ -62,7 +62,7 @@ class JobSizes:
             period_steps: the number of steps between two exchanges of local steps.
             left_out_bytes: the bytes of a step that codecs save.
         """
-        wanted = forecast.wanted
+        wanted = forecast.variables
         is_table = [_owner(v, wanted).rows_per_step is not None for v in wanted]
         tables = [v for v, of_table in zip(wanted, is_table, strict=True) if of_table]
         dense = [v for v, of_table in zip(wanted, is_table, strict=True) if not of_table]
@@ -121,10 +121,10 @@ class JobSizes:
         return self.dense_bytes + self.row_bytes
 
 
-def _owner(variable: Wanted, wanted: tuple[Wanted, ...]) -> Wanted:
+def _owner(variable: PlannedVariable, wanted: tuple[PlannedVariable, ...]) -> PlannedVariable:
     """Return the weight that a slot belongs to, or the variable itself."""
     return variable if variable.owner is None else wanted[variable.owner]
 
 
-def _sum(wanted: Iterable[Wanted]) -> int:
+def _sum(wanted: Iterable[PlannedVariable]) -> int:
     return sum(variable.size_bytes for variable in wanted)

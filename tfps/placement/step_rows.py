@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tfps.placement.forecast import Wanted
+from tfps.placement.forecast import PlannedVariable
 
 
 def with_step_rows(
-    wanted: Sequence[Wanted], rows_per_step: Mapping[str, int], *, least_bytes: int
-) -> list[Wanted]:
+    wanted: Sequence[PlannedVariable], rows_per_step: Mapping[str, int], *, least_bytes: int
+) -> list[PlannedVariable]:
     """Return variables with ``rows_per_step`` set for tables; a shard gets its share.
 
     Call it after the division: partitioners must not use ``rows_per_step``.
@@ -26,7 +26,7 @@ def with_step_rows(
     >>> [shard.rows_per_step for shard in with_step_rows(shards, {"table": 7}, least_bytes=0)]
     [4, 4]
     """
-    parts: dict[str, list[Wanted]] = {}
+    parts: dict[str, list[PlannedVariable]] = {}
     for variable in wanted:
         if (path := _table(variable, rows_per_step)) is not None:
             parts.setdefault(path, []).append(variable)
@@ -34,7 +34,7 @@ def with_step_rows(
         path for path, shards in parts.items() if sum(s.size_bytes for s in shards) >= least_bytes
     }
 
-    def share(variable: Wanted) -> Wanted:
+    def share(variable: PlannedVariable) -> PlannedVariable:
         path = _table(variable, rows_per_step)
         if path not in large:
             return variable
@@ -45,7 +45,7 @@ def with_step_rows(
     return [share(variable) for variable in wanted]
 
 
-def _table(variable: Wanted, rows_per_step: Mapping[str, int]) -> str | None:
+def _table(variable: PlannedVariable, rows_per_step: Mapping[str, int]) -> str | None:
     """Return the path of the table that a variable is, or is a shard of; else None."""
     if not variable.is_pulled:
         return None

@@ -18,29 +18,31 @@ from tfps.recovery.fault_tolerance import FaultTolerance, check_fault_tolerance
 from tfps.strategy.cluster_size import ClusterSize, size_problems
 from tfps.strategy.codec_limits import codec_problems
 from tfps.strategy.environment import connect_timeout_s, environment_errors
-from tfps.strategy.job import Job, check_job, room_problem
+from tfps.strategy.job import Job, check_job, max_workers_problem
 from tfps.training.batch_callbacks import check_setting
 from tfps.transport.setting import wanted_transport
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-RENAMED = {
+RENAMED_ARGUMENTS = {
     "recovery": "fault_tolerance=tfps.FaultTolerance(checkpoints=<folder>, every_steps=...)",
     "restarts": "fault_tolerance=tfps.FaultTolerance(restart_budget=..., min_workers=...)",
     "fresh": 'job=tfps.Job("name", fresh=True)',
 }
 
 
-def refuse_renamed(function: Function) -> Function:
-    """Make a constructor name the new form of an argument that was removed, in its error."""
+def refuse_renamed_arguments(function: Function) -> Function:
+    """Return a constructor whose error for a removed argument names its replacement."""
 
     @functools.wraps(function)
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        problems = [f"{old}: write {RENAMED[old]}" for old in RENAMED if old in kwargs]
+    def check_and_collect(*args: Any, **kwargs: Any) -> Any:
+        problems = [
+            f"{old}: write {RENAMED_ARGUMENTS[old]}" for old in RENAMED_ARGUMENTS if old in kwargs
+        ]
         refuse(problems, source="ParameterServerStrategy")
         return function(*args, **kwargs)
 
-    return cast("Function", checked)
+    return cast("Function", check_and_collect)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +75,7 @@ class Arguments:
 
 
 # The checks of single arguments; the others also depend on the cluster.
-CHECKS: dict[str, Callable[[Any], Any]] = {
+CHECK_OF_ARGUMENT: dict[str, Callable[[Any], Any]] = {
     "placement": policy.resolve,
     "consistency": modes.resolve,
     "compression": directions.resolve,
@@ -92,22 +94,24 @@ def check_arguments(*, cluster_resolver: Any, variable_partitioner: Any, **given
     """
     errors: list[TfpsError] = []
 
-    def checked(check: Callable[[Any], Any], value: Any) -> Any:
+    def check_and_collect(check: Callable[[Any], Any], value: Any) -> Any:
         try:
             return check(value)
         except (ConfigError, UnsupportedError) as error:
             errors.append(error)
             return None
 
-    checked(_check_partitioner, variable_partitioner)
-    values = {name: checked(check, given.get(name)) for name, check in CHECKS.items()}
+    check_and_collect(_check_partitioner, variable_partitioner)
+    values = {
+        name: check_and_collect(check, given.get(name)) for name, check in CHECK_OF_ARGUMENT.items()
+    }
     codecs, mode = values["compression"], values["consistency"]
-    spec = checked(_check_cluster, cluster_resolver)
+    spec = check_and_collect(_check_cluster, cluster_resolver)
     workers = None if spec is None else spec.count("worker")
-    values["max_workers"] = checked(
-        lambda value: _check_room(value, workers=workers), given.get("max_workers")
+    values["max_workers"] = check_and_collect(
+        lambda value: _check_max_workers(value, workers=workers), given.get("max_workers")
     )
-    values["fault_tolerance"] = checked(
+    values["fault_tolerance"] = check_and_collect(
         lambda value: check_fault_tolerance(value, workers=workers), given.get("fault_tolerance")
     )
     if codecs is not None and mode is not None:
@@ -121,7 +125,7 @@ def check_arguments(*, cluster_resolver: Any, variable_partitioner: Any, **given
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        problems = [problem for error in errors for problem in _problems(error)]
+        problems = [problem for error in errors for problem in _problems_with_source(error)]
         raise ConfigError(problems, source="ParameterServerStrategy")
     return Arguments(spec=spec, connect_timeout_s=connect_timeout_s(), **values)
 
@@ -148,13 +152,13 @@ def _check_partitioner(partitioner: Any) -> None:
         )
 
 
-def _check_room(max_workers: Any, *, workers: int | None) -> int | None:
-    if problem := room_problem(max_workers, workers=workers):
+def _check_max_workers(max_workers: Any, *, workers: int | None) -> int | None:
+    if problem := max_workers_problem(max_workers, workers=workers):
         raise ConfigError(f"max_workers: {problem}")
     return workers if max_workers is None else int(max_workers)
 
 
-def _problems(error: TfpsError) -> list[str]:
+def _problems_with_source(error: TfpsError) -> list[str]:
     if not isinstance(error, ConfigError):
         return [str(error)]
     return [

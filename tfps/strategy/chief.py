@@ -1,4 +1,4 @@
-"""Prepares this process to be the chief of a cluster."""
+"""Prepare this process to be the chief of a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def chief_start(spec: ClusterSpec, resolver: Any, *, timeout_s: float) -> Iterator[None]:
+def prepare_chief(spec: ClusterSpec, resolver: Any, *, timeout_s: float) -> Iterator[None]:
     """Prepare this process and wait for the tasks; TensorFlow connects within the context.
 
     Args:
@@ -32,24 +32,26 @@ def chief_start(spec: ClusterSpec, resolver: Any, *, timeout_s: float) -> Iterat
         PortInUse: another process holds the chief's port.
     """
     prepare_process("chief")
-    _set_threads(spec)
+    _set_thread_counts(spec)
     share_gpus()
     workers, servers = spec.jobs["worker"], spec.jobs["ps"]
     announce(f"connecting to {count_tasks(workers=len(workers), ps=len(servers))}")
     tf.get_logger()  # makes it now: it depends on the root logger
-    with _own_server(spec, resolver), root_logger_as_it_was():
+    with _own_server_context(spec, resolver), root_logger_as_it_was():
         wait_for_tasks(spec, timeout_s=timeout_s, report=logger.warning)
         yield
 
 
-def _own_server(spec: ClusterSpec, resolver: Any) -> contextlib.AbstractContextManager[None]:
+def _own_server_context(
+    spec: ClusterSpec, resolver: Any
+) -> contextlib.AbstractContextManager[None]:
     """Return a context within which this process's TensorFlow server may start."""
     if "chief" in resolver.cluster_spec().jobs:
         return server_start(spec, "chief", 0)
     return contextlib.nullcontext()  # TensorFlow takes a free port
 
 
-def _set_threads(spec: ClusterSpec) -> None:
+def _set_thread_counts(spec: ClusterSpec) -> None:
     """Set the number of threads of this process's server, unless TensorFlow has started."""
     if not is_initialized():
         tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads(spec, "chief"))

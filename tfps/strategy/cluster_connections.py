@@ -14,14 +14,14 @@ from tfps.runtime.coordinator.connections import Connections, ControlChannel, Ta
 from tfps.runtime.coordinator.control_plane import ATTEMPT_TIMEOUT_S, ControlPlane
 from tfps.runtime.coordinator.data_plane import DataPlane
 from tfps.runtime.coordinator.server import Server
-from tfps.strategy.chief import chief_start
-from tfps.strategy.take_tasks import confirm_tasks, incompatibility, take_tasks
+from tfps.strategy.chief import prepare_chief
+from tfps.strategy.take_tasks import confirm_tasks, take_restarted_task, take_tasks
 from tfps.transport.carrier import GrpcCarrier
 from tfps.transport.chunked_carrier import ChunkedCarrier
 
 
 class ClusterConnections:
-    """The connections over the network to tasks, which are TensorFlow servers.
+    """The network connections of a chief to its tasks, which are TensorFlow servers.
 
     Args:
         spec: the cluster.
@@ -31,7 +31,7 @@ class ClusterConnections:
 
     def __init__(self, spec: ClusterSpec, *, resolver: Any, job: str = "") -> None:
         self._spec, self._resolver, self._job = spec, resolver, job
-        self._own = this_chief(job=job)
+        self._own_identity = this_chief(job=job)
         self.topology = Topology.of_tasks(workers=spec.count("worker"), servers=spec.count("ps"))
         self._addresses = {
             (kind, index): address for kind, index, address in spec.tasks("worker", "ps")
@@ -46,14 +46,14 @@ class ClusterConnections:
             TasksInUse: the tasks serve another chief.
             PortInUse: another process holds the chief's port.
         """
-        with chief_start(self._spec, self._resolver, timeout_s=timeout_s), connecting():
+        with prepare_chief(self._spec, self._resolver, timeout_s=timeout_s), connecting():
             policy = ProbePolicy.from_environment()
             take_tasks(self._spec, job=self._job, policy=policy, timeout_s=timeout_s)
             connect_tensorflow()
-        self._own = confirm_tasks(self._spec, job=self._job, timeout_s=timeout_s)
+        self._own_identity = confirm_tasks(self._spec, job=self._job, timeout_s=timeout_s)
 
     def resolve(self) -> ClusterSpec:
-        """Return the cluster now, from the file ``TFPS_CLUSTER_FILE`` or else from the resolver.
+        """Read the present cluster from the file ``TFPS_CLUSTER_FILE`` or else the resolver.
 
         Raises:
             ConfigError: the cluster is invalid, or the file cannot be read.
@@ -61,8 +61,8 @@ class ClusterConnections:
         return cluster_of_file() or ClusterSpec.from_resolver(self._resolver)
 
     def incompatibility(self, task: Task) -> str:
-        """Let a restarted task serve this chief; return why it cannot, or an empty string."""
-        return incompatibility((*task, self.processes[task]), self._own)
+        """Ask a restarted task to serve this chief; return why it cannot, or an empty string."""
+        return take_restarted_task((*task, self.processes[task]), self._own_identity)
 
     def move(self, task: Task, address: str) -> None:
         """Use another address for a task from now on."""
@@ -96,13 +96,13 @@ class ClusterConnections:
         )
 
 
-def connections_of(resolver: Any, spec: ClusterSpec, *, job: str = "") -> Connections:
-    """Return the connections that a resolver brings with it, or new ones to the cluster's tasks.
+def get_or_make_connections(resolver: Any, spec: ClusterSpec, *, job: str = "") -> Connections:
+    """Return the connections of a simulated cluster's resolver, or make them for a real cluster.
 
     Args:
         resolver: the strategy's resolver; that of `tfps.testing.InProcessCluster` has connections.
         spec: the cluster that it describes.
         job: the name of the strategy's job; empty for a job without a name.
     """
-    brought: Connections | None = getattr(resolver, "tfps_connections", None)
-    return brought or ClusterConnections(spec, resolver=resolver, job=job)
+    resolver_connections: Connections | None = getattr(resolver, "tfps_connections", None)
+    return resolver_connections or ClusterConnections(spec, resolver=resolver, job=job)

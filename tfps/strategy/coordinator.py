@@ -1,4 +1,4 @@
-"""`tfps.ClusterCoordinator`: TensorFlow's, with packed transport for scheduled functions."""
+"""`tfps.ClusterCoordinator`, TensorFlow's coordinator with packed transport of variables."""
 
 from __future__ import annotations
 
@@ -75,34 +75,38 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
         """Make the coordinator of a strategy; the class's documentation describes the argument."""
         if not getattr(self, "_has_initialized", False):
-            self._packed: weakref.WeakKeyDictionary[Any, _Packed] = weakref.WeakKeyDictionary()
+            self._packed_functions: weakref.WeakKeyDictionary[Any, _PackedFunction] = (
+                weakref.WeakKeyDictionary()
+            )
         with private.coordinators_with(queue=ClosureQueue, failure_handler=FailureHandler):
             super().__init__(strategy)
         is_ours = getattr(strategy, "_is_tfps_strategy", False)
         if is_ours:
             private.place_workers(self, strategy.runtime.topology.worker_scopes)
-            self._attend(strategy)
-        watch = ClosureObserver(functools.partial(_tell, getattr(strategy, "runtime", None)))
+            self._watch_workers(strategy)
+        observer = ClosureObserver(
+            functools.partial(_to_user_error, getattr(strategy, "runtime", None))
+        )
         if is_ours:
-            watch = watch._replace(prepare=strategy.runtime.function_tables.prepare)
-        watch_closures(self, watch)
+            observer = observer._replace(prepare=strategy.runtime.function_tables.prepare)
+        watch_closures(self, observer)
 
-    def _attend(self, strategy: FitStrategy) -> None:
+    def _watch_workers(self, strategy: FitStrategy) -> None:
         """Notify the parts of the strategy that need to know when workers leave and return."""
         queue, runtime = private.closure_queue(self), strategy.runtime
         membership: ClosureMembership = ClosureMembership()
         if lets_workers_wait(strategy.consistency):
             membership = runtime.membership
             drain_while_workers_return(self, runtime.membership.drained)
-        queue.watch(membership)
-        of = weakref.ref(strategy)
+        queue.observer(membership)
+        strategy_ref = weakref.ref(strategy)
 
-        def returned(worker: int) -> None:
+        def on_worker_return(worker: int) -> None:
             queue.comes_back(worker)
-            if (strategy := of()) is not None:
+            if (strategy := strategy_ref()) is not None:
                 strategy.runtime.data_plane.tell_of_moves(worker)
 
-        tell_of_return(self, returned)
+        tell_of_return(self, on_worker_return)
         if strategy.run_state.recovery is not None:
             strategy.run_state.recovery.attend(self)
         private.failure_handler(self).health = strategy.run_state.guard
@@ -140,9 +144,11 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
             result = super().schedule(fn, args=args, kwargs=kwargs)
             self.strategy.runtime.fallback_steps += 1
             return result
-        packed = self._pack(fn)  # `fn` may be referred to by nothing else, and is traced below
+        packed = self._get_packed_function(
+            fn
+        )  # `fn` may be referred to by nothing else, and is traced below
         result = super().schedule(packed.function, args=args, kwargs=kwargs)
-        self.strategy.runtime.fallback_steps += packed.falls_back
+        self.strategy.runtime.fallback_steps += packed.is_fallback
         return result
 
     def create_per_worker_dataset(
@@ -164,37 +170,42 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
             self.strategy.runtime.refuse_if_closed()
         return super().create_per_worker_dataset(dataset_fn)
 
-    def _pack(self, function: Any) -> _Packed:
-        """Return the packed form of a function; the same object until variables move."""
-        known = self._packed.get(function)
-        if known is None:
-            self._packed[function] = known = _Packed(weakref.ref(function), self.strategy)
-        elif known.layouts not in (None, self.strategy.runtime.layouts):
+    def _get_packed_function(self, function: Any) -> _PackedFunction:
+        """Return the packed form of a function, made again only if variables have moved."""
+        packed = self._packed_functions.get(function)
+        if packed is None:
+            self._packed_functions[function] = packed = _PackedFunction(
+                weakref.ref(function), self.strategy
+            )
+        elif packed.layouts not in (None, self.strategy.runtime.layouts):
             # The function's own traces, of parts without Keras variables, may use the old places.
-            again = function._clone(None)
-            self._packed[function] = known = _Packed(lambda: again, self.strategy)
-        return known
+            clone = function._clone(None)
+            self._packed_functions[function] = packed = _PackedFunction(
+                lambda: clone, self.strategy
+            )
+        return packed
 
 
-class _Packed:
-    """A user's function with packed transport, and the layout of variables that it was traced for.
+class _PackedFunction:
+    """Wraps a user's function to get and change variables by packed messages.
 
-    Attributes:
-        falls_back: whether it was traced, and nothing in it could be packed.
+    Attributes: is_fallback: whether the function was traced, and nothing in it could be packed.
     """
 
-    def __init__(self, user: Callable[[], Any], strategy: PackedStrategy) -> None:
+    def __init__(self, get_function: Callable[[], Any], strategy: PackedStrategy) -> None:
         self.layouts: int | None = None
-        self.falls_back = False
-        of = weakref.ref(strategy)
+        self.is_fallback = False
+        strategy_ref = weakref.ref(strategy)
 
         def packed(*args: Any, **kwargs: Any) -> Any:
-            strategy = of()
+            strategy = strategy_ref()
             assert strategy is not None
             if self.layouts is None:
-                announce(f"compiling {getattr(user(), '__name__', 'a function')} for the workers")
-            call = functools.partial(user(), *args, **kwargs)
-            outputs, self.falls_back = trace_packed(call, strategy=strategy)
+                announce(
+                    f"compiling {getattr(get_function(), '__name__', 'a function')} for the workers"
+                )
+            call = functools.partial(get_function(), *args, **kwargs)
+            outputs, self.is_fallback = trace_packed(call, strategy=strategy)
             if self.layouts is None:
                 self.layouts = strategy.runtime.layouts
             return outputs
@@ -206,8 +217,8 @@ for _method in ("schedule", "join", "done", "fetch", "create_per_worker_dataset"
     setattr(ClusterCoordinator, _method, traceback_filtered(getattr(ClusterCoordinator, _method)))
 
 
-def _tell(runtime: Runtime | None, error: Exception, graph: Any, worker: int) -> Exception:
-    """Return the error that users see instead of the one that a closure raised."""
+def _to_user_error(runtime: Runtime | None, error: Exception, graph: Any, worker: int) -> Exception:
+    """Return the error that the user sees in place of the error that a closure raised."""
     graphs = [] if graph is None else [graph]
     if runtime is not None and tells_of_a_lost_server(error):
         kept = [servers for graph in graphs for servers in private.kept_with_graph(graph)]
@@ -218,18 +229,18 @@ def _tell(runtime: Runtime | None, error: Exception, graph: Any, worker: int) ->
     return error
 
 
-def pack_functions_of(coordinator: Any) -> None:
-    """Turn a new instance of TensorFlow's class, or of a subclass, into one of tfps's class.
+def use_packed_functions(coordinator: Any) -> None:
+    """Change a new instance of TensorFlow's coordinator class, or of a subclass, to tfps's class.
 
     A user's subclass keeps its own methods, and inherits the others from tfps's class.
 
     Args:
         coordinator: an instance that is not initialised yet.
     """
-    kind = type(coordinator)
-    if issubclass(kind, ClusterCoordinator):
+    given_class = type(coordinator)
+    if issubclass(given_class, ClusterCoordinator):
         return
-    if issubclass(ClusterCoordinator, kind):
+    if issubclass(ClusterCoordinator, given_class):
         coordinator.__class__ = ClusterCoordinator
     else:
-        coordinator.__class__ = type(kind.__name__, (kind, ClusterCoordinator), {})
+        coordinator.__class__ = type(given_class.__name__, (given_class, ClusterCoordinator), {})

@@ -1,4 +1,4 @@
-"""Finds the variables that a program makes, without a cluster and without memory for them."""
+"""Find the variables that a model makes, without a cluster and without memory for them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.errors import ConfigError
-from tfps.placement.forecast import Wanted
+from tfps.placement.forecast import PlannedVariable
 from tfps.runtime.program.program import is_seed
 
 
-class _PlannedVariable(NamedTuple):
+class _CreatedVariable(NamedTuple):
     variable: Any  # the Keras variable's value
     reference: Any  # the value of the variable that it belongs to
     may_be_trained: bool  # when it was made; freezing a layer does not change it
@@ -38,15 +38,15 @@ class DryRunStrategy:
 
     def __init__(self) -> None:
         self._strategy = tf.distribute.OneDeviceStrategy("/device:CPU:0")
-        self._made: list[_PlannedVariable] = []
+        self._created: list[_CreatedVariable] = []
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """Return a context that makes variables without memory; use it like a strategy's scope."""
-        with self._strategy.scope(), tf.variable_creator_scope(self._create):
+        with self._strategy.scope(), tf.variable_creator_scope(self._create_variable):
             yield
 
-    def wanted(self, model: Any) -> list[Wanted]:
+    def planned_variables(self, model: Any) -> list[PlannedVariable]:
         """Return the variables of a compiled model and its optimizer, in the order of a strategy.
 
         Raises:
@@ -64,26 +64,26 @@ class DryRunStrategy:
         trained = {id(v) for v in model.trainable_variables}
         by_value = {id(v._value): v for v in [*model.optimizer.variables, *model.variables]}
         # A variable that Keras does not keep is not on a server either.
-        kept = [made for made in self._made if id(made.variable) in by_value]
-        numbers = {id(made.variable): number for number, made in enumerate(kept)}
+        kept = [created for created in self._created if id(created.variable) in by_value]
+        numbers = {id(created.variable): number for number, created in enumerate(kept)}
         first = numbers[id(model.optimizer._trainable_variables[0]._value)]
         counts = {id(v) for v in model.optimizer.variables if v.shape == ()}
         return [
-            Wanted(
+            PlannedVariable(
                 path=variable.path,
                 shape=tuple(variable.shape),
                 dtype=str(variable._dtype),
-                owner=numbers.get(id(made.reference)),
+                owner=numbers.get(id(created.reference)),
                 follows=first if id(variable) in counts else None,
                 is_pulled=id(variable) in weights,
                 is_trained=id(variable) in trained,
-                is_frozen=made.may_be_trained and id(variable) in weights - trained,
+                is_frozen=created.may_be_trained and id(variable) in weights - trained,
             )
-            for made in kept
-            for variable in [by_value[id(made.variable)]]
+            for created in kept
+            for variable in [by_value[id(created.variable)]]
         ]
 
-    def _create(self, next_creator: Any, **options: Any) -> Any:
+    def _create_variable(self, next_creator: Any, **options: Any) -> Any:
         if options.get("synchronization") == tf.VariableSynchronization.ON_READ:
             return next_creator(**options)  # the state of a metric: it lies on the chief
         reference, value = options.get("colocate_with"), options.get("initial_value")
@@ -96,7 +96,7 @@ class DryRunStrategy:
             variable._distribute_strategy = self._strategy
         else:
             variable = next_creator(**options)
-        self._made.append(
-            _PlannedVariable(variable, reference, options.get("trainable") is not False)
+        self._created.append(
+            _CreatedVariable(variable, reference, options.get("trainable") is not False)
         )
         return variable

@@ -26,7 +26,7 @@ from tfps.strategy.partitioning import Partitioning
 
 
 class _ShardPlacement(NamedTuple):
-    """The place of a variable: its division into shards, and the device of each."""
+    """Holds how a variable is divided into shards, and the device of each shard."""
 
     rule: RowRule
     device_of: Callable[[int], str]  # of a shard; called in the shards' order
@@ -53,7 +53,7 @@ class CheckedScope:
 
 
 class Extended(private.ParameterServerStrategyExtended):
-    """TensorFlow's class, except that tfps names Keras variables and places them by its policy.
+    """Extends TensorFlow's class: tfps names Keras variables and places them by its policy.
 
     A raw `tf.Variable` is made as in TensorFlow. The state of metrics lies on the chief: workers
     report their additions, and results are read without a request.
@@ -103,11 +103,11 @@ class Extended(private.ParameterServerStrategyExtended):
             "aggregation": kwargs.get("aggregation"),
             "distribute_strategy": self._container_strategy(),
         }
-        spec = _spec(keras_variable, value)
-        place = self._place_of(spec, kwargs)
-        draw = _draw_of(spec)
+        spec = _variable_spec(keras_variable, value)
+        place = self._choose_place(spec, kwargs)
+        draw = _block_draw_for(spec)
         if draw is not None:
-            return self._drawn(draw, place, options)
+            return self._create_drawn_variable(draw, place, options)
         if place.rule.shards == 1:
             device = place.device_of(0)
             return self._tfps_runtime.create_variable(value, device=device, **options)
@@ -124,7 +124,9 @@ class Extended(private.ParameterServerStrategyExtended):
         self._variable_count += 1
         return variable
 
-    def _drawn(self, draw: BlockDraw, place: _ShardPlacement, options: dict[str, Any]) -> Any:
+    def _create_drawn_variable(
+        self, draw: BlockDraw, place: _ShardPlacement, options: dict[str, Any]
+    ) -> Any:
         """Create a variable whose value is drawn on its servers, in blocks."""
         begins = [functools.partial(draw.begin, rows) for rows in rows_per_shard(place.rule)]
         runtime = self._tfps_runtime
@@ -141,8 +143,8 @@ class Extended(private.ParameterServerStrategyExtended):
                 draw.fill(native, rule=place.rule, shard=shard)
         return variable
 
-    def _place_of(self, spec: VariableSpec, kwargs: dict[str, Any]) -> _ShardPlacement:
-        """Return a variable's place: that of its reference, else by partitioner and policy."""
+    def _choose_place(self, spec: VariableSpec, kwargs: dict[str, Any]) -> _ShardPlacement:
+        """Return the place of a new variable: the place of its reference if it has one."""
         reference = kwargs.get("colocate_with")
         if reference is not None and reference.device in self._tfps_runtime.topology.servers:
             if isinstance(reference, ShardedVariable) and spec.shape == reference.shape:
@@ -155,7 +157,7 @@ class Extended(private.ParameterServerStrategyExtended):
         is_trained = kwargs.get("trainable", True)
         sharding = self._tfps_partitioning.sharding(spec, is_trained=is_trained)
 
-        def choose(shard: int) -> str:
+        def choose_device(shard: int) -> str:
             path = spec.path if sharding.shards == 1 else f"{spec.path}/{shard}"
             device: str = self._tfps_runtime.choose_device(
                 replace(spec, path=path, shape=sharding.shapes[shard]),
@@ -164,7 +166,7 @@ class Extended(private.ParameterServerStrategyExtended):
             self._variable_count += 1
             return device
 
-        return _ShardPlacement(sharding.rule, choose)
+        return _ShardPlacement(sharding.rule, choose_device)
 
     def _call_for_each_replica(self, fn: Any, args: Any, kwargs: Any) -> Any:
         step = current_step()
@@ -196,7 +198,7 @@ class Extended(private.ParameterServerStrategyExtended):
         return len(self._tfps_worker_devices)
 
 
-def _draw_of(spec: VariableSpec) -> BlockDraw | None:
+def _block_draw_for(spec: VariableSpec) -> BlockDraw | None:
     """Return how the servers draw a variable that is too large for the chief, or None."""
     initializer = initializer_under_construction()
     if spec.size_bytes <= WHOLE_BYTES or not may_draw_blocks(initializer):
@@ -204,7 +206,7 @@ def _draw_of(spec: VariableSpec) -> BlockDraw | None:
     return BlockDraw(initializer, seed_of(initializer), spec.shape, spec.dtype)
 
 
-def _spec(keras_variable: Any, initial_value: Any) -> VariableSpec:
+def _variable_spec(keras_variable: Any, initial_value: Any) -> VariableSpec:
     # Keras sets the shape before it calls an initializer, but after it has taken a value.
     shape = getattr(keras_variable, "_shape", None)
     shape = tuple(initial_value.shape) if shape is None else tuple(shape)

@@ -13,7 +13,7 @@ _JOB = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 
 @dataclass(frozen=True)
 class Job:
-    """The name under which servers keep a job's variables, so that the next chief can go on.
+    """Names a job, so that servers keep its variables and the next chief can go on.
 
     Use it as ``job`` of a `tfps.ParameterServerStrategy` if a training must survive the loss of its
     chief: a new chief that passes the same name finds the variables on the servers. The servers
@@ -87,7 +87,7 @@ def name_problem(name: Any) -> str | None:
     return f"received {name!r}, expected a name of letters, digits, '_', '-' and '.', or None"
 
 
-def room_problem(max_workers: Any, *, workers: int | None) -> str | None:
+def max_workers_problem(max_workers: Any, *, workers: int | None) -> str | None:
     """Return why a value of ``max_workers`` is invalid, or None if it is valid.
 
     Args:

@@ -1,4 +1,4 @@
-"""Opens the job of a strategy: a new one, or a named one that the servers may have already."""
+"""Open the job of a strategy: a new one, or a named one that the servers may have already."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ JOB_VARIABLE = "TFPS_JOB_ID"
 OPEN_JOBS: weakref.WeakValueDictionary[tuple[str, ...], Runtime] = weakref.WeakValueDictionary()
 
 
-def name_of(arguments: Arguments) -> str:
+def job_name(arguments: Arguments) -> str:
     """Return the name of the strategy's job; empty for a job of this chief alone."""
     return arguments.job.name or os.environ.get(JOB_VARIABLE, "")
 
 
 def open_job(arguments: Arguments, connections: Connections) -> tuple[Runtime, NamedJob | None]:
-    """Make the job of a strategy, or take over the one that the servers keep.
+    """Create the job of a strategy, or take over the named job that the servers keep.
 
     Raises:
         ConfigError: the job is in use, or its properties differ from this strategy's.
         ChiefReplaced: another chief has taken the job over at the same moment.
     """
-    spec, name = arguments.spec, name_of(arguments)
+    spec, name = arguments.spec, job_name(arguments)
     options: dict[str, Any] = {
         "cluster": spec,
         "connections": connections,
@@ -52,7 +52,7 @@ def open_job(arguments: Arguments, connections: Connections) -> tuple[Runtime, N
             f"job: {name!r} is in use by another strategy of this process; close that strategy "
             "first, or choose another name"
         )
-    record = _record(arguments, spec)
+    record = _make_record(arguments, spec)
     previous = JobOnServers(container=container_of(name), devices=connections.topology.servers)
     if arguments.job.fresh:
         previous.discard()
@@ -72,7 +72,7 @@ def has_open_job() -> bool:
     return any(not runtime.closed for runtime in list(OPEN_JOBS.values()))
 
 
-def _record(arguments: Arguments, spec: ClusterSpec) -> JobRecord:
+def _make_record(arguments: Arguments, spec: ClusterSpec) -> JobRecord:
     return JobRecord(
         chief=spec.address("chief", 0) if "chief" in spec.jobs else "",
         workers=arguments.max_workers,

@@ -29,20 +29,20 @@ from tfps.runtime.compile.server_updates import ServerUpdates
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.program.devices import Devices, SeveralDevices
 from tfps.runtime.program.update_operations import UpdateOperation, update_operations
-from tfps.strategy.arguments import check_arguments, refuse_renamed
-from tfps.strategy.cluster_connections import connections_of
-from tfps.strategy.coordinator import ClusterCoordinator, pack_functions_of
+from tfps.strategy.arguments import check_arguments, refuse_renamed_arguments
+from tfps.strategy.cluster_connections import get_or_make_connections
+from tfps.strategy.coordinator import ClusterCoordinator, use_packed_functions
 from tfps.strategy.extended import Extended
 from tfps.strategy.job import Job
-from tfps.strategy.named_job import name_of, open_job
-from tfps.strategy.partitioning import Partitioning, for_raw_variables
+from tfps.strategy.named_job import job_name, open_job
+from tfps.strategy.partitioning import Partitioning, to_raw_partitioner
 from tfps.strategy.primitives.primitives import Primitives
 from tfps.strategy.primitives.pull_and_push import PullAndPush
 from tfps.strategy.reading.pace import describe_pace
 from tfps.strategy.reading.stats import Stats, take_stats
 from tfps.strategy.shutdown import StrategyShutdown
 from tfps.strategy.strategy_recovery import StrategyRecovery
-from tfps.strategy.weak_method import weak_method
+from tfps.strategy.weak_method import make_weak_method
 from tfps.training.run_state import RunState
 from tfps.training.trainer import Trainer
 from tfps.training.worker_use import WORKER_USE
@@ -104,7 +104,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     """
 
     @keras_patches.traceback_filtered
-    @refuse_renamed
+    @refuse_renamed_arguments
     def __init__(  # noqa: PLR0913 - each is a choice of its own
         self,
         cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
@@ -139,10 +139,12 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         if cluster_resolver is None:
             cluster_resolver = self._spec.tf_resolver()
             announce_at_exit(self._spec)  # registered before `close`, so it runs after it
-        self.connections = connections_of(cluster_resolver, self._spec, job=name_of(arguments))
+        self.connections = get_or_make_connections(
+            cluster_resolver, self._spec, job=job_name(arguments)
+        )
         self._tfps_timeout_s = arguments.connect_timeout_s
         servers = self._spec.count("ps")
-        raw_partitioner = for_raw_variables(variable_partitioner, servers=servers)
+        raw_partitioner = to_raw_partitioner(variable_partitioner, servers=servers)
         super().__init__(cluster_resolver, raw_partitioner)
         self._is_tfps_strategy = True
         self.runtime, self._job = open_job(arguments, self.connections)
@@ -161,9 +163,9 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         """Make the parts of the strategy, once the job is open."""
         runtime, state = self.runtime, self.run_state
         runtime.function_tables.make_room()
-        state.describe_pace = weak_method(self, "_describe_pace")
-        runtime.on_access = weak_method(state, "drain")
-        runtime.life_of = weak_method(state, "life_of")
+        state.describe_pace = make_weak_method(self, "_describe_pace")
+        runtime.on_access = make_weak_method(state, "drain")
+        runtime.life_of = make_weak_method(state, "life_of")
         self.updates = ServerUpdates(runtime, strategy=self, drain=state.drain_all)
         self.primitives = Primitives(runtime, self.updates)
         names = devices_of_workers([d.name for d in tf.config.list_logical_devices()])
@@ -195,7 +197,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     def _cluster_coordinator(self, coordinator: Any) -> None:
         # TensorFlow's class keeps its one instance for a strategy here before it initialises it.
         if coordinator is not None:  # else the base class initialises the strategy
-            pack_functions_of(coordinator)
+            use_packed_functions(coordinator)
             self.run_state.coordinator = coordinator
 
     @property

@@ -1,4 +1,4 @@
-"""Divides the variables of a strategy by a partitioner of tfps or of TensorFlow."""
+"""Divide a strategy's variables by a partitioner of tfps or of TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tfps.errors import ConfigError
 from tfps.partitioners import Contiguous, Partitioner, Sharding, VariableSpec, Whole
 
 
-class Stock:
-    """A partitioner of `tf.distribute.experimental.partitioners`, or a function like one.
+class StockPartitioner:
+    """Adapts a TensorFlow partitioner, or a function like one, to the interface of tfps.
 
     Args:
         partitioner: takes a shape and a dtype, and returns the number of shards of each axis.
@@ -59,17 +59,17 @@ class Partitioning:
         """
         if not is_trained or not variable.shape or not variable.rows:
             return Sharding.whole(variable)
-        return self._chosen().divide(variable, servers=self._servers)
+        return self._get_partitioner().divide(variable, servers=self._servers)
 
-    def _chosen(self) -> Partitioner:
+    def _get_partitioner(self) -> Partitioner:
         if self._partitioner is None:
             return Whole()
         if isinstance(self._partitioner, Partitioner):
             return self._partitioner
-        return Stock(self._partitioner)
+        return StockPartitioner(self._partitioner)
 
 
-def for_raw_variables(partitioner: Any, *, servers: int) -> Any:
+def to_raw_partitioner(partitioner: Any, *, servers: int) -> Any:
     """Return the partitioner that TensorFlow gets for raw variables.
 
     One of `tfps.partitioners` is wrapped: TensorFlow makes its shards of neighbouring rows.

@@ -15,7 +15,7 @@ from tfps.cluster import Client, register_client
 from tfps.recovery.guard import Guard
 from tfps.recovery.probing.probe import Task, all_answer
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.strategy.weak_method import weak_method
+from tfps.strategy.weak_method import make_weak_method
 from tfps.training.fit_strategy import FitStrategy
 
 logger = logging.getLogger(__name__)
@@ -37,25 +37,27 @@ class StrategyShutdown:
     ) -> None:
         self._strategy = weakref.ref(strategy)
         self._tasks, self._runtime, self._guard = runtime.processes, runtime, guard
-        self._finalizer = weakref.finalize(strategy, _stay if is_named else _free, runtime, guard)
+        self._finalizer = weakref.finalize(
+            strategy, _leave_resources if is_named else _free_resources, runtime, guard
+        )
         deadline_s = guard.policy.deadline_s
-        self._at_exit = self._finalizer if is_named else weak_method(self, "_exit")
+        self._at_exit = self._finalizer if is_named else make_weak_method(self, "_close_at_exit")
         atexit.register(self._at_exit)
         register_client(
             Client(
                 frozenset(address for _, _, address in runtime.cluster.tasks("worker", "ps")),
-                leave=weak_method(self, "leave"),
+                leave=make_weak_method(self, "leave"),
                 disconnect=functools.partial(_disconnect, self._tasks, deadline_s=deadline_s),
-                is_open=weak_method(self, "_is_open"),
+                is_open=make_weak_method(self, "_is_open"),
             )
         )
 
     def close(self, reason: str) -> None:
         """Free the strategy's resources on the servers; later calls do nothing."""
-        if self._begins():
+        if self._mark_ended():
             if self._end_coordinator(reason):  # first: running functions use those resources
                 self._runtime.let_exchanges_end()
-            _free(self._runtime, self._guard, reason)
+            _free_resources(self._runtime, self._guard, reason)
 
     def leave(self, reason: str) -> None:
         """Stop using the tasks, which are about to end with all their resources.
@@ -64,20 +66,20 @@ class StrategyShutdown:
         """
         if not self._tasks:
             self.close(reason)
-        elif self._begins():
+        elif self._mark_ended():
             self._end_coordinator(reason)
             self._guard.close()
             answering = all_answer(self._tasks, deadline_s=self._guard.policy.deadline_s)
             self._runtime.abandon(reason, answering=answering)
 
-    def _exit(self) -> None:
+    def _close_at_exit(self) -> None:
         self.close("its process ends")
 
     def _is_open(self) -> bool:
         return self._finalizer.alive
 
-    def _begins(self) -> bool:
-        """Return whether this is the first end; removes the finalizer and the exit handler."""
+    def _mark_ended(self) -> bool:
+        """Remove the finalizer and the exit handler; return False if they were removed before."""
         atexit.unregister(self._at_exit)
         return self._finalizer.detach() is not None
 
@@ -89,7 +91,9 @@ class StrategyShutdown:
         return end_coordinator(strategy.run_state.coordinator, error)
 
 
-def _free(runtime: Runtime, guard: Guard, reason: str = "no variable refers to it") -> None:
+def _free_resources(
+    runtime: Runtime, guard: Guard, reason: str = "no variable refers to it"
+) -> None:
     guard.close()
     try:
         runtime.close(reason)
@@ -97,7 +101,7 @@ def _free(runtime: Runtime, guard: Guard, reason: str = "no variable refers to i
         logger.debug("could not free the resources of the job: %s", error)
 
 
-def _stay(runtime: Runtime, guard: Guard) -> None:
+def _leave_resources(runtime: Runtime, guard: Guard) -> None:
     guard.close()
     runtime.abandon("no variable refers to it", answering=False)
 

@@ -8,8 +8,8 @@ from typing import Any
 import keras
 
 
-def rows_looked_up(model: Any, *, batch_size: int) -> dict[str, int]:
-    """Return the most rows that a step looks up, by the path of each table; ids may repeat.
+def count_rows_looked_up(model: Any, *, batch_size: int) -> dict[str, int]:
+    """Return the maximum number of rows that a step looks up in each table, by its path.
 
     A table that is called several times counts as if it were called once. Tables whose input has
     no known shape are left out.
@@ -24,12 +24,12 @@ def rows_looked_up(model: Any, *, batch_size: int) -> dict[str, int]:
     >>> rows_looked_up(keras.Sequential(layers, name="small"), batch_size=32)
     {'small/words/embeddings': 128}
     """
-    tables = [layer for layer in _layers(model) if isinstance(layer, keras.layers.Embedding)]
-    counts = {table.embeddings.path: _elements(table, "input") for table in tables}
+    tables = [layer for layer in _all_layers(model) if isinstance(layer, keras.layers.Embedding)]
+    counts = {table.embeddings.path: _count_elements(table, "input") for table in tables}
     return {path: batch_size * count for path, count in counts.items() if count is not None}
 
 
-def activation_bytes(model: Any, *, batch_size: int) -> int | None:
+def largest_activation_bytes(model: Any, *, batch_size: int) -> int | None:
     """Return the bytes of the largest output of a layer in a step, as float32.
 
     Returns None if no shape is known.
@@ -45,7 +45,7 @@ def activation_bytes(model: Any, *, batch_size: int) -> int | None:
     1024
     """
     counts = [
-        _elements(layer, "output")
+        _count_elements(layer, "output")
         for layer in model.layers
         if not isinstance(layer, keras.layers.InputLayer)
     ]
@@ -53,12 +53,12 @@ def activation_bytes(model: Any, *, batch_size: int) -> int | None:
     return 4 * batch_size * max(known) if known else None
 
 
-def _layers(model: Any) -> list[Any]:
+def _all_layers(model: Any) -> list[Any]:
     """Return all layers, those within other layers too."""
     return list(model._flatten_layers(include_self=False))
 
 
-def _elements(layer: Any, side: str) -> int | None:
+def _count_elements(layer: Any, side: str) -> int | None:
     """Return the number of elements of a layer's input or output for one example, or None."""
     try:
         tensor = getattr(layer, side)

@@ -28,7 +28,7 @@ from tfps.runtime.coordinator.connections import Connections
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.strategy.primitives.primitives import Primitives
-from tfps.strategy.weak_method import weak_method
+from tfps.strategy.weak_method import make_weak_method
 from tfps.training.fit_strategy import FitStrategy
 from tfps.training.run.recovery_checkpoints import RecoveryCheckpoints, RoundCheckpoints
 from tfps.training.run.round_points import RoundPoints
@@ -36,7 +36,7 @@ from tfps.training.run.ticket_run import TicketRun
 
 
 class RecoveredStrategy(FitStrategy, Protocol):
-    """A strategy, as the recovery of its servers sees it."""
+    """The members of a strategy that the recovery of its servers uses."""
 
     connections: Connections
     primitives: Primitives
@@ -57,7 +57,7 @@ class StrategyRecovery:
         self._folder = Path(fault_tolerance.checkpoints)
         self._every_steps = fault_tolerance.every_steps
         self.manager: CheckpointManager | None = None
-        self._own: CheckpointManager | None = None  # made by `fit`, not by the user
+        self._own_manager: CheckpointManager | None = None  # made by `fit`, not by the user
         self._saver: RecoveryCheckpoints | None = None  # of the latest `fit`, if it saves
         # The points that runs of `fit` can go back to; None: the mode repeats no rounds.
         in_rounds = isinstance(strategy.consistency, Synchronous)
@@ -65,10 +65,10 @@ class StrategyRecovery:
             RoundPoints(strategy.runtime, every_steps=self._every_steps) if in_rounds else None
         )
         self._runtime = runtime = strategy.runtime
-        runtime.on_manager = weak_method(self, "_adopt")
+        runtime.on_manager = make_weak_method(self, "_adopt")
         self._restoration = Restoration(runtime, self)
         self._rounds = RoundRestoration(runtime, self)
-        elsewhere = NewAddresses(
+        new_addresses = NewAddresses(
             strategy.connections.resolve,
             cluster=lambda: runtime.cluster,
             deadline_s=guard.policy.deadline_s,
@@ -76,25 +76,27 @@ class StrategyRecovery:
         waits = fault_tolerance.on_lost_server == "wait"
         self.servers = ServerReturn(
             runtime,
-            ServerIdentities(runtime, elsewhere, deadline_s=guard.policy.deadline_s),
+            ServerIdentities(runtime, new_addresses, deadline_s=guard.policy.deadline_s),
             _JobView(self, guard, waits=waits),
         )
         guard.servers = self.servers
-        self._begun = 0  # the number of closures begun when the last run ended
+        self._begun_closures = 0  # the number of closures begun when the last run ended
         self._supervisor: TaskSupervisor | None = None
         if waits:
             tasks, job = runtime.processes.values(), weakref.ref(runtime)
-            self._supervisor = request_server_restarts(tasks, unless=lambda: _is_over(job()))
+            self._supervisor = request_server_restarts(tasks, unless=lambda: _has_ended(job()))
 
     def restore(self, anew: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
         """Fill servers that were restarted; see `JobView`."""
-        losses = self._losses(anew, living)
+        losses = self._restore_servers(anew, living)
         if self._supervisor is not None:
             for loss in losses:
                 loss.into(self._supervisor.restarts)
         return losses
 
-    def _losses(self, anew: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
+    def _restore_servers(
+        self, anew: Sequence[Server], living: Sequence[Server]
+    ) -> list[ServerLoss]:
         points = self.points
         self.refuse_loss()
         if points is None or self.manager is None:
@@ -104,8 +106,8 @@ class StrategyRecovery:
         with points.lock:
             if points.run is not None:
                 return self._rounds.go_back(points.run, manager=self.manager, anew=anew)
-            seen = self.last_reading()
-            cells = seen.cells.tolist() if seen is not None and seen.is_current else None
+            reading = self.last_reading()
+            cells = reading.cells.tolist() if reading is not None and reading.is_current else None
             number = points.unchanged(living, seen=cells)
             losses = self._restoration.restore_all(anew, living, checkpoint=number)
             points.renew()
@@ -127,9 +129,9 @@ class StrategyRecovery:
             self.points.functions.refuse_loss(self._folder)
 
     def write_totals(self) -> None:
-        """Write the totals of metrics to the ticket server, as the runs know them."""
-        if (seen := self.last_reading()) is not None:
-            seen.write_totals()
+        """Write the metric totals that the chief has read back to the ticket server."""
+        if (reading := self.last_reading()) is not None:
+            reading.write_totals()
 
     def begin_run(self, run: TicketRun) -> None:
         """Take note that a run is about to issue its first tickets."""
@@ -143,15 +145,15 @@ class StrategyRecovery:
             return
         if self.points is not None:
             self.points.end(run)
-        self._begun = self._closures_begun()
+        self._begun_closures = self._count_begun_closures()
 
     def abandon_run(self) -> None:
         """Take note that a run has ended with an error."""
         if self.points is not None:
             self.points.abandon()
-        self._begun = self._closures_begun()
+        self._begun_closures = self._count_begun_closures()
 
-    def _closures_begun(self) -> int:
+    def _count_begun_closures(self) -> int:
         strategy = self._strategy()
         if strategy is None or strategy.run_state.coordinator is None:
             return 0
@@ -175,8 +177,10 @@ class StrategyRecovery:
 
     def callbacks_for(self, model: Any) -> list[Any]:
         """Return the callbacks that save checkpoints during `fit` of a model."""
-        if self.manager is self._own and (self._own is None or self._own.model is not model):
-            self._own = CheckpointManager(model, self._folder)  # which calls `_adopt`
+        if self.manager is self._own_manager and (
+            self._own_manager is None or self._own_manager.model is not model
+        ):
+            self._own_manager = CheckpointManager(model, self._folder)  # which calls `_adopt`
         assert self.manager is not None
         if self.points is not None and self.manager.model is model:
             saver = RoundCheckpoints(
@@ -202,7 +206,7 @@ class StrategyRecovery:
             self._saver.save_after_warm_up(steps)
 
     def _adopt(self, manager: CheckpointManager) -> None:
-        """Use a new `CheckpointManager` if its folder is the one of the fault tolerance.
+        """Use a new `CheckpointManager` if it saves into the folder of the fault tolerance.
 
         If it has the same model, it also takes over the checkpoints of the previous manager.
         """
@@ -223,7 +227,7 @@ class StrategyRecovery:
         return strategy is not None and any(run.in_rounds for run in strategy.run_state.going_on)
 
     def last_reading(self) -> LastReading | None:
-        """Return what the current or last run has read of the ticket server."""
+        """Return the ledger that the current or last run has read from the ticket server."""
         strategy = self._strategy()
         if strategy is None:
             return None
@@ -238,7 +242,7 @@ class StrategyRecovery:
             for run in sorted(known, key=lambda run: run.sampled_s):  # of one program, the newest
                 run.write_totals()
 
-        is_current = state.run is not None or self._begun == self._closures_begun()
+        is_current = state.run is not None or self._begun_closures == self._count_begun_closures()
         return LastReading(known[-1].cells, write_totals, is_current)
 
     def uncheckpointed(self, device: str) -> list[str]:
@@ -254,7 +258,7 @@ class StrategyRecovery:
 
 
 class _JobView:
-    """The job as `ServerReturn` sees it; may outlive the strategy, until the job is freed.
+    """Gives `ServerReturn` access to the job, also after the strategy was collected.
 
     Args:
         recovery: the strategy's recovery; this object does not keep it, or its model, alive.
@@ -268,15 +272,15 @@ class _JobView:
         self.server_is_back = guard.server_is_back
 
     def refuse_loss(self) -> None:
-        self._there().refuse_loss()
+        self._require_recovery().refuse_loss()
 
     def fence(self) -> None:
-        self._there().fence()
+        self._require_recovery().fence()
 
     def restore(self, anew: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
-        return self._there().restore(anew, living)
+        return self._require_recovery().restore(anew, living)
 
-    def _there(self) -> StrategyRecovery:
+    def _require_recovery(self) -> StrategyRecovery:
         if (recovery := self._recovery()) is None:
             raise CheckpointError(
                 "no variable refers to the strategy, expected one during training; keep a "
@@ -285,5 +289,5 @@ class _JobView:
         return recovery
 
 
-def _is_over(runtime: Runtime | None) -> bool:
+def _has_ended(runtime: Runtime | None) -> bool:
     return runtime is None or runtime.closed

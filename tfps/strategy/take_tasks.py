@@ -1,4 +1,4 @@
-"""Takes the tasks of a cluster for this chief, unless they serve another living chief."""
+"""Take the tasks of a cluster for this chief, unless they serve another living chief."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tfps.transport import tokens
 
 # The longest time from a chief's first request until its own server listens; meanwhile a chief that
 # has ended looks like one that still starts.
-START_S = 30.0
-LOOK_EVERY_S = 0.5
+MAX_START_S = 30.0
+RETRY_PAUSE_S = 0.5
 CHIEF = ("chief", 0)
 
 Introductions = Mapping[Task, Introduction | None]
@@ -51,20 +51,20 @@ def take_tasks(spec: ClusterSpec, *, job: str, policy: ProbePolicy, timeout_s: f
     tasks = [*spec.tasks("ps"), *spec.tasks("worker")]
     answers: dict[Task, Introduction | None] = {}
     try:
-        for some in (tasks[:1], tasks[1:]):
-            answers |= _take(some, own, policy=policy, timeout_s=timeout_s)
+        for group in (tasks[:1], tasks[1:]):
+            answers |= _take(group, own, policy=policy, timeout_s=timeout_s)
         if problems := [
-            line for task, answer in answers.items() for line in _mismatch(task, answer)
+            line for task, answer in answers.items() for line in _version_problems(task, answer)
         ]:
             raise ConfigError([f"{line} {SAME_VERSIONS}" for line in problems])
     except (TasksInUse, ConfigError):
         taken = [task for task in tasks if not has_clients([task[2]])]
-        _ask(taken, Question(own, leaves=True), timeout_s=timeout_s)
+        _ask_tasks(taken, Question(own, leaves=True), timeout_s=timeout_s)
         raise
 
 
 def confirm_tasks(spec: ClusterSpec, *, job: str, timeout_s: float) -> ChiefIdentity:
-    """Tell all tasks this chief's address, now that its server listens; return its name.
+    """Tell all tasks this chief's address once its server listens; return its identity.
 
     Args:
         spec: the cluster.
@@ -80,14 +80,16 @@ def confirm_tasks(spec: ClusterSpec, *, job: str, timeout_s: float) -> ChiefIden
     else:
         address = address_towards(tasks[0][2], port=own_server_port())
     own = this_chief(address, job=job, is_ready=True)
-    others = _others(_ask(tasks, Question(own, takes=True), timeout_s=timeout_s), own)
+    others = _tasks_of_other_chiefs(
+        _ask_tasks(tasks, Question(own, takes=True), timeout_s=timeout_s), own
+    )
     if others:
-        raise _in_use(others)
+        raise _tasks_in_use_error(others)
     return own
 
 
-def incompatibility(task: Task, own: ChiefIdentity) -> str:
-    """Let a restarted task serve this chief; return why it cannot, or an empty string.
+def take_restarted_task(task: Task, own: ChiefIdentity) -> str:
+    """Ask a restarted task to serve this chief; return why it cannot, or an empty string.
 
     Args:
         task: the task's type, index and address.
@@ -96,16 +98,16 @@ def incompatibility(task: Task, own: ChiefIdentity) -> str:
     kind, index, _ = task
     try:
         answer = ask_one(task, Question(own, takes=True))
-        lines = _mismatch(task, answer)
+        lines = _version_problems(task, answer)
     except tf.errors.OpError as error:
         return f"{kind} {index}: received no version of tfps: {error.message}"
-    if others := _others({task: answer}, own):
-        return str(_in_use(others))
+    if others := _tasks_of_other_chiefs({task: answer}, own):
+        return str(_tasks_in_use_error(others))
     return "".join(f"{line} {SAME_VERSIONS}" for line in lines)
 
 
-def _mismatch(task: Task, answer: Introduction | None) -> list[str]:
-    """Return why a task cannot take part; a plain TensorFlow server has no versions to check."""
+def _version_problems(task: Task, answer: Introduction | None) -> list[str]:
+    """Return a sentence if a task's versions of tfps and others differ from this process's."""
     kind, index, address = task
     name = f"{kind} {index} at {address}"
     if answer is None:
@@ -132,23 +134,23 @@ SAME_VERSIONS = (
 def _take(
     tasks: Iterable[Task], own: ChiefIdentity, *, policy: ProbePolicy, timeout_s: float
 ) -> Introductions:
-    gone = ""
+    ended_process = ""
     while True:
-        question = Question(own, takes=True, replaces=gone)
-        answers = _ask(tasks, question, timeout_s=timeout_s)
-        others = _others(answers, own)
+        question = Question(own, takes=True, replaces=ended_process)
+        answers = _ask_tasks(tasks, question, timeout_s=timeout_s)
+        others = _tasks_of_other_chiefs(answers, own)
         if not others:
             return answers
         chief, since_s = next(iter(others.values()))
-        if not chief.is_ready and since_s < START_S:
-            time.sleep(LOOK_EVERY_S)
-        elif chief.address and _lives(chief.address, policy):
-            raise _in_use(others)
+        if not chief.is_ready and since_s < MAX_START_S:
+            time.sleep(RETRY_PAUSE_S)
+        elif chief.address and _is_alive(chief.address, policy):
+            raise _tasks_in_use_error(others)
         else:
-            gone = chief.process
+            ended_process = chief.process
 
 
-def _ask(tasks: Iterable[Task], question: Question, *, timeout_s: float) -> Introductions:
+def _ask_tasks(tasks: Iterable[Task], question: Question, *, timeout_s: float) -> Introductions:
     try:
         return ask(tasks, question, timeout_s=timeout_s)
     except tf.errors.OpError as error:
@@ -160,7 +162,9 @@ def _ask(tasks: Iterable[Task], question: Question, *, timeout_s: float) -> Intr
         ) from error
 
 
-def _others(answers: Introductions, own: ChiefIdentity) -> dict[Task, tuple[ChiefIdentity, float]]:
+def _tasks_of_other_chiefs(
+    answers: Introductions, own: ChiefIdentity
+) -> dict[Task, tuple[ChiefIdentity, float]]:
     """Return the tasks that serve another chief, with that chief and for how many seconds."""
     return {
         task: (answer.serves, answer.since_s)
@@ -169,8 +173,8 @@ def _others(answers: Introductions, own: ChiefIdentity) -> dict[Task, tuple[Chie
     }
 
 
-def _lives(address: str, policy: ProbePolicy) -> bool:
-    """Return whether a chief replies; repeats the probe as often as for a task that hangs."""
+def _is_alive(address: str, policy: ProbePolicy) -> bool:
+    """Return whether a chief replies to one of several probes."""
     for _ in range(policy.misses):
         seen = observe_once({CHIEF: address}, deadline_s=policy.deadline_s)[CHIEF]
         if seen.answered:
@@ -180,7 +184,7 @@ def _lives(address: str, policy: ProbePolicy) -> bool:
     return False
 
 
-def _in_use(others: Mapping[Task, tuple[ChiefIdentity, float]]) -> TasksInUse:
+def _tasks_in_use_error(others: Mapping[Task, tuple[ChiefIdentity, float]]) -> TasksInUse:
     chief, _ = next(iter(others.values()))
     names = ", ".join(f"{kind} {index} at {address}" for kind, index, address in others)
     return TasksInUse(

@@ -1,4 +1,4 @@
-"""A bound method that does not keep its object alive."""
+"""Make bound methods that do not keep their object alive."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import weakref
 from typing import Any
 
 
-def weak_method(owner: Any, name: str) -> Any:
-    """Return a bound method that does not keep its owner alive; it returns None after its end."""
+def make_weak_method(owner: Any, name: str) -> Any:
+    """Return a method that does not keep its owner alive, and returns None after its end."""
     reference = weakref.ref(owner)
 
     def call(*args: Any) -> Any:

@@ -19,17 +19,17 @@ from tfps.job.coded_bytes import bytes_left_out, kept_bytes_per_server
 from tfps.job.plan import plan_job
 from tfps.placement import LeastLoaded
 from tfps.placement.advice import sizes_of_strategies
-from tfps.placement.forecast import Forecast, Wanted
+from tfps.placement.forecast import Forecast, PlannedVariable
 
 CODECS = st.sampled_from([Identity(), Cast(), Quantize(8), TopK(0.01)])
 
 
-def _forecast(*wanted: Wanted) -> Forecast:
+def _forecast(*wanted: PlannedVariable) -> Forecast:
     return Forecast.from_variables(list(wanted), servers=1, placement=LeastLoaded())
 
 
-def _dense(*shape: int, path: str = "dense/kernel") -> Wanted:
-    return Wanted(path, shape, "float32", is_pulled=True, is_trained=True)
+def _dense(*shape: int, path: str = "dense/kernel") -> PlannedVariable:
+    return PlannedVariable(path, shape, "float32", is_pulled=True, is_trained=True)
 
 
 @given(shape=st.lists(st.integers(1, 200), min_size=1, max_size=3), push=CODECS, pull=CODECS)
@@ -41,16 +41,20 @@ def test_less_is_left_out_than_there_is(shape: list[int], push: Codec, pull: Cod
 
 
 def test_rules_and_what_goes_as_it_is() -> None:
-    table = Wanted("embedding", (1000, 16), "float32", is_pulled=True, is_trained=True)
-    rows = Wanted("rows", (1000, 16), "float32", is_trained=True, is_pulled=True, rows_per_step=9)
-    frozen = Wanted("frozen", (1000, 16), "float32", is_pulled=True, is_frozen=True)
+    table = PlannedVariable("embedding", (1000, 16), "float32", is_pulled=True, is_trained=True)
+    rows = PlannedVariable(
+        "rows", (1000, 16), "float32", is_trained=True, is_pulled=True, rows_per_step=9
+    )
+    frozen = PlannedVariable("frozen", (1000, 16), "float32", is_pulled=True, is_frozen=True)
     codecs = PushPull(push=ByPath({"embedding": Identity()}, otherwise=Cast()))
     assert bytes_left_out(_forecast(table, rows, frozen), codecs) == 0
     assert bytes_left_out(_forecast(table, _dense(8, 8)), codecs) == 2 * 64
 
 
 def test_servers_keep_what_each_worker_holds() -> None:
-    rows = Wanted("rows", (1000, 16), "float32", is_trained=True, is_pulled=True, rows_per_step=9)
+    rows = PlannedVariable(
+        "rows", (1000, 16), "float32", is_trained=True, is_pulled=True, rows_per_step=9
+    )
     forecast = _forecast(_dense(8, 8), _dense(8, path="bias"), rows)
     deltas = PushPull(pull=ByPath({"bias": Cast()}, otherwise=Delta(Quantize(8))))
     assert kept_bytes_per_server(forecast, deltas, workers=3) == (3 * 4 * 64,)
@@ -64,8 +68,8 @@ def test_a_plan_counts_it() -> None:
         plan_job(None, overrides).memory_bytes_per_server for overrides in ([], options)
     )
     plan = plan_job(None, options)
-    trained = [v for v in plan.forecast.wanted if v.is_trained]
-    homes = zip(plan.forecast.wanted, plan.forecast.places, strict=True)
+    trained = [v for v in plan.forecast.variables if v.is_trained]
+    homes = zip(plan.forecast.variables, plan.forecast.places, strict=True)
     here = sum(v.size_bytes for v, server in homes if server == 0 and v in trained)
     assert more - plain == plan.workers * here
     assert "remove compression.deltas" in plan.memory_problems(ps_memory_gib=0.01)[0]

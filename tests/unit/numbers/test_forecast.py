@@ -62,7 +62,7 @@ def test_a_forecast_comes_true(
     dry_run = DryRunStrategy()
     with dry_run.scope():
         rehearsed = _model()
-    wanted = divided(dry_run.wanted(rehearsed), partitioner, servers=2)
+    wanted = divided(dry_run.planned_variables(rehearsed), partitioner, servers=2)
     forecast = Forecast.from_variables(wanted, servers=2, placement=placement)
     keras.utils.clear_session()
     strategy = tfps.ParameterServerStrategy(
@@ -71,7 +71,7 @@ def test_a_forecast_comes_true(
     with strategy.scope():
         model = _model()
     _fit(model)
-    expected = {v.path: p for v, p in zip(forecast.wanted, forecast.places, strict=True)}
+    expected = {v.path: p for v, p in zip(forecast.variables, forecast.places, strict=True)}
     found = {view.variable: view.server for view in strategy.plan.views}
     assert found == expected
     assert strategy.plan.bytes_per_server == forecast.bytes_per_server

@@ -9,19 +9,19 @@ from hypothesis import given
 
 from tfps.partitioners import Balanced, MinSizePartitioner, RowShuffle, Whole
 from tfps.placement.division import divided
-from tfps.placement.forecast import Forecast, Wanted, imbalance
+from tfps.placement.forecast import Forecast, PlannedVariable, imbalance
 from tfps.placement.policy import LeastLoaded
 
 
-def _program(shapes: list[tuple[int, ...]]) -> list[Wanted]:
+def _program(shapes: list[tuple[int, ...]]) -> list[PlannedVariable]:
     """A count, weights, and for each a slot of its shape and one of another."""
-    count = Wanted("iteration", (), "int64", follows=1)
+    count = PlannedVariable("iteration", (), "int64", follows=1)
     weights = [
-        Wanted(f"layer_{k}/kernel", shape, "float32", is_pulled=True, is_trained=True)
+        PlannedVariable(f"layer_{k}/kernel", shape, "float32", is_pulled=True, is_trained=True)
         for k, shape in enumerate(shapes)
     ]
     slots = [
-        Wanted(f"slot_{k}_{kind}", slot_shape, "float32", owner=k + 1)
+        PlannedVariable(f"slot_{k}_{kind}", slot_shape, "float32", owner=k + 1)
         for k, shape in enumerate(shapes)
         for kind, slot_shape in (("momentum", shape), ("row", shape[:1]))
     ]
@@ -53,7 +53,7 @@ def test_nothing_is_lost_and_slots_lie_beside_their_shards(
 
 
 def test_rows_that_a_step_asks_for_come_from_all_shards() -> None:
-    table = Wanted(
+    table = PlannedVariable(
         "table", (1000, 4), "float32", is_pulled=True, is_trained=True, rows_per_step=100
     )
     assert table.step_bytes == 2 * 100 * 4 * 4
@@ -64,7 +64,7 @@ def test_rows_that_a_step_asks_for_come_from_all_shards() -> None:
 
 
 def test_a_frozen_table_is_divided_and_pulled_when_a_worker_joins() -> None:
-    table = Wanted("table", (1000, 4), "float32", is_pulled=True, is_frozen=True)
+    table = PlannedVariable("table", (1000, 4), "float32", is_pulled=True, is_frozen=True)
     shards = divided([table], RowShuffle(), servers=4)
     assert [shard.path for shard in shards] == [f"table/{k}" for k in range(4)]
     assert sum(shard.pull_bytes for shard in shards) == table.size_bytes

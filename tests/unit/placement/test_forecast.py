@@ -8,22 +8,24 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from tfps.placement.forecast import PROCESS_BYTES, Forecast, Wanted, imbalance
+from tfps.placement.forecast import PROCESS_BYTES, Forecast, PlannedVariable, imbalance
 from tfps.placement.policy import ByPath, LeastLoaded, RoundRobin
 
 SHAPES = st.lists(st.integers(0, 8), max_size=3).map(tuple)
 
 
 @st.composite
-def _wanted(draw: st.DrawFn) -> list[Wanted]:
+def _wanted(draw: st.DrawFn) -> list[PlannedVariable]:
     """Weights, then the slots of some of them."""
     weights = [
-        Wanted(f"layer_{k}/kernel", draw(SHAPES), "float32", is_pulled=True, is_trained=True)
+        PlannedVariable(
+            f"layer_{k}/kernel", draw(SHAPES), "float32", is_pulled=True, is_trained=True
+        )
         for k in range(draw(st.integers(1, 12)))
     ]
     owners = draw(st.lists(st.integers(0, len(weights) - 1), max_size=12))
     slots = [
-        Wanted(f"slot_{k}", weights[owner].shape, "float32", owner=owner)
+        PlannedVariable(f"slot_{k}", weights[owner].shape, "float32", owner=owner)
         for k, owner in enumerate(owners)
     ]
     return weights + slots
@@ -31,7 +33,7 @@ def _wanted(draw: st.DrawFn) -> list[Wanted]:
 
 @given(wanted=_wanted(), servers=st.integers(1, 6))
 def test_everything_lies_somewhere_and_slots_beside_their_weights(
-    wanted: list[Wanted], servers: int
+    wanted: list[PlannedVariable], servers: int
 ) -> None:
     forecast = Forecast.from_variables(wanted, servers=servers, placement=LeastLoaded())
     assert all(0 <= place < servers for place in forecast.places)
@@ -49,7 +51,7 @@ def test_everything_lies_somewhere_and_slots_beside_their_weights(
 
 @given(sizes=st.lists(st.integers(1, 1000), min_size=1, max_size=40), servers=st.integers(1, 6))
 def test_least_loaded_is_at_most_one_variable_off(sizes: list[int], servers: int) -> None:
-    wanted = [Wanted(str(k), (size,), "float32") for k, size in enumerate(sizes)]
+    wanted = [PlannedVariable(str(k), (size,), "float32") for k, size in enumerate(sizes)]
     loads = Forecast.from_variables(
         wanted, servers=servers, placement=LeastLoaded()
     ).bytes_per_server
@@ -58,10 +60,10 @@ def test_least_loaded_is_at_most_one_variable_off(sizes: list[int], servers: int
 
 def test_rules_and_counts_see_what_a_strategy_sees() -> None:
     wanted = [
-        Wanted("a/kernel", (2,), "float32"),
-        Wanted("a/slot", (2,), "float32", owner=0),
-        Wanted("b/kernel", (2,), "float32"),
-        Wanted("table", (2,), "float32"),
+        PlannedVariable("a/kernel", (2,), "float32"),
+        PlannedVariable("a/slot", (2,), "float32", owner=0),
+        PlannedVariable("b/kernel", (2,), "float32"),
+        PlannedVariable("table", (2,), "float32"),
     ]
     forecast = Forecast.from_variables(
         wanted, servers=3, placement=ByPath({"table": 1}, RoundRobin())
@@ -70,16 +72,16 @@ def test_rules_and_counts_see_what_a_strategy_sees() -> None:
 
 
 def test_counts_of_an_optimizer_follow_its_first_weight() -> None:
-    count = Wanted("iteration", (), "int64", follows=1)
-    kernel = Wanted("kernel", (2,), "float32")
+    count = PlannedVariable("iteration", (), "int64", follows=1)
+    kernel = PlannedVariable("kernel", (2,), "float32")
     forecast = Forecast.from_variables([count, kernel], servers=2, placement=RoundRobin())
     assert forecast.places == (1, 1)
 
 
 def test_memory_is_what_lies_there_and_what_is_on_its_way() -> None:
-    kernel = Wanted("kernel", (1000,), "float32", is_pulled=True, is_trained=True)
-    state = Wanted("moving_mean", (10,), "float32", is_pulled=True)
-    slot = Wanted("momentum", (1000,), "float32", owner=0)
+    kernel = PlannedVariable("kernel", (1000,), "float32", is_pulled=True, is_trained=True)
+    state = PlannedVariable("moving_mean", (10,), "float32", is_pulled=True)
+    slot = PlannedVariable("momentum", (1000,), "float32", owner=0)
     forecast = Forecast.from_variables([kernel, state, slot], servers=1, placement=LeastLoaded())
     (plain,) = forecast.memory_bytes_per_server(workers=3, has_rounds=False)
     assert plain == PROCESS_BYTES + 8040 + 3 * (4040 + 4000)

@@ -7,19 +7,19 @@ from hypothesis import given
 
 from tfps.partitioners import FixedShardsPartitioner
 from tfps.placement.division import divided
-from tfps.placement.forecast import PROCESS_BYTES, Forecast, Wanted
+from tfps.placement.forecast import PROCESS_BYTES, Forecast, PlannedVariable
 from tfps.placement.job_sizes import JobSizes
 from tfps.placement.policy import LeastLoaded
 from tfps.placement.step_rows import with_step_rows
 
-KERNEL = Wanted("dense/kernel", (100, 10), "float32", is_pulled=True, is_trained=True)
-TABLE = Wanted("words/embeddings", (1000, 4), "float32", is_pulled=True, is_trained=True)
+KERNEL = PlannedVariable("dense/kernel", (100, 10), "float32", is_pulled=True, is_trained=True)
+TABLE = PlannedVariable("words/embeddings", (1000, 4), "float32", is_pulled=True, is_trained=True)
 
 
 def _sizes(rows: int, *, shards: int = 1, workers: int = 2) -> JobSizes:
-    momentum = Wanted("sgd/kernel_momentum", KERNEL.shape, "float32", owner=0)
-    accumulator = Wanted("sgd/words_momentum", TABLE.shape, "float32", owner=1)
-    count = Wanted("sgd/iteration", (), "int64", follows=0)
+    momentum = PlannedVariable("sgd/kernel_momentum", KERNEL.shape, "float32", owner=0)
+    accumulator = PlannedVariable("sgd/words_momentum", TABLE.shape, "float32", owner=1)
+    count = PlannedVariable("sgd/iteration", (), "int64", follows=0)
     wanted = [KERNEL, TABLE, momentum, accumulator, count]
     parts = divided(wanted, FixedShardsPartitioner(shards), servers=2)
     parts = with_step_rows(parts, {TABLE.path: rows}, least_bytes=0)

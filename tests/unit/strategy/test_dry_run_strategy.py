@@ -25,7 +25,7 @@ def test_a_table_larger_than_any_machine() -> None:
             name="model",
         )
         model.compile("adam", "mse", metrics=["accuracy"])
-    wanted = dry_run.wanted(model)
+    wanted = dry_run.planned_variables(model)
     named = {each.path: each for each in wanted}
     table = named["model/table/embeddings"]
     assert (table.shape, table.size_bytes) == ((10**10, 64), 256 * 10**10)
@@ -51,7 +51,7 @@ def test_a_model_without_variables_yet() -> None:
         model = keras.Sequential([keras.layers.Dense(3)], name="empty")
         model.compile("sgd", "mse")
     with raises(ConfigError, "empty: ", received="without variables", remedy="model.build(shape)"):
-        dry_run.wanted(model)
+        dry_run.planned_variables(model)
 
 
 def test_what_a_frozen_layer_has_is_no_other_state() -> None:
@@ -63,7 +63,11 @@ def test_what_a_frozen_layer_has_is_no_other_state() -> None:
         layers = [keras.Input((4,)), table, norm, keras.layers.Dense(3)]
         model = keras.Sequential(layers, name="model")
         model.compile("sgd", "mse")
-    frozen = {each.path: each.is_frozen for each in dry_run.wanted(model) if not each.is_trained}
+    frozen = {
+        each.path: each.is_frozen
+        for each in dry_run.planned_variables(model)
+        if not each.is_trained
+    }
     assert frozen.pop("model/table/embeddings")
     assert "model/norm/moving_mean" in frozen
     assert not any(frozen.values())

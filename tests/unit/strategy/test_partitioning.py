@@ -11,7 +11,7 @@ from tests.messages import raises
 from tfps import partitioners
 from tfps.errors import ConfigError
 from tfps.partitioners import Contiguous, Modulo, VariableSpec
-from tfps.strategy.partitioning import Partitioning, for_raw_variables
+from tfps.strategy.partitioning import Partitioning, to_raw_partitioner
 
 STOCK = tf.distribute.experimental.partitioners
 KERNEL = VariableSpec("dense/kernel", (100, 8))
@@ -55,8 +55,8 @@ def test_other_axes_are_refused(counts: list[int]) -> None:
 
 
 def test_raw_variables_are_divided_into_neighbouring_rows() -> None:
-    counts = for_raw_variables(partitioners.RowShuffle(), servers=4)
+    counts = to_raw_partitioner(partitioners.RowShuffle(), servers=4)
     assert counts(shape=tf.TensorShape([100, 8]), dtype=tf.float32) == [4, 1]
     stock = STOCK.FixedShardsPartitioner(3)
-    assert for_raw_variables(stock, servers=4) is stock
-    assert for_raw_variables(None, servers=4) is None
+    assert to_raw_partitioner(stock, servers=4) is stock
+    assert to_raw_partitioner(None, servers=4) is None

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfps.consistency.ledger import CODED_GROUPS, Ledger, LedgerLayout
 from tfps.consistency.logic import PlainLogic
-from tfps.strategy.reading.traffic import CodecTraffic, describe, traffic_of
+from tfps.strategy.reading.traffic import CodecTraffic, compute_server_traffic, describe_traffic
 from tfps.transport.message import REPLY_FIELDS, REQUEST_FIELDS
 from tfps.transport.traffic import CodedGroups, CodedPart
 
@@ -30,7 +30,7 @@ def _cells(groups: CodedGroups, *messages: tuple[int, int, list[Any], list[Any]]
 
 def _traffic(groups: CodedGroups, cells: np.ndarray, **options: Any) -> list[Any]:
     options = {"socket_bytes": None, "bytes_per_s": None, **options}
-    return traffic_of(1, LAYOUT, cells, groups=groups.names, **options)
+    return compute_server_traffic(1, LAYOUT, cells, groups=groups.names, **options)
 
 
 def test_without_a_codec_all_is_one_group() -> None:
@@ -70,13 +70,13 @@ def test_sockets_count_what_lies_around_messages_too() -> None:
 def test_the_progress_line_has_the_ratio_where_there_is_a_codec() -> None:
     groups = CodedGroups()
     plain = _traffic(groups, _cells(groups, (1000, 0, [], [])), bytes_per_s=(12.34e6, 0.0))
-    assert describe(plain) == "12.3 MB/s up"
-    assert describe([*plain, *plain]) == "24.7 MB/s up"
-    assert describe(_traffic(groups, _cells(groups))) == ""
-    assert describe([]) == ""
+    assert describe_traffic(plain) == "12.3 MB/s up"
+    assert describe_traffic([*plain, *plain]) == "24.7 MB/s up"
+    assert describe_traffic(_traffic(groups, _cells(groups))) == ""
+    assert describe_traffic([]) == ""
     coded = _cells(groups, (100, 0, [TOP], []))
     ratio = 1 + 900 / (100 + UP_HEADER)
-    described = describe(_traffic(groups, coded, bytes_per_s=(12.34e6, 0.0)))
+    described = describe_traffic(_traffic(groups, coded, bytes_per_s=(12.34e6, 0.0)))
     assert described == f"12.3 MB/s up, {ratio:.1f}x"
 
 

@@ -1,4 +1,4 @@
-"""The update of a push without an optimizer: the servers subtract the gradients."""
+"""Update variables by a push without an optimizer: the servers subtract the gradients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfps.optimizers.update_targets import UpdateTarget
 
 
 class GradientSubtraction:
-    """The update of a push without an optimizer: subtract the gradient.
+    """Subtracts the gradients of a push that names no optimizer.
 
     Args:
         parameters: the parameters of the push.

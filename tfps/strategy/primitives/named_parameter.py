@@ -10,11 +10,11 @@ from typing import Any
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.errors import ConfigError
 
-NEAR_NAMES = 3  # that an error suggests
+MAX_SIMILAR_NAMES = 3  # that an error suggests
 
 
 class NamedParameter:
-    """A variable on a server, with the name that the user knows.
+    """Holds a variable on a server, with the name that the user knows.
 
     Args:
         path: the path of a Keras variable, or the name of a raw one.
@@ -32,24 +32,24 @@ class NamedParameter:
 
 
 class NamedParameters:
-    """The variables that were created in a strategy's scope, as weak references."""
+    """Keeps weak references to the variables that were created in a strategy's scope."""
 
     def __init__(self) -> None:
-        self._known: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+        self._variables: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 
     def register(self, name: str, variable: Any) -> None:
         """Add a variable that was created in the strategy's scope."""
-        self._known[name.removesuffix(":0")] = variable
+        self._variables[name.removesuffix(":0")] = variable
 
     @property
     def known(self) -> Mapping[str, Any]:
         """The variables, by name."""
-        return self._known
+        return self._variables
 
     @property
     def names(self) -> list[str]:
         """The names of all variables, sorted."""
-        return sorted(self._known)
+        return sorted(self._variables)
 
     def named(self, names: Iterable[str]) -> list[NamedParameter]:
         """Return the parameters of these names.
@@ -58,21 +58,21 @@ class NamedParameters:
             ConfigError: no variable of the scope has one of the names.
         """
         chosen = list(names)
-        unknown = [name for name in chosen if name not in self._known]
+        unknown = [name for name in chosen if name not in self._variables]
         if unknown:
             raise ConfigError(
                 f"name: received {unknown}, expected variables of the strategy's scope; "
-                f"{self._advice(unknown)}"
+                f"{self._name_hint(unknown)}"
             )
-        return [NamedParameter(name, self._known[name]) for name in chosen]
+        return [NamedParameter(name, self._variables[name]) for name in chosen]
 
-    def _advice(self, unknown: Iterable[str]) -> str:
+    def _name_hint(self, unknown: Iterable[str]) -> str:
         """Return a hint: similar names, or all names if none is similar."""
         names = self.names
         near = {
             name: None
             for each in unknown
-            for name in difflib.get_close_matches(str(each), names, n=NEAR_NAMES)
+            for name in difflib.get_close_matches(str(each), names, n=MAX_SIMILAR_NAMES)
         }
         hint = f"did you mean {' or '.join(map(repr, near))}?"
         return hint if near else f"the scope has {names}"

@@ -23,7 +23,7 @@ from tfps.strategy.primitives.named_parameter import NamedParameter, NamedParame
 
 
 class PrimitiveHalf(FunctionHalf):
-    """A server's part of pulls and pushes by name; every push counts, a repeated one as well."""
+    """The server part of a program that pulls or pushes by name; it counts repeated pushes too."""
 
     def admission(self, number: int) -> ByVersion:
         return ByVersion()
@@ -33,7 +33,7 @@ class PrimitiveHalf(FunctionHalf):
 
 
 class PrimitivePrograms:
-    """The programs of pulls and pushes, cached until variables move.
+    """Compiles the programs of pulls and pushes, and caches them until variables move.
 
     Args:
         runtime: the job.
@@ -49,10 +49,10 @@ class PrimitivePrograms:
         self._eager: dict[Any, Any] = {}
         self._layouts = runtime.layouts
 
-    def of_names(
+    def halves_for_names(
         self, names: tuple[str, ...], optimizer: Any = None, *, coded: bool = False
     ) -> list[FunctionHalf]:
-        """Return the servers' functions for whole parameters, which their program's call lists.
+        """Return the servers' functions that pull or push whole parameters.
 
         Args:
             names: the names of the parameters.
@@ -62,33 +62,33 @@ class PrimitivePrograms:
         Raises:
             ConfigError: no variable of the scope has one of the names.
         """
-        return self._of(
+        return self._get_or_compile(
             (names, id(optimizer), coded),
-            lambda: _call(optimizer, self._parameters.named(names)),
+            lambda: _make_optimizer_call(optimizer, self._parameters.named(names)),
             coded=coded,
         )
 
-    def of_rows(self, name: str, optimizer: Any = None) -> list[FunctionHalf]:
-        """Return the servers' functions for rows of one table; see `of_names`."""
-        return self._of(
+    def halves_for_rows(self, name: str, optimizer: Any = None) -> list[FunctionHalf]:
+        """Return the servers' functions that pull or push rows of one table."""
+        return self._get_or_compile(
             ("rows", name, id(optimizer)),
-            lambda: _call(optimizer, self._parameters.named([name])),
+            lambda: _make_optimizer_call(optimizer, self._parameters.named([name])),
             by_rows=True,
         )
 
-    def of_variables(self, variables: Sequence[Any], optimizer: Any) -> list[FunctionHalf]:
-        """Return the servers' functions for Keras variables that a Keras optimizer trains."""
+    def halves_for_variables(self, variables: Sequence[Any], optimizer: Any) -> list[FunctionHalf]:
+        """Return the servers' functions for Keras variables that an optimizer trains."""
         key = (tuple(id(variable) for variable in variables), id(optimizer))
-        return self._of(key, lambda: OptimizerCall(optimizer, tuple(variables)))
+        return self._get_or_compile(key, lambda: OptimizerCall(optimizer, tuple(variables)))
 
-    def eagerly(self, key: Any, function: Any, *, signature: Any = None) -> Any:
-        """Return a cached `tf.function` of a function, for calls on the coordinator."""
-        self._forget_outdated()
+    def cached_function(self, key: Any, function: Any, *, signature: Any = None) -> Any:
+        """Return the cached `tf.function` of a key, made from a function at the first call."""
+        self._clear_outdated_caches()
         if key not in self._eager:
             self._eager[key] = tf.function(function, autograph=False, input_signature=signature)
         return self._eager[key]
 
-    def _of(
+    def _get_or_compile(
         self,
         key: Any,
         make: Callable[[], OptimizerCall],
@@ -96,7 +96,7 @@ class PrimitivePrograms:
         by_rows: bool = False,
         coded: bool = False,
     ) -> list[FunctionHalf]:
-        self._forget_outdated()
+        self._clear_outdated_caches()
         if key not in self._compiled:
             self._compiled[key] = self._compile(make(), by_rows=by_rows, coded=coded)
         if not tf.executing_eagerly():
@@ -119,30 +119,30 @@ class PrimitivePrograms:
             for shard in all_shards(tables):
                 shard._value.stays_alone = True
             self._updates.of_program(program)
-            self._forget_outdated()
+            self._clear_outdated_caches()
         return [
             PrimitiveHalf(
                 program,
                 runtime=self._runtime,
                 server=server,
-                update_of=self._update_by_rows if by_rows else self._update,
+                update_of=self._make_row_update if by_rows else self._make_update,
                 updates=self._updates.known(),
                 uses_replies=False,
             )
             for server in self._runtime.servers
         ]
 
-    def _update(self, optimizer: Any) -> Update:
+    def _make_update(self, optimizer: Any) -> Update:
         return (
             optimizer
             if isinstance(optimizer, GradientSubtraction)
             else self._updates.for_optimizer(optimizer)
         )
 
-    def _update_by_rows(self, optimizer: Any) -> Update:
-        return _ByRows(self._update(optimizer))
+    def _make_row_update(self, optimizer: Any) -> Update:
+        return _RowUpdate(self._make_update(optimizer))
 
-    def _forget_outdated(self) -> None:
+    def _clear_outdated_caches(self) -> None:
         """Clear the caches if variables have moved, so that functions use the new places."""
         self._runtime.refuse_if_closed()
         if self._layouts != self._runtime.layouts:
@@ -151,17 +151,17 @@ class PrimitivePrograms:
             self._eager.clear()
 
 
-class _ByRows:
-    """An update of only the rows that were pushed, even if its optimizer updates all rows."""
+class _RowUpdate:
+    """Updates only the rows that were pushed, even if its optimizer updates all rows."""
 
     def __init__(self, update: Update) -> None:
-        self._update = update
+        self._make_update = update
 
     def apply(self, gradients: Any, context: Any) -> None:
-        self._update.apply(gradients, replace(context, by_rows=True))
+        self._make_update.apply(gradients, replace(context, by_rows=True))
 
 
-def _call(optimizer: Any, parameters: Sequence[NamedParameter]) -> OptimizerCall:
+def _make_optimizer_call(optimizer: Any, parameters: Sequence[NamedParameter]) -> OptimizerCall:
     """Return the call of an optimizer, or of a subtraction for None."""
     if optimizer is None:
         return OptimizerCall(GradientSubtraction(parameters), tuple(parameters))

@@ -49,11 +49,11 @@ class Primitives:
     def pull(self, names: Sequence[str] | None = None) -> tuple[dict[str, Tensor], Tensor]:
         """Return the values and the version; see `strategy.pull`."""
         chosen = tuple(self.parameters.names if names is None else names)
-        servers = self._programs.of_names(chosen)
+        servers = self._programs.halves_for_names(chosen)
         if tf.executing_eagerly():
-            call = self._programs.eagerly(
+            call = self._programs.cached_function(
                 ("pull", chosen),
-                lambda: self._pull(self._programs.of_names(chosen), on_worker=False),
+                lambda: self._pull(self._programs.halves_for_names(chosen), on_worker=False),
             )
             with lost_servers_as_unavailable():
                 values, version = call()
@@ -72,13 +72,13 @@ class Primitives:
         version = tf.cast(tf.convert_to_tensor(version), tf.int64)
         on_worker = not tf.executing_eagerly()
         # This may move variables, so it comes before anything is traced.
-        servers = self._programs.of_names(chosen, optimizer, coded=on_worker)
+        servers = self._programs.halves_for_names(chosen, optimizer, coded=on_worker)
         if on_worker:
             return self._push(servers, tensors, version, on_worker=True)
-        call = self._programs.eagerly(
+        call = self._programs.cached_function(
             ("push", chosen, id(optimizer)),
             lambda v, *g: self._push(
-                self._programs.of_names(chosen, optimizer), list(g), v, on_worker=False
+                self._programs.halves_for_names(chosen, optimizer), list(g), v, on_worker=False
             ),
         )
         self._runtime.own_pushes += 1
@@ -101,10 +101,10 @@ class Primitives:
         chosen = [variable for _, variable in pairs]
 
         def servers() -> list[FunctionHalf]:
-            return self._programs.of_variables(chosen, optimizer)
+            return self._programs.halves_for_variables(chosen, optimizer)
 
         servers()  # this may move variables, so it comes before anything is traced
-        call = self._programs.eagerly(
+        call = self._programs.cached_function(
             ("apply", *map(id, chosen), id(optimizer)),
             lambda version, *g: self._push(servers(), list(g), version, on_worker=False),
         )

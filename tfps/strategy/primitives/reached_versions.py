@@ -10,7 +10,7 @@ import tensorflow as tf
 
 
 class ReachedVersions:
-    """The versions that servers are known to have reached, on the side that pushes.
+    """Records the versions that servers have reported, for the process that pushes.
 
     A server refuses a version that it has not reached, but by then other servers would have applied
     the push. So a push asks all servers first, unless it knows its version to be reached: on the
@@ -24,7 +24,7 @@ class ReachedVersions:
         self._newest = np.zeros([servers], np.int64)
         self._recorded: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 
-    def note(self, version: Any) -> Any:
+    def record_version(self, version: Any) -> Any:
         """Record a version that servers have reported, and return it."""
         if isinstance(version, np.ndarray):
             self._newest = np.maximum(self._newest, version)
@@ -32,7 +32,7 @@ class ReachedVersions:
             self._recorded.setdefault(version.graph, set()).add(version.name)
         return version
 
-    def has(self, version: tf.Tensor) -> bool:
+    def has_reached(self, version: tf.Tensor) -> bool:
         """Return whether all servers are known to have reached a version."""
         if tf.is_symbolic_tensor(version):
             return version.name in self._recorded.get(version.graph, ())

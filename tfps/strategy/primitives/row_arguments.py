@@ -12,7 +12,7 @@ from tfps.errors import ConfigError
 from tfps.strategy.primitives.named_parameter import NamedParameter, NamedParameters
 
 
-def table_of(parameters: NamedParameters, name: Any, *, source: str) -> NamedParameter:
+def find_table(parameters: NamedParameters, name: Any, *, source: str) -> NamedParameter:
     """Return the table with a name.
 
     Args:
@@ -39,8 +39,8 @@ def table_of(parameters: NamedParameters, name: Any, *, source: str) -> NamedPar
     return table
 
 
-def keras_variable_of(table: NamedParameter, *, source: str) -> Any:
-    """Return the Keras variable of a table, which an optimizer needs.
+def get_keras_variable(table: NamedParameter, *, source: str) -> Any:
+    """Return a table's Keras variable, which an optimizer needs.
 
     Raises:
         ConfigError: the table is a raw variable.
@@ -55,13 +55,13 @@ def keras_variable_of(table: NamedParameter, *, source: str) -> Any:
     return table.keras_variable
 
 
-def checked_ids(given: Any, table: NamedParameter, *, source: str) -> tf.Tensor:
+def to_row_ids(value: Any, table: NamedParameter, *, source: str) -> tf.Tensor:
     """Return ids of rows as an int64 vector; on the coordinator, check their values too.
 
     Raises:
         ConfigError: they are not a vector of integers, or not ids of the table.
     """
-    ids = _as_tensor(given, "ids", "a vector of integers", dtype=tf.int64, source=source)
+    ids = _as_tensor(value, "ids", "a vector of integers", dtype=tf.int64, source=source)
     if not ids.dtype.is_integer:
         raise ConfigError(
             f"ids: received {ids.dtype.name}, expected integers, such as int64; cast them",
@@ -69,7 +69,7 @@ def checked_ids(given: Any, table: NamedParameter, *, source: str) -> tf.Tensor:
         )
     if ids.shape.rank not in (1, None):
         raise ConfigError(
-            f"ids: received the shape {_text(ids.shape)}, expected a vector with an id for each "
+            f"ids: received the shape {_to_text(ids.shape)}, expected a vector with an id for each "
             "row; flatten the ids with tf.reshape(ids, [-1])",
             source=source,
         )
@@ -91,8 +91,8 @@ def _refuse_unknown_ids(ids: np.ndarray[Any, Any], table: NamedParameter, *, sou
         )
 
 
-def checked_gradients(
-    given: Any, table: NamedParameter, ids: tf.Tensor, *, source: str
+def to_row_gradients(
+    value: Any, table: NamedParameter, ids: tf.Tensor, *, source: str
 ) -> tf.Tensor:
     """Return gradients, a row for each id, in the table's dtype.
 
@@ -102,12 +102,16 @@ def checked_gradients(
     dtype = table._value.dtype
     expected = [ids.shape[0], *table.shape[1:]]
     gradients = _as_tensor(
-        given, "gradients", f"{dtype.name} of shape {_text(expected)}", dtype=dtype, source=source
+        value,
+        "gradients",
+        f"{dtype.name} of shape {_to_text(expected)}",
+        dtype=dtype,
+        source=source,
     )
     if not gradients.shape.is_compatible_with(expected):
         raise ConfigError(
-            f"gradients: received the shape {_text(gradients.shape)}, expected {_text(expected)}: "
-            f"a row of {table.path} for each id, including repeated ids",
+            f"gradients: received the shape {_to_text(gradients.shape)}, expected "
+            f"{_to_text(expected)}: a row of {table.path} for each id, including repeated ids",
             source=source,
         )
     if gradients.dtype != dtype and not (gradients.dtype.is_floating and dtype.is_floating):
@@ -119,17 +123,17 @@ def checked_gradients(
     return tf.ensure_shape(tf.cast(gradients, dtype), [None, *table.shape[1:]])
 
 
-def checked_version(given: Any, *, servers: int, source: str) -> tf.Tensor:
+def to_version(value: Any, *, servers: int, source: str) -> tf.Tensor:
     """Return a version as an int64 vector; does not check that servers have reached it.
 
     Raises:
         ConfigError: it is not a vector with one integer for each server.
     """
     expected = f"the version of a pull: {servers} integers, one for each parameter server"
-    version = _as_tensor(given, "version", expected, dtype=tf.int64, source=source)
+    version = _as_tensor(value, "version", expected, dtype=tf.int64, source=source)
     if not (version.dtype.is_integer and version.shape.is_compatible_with([servers])):
         raise ConfigError(
-            f"version: received {version.dtype.name} of shape {_text(version.shape)}, expected "
+            f"version: received {version.dtype.name} of shape {_to_text(version.shape)}, expected "
             f"{expected}",
             source=source,
         )
@@ -141,20 +145,20 @@ def checked_version(given: Any, *, servers: int, source: str) -> tf.Tensor:
     return tf.ensure_shape(tf.cast(version, tf.int64), [servers])
 
 
-def _as_tensor(given: Any, name: str, expected: str, *, dtype: tf.DType, source: str) -> tf.Tensor:
+def _as_tensor(value: Any, name: str, expected: str, *, dtype: tf.DType, source: str) -> tf.Tensor:
     """Convert to a tensor; Python numbers and lists get the wanted dtype if they can."""
-    hint = dtype if isinstance(given, list | tuple | int | float) else None
+    hint = dtype if isinstance(value, list | tuple | int | float) else None
     try:
-        return tf.convert_to_tensor(given, dtype_hint=hint)
+        return tf.convert_to_tensor(value, dtype_hint=hint)
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"{name}: received {type(given).__name__}, which TensorFlow cannot convert to a "
+            f"{name}: received {type(value).__name__}, which TensorFlow cannot convert to a "
             f"tensor; expected {expected}",
             source=source,
         ) from error
 
 
-def _text(shape: tf.TensorShape | Sequence[int | None]) -> str:
+def _to_text(shape: tf.TensorShape | Sequence[int | None]) -> str:
     """Return a shape as users write it; None for a dimension that is not known yet."""
     if isinstance(shape, tf.TensorShape):
         if shape.rank is None:

@@ -29,18 +29,18 @@ from tfps.strategy.primitives.primitive_programs import PrimitivePrograms
 from tfps.strategy.primitives.push_refusal import refuse_where_others_wait
 from tfps.strategy.primitives.reached_versions import ReachedVersions, refuse_unreached
 from tfps.strategy.primitives.row_arguments import (
-    checked_gradients,
-    checked_ids,
-    checked_version,
-    keras_variable_of,
-    table_of,
+    find_table,
+    get_keras_variable,
+    to_row_gradients,
+    to_row_ids,
+    to_version,
 )
 from tfps.transport.carrier import Message
 from tfps.transport.message import Kind
 
-IDS = tf.TensorSpec([None], tf.int64)
-NOTHING = "no server has applied the push"
-TABLE = 0  # the index of the program's only table
+IDS_SPEC = tf.TensorSpec([None], tf.int64)
+NO_PUSH_APPLIED = "no server has applied the push"
+TABLE_POSITION = 0  # the index of the program's only table
 
 
 class RowPrimitives:
@@ -62,20 +62,20 @@ class RowPrimitives:
         """Return the rows and the version; see `strategy.pull_rows`."""
         source = "strategy.pull_rows()"
         self._runtime.refuse_if_closed()
-        table = table_of(self._parameters, name, source=source)
-        ids = checked_ids(ids, table, source=source)
-        servers = self._programs.of_rows(name)
+        table = find_table(self._parameters, name, source=source)
+        ids = to_row_ids(ids, table, source=source)
+        servers = self._programs.halves_for_rows(name)
         if not tf.executing_eagerly():
             rows, version = self._pull(servers, ids, on_worker=True)
-            return rows, self._reached.note(version)
-        call = self._programs.eagerly(
+            return rows, self._reached.record_version(version)
+        call = self._programs.cached_function(
             ("pull rows", name),
-            lambda ids: self._pull(self._programs.of_rows(name), ids, on_worker=False),
-            signature=[IDS],
+            lambda ids: self._pull(self._programs.halves_for_rows(name), ids, on_worker=False),
+            signature=[IDS_SPEC],
         )
         with lost_servers_as_unavailable():
             rows, version = call(ids)
-        return rows.numpy(), self._reached.note(version.numpy())
+        return rows.numpy(), self._reached.record_version(version.numpy())
 
     def push(
         self, name: str, ids: Any, gradients: Any, version: Any, *, optimizer: Any = None
@@ -84,30 +84,30 @@ class RowPrimitives:
         source = "strategy.push_rows()"
         self._runtime.refuse_if_closed()
         refuse_where_others_wait(self._runtime, "push_rows")
-        table = table_of(self._parameters, name, source=source)
-        ids = checked_ids(ids, table, source=source)
-        gradients = checked_gradients(gradients, table, ids, source=source)
-        named = checked_version(version, servers=len(self._runtime.servers), source=source)
-        is_reached = self._reached.has(version if tf.is_tensor(version) else named)
+        table = find_table(self._parameters, name, source=source)
+        ids = to_row_ids(ids, table, source=source)
+        gradients = to_row_gradients(gradients, table, ids, source=source)
+        named = to_version(version, servers=len(self._runtime.servers), source=source)
+        is_reached = self._reached.has_reached(version if tf.is_tensor(version) else named)
         if optimizer is not None:
-            variable = keras_variable_of(table, source=source)
+            variable = get_keras_variable(table, source=source)
             refuse_without_sparse_updates(optimizer, variable, source=source)
         # This may move variables, so it comes before anything is traced.
-        servers = self._programs.of_rows(name, optimizer)
+        servers = self._programs.halves_for_rows(name, optimizer)
         if not tf.executing_eagerly():
             if not is_reached:
-                named = self._asked_first(servers, named)
+                named = self._after_servers_reached(servers, named)
             new, staleness = self._push(servers, ids, gradients, named, on_worker=True)
-            return self._reached.note(new), staleness
+            return self._reached.record_version(new), staleness
         if not is_reached:
-            self._refuse_before(named)
-        call = self._programs.eagerly(
+            self._refuse_unreached(named)
+        call = self._programs.cached_function(
             ("push rows", name, id(optimizer)),
             lambda *arguments: self._push(
-                self._programs.of_rows(name, optimizer), *arguments, on_worker=False
+                self._programs.halves_for_rows(name, optimizer), *arguments, on_worker=False
             ),
             signature=[
-                IDS,
+                IDS_SPEC,
                 tf.TensorSpec([None, *table.shape[1:]], gradients.dtype),
                 tf.TensorSpec(named.shape, tf.int64),
             ],
@@ -115,23 +115,27 @@ class RowPrimitives:
         self._runtime.own_pushes += 1
         with lost_servers_as_unavailable():
             new, staleness = call(ids, gradients, named)
-        return self._reached.note(new.numpy()), int(staleness)
+        return self._reached.record_version(new.numpy()), int(staleness)
 
-    def _refuse_before(self, version: tf.Tensor) -> None:
+    def _refuse_unreached(self, version: tf.Tensor) -> None:
         """Raise an error on the coordinator if a server has not reached a version."""
         servers = self._runtime.servers
         with lost_servers_as_unavailable():
             reached = np.array([server.cells()[server.layout.VERSION] for server in servers])
-        refuse_unreached(version, reached, where=version > reached, changed=NOTHING)
-        self._reached.note(reached)
+        refuse_unreached(version, reached, where=version > reached, changed=NO_PUSH_APPLIED)
+        self._reached.record_version(reached)
 
-    def _asked_first(self, servers: Sequence[FunctionHalf], version: tf.Tensor) -> tf.Tensor:
-        """Return a version in a scheduled function, once all servers report to have reached it."""
+    def _after_servers_reached(
+        self, servers: Sequence[FunctionHalf], version: tf.Tensor
+    ) -> tf.Tensor:
+        """In a scheduled function, return the version once all servers have reached it."""
         exchange = PrimitiveExchange(self._runtime, on_worker=True)
         # This pull waits for the pushes before this one.
         calls = requests(servers, Kind.PULL, fields=caller_of_call(servers))
         _, reached = exchange.pull(calls)
-        refused = refuse_unreached(version, reached, where=version > reached, changed=NOTHING)
+        refused = refuse_unreached(
+            version, reached, where=version > reached, changed=NO_PUSH_APPLIED
+        )
         with tf.control_dependencies([refused]):
             return tf.identity(version)
 
@@ -141,7 +145,7 @@ class RowPrimitives:
         exchange, versions = PrimitiveExchange(self._runtime, on_worker=on_worker), []
         caller = caller_of_call(servers)
 
-        def ask(bodies: Mapping[int, Body], **_: Any) -> dict[int, Message]:
+        def ask_servers(bodies: Mapping[int, Body], **_: Any) -> dict[int, Message]:
             """Look rows up; pull only the version from servers that have none of the rows."""
             others = [p for p in range(len(servers)) if p not in bodies]
             empty = {p: Body(tf.zeros([0], tf.uint8)) for p in others}
@@ -152,7 +156,7 @@ class RowPrimitives:
             versions.append(version)
             return {p: replies[p] for p in bodies}
 
-        rows = LookUps(servers, ask=ask, pushes=NoPushes()).look_up_now(TABLE, ids)
+        rows = LookUps(servers, ask=ask_servers, pushes=NoPushes()).look_up_now(TABLE_POSITION, ids)
         return rows, versions[0]
 
     def _push(
@@ -165,7 +169,10 @@ class RowPrimitives:
         on_worker: bool,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         (call,) = servers[0].program.calls
-        table, devices = call.variables[TABLE], [server.server.device for server in servers]
+        table, devices = (
+            call.variables[TABLE_POSITION],
+            [server.server.device for server in servers],
+        )
         with tf.control_dependencies([check_ids([AskedIds.from_ids(ids, table)])]):
             checked = tf.identity(ids)
         distinct = DistinctRows.from_ids(table, checked, devices=devices)

@@ -82,20 +82,20 @@ def attach(
         problems.append(
             "secret: received an empty or invalid secret, expected a string, bytes or None"
         )
-    brought = getattr(addresses, "tfps_connections", None)  # of `tfps.testing.InProcessCluster`
+    simulated = getattr(addresses, "tfps_connections", None)  # of `tfps.testing.InProcessCluster`
     if tls is not None:
-        problems += _tls_problems(tls, _as_given(secret))
+        problems += _tls_problems(tls, _secret_bytes(secret))
         servers = data_ports(addresses, problems)
     else:
-        servers = [] if brought is not None else server_addresses(addresses, problems)
+        servers = [] if simulated is not None else server_addresses(addresses, problems)
     refuse(problems, source="tfps.attach")
     if tls is not None:
         return _attach_by_tls(
-            job, servers, secret=_as_given(secret) or b"", tls=tls, timeout_s=timeout_s
+            job, servers, secret=_secret_bytes(secret) or b"", tls=tls, timeout_s=timeout_s
         )
     channels: list[ControlChannel]
-    if brought is not None:
-        channels = [brought.control(("ps", k)) for k, _ in enumerate(brought.topology.servers)]
+    if simulated is not None:
+        channels = [simulated.control(("ps", k)) for k, _ in enumerate(simulated.topology.servers)]
     else:
         _check_reachable(servers, timeout_s=timeout_s)
         devices = Topology.of_tasks(workers=0, servers=len(servers)).servers
@@ -108,8 +108,8 @@ def attach(
             for index, device in enumerate(devices)
         ]
     try:
-        with _explained(job):
-            _check_secret(_as_given(secret), channels, job=job, timeout_s=timeout_s)
+        with _translate_errors(job):
+            _compare_secret(_secret_bytes(secret), channels, job=job, timeout_s=timeout_s)
             readers = [ChannelReader(channel, container=container_of(job)) for channel in channels]
             return Attachment(job, readers, timeout_s=timeout_s)
     except BaseException as error:
@@ -119,8 +119,8 @@ def attach(
 
 
 @contextlib.contextmanager
-def _explained(job: str) -> Iterator[None]:
-    """Replace errors of servers by errors that say what the user can do."""
+def _translate_errors(job: str) -> Iterator[None]:
+    """Within the block, replace servers' errors by errors that say what the user can do."""
     try:
         yield
     except NoSuchJob as error:
@@ -129,7 +129,7 @@ def _explained(job: str) -> Iterator[None]:
             f"ParameterServerStrategy(job={job!r}) and is still running"
         ) from error
     except tf.errors.UnavailableError as error:
-        raise ConnectTimeout(f"{error.message} {ORDER}") from error
+        raise ConnectTimeout(f"{error.message} {ADDRESS_ADVICE}") from error
 
 
 def _attach_by_tls(
@@ -141,7 +141,7 @@ def _attach_by_tls(
         DataPortReader(end, job=job, number=number, secret=secret, encryption=tls) for end in ends
     ]
     try:
-        with _explained(job):
+        with _translate_errors(job):
             return Attachment(job, readers, timeout_s=timeout_s)
     except BaseException as error:
         for reader in readers:
@@ -169,7 +169,7 @@ def _tls_problems(tls: Any, secret: bytes | None) -> list[str]:
     return problems
 
 
-ORDER = (
+ADDRESS_ADVICE = (
     "Give the addresses of all parameter servers in the order of TF_CONFIG (cluster.ps), and "
     "check that they run and that this machine can reach them."
 )
@@ -183,16 +183,16 @@ def _check_reachable(servers: Sequence[str], *, timeout_s: float) -> None:
         if reason is not None
     ]
     if problems:
-        raise ConnectTimeout(f"{'; '.join(problems)}. {ORDER}")
+        raise ConnectTimeout(f"{'; '.join(problems)}. {ADDRESS_ADVICE}")
 
 
-def _as_given(secret: str | bytes | None) -> bytes | None:
+def _secret_bytes(secret: str | bytes | None) -> bytes | None:
     if secret is None:
         return secret_from_environment()
     return (secret.encode() if isinstance(secret, str) else secret).strip()
 
 
-def _check_secret(
+def _compare_secret(
     secret: bytes | None, channels: Sequence[ControlChannel], *, job: str, timeout_s: float
 ) -> None:
     number = number_of(job)

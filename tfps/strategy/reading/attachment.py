@@ -22,8 +22,8 @@ from tfps.transport.message import PROTOCOL
 Result = TypeVar("Result")
 Array = np.ndarray[Any, Any]
 
-AGAIN_S = 0.2  # between two attempts
-MOST_BYTES = (1 << 31) - (1 << 20)  # of one reply of TensorFlow
+RETRY_PAUSE_S = 0.2  # between two attempts
+MAX_REPLY_BYTES = (1 << 31) - (1 << 20)  # of one reply of TensorFlow
 
 
 class NoSuchJob(Exception):
@@ -54,12 +54,12 @@ class Attachment:
     def __init__(self, job: str, readers: Sequence[ServerReader], *, timeout_s: float) -> None:
         self.job, self._readers, self._timeout_s = job, readers, timeout_s
         self._closed = False
-        self._look_again(timeout_s)
+        self._read_records(timeout_s)
 
     @property
     def names(self) -> list[str]:
         """The paths of all variables that can be pulled: weights, optimizer slots and others."""
-        self._until_it_works(self._look_again)
+        self._retry_until_timeout(self._read_records)
         return list(self._values)
 
     def pull(self, names: Sequence[str] | None = None) -> tuple[dict[str, Array], Array]:
@@ -82,15 +82,17 @@ class Attachment:
         """
 
         def pull(patience_s: float) -> tuple[dict[str, Array], Array]:
-            chosen = self._chosen(names, patience_s)
-            cells, found = self._read(chosen, patience_s)
+            chosen = self._select_values(names, patience_s)
+            cells, values_found = self._read(chosen, patience_s)
             values = {
-                name: value.joined([found[part.server, part.resource] for part in value.parts])
+                name: value.joined(
+                    [values_found[part.server, part.resource] for part in value.parts]
+                )
                 for name, value in chosen.items()
             }
             return values, np.array([each[self._layout.VERSION] for each in cells])
 
-        return self._until_it_works(pull)
+        return self._retry_until_timeout(pull)
 
     def stats(self) -> JobStats:
         """Return a snapshot of the servers' counters: steps, updates, staleness and others.
@@ -102,7 +104,7 @@ class Attachment:
             tf.errors.UnavailableError: a server does not reply within ``timeout_s``.
         """
 
-        def take(patience_s: float) -> JobStats:
+        def compute_stats(patience_s: float) -> JobStats:
             cells, _ = self._read({}, patience_s)
             record = self._records[0]
             return job_stats(
@@ -112,7 +114,7 @@ class Attachment:
                 has_bound=record.bound_steps is not None,
             )
 
-        return self._until_it_works(take)
+        return self._retry_until_timeout(compute_stats)
 
     def close(self) -> None:
         """Close the connections; does not affect the job. Later calls do nothing."""
@@ -131,10 +133,10 @@ class Attachment:
     def _layout(self) -> LedgerLayout:
         return LedgerLayout(self._records[0].workers)
 
-    def _look_again(self, patience_s: float) -> None:
+    def _read_records(self, patience_s: float) -> None:
         """Read the servers' records, which say where the variables lie."""
-        looks = [partial(reader.record, patience_s=patience_s) for reader in self._readers]
-        records = [record for record in in_parallel(looks) if record is not None]
+        record_reads = [partial(reader.record, patience_s=patience_s) for reader in self._readers]
+        records = [record for record in in_parallel(record_reads) if record is not None]
         if len(records) < len(self._readers):
             raise NoSuchJob
         if (protocol := records[0].protocol) != PROTOCOL:
@@ -150,7 +152,9 @@ class Attachment:
         self._records: list[JobRecord] = records
         self._values = recorded_values(records)
 
-    def _chosen(self, names: Sequence[str] | None, patience_s: float) -> dict[str, RecordedValue]:
+    def _select_values(
+        self, names: Sequence[str] | None, patience_s: float
+    ) -> dict[str, RecordedValue]:
         if names is None:
             return self._values
         if isinstance(names, str):
@@ -158,7 +162,7 @@ class Attachment:
         unknown = [name for name in names if name not in self._values]
         if unknown:
             # A chief records new variables when it schedules work.
-            self._look_again(patience_s)
+            self._read_records(patience_s)
             unknown = [name for name in unknown if name not in self._values]
         if unknown:
             raise ConfigError(
@@ -175,46 +179,46 @@ class Attachment:
             wanted[part.server].append(part.resource)
             sizes[part.server] += part.view.size_bytes
         for server, size_bytes in enumerate(sizes):
-            if size_bytes > MOST_BYTES:
+            if size_bytes > MAX_REPLY_BYTES:
                 raise ConfigError(
                     f"names: received {size_bytes:,} bytes of variables on ps {server}, expected "
-                    f"at most {MOST_BYTES:,} at once; pull the names in several calls"
+                    f"at most {MAX_REPLY_BYTES:,} at once; pull the names in several calls"
                 )
         reads = [
             partial(reader.read, record, resources, patience_s=patience_s)
             for reader, record, resources in zip(self._readers, self._records, wanted, strict=True)
         ]
         answers = in_parallel(reads)
-        found = {
+        values_found = {
             (server, resource): value
             for server, ((_, values), resources) in enumerate(zip(answers, wanted, strict=True))
             for resource, value in zip(resources, values, strict=True)
         }
-        return [cells for cells, _ in answers], found
+        return [cells for cells, _ in answers], values_found
 
-    def _until_it_works(self, call: Callable[[float], Result]) -> Result:
-        """Call a function, again if variables move meanwhile or a server does not reply in time."""
+    def _retry_until_timeout(self, call: Callable[[float], Result]) -> Result:
+        """Call a function; repeat the call if variables move or a server does not reply in time."""
         if self._closed:
             raise StrategyClosed(f"job {self.job!r}: this attachment is closed; attach again")
         until_s = time.monotonic() + self._timeout_s
-        looked = True
+        has_records = True
         while True:
             left_s = max(0.0, until_s - time.monotonic())
             try:
-                if not looked:
-                    self._look_again(left_s)
-                    looked = True
+                if not has_records:
+                    self._read_records(left_s)
+                    has_records = True
                 return call(left_s)
             except NoSuchJob as error:
                 text = f"job {self.job!r} has ended, and the servers no longer hold its variables"
                 raise StrategyClosed(text) from error
             except RecordChanged:
-                looked = False
+                has_records = False
             except tf.errors.UnavailableError:
                 if time.monotonic() > until_s:
                     raise
-                if not looked:  # perhaps it was restarted
+                if not has_records:  # perhaps it was restarted
                     for reader in self._readers:
                         reader.renew()
-                looked = False
-                time.sleep(AGAIN_S)
+                has_records = False
+                time.sleep(RETRY_PAUSE_S)

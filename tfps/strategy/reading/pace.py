@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tfps.consistency.ledger import STALENESS_BINS
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.strategy.reading.traffic import describe, take_traffic
+from tfps.strategy.reading.traffic import compute_traffic, describe_traffic
 from tfps.training.run_state import RunState
 
 
@@ -28,5 +28,7 @@ def describe_pace(alive: Sequence[bool], *, state: RunState, runtime: Runtime) -
         mean = float((counts * range(STALENESS_BINS)).sum() / counts.sum())
         text = f"{text} - staleness {mean:.1f}"
     in_training = progress is not None and progress.kind == "train"
-    moved = describe(take_traffic(runtime, state.traffic if in_training else run.traffic))
+    moved = describe_traffic(
+        compute_traffic(runtime, state.traffic if in_training else run.traffic)
+    )
     return f"{text} - {moved}" if moved else text

@@ -23,7 +23,7 @@ def server_addresses(addresses: Any, problems: list[str]) -> list[str]:
         )
         return []
     if isinstance(addresses, Sequence):
-        return _listed(addresses, problems)
+        return _to_address_list(addresses, problems)
     try:
         if addresses is None:
             return list(ClusterSpec.from_environment().jobs["ps"])
@@ -52,10 +52,10 @@ def data_ports(addresses: Any, problems: list[str]) -> list[str]:
             "the TFPS_DATA_PORT of each parameter server"
         )
         return []
-    return _listed(addresses, problems)
+    return _to_address_list(addresses, problems)
 
 
-def _listed(addresses: Sequence[Any], problems: list[str]) -> list[str]:
+def _to_address_list(addresses: Sequence[Any], problems: list[str]) -> list[str]:
     if not addresses:
         problems.append("addresses: received none, expected the addresses of the parameter servers")
     found = [address_problem(address) for address in addresses]

@@ -9,7 +9,7 @@ import numpy as np
 
 from tfps.consistency.histogram import DURATION_BINS, quantile_seconds
 from tfps.consistency.ledger import LedgerLayout
-from tfps.strategy.reading.traffic import Traffic, take_traffic
+from tfps.strategy.reading.traffic import Traffic, compute_traffic
 from tfps.training.fit_strategy import FitStrategy
 
 PUSH, PULL, WAIT, UPDATE, ENCODE, DECODE = range(6)
@@ -108,8 +108,8 @@ class Stats(JobStats):
     updates_lost: int
 
 
-class CountedStrategy(FitStrategy, Protocol):
-    """A strategy, as `take_stats` sees it."""
+class StrategyWithStats(FitStrategy, Protocol):
+    """The members of a strategy that `take_stats` uses."""
 
     @property
     def tasks(self) -> dict[str, str]:
@@ -119,7 +119,7 @@ class CountedStrategy(FitStrategy, Protocol):
         """Return the steps per second of each worker."""
 
 
-def take_stats(strategy: CountedStrategy) -> Stats:
+def take_stats(strategy: StrategyWithStats) -> Stats:
     """Return the strategy's statistics; asks every server once."""
     runtime, state = strategy.runtime, strategy.run_state
     cells = runtime.cells()
@@ -136,7 +136,7 @@ def take_stats(strategy: CountedStrategy) -> Stats:
         tasks=strategy.tasks,
         worker_lives=state.worker_lives(),
         fallback_steps=runtime.fallback_steps,
-        traffic=take_traffic(runtime, state.traffic, cells=cells),
+        traffic=compute_traffic(runtime, state.traffic, cells=cells),
         residuals_dropped=state.residuals_dropped(),
         updates_lost=0 if state.recovery is None else state.recovery.updates_lost,
     )
@@ -149,7 +149,7 @@ def job_stats(
     workers: int,
     has_bound: bool,
 ) -> JobStats:
-    """Return the statistics that are in the servers' ledgers.
+    """Compute a job's statistics from its servers' ledgers.
 
     Args:
         layout: the layout of each ledger.

@@ -19,7 +19,7 @@ SOCKET, MESSAGE = "socket", "message"
 
 @dataclass(frozen=True, kw_only=True)
 class CodecTraffic:
-    """The bytes of the variables with one codec; the codec "none" stands for all others."""
+    """Counts the bytes of all variables that one codec encodes; "none" means no codec."""
 
     codec: str
     group: str
@@ -58,7 +58,7 @@ class Traffic:
         return self.plain_bytes / self.sent_bytes if self.sent_bytes else 1.0
 
 
-def traffic_of(
+def compute_server_traffic(
     server: int,
     layout: LedgerLayout,
     cells: np.ndarray[Any, Any],
@@ -109,7 +109,7 @@ def traffic_of(
     return found
 
 
-def take_traffic(
+def compute_traffic(
     runtime: Runtime, rate: TrafficRate | None, *, cells: Sequence[Any] | None = None
 ) -> tuple[Traffic, ...]:
     """Return the traffic of all servers.
@@ -124,7 +124,7 @@ def take_traffic(
         cells = [] if rate is None else rate.cells
     found: list[Traffic] = []
     for server, own in zip(runtime.servers, cells, strict=False):
-        found += traffic_of(
+        found += compute_server_traffic(
             server.index,
             server.layout,
             own,
@@ -135,7 +135,7 @@ def take_traffic(
     return tuple(found)
 
 
-def describe(traffic: Iterable[Traffic]) -> str:
+def describe_traffic(traffic: Iterable[Traffic]) -> str:
     """Return the progress line's text: ``12.3 MB/s up, 4.1x``; the ratio only with a codec."""
     up = [each for each in traffic if each.direction == UP]
     if not up or any(each.megabytes_per_s is None for each in up):
