@@ -159,7 +159,7 @@ class RecoveryBenchmark(Benchmark):
 
 
 def _keep(what: str, cluster: LocalCluster) -> None:
-    cluster.supervisor.want_servers(lambda: what == SERVER)
+    cluster.supervisor.set_server_restarts(lambda: what == SERVER)
     cluster.supervisor.say = lambda _: None  # of what was to be
 
 

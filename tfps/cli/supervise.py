@@ -37,10 +37,10 @@ def supervise(restarts: int, events: Path | None, command: tuple[str, ...]) -> N
     another start.
     """
     from tfps.launch.folder import make_folder
-    from tfps.launch.lone_task import keep_command
+    from tfps.launch.lone_task import supervise_command
     from tfps.recovery.fault_tolerance import FaultTolerance
 
     if events is not None:
         make_folder(events.parent, name="--events")
     fault_tolerance = FaultTolerance(restart_budget=restarts)
-    sys.exit(keep_command(command, fault_tolerance=fault_tolerance, events=events))
+    sys.exit(supervise_command(command, fault_tolerance=fault_tolerance, events=events))

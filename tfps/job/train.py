@@ -26,11 +26,11 @@ from tfps.launch.data_plane import DATA_PORT
 from tfps.launch.folder import make_folder
 from tfps.launch.launcher import ChiefProgram, launch
 from tfps.launch.parent import end_with_parent
-from tfps.launch.run import play_role
+from tfps.launch.run import run_task
 from tfps.launch.script import print_error
-from tfps.launch.stop_signals import STOPPING
+from tfps.launch.stop_signals import STOP_SIGNALS
 from tfps.recovery.events import EVENTS_FILE
-from tfps.recovery.restarts.task_supervisor import TaskSupervisor, supervisor_of
+from tfps.recovery.restarts.task_supervisor import TaskSupervisor, get_supervisor
 from tfps.terminal import status
 from tfps.units import count_tasks, counted
 
@@ -71,11 +71,11 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
         port = check_settings(config_argument, overrides).config.transport.data_port
         if port:
             os.environ.setdefault(DATA_PORT, str(port))
-    return play_role(
+    return run_task(
         spec,
         partial(_train, spec, config_argument, overrides),
         supervised=supervised,
-        stopping=STOPPING,
+        stopping=STOP_SIGNALS,
         tell=_tell,
     )
 
@@ -94,7 +94,7 @@ def _launch(config_argument: str | None, overrides: Sequence[str]) -> int:
         command=_command(config_argument, overrides),
         name="the job",
         next_command=_command(config_argument, [*overrides, GO_ON]) if config.job.name else None,
-        speaks_for_all=True,
+        reports_failures=True,
     )
     return launch(
         program,
@@ -120,7 +120,7 @@ def say(text: str) -> None:
 
 def _train(spec: ClusterSpec, config_argument: str | None, overrides: Sequence[str]) -> None:
     """Train as the chief of a cluster."""
-    supervisor = supervisor_of(address for _, _, address in spec.tasks("worker", "ps"))
+    supervisor = get_supervisor(address for _, _, address in spec.tasks("worker", "ps"))
     config = check_start(config_argument, overrides).config
     inputs = load_inputs(config, say=say)
     say(f"data     {inputs.source}: {inputs.sizes()}")

@@ -10,13 +10,13 @@ from tfps.terminal import say
 
 
 class AnotherStart(enum.Enum):
-    """The state from which another start of a script would go on."""
+    """Names the state from which another start of a script would go on."""
 
     CHECKPOINT = "the newest checkpoint"
     JOB = "the named job, if no server was started anew"
 
 
-def another_start(error: BaseException, *, has_servers: bool = True) -> AnotherStart | None:
+def decide_another_start(error: BaseException, *, has_servers: bool = True) -> AnotherStart | None:
     """Return the state from which another start would go on, or None if it would not help.
 
     A lost task is not a mistake of the script: it goes on from a checkpoint if it restores one when

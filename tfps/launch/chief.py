@@ -19,7 +19,7 @@ NAME = "chief"
 
 
 class Chief:
-    """A chief process, which writes to this process's terminal or files, or to prefixed pipes.
+    """Runs a chief as a child process, whose output goes to this terminal or to prefixed lines.
 
     Args:
         cluster: its workers and servers.
@@ -32,13 +32,13 @@ class Chief:
         pipes = [
             subprocess.PIPE if is_prefixed and not os.isatty(number) else None for number in (1, 2)
         ]
-        self._line = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as the chief runs
-        share_line(self._line.fileno())
+        self._line_file = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as the chief runs
+        share_line(self._line_file.fileno())
         self.supervisor_pipe = SupervisorPipe(cluster.supervisor)
         extra = {
             LOG_FILE: str(log_path),
-            LINE_FILE: str(self._line.fileno()),
-            SUPERVISOR_PIPE: str(self.supervisor_pipe.theirs.fileno()),
+            LINE_FILE: str(self._line_file.fileno()),
+            SUPERVISOR_PIPE: str(self.supervisor_pipe.chief_end.fileno()),
         }
         self.process = start_program(
             name=NAME,
@@ -49,9 +49,9 @@ class Chief:
             stdin=None,
             stdout=pipes[0] or 1,
             stderr=pipes[1] or 2,
-            pass_fds=[self._line.fileno(), self.supervisor_pipe.theirs.fileno()],
+            pass_fds=[self._line_file.fileno(), self.supervisor_pipe.chief_end.fileno()],
         )
-        self.supervisor_pipe.theirs.close()
+        self.supervisor_pipe.chief_end.close()
         streams = ((self.process.output, 1), (self.process.errors, 2))
         self._threads = [
             prefix_stream(NAME, source, target=target) for source, target in streams if source
@@ -65,4 +65,4 @@ class Chief:
             thread.join()
         open_line(fresh_line() != "")  # from now on for this process alone
         share_line(None)
-        self._line.close()
+        self._line_file.close()

@@ -20,9 +20,9 @@ from tfps.launch.received_signals import ReceivedSignals
 from tfps.recovery.restarts.restart_policy import EndJob
 from tfps.terminal import SHOW_CURSOR, fresh_line, open_line
 
-LOOK_EVERY_S = 0.1  # at the tasks; also how late the end of the chief is noticed
+POLL_INTERVAL_S = 0.1  # at the tasks; also how late the end of the chief is noticed
 GRACE_S = 10.0  # from the first signal to SIGKILL: time to write a last checkpoint
-NOTICE_S = 30.0  # from a lost server to SIGKILL: time to notice, to report and to end
+REPORT_GRACE_S = 30.0  # from a lost server to SIGKILL: time to notice, to report and to end
 
 
 class ChiefWatch:
@@ -31,14 +31,16 @@ class ChiefWatch:
     Args:
         cluster: the tasks; their supervisor starts them again.
         signals: the signals that this process gets.
-        speaks: whether this process reports why the job cannot go on; else the chief does.
+        reports_failures: whether this process, not the chief, reports why the job cannot go on.
     """
 
-    def __init__(self, cluster: LocalCluster, signals: ReceivedSignals, *, speaks: bool) -> None:
-        self._cluster, self._signals, self._speaks = cluster, signals, speaks
-        self._starting = dict.fromkeys(cluster.spec.tasks("worker", "ps"), "")
+    def __init__(
+        self, cluster: LocalCluster, signals: ReceivedSignals, *, reports_failures: bool
+    ) -> None:
+        self._cluster, self._signals, self._reports_failures = cluster, signals, reports_failures
+        self._starting_tasks = dict.fromkeys(cluster.spec.tasks("worker", "ps"), "")
         self._ends_at = math.inf
-        self._passed_on = 0
+        self._has_forwarded = 0
 
     def run(self, chief: Chief) -> int:
         """Wait for a chief's end and return its status; kill it if the job cannot go on.
@@ -55,43 +57,43 @@ class ChiefWatch:
             self._signals.received,
         )
         while (status := process.status()) is None:
-            if self._starting:
+            if self._starting_tasks:
                 for failure in self._cluster.failures():
                     raise failure
                 # Once all listen, the supervisor handles their deaths.
-                self._starting = missing_tasks(self._starting)
-                if not self._starting:
+                self._starting_tasks = missing_tasks(self._starting_tasks)
+                if not self._starting_tasks:
                     supervisor.mark_started()
             chief.supervisor_pipe.exchange()
             if supervisor.ended and self._ends_at == math.inf:
-                self._ends_at = time.monotonic() + self._take_end(supervisor.ended)
+                self._ends_at = time.monotonic() + self._handle_job_end(supervisor.ended)
             if supervisor.ended and time.monotonic() >= self._ends_at:
-                if not self._speaks:
-                    _say_end(supervisor.ended)
+                if not self._reports_failures:
+                    _print_job_end(supervisor.ended)
                 process.kill()
                 return 1
-            if len(received) > self._passed_on:
-                self._pass_on(process)
+            if len(received) > self._has_forwarded:
+                self._forward_signal(process)
             if received and time.monotonic() > self._signals.first_at + GRACE_S:
                 say(f"killing the chief: it still runs after {GRACE_S:g} s")
                 process.kill()
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
         is_expected = bool(received) or self._ends_at < math.inf
         if status and not is_expected and supervisor.ended:
-            self._take_end(supervisor.ended)  # the chief ended before this process looked
+            self._handle_job_end(supervisor.ended)  # the chief ended before this process looked
         return -received[0] if received and status < 0 else status
 
-    def _take_end(self, end: EndJob) -> float:
+    def _handle_job_end(self, end: EndJob) -> float:
         """Report that the job cannot go on; return how many seconds the chief has to end."""
-        if not self._speaks:
-            return NOTICE_S
-        _say_end(end)
-        return NOTICE_S if end.is_noticed else 0.0
+        if not self._reports_failures:
+            return REPORT_GRACE_S
+        _print_job_end(end)
+        return REPORT_GRACE_S if end.is_noticed else 0.0
 
-    def _pass_on(self, process: TaskProcess) -> None:
+    def _forward_signal(self, process: TaskProcess) -> None:
         """Send a chief the first signal; kill it after a second one."""
-        number, self._passed_on = self._signals.received[0], len(self._signals.received)
-        if self._passed_on > 1:
+        number, self._has_forwarded = self._signals.received[0], len(self._signals.received)
+        if self._has_forwarded > 1:
             process.kill()
             return
         process.send(number)
@@ -101,13 +103,13 @@ class ChiefWatch:
         say(f"{name}: stopping (repeat to stop at once); logs in {self._cluster.log_dir}")
 
 
-def _say_end(end: EndJob) -> None:
+def _print_job_end(end: EndJob) -> None:
     say(f"the job cannot continue: {end.reason}")
 
 
 @contextlib.contextmanager
-def kept_terminal() -> Iterator[None]:
-    """Restore the terminal's modes and cursor: a script ended by a signal cannot."""
+def restore_terminal() -> Iterator[None]:
+    """Restore the terminal's modes and cursor at the end of the block."""
     if not (sys.stdin and sys.stdin.isatty() and os.isatty(1)):
         yield
         return

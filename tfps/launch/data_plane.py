@@ -66,7 +66,7 @@ def start_data_plane(spec: ClusterSpec, *, target: Callable[[], str]) -> None:
         port=data_port(),
         secret=secret,
         encryption=encryption,
-        most_connections=data_connections(spec),
+        max_connections=data_connections(spec),
     )
 
     def serve_reader(connection: Connection, hello: Hello) -> None:

@@ -17,9 +17,9 @@ def folder_problem(path: Path, *, name: str) -> str | None:
     """
     existing = next(each for each in (path, *path.absolute().parents) if each.exists())
     if not existing.is_dir():
-        return _sentence(path, f"{existing} is a file", name=name)
+        return _folder_problem_text(path, f"{existing} is a file", name=name)
     if not os.access(existing, os.W_OK | os.X_OK):
-        return _sentence(path, f"cannot write to {existing}", name=name)
+        return _folder_problem_text(path, f"cannot write to {existing}", name=name)
     return None
 
 
@@ -38,11 +38,11 @@ def make_folder(path: Path, *, name: str) -> Path:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            problem = _sentence(path, error.strerror or str(error), name=name)
+            problem = _folder_problem_text(path, error.strerror or str(error), name=name)
     if problem is not None:
         raise ConfigError(problem)
     return path
 
 
-def _sentence(path: Path, reason: str, *, name: str) -> str:
+def _folder_problem_text(path: Path, reason: str, *, name: str) -> str:
     return f"{name}: received {str(path)!r}: {reason}, expected a folder to write to"

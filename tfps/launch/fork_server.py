@@ -31,10 +31,10 @@ from typing import IO, Any
 
 from tfps.errors import TaskFailed
 from tfps.launch.environment import PARENT_PID
-from tfps.launch.process import LOOK_EVERY_S, TaskProcess, describe_status, start_program
+from tfps.launch.process import POLL_INTERVAL_S, TaskProcess, describe_status, start_program
 
 # Libraries read variables with these beginnings when they are imported, not when they are used.
-READ_AT_IMPORT = (
+IMPORT_TIME_PREFIXES = (
     "CUDA_",
     "GLIBC_",
     "GRPC_",
@@ -52,7 +52,7 @@ READ_AT_IMPORT = (
     "XLA_",
 )
 # These differ between the tasks of a cluster, and are read after the fork.
-READ_LATER = ("CUDA_VISIBLE_DEVICES", "TF_CONFIG")
+LATER_VARIABLES = ("CUDA_VISIBLE_DEVICES", "TF_CONFIG")
 
 
 class ForkServer:
@@ -63,9 +63,9 @@ class ForkServer:
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self.users = 0
-        self.owner = os.getpid()
-        self._environment = {**environment, PARENT_PID: str(self.owner)}
+        self.user_count = 0
+        self.owner_pid = os.getpid()
+        self._environment = {**environment, PARENT_PID: str(self.owner_pid)}
         self._folder = Path(tempfile.mkdtemp(prefix="tfps-fork-server-"))
         self._ids = itertools.count()
         self._lock = threading.Lock()
@@ -101,7 +101,7 @@ class ForkServer:
             for variable in {*environment, *self._environment}
             if environment.get(variable) != self._environment.get(variable)
         }
-        self._ask(
+        self._send_request(
             id=number,
             environment=differences,
             log_path=str(log_path.resolve()),
@@ -111,9 +111,9 @@ class ForkServer:
 
     def cancel(self, number: int) -> None:
         """Kill a task that may not have started yet."""
-        self._ask(cancel=number)
+        self._send_request(cancel=number)
 
-    def look(self) -> None:
+    def read_messages(self) -> None:
         """Read the messages about starts and ends of tasks."""
         with self._lock:
             try:
@@ -121,13 +121,13 @@ class ForkServer:
                     message = json.loads(self._connection.recv_bytes())
                     process = self._processes.get(message["id"])
                     if process is not None:
-                        process.take(message)
+                        process.handle_message(message)
                     if "status" in message:
                         self._processes.pop(message["id"], None)
             except (EOFError, OSError):
                 # The tasks ended with their server.
                 for process in self._processes.values():
-                    process.take({"status": -signal.SIGKILL})
+                    process.handle_message({"status": -signal.SIGKILL})
 
     def failures(self) -> list[TaskFailed]:
         """Return an error if the fork server ended unexpectedly."""
@@ -144,8 +144,8 @@ class ForkServer:
         if not failed:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _ask(self, **request: Any) -> None:
-        # `look` and `failures` report its end.
+    def _send_request(self, **request: Any) -> None:
+        # `read_messages` and `failures` report its end.
         with self._lock, contextlib.suppress(BrokenPipeError):
             self._connection.send_bytes(json.dumps(request).encode())
 
@@ -161,7 +161,7 @@ class ForkedProcess:
         self._pid: int | None = None
         self._status: int | None = None
 
-    def take(self, message: Mapping[str, int]) -> None:
+    def handle_message(self, message: Mapping[str, int]) -> None:
         """Read a message about this process; the first status counts."""
         self._pid = message.get("pid", self._pid)
         if self._status is None:
@@ -175,7 +175,7 @@ class ForkedProcess:
             ProcessLookupError: the process ended before it had one.
         """
         while self.poll() is None and self._pid is None:
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
         if self._pid is None:
             raise ProcessLookupError(f"task {self._number} of the fork server did not start")
         return self._pid
@@ -183,7 +183,7 @@ class ForkedProcess:
     def poll(self) -> int | None:
         """Return its exit status (negative: a signal), None until it has one."""
         if self._status is None:
-            self._server.look()
+            self._server.read_messages()
         return self._status
 
     def wait(self, timeout: float | None = None) -> int:
@@ -196,26 +196,26 @@ class ForkedProcess:
         while (status := self.poll()) is None:
             if ends_at is not None and time.monotonic() > ends_at:
                 raise subprocess.TimeoutExpired("tfps serve", timeout or 0.0)
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
         return status
 
-    def withdraw(self) -> bool:
+    def cancel_if_not_started(self) -> bool:
         """Cancel the start of this process if it has no id yet; return whether it has none."""
         if self.poll() is None and self._pid is None:
             self._server.cancel(self._number)
-            self.take({"status": -signal.SIGKILL})
+            self.handle_message({"status": -signal.SIGKILL})
         return self._pid is None
 
 
 class ForkedTask(TaskProcess):
-    """A task that may not have started yet when it is to end."""
+    """Represents a forked task, whose start can be cancelled before it has a process id."""
 
     _process: ForkedProcess
 
     def kill(self) -> int | None:
         """Kill the task, or cancel its start; return its status."""
         self.expected_to_end = True
-        return self.status() if self._process.withdraw() else super().kill()
+        return self.status() if self._process.cancel_if_not_started() else super().kill()
 
 
 _servers: dict[frozenset[tuple[str, str]], ForkServer] = {}
@@ -223,7 +223,7 @@ _servers_lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def fork_server(environment: Mapping[str, str]) -> Iterator[ForkServer]:
+def use_fork_server(environment: Mapping[str, str]) -> Iterator[ForkServer]:
     """Yield this process's fork server for an environment.
 
     The last server stays idle after its use, until this process ends.
@@ -233,24 +233,24 @@ def fork_server(environment: Mapping[str, str]) -> Iterator[ForkServer]:
             read when they are imported are the same.
     """
     # The key has the process id: a fork of this process needs its own connection.
-    owned = read_at_import(environment) | {("", str(os.getpid()))}
+    owned = import_time_variables(environment) | {("", str(os.getpid()))}
     with _servers_lock:
         server = _servers.get(owned)
         if server is None or server.failures():
-            atexit.unregister(_end_servers)  # once only, and after the clusters that come now
-            atexit.register(_end_servers)
+            atexit.unregister(_close_all_servers)  # once only, and after the clusters that come now
+            atexit.register(_close_all_servers)
             server = _servers[owned] = ForkServer(environment)
-        server.users += 1
+        server.user_count += 1
     try:
         yield server
     finally:
         with _servers_lock:
-            server.users -= 1
+            server.user_count -= 1
             stays = None if server.failures() else server
-            _end_idle({server, *_servers.values()} - {stays})
+            _close_idle_servers({server, *_servers.values()} - {stays})
 
 
-def read_at_import(environment: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+def import_time_variables(environment: Mapping[str, str]) -> frozenset[tuple[str, str]]:
     """Return the part of an environment that libraries read when they are imported.
 
     Example:
@@ -261,17 +261,19 @@ def read_at_import(environment: Mapping[str, str]) -> frozenset[tuple[str, str]]
     return frozenset(
         (name, value)
         for name, value in environment.items()
-        if name.startswith(READ_AT_IMPORT) and name not in READ_LATER
+        if name.startswith(IMPORT_TIME_PREFIXES) and name not in LATER_VARIABLES
     )
 
 
-def _end_servers() -> None:
+def _close_all_servers() -> None:
     with _servers_lock:
-        _end_idle(_servers.values())
+        _close_idle_servers(_servers.values())
 
 
-def _end_idle(servers: Iterable[ForkServer]) -> None:
-    for server in [each for each in servers if not each.users and each.owner == os.getpid()]:
+def _close_idle_servers(servers: Iterable[ForkServer]) -> None:
+    for server in [
+        each for each in servers if not each.user_count and each.owner_pid == os.getpid()
+    ]:
         for key in [key for key, known in _servers.items() if known is server]:
             del _servers[key]
         server.close()

@@ -33,7 +33,7 @@ SERVER_NAME = "fork server"  # tasks, which have its command line, show names of
 def main(file_number: int) -> None:
     """Import TensorFlow, then start and reap tasks until the other end closes the connection."""
     end_with_parent(watch=False)  # without its thread: a process that forks has one only
-    _show_name(SERVER_NAME)
+    _set_process_name(SERVER_NAME)
     prepare_process("worker")
     # Modules that a task would otherwise import when it starts to serve; none starts a thread.
     import_without_keras()
@@ -52,17 +52,17 @@ def main(file_number: int) -> None:
         if ends in wait([connection, ends]):
             os.read(ends, 4096)
         try:
-            _answer(connection, running)
+            _handle_requests(connection, running)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return  # the tasks end with this process
         for pid, request in [*running.items()]:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
                 del running[pid]
-                _tell(connection, id=request, status=os.waitstatus_to_exitcode(status))
+                _send_message(connection, id=request, status=os.waitstatus_to_exitcode(status))
 
 
-def _answer(connection: Connection, running: dict[int, int]) -> None:
+def _handle_requests(connection: Connection, running: dict[int, int]) -> None:
     """Handle the pending requests; a start that is cancelled among them is skipped."""
     requests = []
     while connection.poll():
@@ -78,27 +78,27 @@ def _answer(connection: Connection, running: dict[int, int]) -> None:
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = os.fork()
             if pid == 0:
-                _become(request, connection)
+                _run_task(request, connection)
             # Parent and child both do this, so that the child has its own group in any order.
-            _lead_a_group(pid)
+            _make_group_leader(pid)
             running[pid] = request["id"]
-            _tell(connection, id=request["id"], pid=pid)
+            _send_message(connection, id=request["id"], pid=pid)
 
 
-def _tell(connection: Connection, **message: int) -> None:
+def _send_message(connection: Connection, **message: int) -> None:
     connection.send_bytes(json.dumps(message).encode())
 
 
-def _lead_a_group(pid: int) -> None:
+def _make_group_leader(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):  # it has ended
         os.setpgid(pid, pid)
 
 
-def _become(request: Mapping[str, Any], connection: Connection) -> None:
+def _run_task(request: Mapping[str, Any], connection: Connection) -> None:
     """Turn this fork into the task, and run it; never returns."""
     status = 1
     try:
-        _lead_a_group(0)
+        _make_group_leader(0)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         connection.close()
@@ -112,7 +112,7 @@ def _become(request: Mapping[str, Any], connection: Connection) -> None:
             else:
                 os.environ[name] = value
         os.environ[PARENT_PID] = str(os.getppid())
-        _show_name(os.environ[TASK_NAME])
+        _set_process_name(os.environ[TASK_NAME])
         _draw_new_seeds()
         sys.argv = ["tfps", "serve"]
         end_with_parent()
@@ -127,14 +127,14 @@ def _become(request: Mapping[str, Any], connection: Connection) -> None:
         os._exit(status)
 
 
-def _show_name(name: str) -> None:
+def _set_process_name(name: str) -> None:
     """Set the name that `top` and ``ps -e`` show for this process."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
 
 
 def _draw_new_seeds() -> None:
-    """Seed NumPy again after a fork, as Python does for its own generator."""
+    """Give NumPy's global generator a new seed after a fork, as Python does for its own."""
     import numpy as np
 
     np.random.seed()

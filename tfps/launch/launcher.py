@@ -8,16 +8,16 @@ from pathlib import Path
 
 from tfps.cluster.exit_status import shell_status
 from tfps.launch.chief import Chief
-from tfps.launch.chief_watch import ChiefWatch, kept_terminal
+from tfps.launch.chief_watch import ChiefWatch, restore_terminal
 from tfps.launch.local_cluster import LocalCluster
 from tfps.launch.log_folder import LogFolder
 from tfps.launch.output import LogFollower, say
 from tfps.launch.process import TaskProcess, describe_status
 from tfps.launch.process_restarts import ProcessRestarts
-from tfps.launch.received_signals import ReceivedSignals, resting_together
+from tfps.launch.received_signals import ReceivedSignals, suspend_together
 from tfps.recovery.events import EventLog
 from tfps.recovery.fault_tolerance import FaultTolerance, check_fault_tolerance
-from tfps.recovery.restarts.task_supervisor import in_words
+from tfps.recovery.restarts.task_supervisor import describe_restarts
 from tfps.units import count_tasks
 
 CHIEF = ("chief", 0)
@@ -32,14 +32,14 @@ class ChiefProgram:
         name: the program's name in messages.
         next_command: the arguments after a crash, which go on with the servers' variables; None
             ends the job then.
-        speaks_for_all: whether the program itself reports the state and the end of the job. Else
+        reports_failures: whether the program itself reports the state and the end of the job. Else
             the launcher does, and shows the lines of all tasks, each with the task's name.
     """
 
     command: Sequence[str]
     name: str
     next_command: Sequence[str] | None = None
-    speaks_for_all: bool = False
+    reports_failures: bool = False
 
 
 def launch(
@@ -56,8 +56,8 @@ def launch(
     A worker that dies is reported and started again. If too few are left, the chief is ended.
 
     The chief gets the terminal, so that progress bars work. Without a terminal, its lines begin
-    with its name, like those of the other tasks, unless it speaks for all. The first Ctrl-C or
-    SIGTERM goes to the chief; a second one ends everything at once.
+    with its name, like those of the other tasks, unless it reports failures itself. The first
+    Ctrl-C or SIGTERM goes to the chief; a second one ends everything at once.
 
     This process imports no TensorFlow.
 
@@ -79,12 +79,12 @@ def launch(
     # First: a mistake must not leave a folder.
     fault_tolerance = check_fault_tolerance(fault_tolerance, workers=workers)
     folder = LogFolder(log_dir, prefix="tfps-run-")
-    speaks = not program.speaks_for_all
+    reports_failures = not program.reports_failures
     well = False
     try:
         with (
             ReceivedSignals() as signals,
-            kept_terminal(),
+            restore_terminal(),
             LocalCluster(
                 workers=workers,
                 ps=ps,
@@ -97,21 +97,21 @@ def launch(
             supervisor.say = say
             if events is not None:
                 supervisor.events = EventLog(events)
-            if speaks:
+            if reports_failures:
                 say(f"starting {count_tasks(workers=workers, ps=ps)}; {folder}")
-            follower = LogFollower(cluster.logs if speaks else {}, target=2)
+            follower = LogFollower(cluster.logs if reports_failures else {}, target=2)
             chiefs = ProcessRestarts(
                 CHIEF, fault_tolerance=fault_tolerance, signals=signals, events=supervisor.events
             )
-            watch = ChiefWatch(cluster, signals, speaks=speaks)
+            watch = ChiefWatch(cluster, signals, reports_failures=reports_failures)
 
             def once(is_restart: bool) -> tuple[TaskProcess, int]:
                 command = (is_restart and program.next_command) or program.command
-                chief = Chief(cluster, command, is_prefixed=speaks)
+                chief = Chief(cluster, command, is_prefixed=reports_failures)
                 if is_restart:
                     chiefs.record("task_restarted", pid=chief.process.pid)
                 try:
-                    with resting_together(chief.process.send):
+                    with suspend_together(chief.process.send):
                         return chief.process, watch.run(chief)
                 finally:
                     chief.stop()
@@ -127,10 +127,10 @@ def launch(
             finally:
                 cluster.close()
                 follower.close()
-                if speaks and (text := in_words(supervisor.restarts)):
+                if reports_failures and (text := describe_restarts(supervisor.restarts)):
                     say(text)
     finally:
         folder.end(well=well)
-    if speaks and not (well or signals.received):
+    if reports_failures and not (well or signals.received):
         say(f"{program.name} {describe_status(status)}; logs in {folder.path}")
     return shell_status(status)

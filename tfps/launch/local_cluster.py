@@ -1,4 +1,4 @@
-"""A cluster of processes on this machine, for a `with` block."""
+"""Run a cluster of processes on this machine, for a `with` block."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfps.launch.environment import common_environment, task_environment
 from tfps.launch.log_folder import LogFolder
 from tfps.launch.process import TaskProcess, describe_status
 from tfps.launch.process_supervisor import ProcessSupervisor
-from tfps.launch.starter import starter
+from tfps.launch.starter import make_starter
 from tfps.recovery.events import EVENTS_FILE, EventLog
 from tfps.recovery.fault_tolerance import FaultTolerance, check_fault_tolerance
 from tfps.recovery.restarts.task_supervisor import register_supervisor, unregister_supervisor
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 HOST = "127.0.0.1"
-SERVED = ("worker", "ps")
+SERVED_TASK_TYPES = ("worker", "ps")
 START_TIMEOUT_S = 300.0  # importing TensorFlow takes seconds on an idle machine, minutes on a busy
 
 
@@ -88,7 +88,7 @@ class LocalCluster:
         self._owner = os.getpid()
         self._closed = False
         self._resolver: tf.distribute.cluster_resolver.SimpleClusterResolver | None = None
-        self._extra = dict(environment or {})
+        self._extra_environment = dict(environment or {})
         self._start_timeout_s = start_timeout_s
         self._tasks: dict[tuple[str, int], TaskProcess] = {}
         self._lease = lease_ports(1 + workers + ps, host=HOST)
@@ -102,26 +102,28 @@ class LocalCluster:
             task_type="chief",
             task_index=0,
         )
-        self._addresses = {address for _, _, address in self.spec.tasks(*SERVED)}  # of all times
+        self._addresses = {
+            address for _, _, address in self.spec.tasks(*SERVED_TASK_TYPES)
+        }  # of all times
         self._lease.share_with_this_process()  # which listens on the chief's port
         self.lock = threading.RLock()  # held during each restart of a task
         self.supervisor = ProcessSupervisor(
             self,
-            [(task_type, index) for task_type, index, _ in self.spec.tasks(*SERVED)],
+            [(task_type, index) for task_type, index, _ in self.spec.tasks(*SERVED_TASK_TYPES)],
             fault_tolerance=fault_tolerance,
             events=EventLog(self.log_dir / EVENTS_FILE),
         )
         self._stack = contextlib.ExitStack()
-        common = common_environment(extra=self._extra)
-        self._starter = self._stack.enter_context(starter(common))
-        atexit.register(self._end)
+        common = common_environment(extra=self._extra_environment)
+        self._starter = self._stack.enter_context(make_starter(common))
+        atexit.register(self._stop_tasks)
         try:
-            for task_type, index, _ in self.spec.tasks(*SERVED):
+            for task_type, index, _ in self.spec.tasks(*SERVED_TASK_TYPES):
                 self._start(task_type, index)
             register_supervisor(self._addresses, self.supervisor)
             self.supervisor.start()
             if wait:
-                self._wait(*SERVED)
+                self._wait_until_serving(*SERVED_TASK_TYPES)
                 self.supervisor.mark_started()
         except BaseException:
             self.close()
@@ -151,7 +153,7 @@ class LocalCluster:
 
         with self.lock:
             if is_left(self.spec.address("chief", 0)):
-                self._move("chief", 0)
+                self._assign_new_port("chief", 0)
             return self.spec
 
     @property
@@ -159,7 +161,7 @@ class LocalCluster:
         """The path of every task's log, by the task's name, for example ``worker 0``."""
         return {
             f"{task_type} {index}": self.log_dir / f"{task_type}-{index}.log"
-            for task_type, index, _ in self.spec.tasks(*SERVED)
+            for task_type, index, _ in self.spec.tasks(*SERVED_TASK_TYPES)
         }
 
     def pid(self, task_type: str, index: int) -> int:
@@ -225,10 +227,10 @@ class LocalCluster:
         with self.lock:
             self._task(task_type, index).kill()
             if new_port:
-                self._move(task_type, index)
+                self._assign_new_port(task_type, index)
             self._start(task_type, index)
         if wait:
-            self._wait(task_type, index=index)
+            self._wait_until_serving(task_type, index=index)
 
     def process(self, task: tuple[str, int]) -> TaskProcess | None:
         """Return the newest process of a task, a type and an index; None before its start."""
@@ -265,9 +267,9 @@ class LocalCluster:
         try:
             close_clients(self._addresses, reason="its LocalCluster is closed")
         finally:
-            self._end()
+            self._stop_tasks()
 
-    def _end(self) -> None:
+    def _stop_tasks(self) -> None:
         """Kill the tasks; at the end of the process, strategies are closed before."""
         if os.getpid() != self._owner:
             return
@@ -277,7 +279,7 @@ class LocalCluster:
             task.kill()
         self._stack.close()
         self._lease.close()
-        atexit.unregister(self._end)
+        atexit.unregister(self._stop_tasks)
         if not failed:
             # Not now: the logs may be needed after the block.
             atexit.register(self._folder.end, well=True)
@@ -298,7 +300,7 @@ class LocalCluster:
             raise ClusterError(f"received {task_type} {index}, expected one of {known}")
         return task
 
-    def _move(self, task_type: str, index: int) -> None:
+    def _assign_new_port(self, task_type: str, index: int) -> None:
         """Give a task another port; its old one stays reserved, so that no process can take it."""
         lease = lease_ports(1, host=HOST)
         address = f"{HOST}:{lease.ports[0]}"
@@ -314,11 +316,13 @@ class LocalCluster:
             self._lease.release(int(self.spec.address(task_type, index).rpartition(":")[2]))
         self._tasks[task_type, index] = self._starter.start(
             name=name,
-            environment=task_environment(self.spec, task_type, index, extra=self._extra),
+            environment=task_environment(
+                self.spec, task_type, index, extra=self._extra_environment
+            ),
             log_path=self.logs[name],
         )
 
-    def _wait(self, *task_types: str, index: int | None = None) -> None:
+    def _wait_until_serving(self, *task_types: str, index: int | None = None) -> None:
         wait_for_tasks(
             self.spec,
             timeout_s=self._start_timeout_s,

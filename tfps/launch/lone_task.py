@@ -12,17 +12,17 @@ from tfps.cluster import ClusterSpec
 from tfps.cluster.exit_status import is_worth_another_try, shell_status
 from tfps.errors import ConfigError
 from tfps.launch.process import TaskProcess, start_program
-from tfps.launch.process_restarts import LOOK_EVERY_S, ProcessRestarts
+from tfps.launch.process_restarts import POLL_INTERVAL_S, ProcessRestarts
 from tfps.launch.received_signals import ReceivedSignals
 from tfps.recovery.events import EventLog, EventRecord
 from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.recovery.restarts.restart_policy import Task
 
 
-def keep_command(
+def supervise_command(
     command: Sequence[str], *, fault_tolerance: FaultTolerance, events: Path | None = None
 ) -> int:
-    """Run a command, again after each crash within the budget; return its last exit status.
+    """Run a command, restart it after crashes within a budget, and return its last exit status.
 
     Signals that would end this process are passed on to the command, which is not started again.
 
@@ -47,7 +47,7 @@ def keep_command(
         def once(is_restart: bool) -> tuple[TaskProcess, int]:
             process = _start(command, name=f"{kind} {index}")
             processes.record("task_restarted" if is_restart else "task_started", pid=process.pid)
-            return process, _wait(process, signals)
+            return process, _wait_and_forward_signals(process, signals)
 
         status = processes.run(once)
         if status and not (signals.received or is_worth_another_try(status)):
@@ -83,12 +83,12 @@ def _own_task() -> Task:
     return spec.task_type, spec.task_index or 0
 
 
-def _wait(process: TaskProcess, signals: ReceivedSignals) -> int:
+def _wait_and_forward_signals(process: TaskProcess, signals: ReceivedSignals) -> int:
     """Wait for the end of a process and pass signals on; kill it after a second one."""
     passed_on = 0
     while (status := process.status()) is None:
         if len(signals.received) > passed_on:
             passed_on = len(signals.received)
             process.send(signals.received[-1] if passed_on == 1 else signal.SIGKILL)
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_INTERVAL_S)
     return status

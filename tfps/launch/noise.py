@@ -1,4 +1,4 @@
-"""Sends the lines of libraries to the task's log, so that a terminal shows the user's own."""
+"""Send the lines of libraries to the task's log, so that the terminal shows only the user's."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tfps.launch import noise_filter
 
 DRAIN_S = 2.0  # for the last lines; the filter needs milliseconds
 
-_installed: Noise | None = None
+_installed: NoiseRedirection | None = None
 
 
-class Noise:
-    """The redirection of this process's file number 2; `install_noise_filter` makes it.
+class NoiseRedirection:
+    """Redirects this process's error output (file number 2) through a filter of library lines.
 
     Python's `sys.stderr` still writes to the original file, so that tracebacks, prints and progress
     bars see a terminal. Only lines of C and C++ code pass the filter. It is a process of its own,
@@ -53,7 +53,7 @@ class Noise:
         sys.stderr = self._stream
         self._log = logging.FileHandler(log_path, delay=True)
         self._log.setFormatter(logging.Formatter("%(levelname)s:%(name)s:%(message)s"))
-        logging.getLogger("tensorflow").addFilter(self._take)
+        logging.getLogger("tensorflow").addFilter(self._write_record)
 
     def close(self) -> None:
         """Restore file number 2 and wait until the filter has passed on the last lines."""
@@ -65,13 +65,13 @@ class Noise:
         with contextlib.suppress(subprocess.TimeoutExpired):  # a child holds the pipe open
             self._filter.wait(DRAIN_S)
 
-    def _take(self, record: logging.LogRecord) -> bool:
+    def _write_record(self, record: logging.LogRecord) -> bool:
         """Write a record of TensorFlow's Python code to the file, and nowhere else."""
         self._log.handle(record)
         return False
 
 
-def install_noise_filter(log_path: Path) -> Noise:
+def install_noise_filter(log_path: Path) -> NoiseRedirection:
     """Send the lines of libraries to a file from now on; a second call changes nothing.
 
     Call it before TensorFlow is imported, in processes that run a user's script.
@@ -84,6 +84,6 @@ def install_noise_filter(log_path: Path) -> Noise:
     """
     global _installed
     if _installed is None:
-        _installed = Noise(log_path)
+        _installed = NoiseRedirection(log_path)
         atexit.register(_installed.close)
     return _installed

@@ -1,4 +1,4 @@
-"""Filters a task's raw error output: lines of libraries go to a file, others pass.
+"""Filter a task's error output: lines of libraries go to a file, others pass.
 
 It runs as a process of its own, started by path, with only Python's standard library, so that it
 starts in milliseconds and still has the last lines when the task crashes.
@@ -35,7 +35,7 @@ _MESSAGE_FIELD = re.compile(rb"[a-z_0-9]+: \S+$|$")
 
 
 class LineSorter:
-    """Tells lines of libraries from all others.
+    """Distinguishes lines of libraries from all others.
 
     Example:
 
@@ -53,13 +53,13 @@ class LineSorter:
 
     def is_noise(self, line: bytes) -> bool:
         """Return whether a line, or one that continues it, was written by a library."""
-        noise = bool(_NOISE.match(line)) or (self._after_noise and self._continues(line))
+        noise = bool(_NOISE.match(line)) or (self._after_noise and self._is_continuation(line))
         if not noise:
             self._in_message = self._after_message = False
         self._after_noise = noise
         return noise
 
-    def _continues(self, line: bytes) -> bool:
+    def _is_continuation(self, line: bytes) -> bool:
         if self._in_message:
             self._in_message = line != b"}"
             return True

@@ -1,4 +1,4 @@
-"""Shows the lines of many tasks on one terminal, each with the task's name."""
+"""Show the lines of many tasks on one terminal, each with the task's name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import IO
 from tfps import terminal
 from tfps.launch.noise_filter import LineSorter
 
-LOOK_EVERY_S = 0.1  # at the logs' ends; a line may be this late
+POLL_INTERVAL_S = 0.1  # at the logs' ends; a line may be this late
 # Messages of a serving task stay in its log, since the starter reports; except its warnings.
 OWN_LINES = re.compile(rb"tfps: (?!warning: |error: )")
 
@@ -34,7 +34,7 @@ class LogFollower:
     """
 
     def __init__(self, logs: dict[str, Path], *, target: int) -> None:
-        self._logs = {name: _Follower(name, path) for name, path in logs.items()}
+        self._logs = {name: _LogTail(name, path) for name, path in logs.items()}
         self._target = target
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="tfps-logs", daemon=True)
@@ -46,7 +46,7 @@ class LogFollower:
         self._thread.join()
 
     def _follow(self) -> None:
-        while not self._stop.wait(LOOK_EVERY_S):
+        while not self._stop.wait(POLL_INTERVAL_S):
             self._copy(at_end=False)
         self._copy(at_end=True)
 
@@ -55,7 +55,7 @@ class LogFollower:
             write_prefixed(follower.name, follower.new_lines(at_end=at_end), target=self._target)
 
 
-class _Follower:
+class _LogTail:
     def __init__(self, name: str, path: Path) -> None:
         self.name = name
         self._path = path

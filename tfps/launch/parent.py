@@ -1,4 +1,4 @@
-"""Ends a task together with the process that started it."""
+"""End a task together with the process that started it."""
 
 from __future__ import annotations
 
@@ -31,11 +31,13 @@ def end_with_parent(*, watch: bool = True) -> bool:
     parent = int(expected)
     _end_if_orphaned(parent)  # the parent may have ended before the call above
     if watch:
-        threading.Thread(target=_watch, args=(parent,), name="tfps-parent", daemon=True).start()
+        threading.Thread(
+            target=_watch_parent, args=(parent,), name="tfps-parent", daemon=True
+        ).start()
     return True
 
 
-def _watch(parent: int) -> None:
+def _watch_parent(parent: int) -> None:
     while True:
         time.sleep(POLL_S)
         _end_if_orphaned(parent)

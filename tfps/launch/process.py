@@ -19,15 +19,15 @@ import psutil
 from tfps.cluster.exit_status import name_of_status
 from tfps.errors import ClusterError
 from tfps.launch.noise_filter import LineSorter
-from tfps.launch.stop_signals import STOPPING
+from tfps.launch.stop_signals import STOP_SIGNALS
 
-LOOK_EVERY_S = 0.005
+POLL_INTERVAL_S = 0.005
 LAST_LINES = 20  # enough for a traceback, short enough for a terminal
 LAST_RAW_LINES = 5  # of libraries, if there are no others
 LAST_BYTES = 64 * 1024  # read from a log's end for them
 REAP_TIMEOUT_S = 10.0  # after SIGKILL; only a process stuck in the kernel takes longer
 
-_starts: queue.SimpleQueue[tuple[Future[Any], dict[str, Any]]] = queue.SimpleQueue()
+_start_requests: queue.SimpleQueue[tuple[Future[Any], dict[str, Any]]] = queue.SimpleQueue()
 _starter_lock = threading.Lock()
 _starter: threading.Thread | None = None
 
@@ -50,7 +50,7 @@ class Process(Protocol):
 
 
 class TaskProcess:
-    """A task that runs on this machine as a child process, in a process group of its own.
+    """Controls a task that runs as a child process, in a process group of its own.
 
     A terminal's Ctrl-C reaches only the parent, which decides what to do with the tasks.
 
@@ -111,7 +111,7 @@ class TaskProcess:
             while process.status() != psutil.STATUS_STOPPED and self.status() is None:
                 if time.monotonic() > ends_at:
                     raise ClusterError(f"{self.name} still runs after SIGSTOP")
-                time.sleep(LOOK_EVERY_S)
+                time.sleep(POLL_INTERVAL_S)
 
     def is_suspended(self) -> bool:
         """Return whether the process is stopped by SIGSTOP."""
@@ -158,7 +158,7 @@ def start_program(
         environment: all its environment variables.
         log_path: the file that its output is appended to, unless `streams` say otherwise.
         signals_wait: whether SIGINT and SIGTERM are blocked in it until it takes them
-            (`tfps.launch.stop_signals.take_signals`).
+            (`tfps.launch.stop_signals.unblock_signals`).
         streams: ``stdin``, ``stdout``, ``stderr`` and ``pass_fds`` of `subprocess.Popen`; without
             them it reads nothing, writes to the log, and inherits no other file.
     """
@@ -212,18 +212,20 @@ def _start(**arguments: Any) -> subprocess.Popen[bytes]:
     global _starter
     with _starter_lock:
         if _starter is None or not _starter.is_alive():  # not alive: this is a fork of the parent
-            _starter = threading.Thread(target=_serve_starts, name="tfps-starter", daemon=True)
+            _starter = threading.Thread(
+                target=_run_start_requests, name="tfps-starter", daemon=True
+            )
             _starter.start()
     future: Future[subprocess.Popen[bytes]] = Future()
-    _starts.put((future, arguments))
+    _start_requests.put((future, arguments))
     return future.result()
 
 
-def _serve_starts() -> None:
+def _run_start_requests() -> None:
     while True:
-        future, arguments = _starts.get()
+        future, arguments = _start_requests.get()
         # A child inherits the blocked signals of its thread.
-        blocked = STOPPING if arguments.pop("signals_wait") else ()
+        blocked = STOP_SIGNALS if arguments.pop("signals_wait") else ()
         before = signals.pthread_sigmask(signals.SIG_BLOCK, blocked)
         try:
             future.set_result(subprocess.Popen(**arguments))

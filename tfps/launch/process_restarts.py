@@ -1,4 +1,4 @@
-"""Runs one process, and starts it again after a crash, within a budget."""
+"""Run one process, and start it again after a crash, within a budget."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfps.recovery.events import EventLog, EventName, EventRecord
 from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.recovery.restarts.restart_policy import Death, Restart, RestartPolicy, Task
 
-LOOK_EVERY_S = 0.05
+POLL_INTERVAL_S = 0.05
 
 
 class ProcessRestarts:
@@ -40,23 +40,23 @@ class ProcessRestarts:
 
     def run(
         self,
-        once: Callable[[bool], tuple[TaskProcess, int]],
+        start_and_wait: Callable[[bool], tuple[TaskProcess, int]],
         *,
         may_go_on: Callable[[], bool] = lambda: True,
     ) -> int:
-        """Run the process, again after each crash; return the last exit status.
+        """Run the process, restart it after each crash, and return the last exit status.
 
         Args:
-            once: runs the process until its end; receives whether it is a restart.
+            start_and_wait: runs the process until its end; receives whether it is a restart.
             may_go_on: returns whether another start would find what it needs.
         """
-        process, status = once(False)
-        while self._is_followed(process, status, may_go_on=may_go_on):
-            while not (self._signals.received or self._policy.due(now_s=time.monotonic())):
-                time.sleep(LOOK_EVERY_S)
+        process, status = start_and_wait(False)
+        while self._should_restart(process, status, may_go_on=may_go_on):
+            while not (self._signals.received or self._policy.due_actions(now_s=time.monotonic())):
+                time.sleep(POLL_INTERVAL_S)
             if self._signals.received:
                 return -self._signals.received[0]
-            process, status = once(True)
+            process, status = start_and_wait(True)
         return status
 
     def record(
@@ -75,15 +75,15 @@ class ProcessRestarts:
                 task=f"{kind} {index}",
                 pid=pid,
                 status=status,
-                restarts=self._policy.counts.get(self._task),
+                restarts=self._policy.restart_counts.get(self._task),
                 restarts_after_s=after_s,
             )
         )
 
-    def _is_followed(
+    def _should_restart(
         self, process: TaskProcess, status: int, *, may_go_on: Callable[[], bool]
     ) -> bool:
-        """Decide whether another start follows an end, and report it."""
+        """Return whether to start the process again after its end, and report that."""
         how = describe_status(status)
         if self._signals.received:
             return False
@@ -91,9 +91,9 @@ class ProcessRestarts:
             if status < 0:
                 say(process.report(how))
             return False
-        [action, *_] = self._policy.take(Death(self._task, status), now_s=time.monotonic())
+        [action, *_] = self._policy.handle(Death(self._task, status), now_s=time.monotonic())
         if isinstance(action, Restart):
-            say(process.report(f"{how}{action.in_words(budget=self._budget)}"))
+            say(process.report(f"{how}{action.describe(budget=self._budget)}"))
             self.record("task_died", status=status, after_s=action.after_s)
             return True
         say(process.report(f"{how} and is not started again: the budget is {self._budget}"))

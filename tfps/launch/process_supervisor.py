@@ -1,4 +1,4 @@
-"""Keeps the tasks of a local cluster running: reports dead tasks and starts them again."""
+"""Keep the tasks of a local cluster running: report dead tasks and start them again."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from tfps.recovery.restarts.restart_policy import (
 )
 from tfps.units import counted, format_seconds
 
-LOOK_EVERY_S = 0.05  # how late a death is noticed; a look at a process costs microseconds
-STOPPED_EVERY_S = 1.0  # a look into /proc for each task
+POLL_INTERVAL_S = 0.05  # how late a death is noticed; a look at a process costs microseconds
+STOPPED_POLL_INTERVAL_S = 1.0  # a look into /proc for each task
 CONNECT_TIMEOUT_S = 0.5
 CANNOT_START = 71  # EX_OSERR of <sysexits.h>
 
@@ -92,13 +92,13 @@ class ProcessSupervisor:
         self._policy = RestartPolicy(tasks, fault_tolerance=fault_tolerance)
         self._tasks = tasks
         # Whether the job could use a parameter server that was started again.
-        self._servers_return: Callable[[], bool] = lambda: False
+        self._should_restart_servers: Callable[[], bool] = lambda: False
         self._lost: frozenset[Task] = frozenset()  # as the chief's guard sees it
         self._hung: dict[Task, str] = {}  # tasks that were killed because they hung
         self._seen: dict[Task, TaskProcess] = {}  # the process that is known to listen
         self._reported_deaths: dict[Task, TaskProcess] = {}  # the process whose end is known
         self._died_at_s: dict[Task, float] = {}  # of tasks that are started again
-        self._looks_at_s = 0.0  # when it looks for stopped tasks next
+        self._next_poll_s = 0.0  # when it looks for stopped tasks next
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tfps-supervisor", daemon=True)
 
@@ -112,11 +112,11 @@ class ProcessSupervisor:
         """The reason why a parameter server is not started again; empty while none is given up."""
         return self.ended.reason if self.ended and self.ended.is_noticed else ""
 
-    def want_servers(self, wanted: Callable[[], bool]) -> None:
+    def set_server_restarts(self, wanted: Callable[[], bool]) -> None:
         """See `tfps.recovery.restarts.task_supervisor.TaskSupervisor`."""
-        self._servers_return = wanted
+        self._should_restart_servers = wanted
 
-    def note_lost(self, tasks: Iterable[Task]) -> None:
+    def report_lost(self, tasks: Iterable[Task]) -> None:
         """See `tfps.recovery.restarts.task_supervisor.TaskSupervisor`."""
         self._lost = frozenset(tasks)
 
@@ -154,56 +154,56 @@ class ProcessSupervisor:
         self.events.write(
             EventRecord(
                 event=event,
-                task=_name(task) if task else None,
+                task=_task_name(task) if task else None,
                 pid=pid,
                 status=status,
-                restarts=restarts or (self._policy.counts.get(task) if task else None),
+                restarts=restarts or (self._policy.restart_counts.get(task) if task else None),
                 restarts_after_s=after_s,
                 reason=reason,
             )
         )
 
     def _run(self) -> None:
-        while not self._ends.wait(LOOK_EVERY_S):
+        while not self._ends.wait(POLL_INTERVAL_S):
             with self._owner.lock:
                 if not self._ends.is_set() and self.ended is None:
-                    self.look(now_s=time.monotonic())
+                    self.poll(now_s=time.monotonic())
 
-    def look(self, *, now_s: float) -> None:
-        """Find out which tasks died, hang or are back, and act."""
+    def poll(self, *, now_s: float) -> None:
+        """Find out which tasks died, hang or returned, and act as the policy decides."""
         if failures := self._owner.starter_failures():
             self.say(str(failures[0]))
-            self._end(EndJob("the supervisor of the tasks has ended", is_noticed=True))
+            self._end_job(EndJob("the supervisor of the tasks has ended", is_noticed=True))
             return
-        looks_for_stopped = now_s >= self._looks_at_s
+        looks_for_stopped = now_s >= self._next_poll_s
         if looks_for_stopped:
-            self._looks_at_s = now_s + STOPPED_EVERY_S
+            self._next_poll_s = now_s + STOPPED_POLL_INTERVAL_S
         for task in self._tasks:
             process = self._owner.process(task)
             if process is None or process.expected_to_end:
                 continue
             status = process.status()
             if status is None:
-                self._look_for_return(task, process, now_s=now_s)
+                self._check_for_return(task, process, now_s=now_s)
                 # Not before: a task that is not forked yet has no process id.
                 if looks_for_stopped and self._seen.get(task) is process:
-                    self._policy.take(self._progress(task, process), now_s=now_s)
+                    self._policy.handle(self._hang_or_return(task, process), now_s=now_s)
             elif process is not self._reported_deaths.get(task) and task in self._seen:
                 self._reported_deaths[task] = process
-                self._take_death(task, status, now_s=now_s)
-        for action in self._policy.due(now_s=now_s):
-            self._act_in_time(action)
+                self._handle_death(task, status, now_s=now_s)
+        for action in self._policy.due_actions(now_s=now_s):
+            self._run_action(action)
 
-    def _progress(self, task: Task, process: TaskProcess) -> Hang | Return:
-        """Return whether a running task hangs; ignores a server that could not be used again."""
-        if task[0] != "ps" or self._servers_return():
+    def _hang_or_return(self, task: Task, process: TaskProcess) -> Hang | Return:
+        """Return the event to report for a running task: that it hangs, or that it does not."""
+        if task[0] != "ps" or self._should_restart_servers():
             if process.is_suspended():
                 return Hang(task, is_stopped=True)
             if task in self._lost:
                 return Hang(task)
         return Return(task)
 
-    def _look_for_return(self, task: Task, process: TaskProcess, *, now_s: float) -> None:
+    def _check_for_return(self, task: Task, process: TaskProcess, *, now_s: float) -> None:
         address = self._owner.spec.address(*task)
         if self._seen.get(task) is process or not accepts_connections(
             address, timeout_s=CONNECT_TIMEOUT_S
@@ -211,48 +211,48 @@ class ProcessSupervisor:
             return
         is_first = task not in self._seen
         self._seen[task] = process
-        self._policy.take(Return(task), now_s=now_s)
+        self._policy.handle(Return(task), now_s=now_s)
         self.record("task_started" if is_first else "task_restarted", task, pid=process.pid)
         if task in self._died_at_s:
             took = format_seconds(now_s - self._died_at_s.pop(task))
-            self.say(f"{_name(task)} is back after {took}")
+            self.say(f"{_task_name(task)} is back after {took}")
 
-    def _take_death(self, task: Task, status: int, *, now_s: float) -> None:
+    def _handle_death(self, task: Task, status: int, *, now_s: float) -> None:
         process = self._owner.process(task)
         assert process is not None
-        usable = task[0] != "ps" or self._servers_return()
+        usable = task[0] != "ps" or self._should_restart_servers()
         hung = self._hung.pop(task, None)
         how = f"{f'{hung}, ' if hung else ''}{describe_status(status)}"
-        for action in self._policy.take(Death(task, status, is_usable=usable), now_s=now_s):
+        for action in self._policy.handle(Death(task, status, is_usable=usable), now_s=now_s):
             if isinstance(action, Restart):
                 in_short = f"{'hung, ' if hung else ''}{name_of_status(status)}"
-                self.restarts.append(f"{_name(task)} ({in_short})")
+                self.restarts.append(f"{_task_name(task)} ({in_short})")
                 self._died_at_s[task] = now_s
                 self.record("task_died", task, status=status, after_s=action.after_s, reason=hung)
                 self.say(
-                    process.report(how + action.in_words(budget=self._settings.restart_budget))
+                    process.report(how + action.describe(budget=self._settings.restart_budget))
                 )
             elif isinstance(action, GiveUp):
                 self.record("task_died", task, status=status, reason=hung)
                 self.record("task_given_up", task)
-                self.say(process.report(f"{how}{self._why_not(task, usable=usable)}"))
+                self.say(process.report(f"{how}{self._reason_not_to_restart(task, usable=usable)}"))
             elif isinstance(action, EndJob):
-                self._end(action)
+                self._end_job(action)
 
-    def _why_not(self, task: Task, *, usable: bool) -> str:
-        count = self._policy.counts.get(task, 0)
+    def _reason_not_to_restart(self, task: Task, *, usable: bool) -> str:
+        count = self._policy.restart_counts.get(task, 0)
         if not usable:
             return ""
         after = f" after {counted(count, 'restart')}" if count else ""
         return f" and is not started again{after}: the budget is {self._settings.restart_budget}"
 
-    def _act_in_time(self, action: Action) -> None:
+    def _run_action(self, action: Action) -> None:
         if isinstance(action, Start):
             try:
                 self._owner.start_again(action.task)
             except OSError as error:  # no memory for another process, for example
-                self.say(f"cannot start {_name(action.task)}: {error.strerror}")
-                self._take_death(action.task, CANNOT_START, now_s=time.monotonic())
+                self.say(f"cannot start {_task_name(action.task)}: {error.strerror}")
+                self._handle_death(action.task, CANNOT_START, now_s=time.monotonic())
         elif isinstance(action, Kill):
             process = self._owner.process(action.task)
             if process is not None:
@@ -261,11 +261,11 @@ class ProcessSupervisor:
                 process.kill()
                 process.expected_to_end = False  # its end is a death like any other
 
-    def _end(self, action: EndJob) -> None:
+    def _end_job(self, action: EndJob) -> None:
         self.record("job_ended", reason=action.reason)
         self.ended = action  # last: its readers end the objects that this thread uses
 
 
-def _name(task: Task) -> str:
+def _task_name(task: Task) -> str:
     kind, index = task
     return f"{kind} {index}"

@@ -1,4 +1,4 @@
-"""Collects the signals of a process that has started others, to pass them on."""
+"""Collect the signals of a process that has started others, to forward them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ReceivedSignals:
@@ -28,27 +28,29 @@ class ReceivedSignals:
 
     def __enter__(self) -> ReceivedSignals:
         if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._take) for number in STOPPING}
+            self._previous = {
+                number: signal.signal(number, self._record_signal) for number in STOP_SIGNALS
+            }
         return self
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
-    def _take(self, number: int, _frame: FrameType | None) -> None:
+    def _record_signal(self, number: int, _frame: FrameType | None) -> None:
         self.first_at = self.first_at or time.monotonic()
         self.received.append(number)
 
 
 @contextlib.contextmanager
-def resting_together(send: Callable[[int], object]) -> Iterator[None]:
+def suspend_together(send: Callable[[int], object]) -> Iterator[None]:
     """Return a context in which a terminal's Ctrl-Z also stops a child in another session.
 
     Args:
         send: sends the child a signal.
     """
 
-    def rest(_number: int, _frame: FrameType | None) -> None:
+    def suspend_both(_number: int, _frame: FrameType | None) -> None:
         send(signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)  # returns when this process is resumed
         send(signal.SIGCONT)
@@ -56,7 +58,7 @@ def resting_together(send: Callable[[int], object]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTSTP, rest)
+    before = signal.signal(signal.SIGTSTP, suspend_both)
     try:
         yield
     finally:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tfps.cluster import SUPERVISED, ClusterSpec, announce_finished, prepare_process
 from tfps.cluster.exit_status import TEMPORARY_STATUS
 from tfps.errors import ConfigError
-from tfps.launch.another_start import AnotherStart, another_start
+from tfps.launch.another_start import AnotherStart, decide_another_start
 from tfps.launch.launcher import ChiefProgram, launch
 from tfps.launch.log_folder import TaskLog
 from tfps.launch.noise import install_noise_filter
@@ -20,7 +20,7 @@ from tfps.launch.output import share_terminal
 from tfps.launch.parent import end_with_parent
 from tfps.launch.script import exit_status_of, print_error, run_script
 from tfps.launch.serving import serve
-from tfps.launch.stop_signals import end_on_signals, take_signals
+from tfps.launch.stop_signals import end_on_signals, unblock_signals
 from tfps.launch.supervisor_pipe import find_supervisor
 from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.terminal import say
@@ -66,7 +66,7 @@ def run(
                 "unset TF_CONFIG to start a cluster on this machine",
                 source="TF_CONFIG",
             )
-        return play_role(
+        return run_task(
             ClusterSpec.from_environment(),
             partial(run_script, script, arguments),
             log_dir=log_dir,
@@ -81,14 +81,14 @@ def run(
     )
 
 
-def play_role(
+def run_task(
     spec: ClusterSpec,
     program: Callable[[], object],
     *,
     log_dir: str | None = None,
     supervised: bool = False,
     stopping: Sequence[int] = (signal.SIGTERM,),
-    tell: Callable[[BaseException], object] = print_error,
+    report_error: Callable[[BaseException], object] = print_error,
 ) -> int:
     """Serve, or run a program, as the task that a spec names; return the exit status.
 
@@ -98,7 +98,7 @@ def play_role(
         log_dir: the folder for the lines of libraries; None is a new temporary folder.
         supervised: whether the process that started this one also ends the other tasks.
         stopping: signals after which the program ends in time, if it is not supervised.
-        tell: called with an exception that the program does not catch.
+        report_error: called with an exception that the program does not catch.
     """
     assert spec.task_type is not None
     prepare_process(spec.task_type)
@@ -122,7 +122,7 @@ def play_role(
         nonlocal another
         # A server that a supervisor gives up is lost for the next chief too.
         is_over = supervisor is not None and bool(supervisor.end_reason or supervisor.given_up)
-        another = another_start(error, has_servers=not is_over) if is_chief else None
+        another = decide_another_start(error, has_servers=not is_over) if is_chief else None
         return TEMPORARY_STATUS if another else 1
 
     if is_chief and not supervised:
@@ -130,12 +130,12 @@ def play_role(
         atexit.register(announce)
         os.environ[SUPERVISED] = "1"  # no message by a strategy in the script
     if supervised:  # the process that has started this one reports signals
-        take_signals()
+        unblock_signals()
     else:
         last_words = partial(announce_finished, spec) if is_chief else None
         end_on_signals(stopping, last_words=last_words)
     status = exit_status_of(
-        program, supervised=supervised, tell=tell, status_of_error=status_of_error
+        program, supervised=supervised, report_error=report_error, status_of_error=status_of_error
     )
     if status == 0 and is_chief and WORKER_USE.is_missing:
         say(NO_STEP_ON_A_WORKER)

@@ -1,4 +1,4 @@
-"""Runs a user's script, or another program, in this process, as `python script.py` would."""
+"""Run a user's script, or another program, in this process, as `python script.py` would."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run_script(script: str | os.PathLike[str], arguments: Sequence[str]) -> None
 
 def print_error(error: BaseException) -> None:
     """Print an exception as Python does at the end of a program, without the lines of this file."""
-    trace = _from_script(error.__traceback__)
+    trace = _without_launcher_frames(error.__traceback__)
     sys.excepthook(type(error), error.with_traceback(trace), trace)
 
 
@@ -49,7 +49,7 @@ def exit_status_of(
     program: Callable[[], object],
     *,
     supervised: bool = False,
-    tell: Callable[[BaseException], object] = print_error,
+    report_error: Callable[[BaseException], object] = print_error,
     status_of_error: Callable[[BaseException], int] = lambda _: 1,
 ) -> int:
     """Run a program and return the exit status that it would have under Python.
@@ -59,7 +59,7 @@ def exit_status_of(
     Args:
         program: a function, such as a call of `run_script`.
         supervised: whether the process that started this one reports Ctrl-C.
-        tell: called with an uncaught exception, to report it.
+        report_error: called with an uncaught exception, to report it.
         status_of_error: called with an uncaught exception after that; returns the status.
     """
     try:
@@ -77,7 +77,7 @@ def exit_status_of(
     except BaseException as error:  # noqa: BLE001 - as at the top of any Python program
         if (signalled := status_of_signal()) is not None:
             return signalled
-        tell(error)
+        report_error(error)
         return status_of_error(error)
     return 0
 
@@ -91,7 +91,7 @@ def _put_first_on_path(folder: str) -> None:
         sys.path[0] = folder
 
 
-def _from_script(trace: TracebackType | None) -> TracebackType | None:
+def _without_launcher_frames(trace: TracebackType | None) -> TracebackType | None:
     """Remove the frames above the script; a syntax error leaves none."""
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""Serves as a worker or a parameter server until the chief reports the end of the job."""
+"""Serve as a worker or a parameter server until the chief reports the end of the job."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ logger = logging.getLogger(__name__)
 DEFAULT_CHIEF_TIMEOUT_S = 600.0  # a scheduler restarts a lost chief within minutes
 FAILED_STATUS = 1
 # The meaning of the chief's status for a task, which ends with the same; others are failures.
-ENDS = {
+END_REASONS = {
     0: "the job finished",
     TEMPORARY_STATUS: "the chief lost a task and resumes from a checkpoint after a restart",
 }
-LOOK_EVERY_S = 5.0  # for the chief; a TCP connection each
-ANSWER_S = 0.5  # so that the reply to the message is sent before the process ends
+POLL_INTERVAL_S = 5.0  # for the chief; a TCP connection each
+REPLY_DELAY_S = 0.5  # so that the reply to the message is sent before the process ends
 
 
 def serve(
@@ -109,25 +109,25 @@ def serve(
 
 
 class ServiceEnd:
-    """The end of the job as a task sees it: reported by the chief, or by its absence."""
+    """Waits until the chief reports the end of the job, or is unreachable for too long."""
 
     def __init__(self) -> None:
         self._received = threading.Event()
         self._status = FAILED_STATUS
         self.reason = ""
 
-    def tell(self, status: int) -> None:
-        """Take the chief's message; the first one counts."""
+    def report(self, status: int) -> None:
+        """Record the status that the chief reports; later reports are ignored."""
         if not self._received.is_set():
-            known = status in ENDS
+            known = status in END_REASONS
             self._status = status if known else FAILED_STATUS
-            self.reason = ENDS[status] if known else "the chief's script failed"
+            self.reason = END_REASONS[status] if known else "the chief's script failed"
             self._received.set()
 
     def wait(self, chief_address: str, *, chief_timeout_s: float) -> int:
         """Wait for the end and return the exit status."""
         seen = time.monotonic()
-        every_s = min(LOOK_EVERY_S, chief_timeout_s / 4)
+        every_s = min(POLL_INTERVAL_S, chief_timeout_s / 4)
         while not self._received.wait(every_s):
             now = time.monotonic()
             if math.isinf(chief_timeout_s) or accepts_connections(chief_address):
@@ -138,7 +138,7 @@ class ServiceEnd:
                     f"({CHIEF_TIMEOUT_S})"
                 )
                 return TEMPORARY_STATUS
-        time.sleep(ANSWER_S)
+        time.sleep(REPLY_DELAY_S)
         return self._status
 
 
@@ -152,18 +152,18 @@ def start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
     from tfps.bridge.parquet_rows import register_parquet
     from tfps.bridge.tensorflow_private import register_named_function
 
-    def finished(status: np.ndarray) -> np.int32:
-        end.tell(int(status))
+    def on_finished(status: np.ndarray) -> np.int32:
+        end.report(int(status))
         return np.int32(1)
 
     served = ServedChief(functools.cache(task_versions))
 
-    def introduce(question: np.ndarray) -> bytes:
+    def on_introduction(question: np.ndarray) -> bytes:
         asked = Question.from_json(bytes(np.asarray(question).item()).decode())
         return served.answer(asked).to_json().encode()
 
-    register_named_function(FINISHED_FUNCTION, finished)
-    register_named_function(INTRODUCE_FUNCTION, introduce)
+    register_named_function(FINISHED_FUNCTION, on_finished)
+    register_named_function(INTRODUCE_FUNCTION, on_introduction)
     register_parquet()
     assert spec.task_type is not None
     assert spec.task_index is not None

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from tfps.errors import TaskFailed
 from tfps.launch.environment import PARENT_PID
-from tfps.launch.fork_server import fork_server
+from tfps.launch.fork_server import use_fork_server
 from tfps.launch.process import TaskProcess, start_program
 
 
@@ -26,7 +26,7 @@ class Starter(Protocol):
         """Return the errors that prevent all tasks from starting."""
 
 
-class Programs:
+class ProgramStarter:
     """Starts every task as ``python -m tfps serve``."""
 
     def start(self, *, name: str, environment: Mapping[str, str], log_path: Path) -> TaskProcess:
@@ -44,7 +44,7 @@ class Programs:
         return []
 
 
-def starter(environment: Mapping[str, str]) -> contextlib.AbstractContextManager[Starter]:
+def make_starter(environment: Mapping[str, str]) -> contextlib.AbstractContextManager[Starter]:
     """Return a context with the starter for this platform.
 
     Args:
@@ -52,5 +52,5 @@ def starter(environment: Mapping[str, str]) -> contextlib.AbstractContextManager
     """
     # Elsewhere a fork of a process with Apple's frameworks crashes, and nothing ends orphans.
     if platform.system() == "Linux":
-        return fork_server(environment)
-    return contextlib.nullcontext(Programs())
+        return use_fork_server(environment)
+    return contextlib.nullcontext(ProgramStarter())

@@ -1,4 +1,4 @@
-"""Ends a job in order after Ctrl-C or SIGTERM, or at once if that takes too long."""
+"""End a job in order after Ctrl-C or SIGTERM, or at once if that takes too long."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tfps.terminal import SHOW_CURSOR, fresh_line, open_line
 
 # Ending takes a second, or ten if lost servers must be detected. Kubernetes kills after 30.
 GRACE_S = 20.0
-RECEIPT_S = 1.0  # writing a line takes microseconds
-STOPPING = (signal.SIGINT, signal.SIGTERM)
+REPORT_TIMEOUT_S = 1.0  # writing a line takes microseconds
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def end_on_signals(
-    numbers: Sequence[int] = STOPPING,
+    numbers: Sequence[int] = STOP_SIGNALS,
     *,
     grace_s: float = GRACE_S,
     last_words: Callable[[int], object] | None = None,
@@ -47,17 +47,17 @@ def end_on_signals(
     os.set_blocking(writer, False)
     # C code writes to it, so the thread gets a signal even if the main thread runs no Python code.
     signal.set_wakeup_fd(writer)
-    receipt = _Receipt()
-    handler = partial(_raise, receipt, numbers)
+    report = _SignalReport()
+    handler = partial(_raise_for_signal, report, numbers)
     for number in numbers:
         signal.signal(number, handler)
 
     def next_signal(timeout_s: float | None) -> int | None:
-        return _next(reader, (handler, _leave_to_thread), timeout_s=timeout_s)
+        return _read_signal(reader, (handler, _ignore_signal), timeout_s=timeout_s)
 
     threading.Thread(
-        target=_watch,
-        args=(next_signal, receipt, grace_s, last_words),
+        target=_end_in_time,
+        args=(next_signal, report, grace_s, last_words),
         name="tfps-signals",
         daemon=True,
     ).start()
@@ -69,15 +69,15 @@ def status_of_signal() -> int | None:
     If TensorFlow was just making an error of its own, it raises that one, or a `RuntimeError` of
     pybind11, instead of the signal's exception.
     """
-    return _Receipt.status
+    return _SignalReport.status
 
 
-def take_signals() -> None:
+def unblock_signals() -> None:
     """Unblock the signals that came while this process was started, and later ones."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
-class _Receipt:
+class _SignalReport:
     """Reports a signal once: from the thread, or from the main thread if it is faster."""
 
     status: ClassVar[int | None] = None  # of the process, once one has come
@@ -86,51 +86,51 @@ class _Receipt:
         self._begun = threading.Lock()
         self._written = threading.Event()
 
-    def give(self, number: int) -> None:
+    def write(self, number: int) -> None:
         if not self._begun.acquire(blocking=False):
-            self._written.wait(RECEIPT_S)
+            self._written.wait(REPORT_TIMEOUT_S)
             return
-        _Receipt.status = 128 + number
+        _SignalReport.status = 128 + number
         if number == signal.SIGINT:
             open_line(True)  # which a terminal begins with ^C
-        _say(f"{signal.Signals(number).name}: stopping (repeat to stop at once)")
+        _write_directly(f"{signal.Signals(number).name}: stopping (repeat to stop at once)")
         self._written.set()
 
 
-def _raise(
-    receipt: _Receipt, numbers: Sequence[int], number: int, _frame: FrameType | None
+def _raise_for_signal(
+    report: _SignalReport, numbers: Sequence[int], number: int, _frame: FrameType | None
 ) -> NoReturn:
     for later in numbers:
-        signal.signal(later, _leave_to_thread)
-    receipt.give(number)
+        signal.signal(later, _ignore_signal)
+    report.write(number)
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise SystemExit(128 + number)
 
 
-def _leave_to_thread(_number: int, _frame: FrameType | None) -> None:
+def _ignore_signal(_number: int, _frame: FrameType | None) -> None:
     """Ignore a signal in the main thread: a second exception would only disturb the end."""
 
 
-def _watch(
+def _end_in_time(
     next_signal: Callable[[float | None], int | None],
-    receipt: _Receipt,
+    report: _SignalReport,
     grace_s: float,
     last_words: Callable[[int], object] | None,
 ) -> None:
     number = next_signal(None)
     assert number is not None
     name = signal.Signals(number).name
-    receipt.give(number)
+    report.write(number)
     if next_signal(grace_s) is None:
         with tempfile.NamedTemporaryFile("w", prefix="tfps-stopped-", delete=False) as stacks:
             faulthandler.dump_traceback(stacks)
-        _say(
+        _write_directly(
             f"killed: still running {grace_s:g} s after {name}; see the stacks in {stacks.name}",
             is_last=True,
         )
     else:
-        _say("stopped at once", is_last=True)
+        _write_directly("stopped at once", is_last=True)
     status = 128 + number
     try:
         if last_words is not None:
@@ -139,7 +139,7 @@ def _watch(
         os._exit(status)
 
 
-def _next(reader: int, handlers: Sequence[object], *, timeout_s: float | None) -> int | None:
+def _read_signal(reader: int, handlers: Sequence[object], *, timeout_s: float | None) -> int | None:
     """Return the next signal that one of these handlers gets, or None after the timeout."""
     while select.select([reader], [], [], timeout_s)[0]:
         number = os.read(reader, 1)[0]
@@ -148,7 +148,7 @@ def _next(reader: int, handlers: Sequence[object], *, timeout_s: float | None) -
     return None
 
 
-def _say(text: str, *, is_last: bool = False) -> None:
+def _write_directly(text: str, *, is_last: bool = False) -> None:
     """Write a message directly, since the main thread may hold the locks of Python's streams."""
     stream = sys.stderr  # has its own file number if a noise filter is installed
     number, is_terminal = (stream.fileno(), stream.isatty()) if stream is not None else (2, False)

@@ -1,4 +1,4 @@
-"""The connection between a chief and its parent, which keeps the cluster's tasks."""
+"""Connect a chief and its parent process, which supervises the cluster's tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SUPERVISOR_PIPE = "TFPS_KEEPER_LINE"  # the number of the chief's end, which it 
 
 
 class SupervisorPipe:
-    """The parent's end of the connection.
+    """Connects a supervisor to a chief in a child process; this is the supervisor's end.
 
     Args:
         supervisor: the supervisor of the tasks.
@@ -28,43 +28,43 @@ class SupervisorPipe:
 
     def __init__(self, supervisor: ProcessSupervisor) -> None:
         self._supervisor = supervisor
-        self._own, self.theirs = Pipe()
+        self._parent_end, self.chief_end = Pipe()
         self._restarts_sent = 0
         self._end_sent = False
 
     def exchange(self) -> None:
-        """Read the chief's messages, and write the news since the last call."""
+        """Read the chief's messages, and send the restarts and the end since the last call."""
         with contextlib.suppress(EOFError, OSError):  # the chief has ended
-            while self._own.poll():
-                self._take(json.loads(self._own.recv_bytes()))
+            while self._parent_end.poll():
+                self._handle_message(json.loads(self._parent_end.recv_bytes()))
             for text in self._supervisor.restarts[self._restarts_sent :]:
-                self._tell(restart=text)
+                self._send_message(restart=text)
                 self._restarts_sent += 1
             if self._supervisor.ended and not self._end_sent:
                 end = self._supervisor.ended
-                self._tell(end=end.reason, is_noticed=end.is_noticed)
+                self._send_message(end=end.reason, is_noticed=end.is_noticed)
                 self._end_sent = True
 
     def close(self) -> None:
         """Close the connection, and reset the chief's requests: it has ended."""
-        self._own.close()
-        self.theirs.close()
-        self._supervisor.want_servers(lambda: False)
-        self._supervisor.note_lost(())
+        self._parent_end.close()
+        self.chief_end.close()
+        self._supervisor.set_server_restarts(lambda: False)
+        self._supervisor.report_lost(())
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _handle_message(self, message: dict[str, Any]) -> None:
         if "servers" in message:
             wanted = bool(message["servers"])
-            self._supervisor.want_servers(lambda: wanted)
+            self._supervisor.set_server_restarts(lambda: wanted)
         if "lost" in message:
-            self._supervisor.note_lost((kind, index) for kind, index in message["lost"])
+            self._supervisor.report_lost((kind, index) for kind, index in message["lost"])
 
-    def _tell(self, **message: Any) -> None:
-        self._own.send_bytes(json.dumps(message).encode())
+    def _send_message(self, **message: Any) -> None:
+        self._parent_end.send_bytes(json.dumps(message).encode())
 
 
 class RemoteSupervisor:
-    """The chief's end of the connection: the `TaskSupervisor` of a supervisor in another process.
+    """Represents, in a chief, the supervisor that runs in its parent process.
 
     Args:
         pipe: the connection to the supervisor.
@@ -81,31 +81,31 @@ class RemoteSupervisor:
     @property
     def end_reason(self) -> str:
         """The reason why the job cannot go on, if its chief does not notice; else empty."""
-        self._look()
+        self._read_messages()
         return "" if self._end_is_noticed else self._end
 
     @property
     def given_up(self) -> str:
         """The reason why a parameter server is not started again; empty while none is given up."""
-        self._look()
+        self._read_messages()
         return self._end if self._end_is_noticed else ""
 
     @property
     def restarts(self) -> list[str]:
         """The restarts so far, each as in ``worker 1 (SIGKILL)``."""
-        self._look()
+        self._read_messages()
         return self._restarts
 
-    def want_servers(self, wanted: Callable[[], bool]) -> None:
+    def set_server_restarts(self, wanted: Callable[[], bool]) -> None:
         """See `tfps.recovery.restarts.task_supervisor.TaskSupervisor`."""
         self._wanted = wanted
-        self._look()
+        self._read_messages()
 
-    def note_lost(self, tasks: Iterable[Task]) -> None:
+    def report_lost(self, tasks: Iterable[Task]) -> None:
         """See `tfps.recovery.restarts.task_supervisor.TaskSupervisor`."""
-        self._tell(lost=[list(task) for task in sorted(tasks)])
+        self._send_message(lost=[list(task) for task in sorted(tasks)])
 
-    def _look(self) -> None:
+    def _read_messages(self) -> None:
         # Errors: the supervisor has ended, and this process is about to.
         with self._lock, contextlib.suppress(EOFError, OSError):
             while self._pipe.poll():
@@ -114,9 +114,9 @@ class RemoteSupervisor:
                     self._restarts.append(message["restart"])
                 if "end" in message:
                     self._end, self._end_is_noticed = message["end"], message["is_noticed"]
-        self._tell(servers=self._wanted())
+        self._send_message(servers=self._wanted())
 
-    def _tell(self, **message: Any) -> None:
+    def _send_message(self, **message: Any) -> None:
         """Write a message if a value has changed."""
         with self._lock, contextlib.suppress(OSError):
             if any(self._sent[name] != value for name, value in message.items()):
@@ -125,7 +125,7 @@ class RemoteSupervisor:
 
 
 def find_supervisor(spec: ClusterSpec) -> RemoteSupervisor | None:
-    """Register the parent of this process as the supervisor of the cluster's tasks, if it is.
+    """Register this process's parent as the supervisor of the cluster's tasks, if it is one.
 
     Args:
         spec: the cluster.

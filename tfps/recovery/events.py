@@ -26,7 +26,7 @@ EventName = Literal[
 logger = logging.getLogger(__name__)
 
 
-def _now() -> datetime.datetime:
+def _current_time() -> datetime.datetime:
     return datetime.datetime.now().astimezone()
 
 
@@ -48,7 +48,7 @@ class EventRecord(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     version: int = SCHEMA_VERSION
-    time: datetime.datetime = Field(default_factory=_now)
+    time: datetime.datetime = Field(default_factory=_current_time)
     event: EventName
     task: str | None = None
     pid: int | None = None

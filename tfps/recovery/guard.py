@@ -1,4 +1,4 @@
-"""Acts on the results of probes: evicts lost workers, and fails the job for lost servers."""
+"""Evict workers and fail jobs by the results of probes."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closures.closure_queue import ClosureQueue
 from tfps.bridge.closures.failure_handler import FailureHandler
 from tfps.recovery.fault_tolerance import FaultTolerance
-from tfps.recovery.probing.collected_functions import forget_collected
+from tfps.recovery.probing.collected_functions import remove_collected_functions
 from tfps.recovery.probing.connections import cut_connections
 from tfps.recovery.probing.liveness import Liveness, ProbePolicy, Verdict
-from tfps.recovery.probing.probe import Observation, Prober, Task, all_answer
+from tfps.recovery.probing.probe import Observation, Prober, Task, all_tasks_reply
 from tfps.recovery.probing.quorum import Quorum
-from tfps.recovery.restarts.task_supervisor import are_restarted, supervisor_of
+from tfps.recovery.restarts.task_supervisor import are_restarted, get_supervisor
 from tfps.recovery.servers.server_return import ServerReturn
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 0.1
+POLL_INTERVAL_S = 0.1
 
 
 class Guard:
@@ -69,9 +69,9 @@ class Guard:
         self._prober: Prober | None = None
         self._queue: ClosureQueue | None = None
         self._failures: FailureHandler | None = None
-        self._said_nobody = False
+        self._has_warned_no_worker = False
         self.servers: ServerReturn | None = None  # brings lost servers back
-        self._silent: frozenset[int] = frozenset()  # workers that hang
+        self._hanging_workers: frozenset[int] = frozenset()  # workers that hang
 
     @property
     def _addresses(self) -> dict[Task, str]:
@@ -91,8 +91,10 @@ class Guard:
             if self._prober is not None:
                 return
             self._queue, self._failures = queue, failures
-            queue.on_failure = self._doubt
-            self._prober = Prober(self._runtime.processes, policy=self.policy, report=self._judge)
+            queue.on_failure = self._mark_suspect
+            self._prober = Prober(
+                self._runtime.processes, policy=self.policy, report=self._apply_probe_results
+            )
             self._prober.start()
 
     def close(self) -> None:
@@ -101,15 +103,15 @@ class Guard:
             prober = self._prober
         if prober is not None:
             prober.close()
-        self._silent = frozenset()
-        self._tell_supervisor(())
+        self._hanging_workers = frozenset()
+        self._report_lost_tasks(())
 
     def verdict(self, task_type: str, index: int) -> Verdict:
         """Return whether a task is alive, suspect or lost."""
         return self._liveness.verdict((task_type, index))
 
     def task_states(self, coordinator: Any) -> dict[str, str]:
-        """Return for each task, by its name, "alive", "lost", or "rejoining" (not yet admitted).
+        """Return each task's state by its name: "alive", "lost" or "rejoining" (not yet admitted).
 
         Args:
             coordinator: the strategy's TensorFlow coordinator; None: it has none yet.
@@ -131,12 +133,12 @@ class Guard:
 
     def server_is_back(self, index: int) -> None:
         """Take note that a lost server has been brought back."""
-        self._liveness.answered(("ps", index), sent_s=time.monotonic())
+        self._liveness.record_reply(("ps", index), sent_s=time.monotonic())
 
     def answers(self, worker: int) -> bool:
         """Probe a worker once, and return whether it replies; one that hangs does not."""
         task = "worker", worker
-        return all_answer({task: self._addresses[task]}, deadline_s=self.policy.deadline_s)
+        return all_tasks_reply({task: self._addresses[task]}, deadline_s=self.policy.deadline_s)
 
     def is_incompatible(self, worker: int) -> bool:
         """Return whether a restarted worker does not fit the job; logs each reason once."""
@@ -153,8 +155,8 @@ class Guard:
         """
         queue = self._queue
         if queue is not None:
-            self._liveness.lost(("worker", worker))
-            self._judge_worker(queue, worker)
+            self._liveness.mark_lost(("worker", worker))
+            self._apply_worker_verdict(queue, worker)
         return queue is not None
 
     def wait_for_silent_workers(self) -> None:
@@ -164,64 +166,70 @@ class Guard:
         the interpreter's lock: while a worker hangs, not even Ctrl-C would reach this process.
         Called before a function is traced. A worker that is killed, or goes on, ends the wait.
         """
-        said = False
-        while self._silent and not self._end_reason:
-            if not said:
+        has_warned = False
+        while self._hanging_workers and not self._end_reason:
+            if not has_warned:
                 names = ", ".join(
                     f"worker {worker} at {self._addresses['worker', worker]}"
-                    for worker in sorted(self._silent)
+                    for worker in sorted(self._hanging_workers)
                 )
                 logger.warning(
                     "%s hangs, and TensorFlow waits for every worker before a new function begins: "
                     "continue it (SIGCONT), or kill and restart it.",
                     names,
                 )
-                said = True
-            time.sleep(LOOK_EVERY_S)
+                has_warned = True
+            time.sleep(POLL_INTERVAL_S)
 
-    def _doubt(self, worker: int) -> None:
-        self._liveness.doubt(("worker", worker), now_s=time.monotonic())
+    def _mark_suspect(self, worker: int) -> None:
+        self._liveness.mark_suspect(("worker", worker), now_s=time.monotonic())
 
-    def _judge(self, observations: Mapping[Task, Observation]) -> None:
-        for task, seen in observations.items():
-            if seen.answered:
-                self._liveness.answered(task, sent_s=seen.sent_s)
+    def _apply_probe_results(self, observations: Mapping[Task, Observation]) -> None:
+        for task, observation in observations.items():
+            if observation.answered:
+                self._liveness.record_reply(task, sent_s=observation.sent_s)
             else:
-                self._liveness.missed(task, sent_s=seen.sent_s, judged_s=seen.judged_s)
-        self._silent = frozenset(
+                self._liveness.record_miss(
+                    task, sent_s=observation.sent_s, judged_s=observation.judged_s
+                )
+        self._hanging_workers = frozenset(
             index
-            for (task_type, index), seen in observations.items()
+            for (task_type, index), observation in observations.items()
             if task_type == "worker"
-            and seen.silent
+            and observation.silent
             and self.verdict(task_type, index) is Verdict.LOST
         )
         assert self._queue is not None
         for server in self._runtime.servers:
-            self._judge_server(self._queue, server)
+            self._apply_server_verdict(self._queue, server)
         for worker in range(self._runtime.workers):
-            self._judge_worker(self._queue, worker)
+            self._apply_worker_verdict(self._queue, worker)
         # Every round of probes tries again, until the servers have replied.
         for worker in self._queue.recalled:
             if self._evict(worker):
                 self._queue.give_back(worker)
-        self._say_if_nobody_answers(self._queue)
-        self._judge_workers(self._queue)
+        self._warn_if_no_worker_replies(self._queue)
+        self._check_quorum(self._queue)
         lost = [task for task in observations if self.verdict(*task) is Verdict.LOST]
-        self._tell_supervisor(lost)  # after their eviction
+        self._report_lost_tasks(lost)  # after their eviction
         addresses = self._addresses
-        answering = {task: addresses[task] for task, seen in observations.items() if seen.answered}
-        forget_collected(answering, deadline_s=self.policy.deadline_s)
+        answering = {
+            task: addresses[task]
+            for task, observation in observations.items()
+            if observation.answered
+        }
+        remove_collected_functions(answering, deadline_s=self.policy.deadline_s)
 
-    def _tell_supervisor(self, lost: Sequence[Task]) -> None:
-        """Tell the starter of the tasks which are lost: it kills those that hang for too long."""
-        supervisor = supervisor_of(self._addresses.values())
+    def _report_lost_tasks(self, lost: Sequence[Task]) -> None:
+        """Report lost tasks to their supervisor, which kills tasks that hang for too long."""
+        supervisor = get_supervisor(self._addresses.values())
         if supervisor is not None:
-            supervisor.note_lost(lost)
+            supervisor.report_lost(lost)
 
-    def _judge_server(self, queue: ClosureQueue, server: Server) -> None:
+    def _apply_server_verdict(self, queue: ClosureQueue, server: Server) -> None:
         verdict = self.verdict("ps", server.index)
         if verdict is Verdict.LOST and server.lost is None:
-            reason = self._lost_server(server)
+            reason = self._lost_server_message(server)
             if self.servers is not None:
                 self.servers.lose(server.index, reason)
                 return
@@ -235,7 +243,7 @@ class Guard:
             server.lost = None
             self._clear_failure(queue)
 
-    def _judge_worker(self, queue: ClosureQueue, worker: int) -> None:
+    def _apply_worker_verdict(self, queue: ClosureQueue, worker: int) -> None:
         verdict = self.verdict("worker", worker)
         if verdict is Verdict.LOST and worker not in queue.barred:
             logger.warning(
@@ -249,14 +257,14 @@ class Guard:
             logger.warning("worker %d responds again", worker)
             queue.admit(worker)
 
-    def _judge_workers(self, queue: ClosureQueue) -> None:
-        """Fail the queue if too few workers reply for too long; forgive it if enough do again."""
-        supervisor = supervisor_of(self._addresses.values())
+    def _check_quorum(self, queue: ClosureQueue) -> None:
+        """Fail the queue if too few workers reply for too long; clear that once enough reply."""
+        supervisor = get_supervisor(self._addresses.values())
         workers = range(self._runtime.workers)
         reason = self._quorum.end_reason(
             answering=sum(self.verdict("worker", i) is not Verdict.LOST for i in workers),
             now_s=time.monotonic(),
-            hopeless=supervisor.end_reason if supervisor else "",
+            supervisor_reason=supervisor.end_reason if supervisor else "",
         )
         if reason == self._end_reason:
             return
@@ -269,7 +277,7 @@ class Guard:
             queue.fail(lambda: tf.errors.UnavailableError(None, None, message))
 
     def _clear_failure(self, queue: ClosureQueue) -> None:
-        """Let work be handed out again if enough workers reply and no server is lost."""
+        """Allow closures to be scheduled again if enough workers reply and no server is lost."""
         if not self._end_reason and all(each.lost is None for each in self._runtime.servers):
             queue.clear_failure()
 
@@ -289,9 +297,9 @@ class Guard:
             self._evicted[worker] = incarnation
         return True
 
-    def _say_if_nobody_answers(self, queue: ClosureQueue) -> None:
-        nobody = len(queue.barred) == self._runtime.workers
-        if nobody and not self._said_nobody:
+    def _warn_if_no_worker_replies(self, queue: ClosureQueue) -> None:
+        no_worker_replies = len(queue.barred) == self._runtime.workers
+        if no_worker_replies and not self._has_warned_no_worker:
             names = ", ".join(
                 f"worker {index} at {address}"
                 for index, address in enumerate(self._runtime.worker_addresses)
@@ -310,9 +318,9 @@ class Guard:
                     names,
                     self.fault_tolerance.no_worker_timeout_s,
                 )
-        self._said_nobody = nobody
+        self._has_warned_no_worker = no_worker_replies
 
-    def _lost_server(self, server: Server) -> str:
+    def _lost_server_message(self, server: Server) -> str:
         policy = self.policy
         return (
             f"The parameter server /job:ps/replica:0/task:{server.index} at {server.address} is "

@@ -108,7 +108,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
 
         tell_of_return(self, on_worker_return)
         if strategy.run_state.recovery is not None:
-            strategy.run_state.recovery.attend(self)
+            strategy.run_state.recovery.watch_closures(self)
         private.failure_handler(self).health = strategy.run_state.guard
 
     def schedule(

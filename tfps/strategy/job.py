@@ -13,7 +13,7 @@ _JOB = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 
 @dataclass(frozen=True)
 class Job:
-    """Names a job, so that servers keep its variables and the next chief can go on.
+    """The name under which servers keep a job's variables, so that the next chief can go on.
 
     Use it as ``job`` of a `tfps.ParameterServerStrategy` if a training must survive the loss of its
     chief: a new chief that passes the same name finds the variables on the servers. The servers

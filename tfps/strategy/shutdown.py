@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfps.bridge.closures.connection import disconnect, end_coordinator, is_connected
 from tfps.cluster import Client, register_client
 from tfps.recovery.guard import Guard
-from tfps.recovery.probing.probe import Task, all_answer
+from tfps.recovery.probing.probe import Task, all_tasks_reply
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.strategy.weak_method import make_weak_method
 from tfps.training.fit_strategy import FitStrategy
@@ -69,7 +69,7 @@ class StrategyShutdown:
         elif self._mark_ended():
             self._end_coordinator(reason)
             self._guard.close()
-            answering = all_answer(self._tasks, deadline_s=self._guard.policy.deadline_s)
+            answering = all_tasks_reply(self._tasks, deadline_s=self._guard.policy.deadline_s)
             self._runtime.abandon(reason, answering=answering)
 
     def _close_at_exit(self) -> None:
@@ -108,5 +108,5 @@ def _leave_resources(runtime: Runtime, guard: Guard) -> None:
 
 def _disconnect(tasks: Mapping[Task, str], *, deadline_s: float) -> None:
     """Close TensorFlow's connections to tasks that are about to end, if all of them reply."""
-    if is_connected(tasks.values()) and all_answer(tasks, deadline_s=deadline_s):
+    if is_connected(tasks.values()) and all_tasks_reply(tasks, deadline_s=deadline_s):
         disconnect()

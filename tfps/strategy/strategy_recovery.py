@@ -86,34 +86,34 @@ class StrategyRecovery:
             tasks, job = runtime.processes.values(), weakref.ref(runtime)
             self._supervisor = request_server_restarts(tasks, unless=lambda: _has_ended(job()))
 
-    def restore(self, anew: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
+    def restore(self, restarted: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
         """Fill servers that were restarted; see `JobView`."""
-        losses = self._restore_servers(anew, living)
+        losses = self._restore_servers(restarted, living)
         if self._supervisor is not None:
             for loss in losses:
-                loss.into(self._supervisor.restarts)
+                loss.add_to_restarts(self._supervisor.restarts)
         return losses
 
     def _restore_servers(
-        self, anew: Sequence[Server], living: Sequence[Server]
+        self, restarted: Sequence[Server], living: Sequence[Server]
     ) -> list[ServerLoss]:
         points = self.points
         self.refuse_loss()
         if points is None or self.manager is None:
-            return self._restoration.restore_all(anew, living)
-        for server in anew:
+            return self._restoration.restore_all(restarted, living)
+        for server in restarted:
             self._restoration.refuse_uncheckpointed(server)
         with points.lock:
             if points.run is not None:
-                return self._rounds.go_back(points.run, manager=self.manager, anew=anew)
+                return self._rounds.go_back(points.run, manager=self.manager, restarted=restarted)
             reading = self.last_reading()
             cells = reading.cells.tolist() if reading is not None and reading.is_current else None
             number = points.unchanged(living, seen=cells)
-            losses = self._restoration.restore_all(anew, living, checkpoint=number)
+            losses = self._restoration.restore_all(restarted, living, checkpoint=number)
             points.renew()
             return losses
 
-    def fence(self) -> None:
+    def evict_workers(self) -> None:
         """Evict all workers, to end their waits in a round for one that uses a lost server."""
         run = None if self.points is None else self.points.run
         workers = range(self._runtime.workers) if run is not None else ()
@@ -168,12 +168,12 @@ class StrategyRecovery:
         """Give up servers that are still lost; return whether one was lost."""
         return self.servers.end(reason)
 
-    def attend(self, coordinator: Any) -> None:
+    def watch_closures(self, coordinator: Any) -> None:
         """Watch the closures of the strategy's coordinator."""
         queue, failures = private.closure_queue(coordinator), private.failure_handler(coordinator)
         if self.points is not None:
-            self.points.functions.attend(queue, self.points.before_closure)
-        self.servers.attend(queue, failures)
+            self.points.functions.watch_closures(queue, self.points.before_closure)
+        self.servers.watch_closures(queue, failures)
 
     def callbacks_for(self, model: Any) -> list[Any]:
         """Return the callbacks that save checkpoints during `fit` of a model."""
@@ -219,7 +219,7 @@ class StrategyRecovery:
         if self.points is not None:
             self.points.adopt(manager)
 
-    def takes_rounds(self) -> bool:
+    def has_rounds(self) -> bool:
         """Return whether workers may wait for each other now: in rounds, or in a warm-up."""
         strategy = self._strategy()
         if self._runtime.mode.backup_workers is not None:
@@ -245,7 +245,7 @@ class StrategyRecovery:
         is_current = state.run is not None or self._begun_closures == self._count_begun_closures()
         return LastReading(known[-1].cells, write_totals, is_current)
 
-    def uncheckpointed(self, device: str) -> list[str]:
+    def uncheckpointed_names(self, device: str) -> list[str]:
         """Return the names of variables on a device that checkpoints cannot contain."""
         strategy = self._strategy()
         named = {} if strategy is None else dict(strategy.primitives.parameters.known)
@@ -274,11 +274,11 @@ class _JobView:
     def refuse_loss(self) -> None:
         self._require_recovery().refuse_loss()
 
-    def fence(self) -> None:
-        self._require_recovery().fence()
+    def evict_workers(self) -> None:
+        self._require_recovery().evict_workers()
 
-    def restore(self, anew: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
-        return self._require_recovery().restore(anew, living)
+    def restore(self, restarted: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
+        return self._require_recovery().restore(restarted, living)
 
     def _require_recovery(self) -> StrategyRecovery:
         if (recovery := self._recovery()) is None:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from tfps.cluster import has_clients
 from tfps.launch import LocalCluster
 from tfps.launch.environment import common_environment
-from tfps.launch.local_cluster import SERVED
+from tfps.launch.local_cluster import SERVED_TASK_TYPES
 from tfps.launch.process import TaskProcess
 from tfps.testing.leaks import ProcessSnapshot
 
@@ -54,7 +54,7 @@ class PooledCluster:
             for task, process in self.processes.items()
         ):
             return False
-        addresses = [address for _, _, address in self.cluster.spec.tasks(*SERVED)]
+        addresses = [address for _, _, address in self.cluster.spec.tasks(*SERVED_TASK_TYPES)]
         if has_clients(addresses):
             gc.collect()  # unused strategies may still be in reference cycles
         return not has_clients(addresses)
@@ -140,7 +140,7 @@ class ClusterPool:
 
 
 def _processes(cluster: LocalCluster) -> dict[tuple[str, int], TaskProcess]:
-    tasks = [(task_type, index) for task_type, index, _ in cluster.spec.tasks(*SERVED)]
+    tasks = [(task_type, index) for task_type, index, _ in cluster.spec.tasks(*SERVED_TASK_TYPES)]
     found = {task: cluster.process(task) for task in tasks}
     return {task: process for task, process in found.items() if process is not None}
 

@@ -29,7 +29,7 @@ class Recovery(Protocol):
     def updates_lost(self) -> int:
         """How many updates were lost on the rows of all servers that came back."""
 
-    def attend(self, coordinator: Any) -> None:
+    def watch_closures(self, coordinator: Any) -> None:
         """Watch the closures of the strategy's coordinator."""
 
     def callbacks_for(self, model: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Carriers send requests to servers and return the replies, whatever the servers do with them."""
+"""Send requests to servers and return their replies."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ServerCall(NamedTuple):
         """The call with its segments joined into the payload, for carriers that send one vector."""
         if self.segments is None:
             return self
-        payload = self.segments.followed_by(self.request.payload)
+        payload = self.segments.join_with(self.request.payload)
         return self._replace(request=self.request._replace(payload=payload), segments=None)
 
 

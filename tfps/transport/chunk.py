@@ -12,7 +12,7 @@ from tfps.errors import ConfigError
 CHUNK_BYTES = 256 * 2**20
 CHUNK_BYTES_VARIABLE = "TFPS_CHUNK_BYTES"
 # For a payload that cannot be divided, with room for the rest of its message.
-LONGEST_BYTES = 2**31 - 2**20
+MAX_MESSAGE_BYTES = 2**31 - 2**20
 
 
 def chunk_bytes_from_environment() -> int:
@@ -33,14 +33,14 @@ def chunk_bytes_from_environment() -> int:
     return int(text)
 
 
-def longest_bytes_from_environment() -> int:
-    """Return the largest size of an undivided payload: ``TFPS_CHUNK_BYTES`` or the limit of RPCs.
+def max_payload_bytes_from_environment() -> int:
+    """Return the largest payload that is sent whole: ``TFPS_CHUNK_BYTES`` or the limit of RPCs.
 
     Raises:
         ConfigError: the variable is set to something else than a whole number above 0.
     """
     is_set = os.environ.get(CHUNK_BYTES_VARIABLE, "").strip()
-    return chunk_bytes_from_environment() if is_set else LONGEST_BYTES
+    return chunk_bytes_from_environment() if is_set else MAX_MESSAGE_BYTES
 
 
 def chunks(size_bytes: int, *, chunk_bytes: int) -> Iterator[tuple[int, int]]:

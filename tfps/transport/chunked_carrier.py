@@ -1,4 +1,4 @@
-"""Sends messages that are too large for a carrier in parts, and small ones unchanged."""
+"""Send messages that are too large for a carrier in parts, and others unchanged."""
 
 from __future__ import annotations
 
@@ -51,12 +51,14 @@ class ChunkedCarrier:
         calls = {server: call.joined for server, call in calls.items()}
         small = {s: call for s, call in calls.items() if not self._is_large(call)}
         replies = self._inner.exchange(small) if small else {}
-        return {s: replies[s] if s in small else self._in_parts(c) for s, c in calls.items()}
+        return {
+            s: replies[s] if s in small else self._exchange_in_parts(c) for s, c in calls.items()
+        }
 
     def _is_large(self, call: ServerCall) -> bool:
         return max(_size_bytes(call), call.reply_bytes) > self._chunk_bytes
 
-    def _in_parts(self, call: ServerCall) -> Message:
+    def _exchange_in_parts(self, call: ServerCall) -> Message:
         if call.device not in self._stagings:
             contents = self._contents[call.device]
             self._stagings[call.device] = Staging(contents, workers=self._workers)
@@ -70,7 +72,7 @@ class ChunkedCarrier:
         )
         nothing = tf.zeros([NO_BYTES], tf.uint8)
 
-        def ask(
+        def call_server(
             function: Any, ids: Any, *, payload: Any = nothing, after: Message | None = None
         ) -> Message:
             with tf.control_dependencies([] if after is None else [after.header]):
@@ -80,15 +82,15 @@ class ChunkedCarrier:
                 return self._inner.exchange({0: inner_call})[0]
 
         payload, request_bytes = call.request.payload, NO_BYTES
-        last = ask(staging.open, [])
+        last = call_server(staging.open, [])
         if _size_bytes(call) > self._chunk_bytes:
             payload, request_bytes = nothing, _size_bytes(call)
             for begin, size in chunks(request_bytes, chunk_bytes=self._chunk_bytes):
                 part = tf.slice(call.request.payload, _place(begin), _place(size))
-                last = ask(staging.put, [begin, request_bytes], payload=part, after=last)
+                last = call_server(staging.put, [begin, request_bytes], payload=part, after=last)
         keeps_reply = call.reply_bytes > self._chunk_bytes
         function = staging.call(call.function, request_bytes=request_bytes, keeps_reply=keeps_reply)
-        reply = last = ask(function, call.request.ids, payload=payload, after=last)
+        reply = last = call_server(function, call.request.ids, payload=payload, after=last)
         answer = reply.payload
         if keeps_reply:
             # Filled with a value from this reply, since constants would be created before the
@@ -96,7 +98,7 @@ class ChunkedCarrier:
             status = tf.cast(reply.header[Reply.STATUS], tf.uint8)
             answer = tf.fill(_place(call.reply_bytes), status)
             for begin, size in chunks(call.reply_bytes, chunk_bytes=self._chunk_bytes):
-                last = ask(staging.fetch, [begin, size], after=last)
+                last = call_server(staging.fetch, [begin, size], after=last)
                 # In place, since a concatenation would need the memory of the reply twice.
                 answer = tf.raw_ops.TensorStridedSliceUpdate(
                     input=answer,
@@ -105,7 +107,7 @@ class ChunkedCarrier:
                     strides=_place(1),
                     value=last.payload,
                 )
-        closed = ask(staging.close, [], after=last)
+        closed = call_server(staging.close, [], after=last)
         with tf.control_dependencies([closed.header]):
             return Message(tf.identity(reply.header), reply.ids, answer)
 

@@ -30,7 +30,7 @@ from tfps.transport.direct import (
 )
 from tfps.transport.message import REQUEST_FIELDS, Kind, Request
 from tfps.transport.service import MAX_IDS, RECLAIMED_BYTES, Service
-from tfps.transport.service_loop import HUNG_UP
+from tfps.transport.service_loop import CONNECTION_ENDED
 from tfps.transport.session_options import session_options
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ UNKNOWN_HOST = ""  # the coordinator knows this server's address
 # Errors that end a loop without a bug in its functions.
 INTERRUPTIONS = (tf.errors.CancelledError, tf.errors.AbortedError, tf.errors.UnavailableError)
 # A worker whose connection ended by an error of a function asks for the error within this time.
-RECENT_S = 10.0
+RECENT_ERROR_S = 10.0
 NO_REQUEST = (
     np.zeros([REQUEST_FIELDS], np.int64),
     np.zeros([0], np.int64),
@@ -47,8 +47,8 @@ NO_REQUEST = (
 )
 
 
-class _Loop:
-    """The service loop of a plan, which can run for any connection."""
+class _PlanLoop:
+    """Runs the service loop of a plan, for any number of connections."""
 
     def __init__(self, service: Service, graph: bytes, *, target: str, device: str) -> None:
         self.service = service
@@ -71,12 +71,12 @@ class _Loop:
         try:
             self._session.run(self._end, {self._connection: number})
         finally:
-            self._leave(1)
+            self._end_connections(1)
 
-    def retire(self) -> None:
+    def close_when_idle(self) -> None:
         """Close the session as soon as the last connection has ended."""
         self._retired = True
-        self._leave(0)
+        self._end_connections(0)
 
     def cancel(self) -> None:
         """End all running functions, also those that wait for a worker that will not come.
@@ -86,7 +86,7 @@ class _Loop:
         """
         self._session.close()
 
-    def _leave(self, count: int) -> None:
+    def _end_connections(self, count: int) -> None:
         with self._lock:
             self._running -= count
             is_last = self._retired and not self._running
@@ -94,8 +94,8 @@ class _Loop:
             self._session.close()
 
 
-class _Served:
-    """A connection and the limits of its requests, computed once instead of for each request."""
+class _ServedConnection:
+    """Holds a connection and the limits of its requests, which are computed once."""
 
     def __init__(self, connection: Connection, service: Service) -> None:
         self.connection, self.service = connection, service
@@ -107,11 +107,11 @@ class _Served:
 
 
 @dataclass
-class _Job:
-    """The state of one job on this server."""
+class _JobState:
+    """Holds the state of one job on this server."""
 
     secret: bytes
-    loops: dict[str, _Loop] = field(default_factory=dict)
+    loops: dict[str, _PlanLoop] = field(default_factory=dict)
     failure: str = ""
     received_bytes: int = 0  # over connections that have ended
     sent_bytes: int = 0
@@ -131,7 +131,7 @@ class DataServer:
         port: the port to listen on; 0 takes a free one.
         secret: the secret of every job; None lets each coordinator send its own.
         encryption: the encryption of connections from other machines.
-        most_connections: the largest number of connections, each of which keeps a TensorFlow thread
+        max_connections: the largest number of connections, each of which keeps a TensorFlow thread
             waiting. One more ends the connection that was idle longest; its worker reconnects when
             it needs to.
     """
@@ -145,20 +145,20 @@ class DataServer:
         port: int,
         secret: bytes | None,
         encryption: Encryption,
-        most_connections: int,
+        max_connections: int,
     ) -> None:
         self._target, self._device, self._secret = target, device, secret
-        self._jobs: dict[int, _Job] = {}
+        self._jobs: dict[int, _JobState] = {}
         self._lock = threading.Lock()
-        self._most_connections = most_connections
-        self._resting: dict[int, None] = {}  # idle connections, the longest idle first
+        self._max_connections = max_connections
+        self._waiting: dict[int, None] = {}  # idle connections, the longest idle first
         self._numbers = itertools.count(1)
-        self._connections: dict[int, _Served] = {}
+        self._connections: dict[int, _ServedConnection] = {}
         self._roles: dict[str, Callable[[Connection, Hello], None]] = {}
         self.listener = Listener(
             host=host,
             port=port,
-            secret_of=self._secret_of,
+            find_secret=self._find_secret,
             on_connection=self._serve,
             encryption=encryption,
         )
@@ -169,21 +169,21 @@ class DataServer:
             tokens.FINGERPRINT: self._fingerprint,
             tokens.OPEN: self._open,
             tokens.INSTALL: self._install,
-            tokens.FORGET: self._forget,
+            tokens.FORGET: self._remove_plan,
             tokens.CLOSE: self._close_job,
             tokens.FAILURE: self._failure,
             tokens.ERROR: self._error,
-            tokens.TURN: self._turn,
+            tokens.TURN: self._reply_and_receive,
             tokens.TRAFFIC: self._traffic,
         }
         for token, function in functions.items():
             register_named_function(token, function)
 
     def take_role(self, role: str, serve: Callable[[Connection, Hello], None]) -> None:
-        """Let a function serve the connections of a role, each on the connection's thread."""
+        """Register the function that serves connections of a role, on each connection's thread."""
         self._roles[role] = serve
 
-    def _secret_of(self, hello: Hello) -> bytes | None:
+    def _find_secret(self, hello: Hello) -> bytes | None:
         job = self._jobs.get(hello.job)
         return None if job is None else job.secret
 
@@ -197,37 +197,37 @@ class DataServer:
         """
         with self._lock:
             before = self._jobs.pop(int(job_id), None)
-            connections = self._of_plan(int(job_id), None)
-            self._jobs[int(job_id)] = _Job(self._secret or _bytes(secret))
+            connections = self._connections_of_plan(int(job_id), None)
+            self._jobs[int(job_id)] = _JobState(self._secret or _bytes(secret))
         for connection in connections:
             connection.close()
         for loop in before.loops.values() if before else ():
-            loop.retire()
+            loop.close_when_idle()
         return self.listener.endpoint(UNKNOWN_HOST).to_json().encode()
 
     def _install(self, job_id: np.ndarray, service: np.ndarray, graph: np.ndarray) -> np.int64:
         described = Service.from_json(_bytes(service).decode())
-        loop = _Loop(described, _bytes(graph), target=self._target(), device=self._device)
+        loop = _PlanLoop(described, _bytes(graph), target=self._target(), device=self._device)
         with self._lock:
             replaced = self._jobs[int(job_id)].loops.pop(str(described.plan_id), None)
             self._jobs[int(job_id)].loops[str(described.plan_id)] = loop
         if replaced is not None:
-            replaced.retire()
+            replaced.close_when_idle()
         return np.int64(1)
 
-    def _forget(self, job_id: np.ndarray, plan_id: np.ndarray) -> np.int64:
+    def _remove_plan(self, job_id: np.ndarray, plan_id: np.ndarray) -> np.int64:
         """End the connections and the loop of a plan that is no longer used."""
         with self._lock:
             job = self._jobs.get(int(job_id))
             loop = job.loops.pop(str(plan_id), None) if job else None
-            connections = self._of_plan(int(job_id), int(plan_id))
+            connections = self._connections_of_plan(int(job_id), int(plan_id))
         for connection in connections:
             connection.close()
         if loop is not None:
-            loop.retire()
+            loop.close_when_idle()
         return np.int64(1)
 
-    def _of_plan(self, job_id: int, plan_id: int | None) -> list[Connection]:
+    def _connections_of_plan(self, job_id: int, plan_id: int | None) -> list[Connection]:
         return [
             served.connection
             for served in self._connections.values()
@@ -237,7 +237,7 @@ class DataServer:
     def _close_job(self, job_id: np.ndarray) -> np.int64:
         with self._lock:
             job = self._jobs.pop(int(job_id), None)
-            connections = self._of_plan(int(job_id), None)
+            connections = self._connections_of_plan(int(job_id), None)
         for connection in connections:
             connection.close()
         for loop in job.loops.values() if job else ():
@@ -252,12 +252,15 @@ class DataServer:
         """Return the recent error of a function of a plan; several workers may ask for it."""
         job = self._jobs.get(int(job_id))
         when_s, text = job.errors.get(int(plan_id), (0.0, "")) if job else (0.0, "")
-        return text.encode() if time.monotonic() - when_s < RECENT_S else b""
+        return text.encode() if time.monotonic() - when_s < RECENT_ERROR_S else b""
 
     def _traffic(self, job_id: np.ndarray) -> np.ndarray:
         """Return the bytes received and sent over connections of a job."""
         with self._lock:
-            job, connections = self._jobs.get(int(job_id)), self._of_plan(int(job_id), None)
+            job, connections = (
+                self._jobs.get(int(job_id)),
+                self._connections_of_plan(int(job_id), None),
+            )
             received = sum(connection.received_bytes for connection in connections)
             sent = sum(connection.sent_bytes for connection in connections)
             ended = (job.received_bytes, job.sent_bytes) if job else (0, 0)
@@ -275,38 +278,38 @@ class DataServer:
                 logger.warning("closed the connection of %s: this server lacks its plan", hello)
                 connection.close()
                 return
-            if len(self._connections) >= self._most_connections:
-                self._end_the_longest_idle()
+            if len(self._connections) >= self._max_connections:
+                self._close_longest_idle()
             number = next(self._numbers)
-            self._connections[number] = _Served(connection, loop.service)
+            self._connections[number] = _ServedConnection(connection, loop.service)
         try:
             loop.run(number)
         except (tf.errors.OpError, RuntimeError) as error:  # RuntimeError: the session is closed
             if self._jobs.get(hello.job) is job:  # else the job has ended, and its loops too
-                self._note_failure(job, loop, error)
+                self._record_failure(job, loop, error)
                 logger.warning("service loop of %s failed: %s", hello, job.failure)
         finally:
             with self._lock:
                 del self._connections[number]
                 job.received_bytes += connection.received_bytes
                 job.sent_bytes += connection.sent_bytes
-                self._resting.pop(number, None)
+                self._waiting.pop(number, None)
             connection.close()
 
     @staticmethod
-    def _note_failure(job: _Job, loop: _Loop, error: Exception) -> None:
+    def _record_failure(job: _JobState, loop: _PlanLoop, error: Exception) -> None:
         job.failure = f"{type(error).__name__}: {error}"
         if isinstance(error, tf.errors.OpError) and not isinstance(error, INTERRUPTIONS):
             text = json.dumps([error.error_code, error.message])
             job.errors[loop.service.plan_id] = (time.monotonic(), text)
 
-    def _end_the_longest_idle(self) -> None:
-        number = next(iter(self._resting.copy()), None)
+    def _close_longest_idle(self) -> None:
+        number = next(iter(self._waiting.copy()), None)
         if number is not None and number in self._connections:
-            self._resting.pop(number, None)
+            self._waiting.pop(number, None)
             self._connections[number].connection.close()
 
-    def _turn(
+    def _reply_and_receive(
         self, number: np.ndarray, header: np.ndarray, ids: np.ndarray, payload: np.ndarray
     ) -> tuple[Any, ...]:
         """Send a reply (none at first), then receive the next request."""
@@ -317,21 +320,21 @@ class DataServer:
                 connection.send(header, ids, payload)
             if served.reclaims:
                 release_arrays()
-            self._resting[int(number)] = None
+            self._waiting[int(number)] = None
             try:
                 request = connection.receive(served.limits)
             finally:
-                self._resting.pop(int(number), None)
+                self._waiting.pop(int(number), None)
             fields = request[0].tolist()
             if fields[Request.KIND] == Kind.LEAVE:
                 connection.release_buffers()
             position = served.service.position(fields, payload_bytes=request[2].size)
         except ConnectionLost:
-            return np.int32(HUNG_UP), *NO_REQUEST
+            return np.int32(CONNECTION_ENDED), *NO_REQUEST
         except (FrameError, ProtocolError) as error:
             logger.warning("closed the connection of %s: %s", connection.peer, error)
             connection.close()
-            return np.int32(HUNG_UP), *NO_REQUEST
+            return np.int32(CONNECTION_ENDED), *NO_REQUEST
         return np.int32(position), *request
 
 

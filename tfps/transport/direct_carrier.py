@@ -1,4 +1,4 @@
-"""The carrier between processes of tfps: one connection per worker and server, without RPC."""
+"""Send requests between tfps processes over one connection per worker and server, without RPC."""
 
 from __future__ import annotations
 

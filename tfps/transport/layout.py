@@ -1,4 +1,4 @@
-"""The positions of tensors in a packed payload. Pure: no TensorFlow."""
+"""Compute the positions of tensors in a packed payload. Pure: no TensorFlow."""
 
 from __future__ import annotations
 

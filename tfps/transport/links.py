@@ -1,4 +1,4 @@
-"""The worker's side of `direct`: its connections to parameter servers."""
+"""Keep a worker's direct connections to parameter servers."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ CONNECT_TIMEOUT_S = 10.0  # a server that listens responds within milliseconds
 # The longest wait for exchanges of a cancelled closure, before its worker is removed from the
 # members and when it joins. Servers reply within milliseconds, unless the exchange waits there for
 # other workers; removing and joining both end that wait.
-LEFT_BEHIND_TIMEOUT_S = 1.0
+UNFINISHED_EXCHANGE_TIMEOUT_S = 1.0
 # The number of failed closures of a worker to remember; more than ever run at the same time.
-REMEMBERED_FAILURES = 64
+MAX_FAILED_SENDERS = 64
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ class Links:
         self._busy: dict[Connection, tuple[int, int, int]] = {}
         self._last_failure = (0, "")  # job, text
         self._failed: OrderedDict[tuple[int, int, int], None] = OrderedDict()
-        self._under_way = Counter[tuple[int, int, int]]()  # exchanges of each sender
+        self._running_exchanges = Counter[tuple[int, int, int]]()  # exchanges of each sender
         self._has_ended = threading.Condition(self._lock)
-        self._moved: dict[Endpoint, Endpoint] = {}  # of restarted servers
+        self._moved_endpoints: dict[Endpoint, Endpoint] = {}  # of restarted servers
         self._peers = functools.lru_cache(maxsize=8)(
             lambda text: Peers.from_json(text.decode())  # parsed once, not per step
         )
@@ -99,9 +99,9 @@ class Links:
                 may have started plain servers, which must not look like servers of tfps.
         """
         register_named_function(tokens.EXCHANGE, self.exchange)
-        register_named_function(tokens.HANG_UP, self._hang_up)
+        register_named_function(tokens.HANG_UP, self._close_server_connections)
         register_named_function(tokens.CANCEL, self.cancel)
-        register_named_function(tokens.MOVED, self.moved)
+        register_named_function(tokens.MOVED, self.move_endpoint)
         if in_a_task:
             register_named_function(tokens.FINGERPRINT, self._fingerprint)
         register_named_function(tokens.LINK_FAILURE, self._link_failure)
@@ -122,17 +122,19 @@ class Links:
             messages: header, ids, payload and segments of each request.
         """
         known = self._peers(bytes(peers.item() if isinstance(peers, np.ndarray) else peers))
-        arrays, each = iter(messages), sizes.tolist()
-        requests = [tuple(itertools.islice(arrays, count)) for _, _, count in each]
-        sender = _sender(requests[0][0].tolist())
-        if not self._begin(sender, joins=requests[0][0][Request.KIND] == Kind.JOIN):
-            return [part for least, _, _ in each for part in _lost(least)]
+        arrays, sizes_by_server = iter(messages), sizes.tolist()
+        requests = [tuple(itertools.islice(arrays, count)) for _, _, count in sizes_by_server]
+        sender = _sender_of(requests[0][0].tolist())
+        if not self._begin_exchange(sender, joins=requests[0][0][Request.KIND] == Kind.JOIN):
+            return [
+                part for reply_bytes, _, _ in sizes_by_server for part in _lost_reply(reply_bytes)
+            ]
         try:
-            return self._exchange(known, sender, servers.tolist(), requests, each)
+            return self._exchange(known, sender, servers.tolist(), requests, sizes_by_server)
         finally:
-            self._end(sender)
+            self._end_exchange(sender)
 
-    def _begin(self, sender: tuple[int, int, int], *, joins: bool) -> bool:
+    def _begin_exchange(self, sender: tuple[int, int, int], *, joins: bool) -> bool:
         """Note the start of an exchange; return False if its closure has failed.
 
         TensorFlow may end a cancelled closure before an exchange of it has ended. If the same
@@ -140,22 +142,22 @@ class Links:
         """
 
         def is_alone() -> bool:
-            earlier = {other for other in self._under_way if other[:2] == sender[:2]}
+            earlier = {other for other in self._running_exchanges if other[:2] == sender[:2]}
             return earlier <= {sender, (*sender[:2], NO_INCARNATION)}
 
         with self._lock:
             if sender in self._failed:
                 return False
             if joins:
-                self._has_ended.wait_for(is_alone, timeout=LEFT_BEHIND_TIMEOUT_S)
-            self._under_way[sender] += 1
+                self._has_ended.wait_for(is_alone, timeout=UNFINISHED_EXCHANGE_TIMEOUT_S)
+            self._running_exchanges[sender] += 1
             return True
 
-    def _end(self, sender: tuple[int, int, int]) -> None:
+    def _end_exchange(self, sender: tuple[int, int, int]) -> None:
         with self._lock:
-            self._under_way[sender] -= 1
-            if not self._under_way[sender]:
-                del self._under_way[sender]
+            self._running_exchanges[sender] -= 1
+            if not self._running_exchanges[sender]:
+                del self._running_exchanges[sender]
                 self._has_ended.notify_all()
 
     def _exchange(
@@ -164,31 +166,38 @@ class Links:
         sender: tuple[int, int, int],
         servers: list[int],
         requests: list[Any],
-        each: list[list[int]],
+        sizes_by_server: list[list[int]],
     ) -> list[np.ndarray]:
-        asked = list(zip(servers, requests, each, strict=True))
+        asked = list(zip(servers, requests, sizes_by_server, strict=True))
         sent = [self._send(known, server, request) for server, request, _ in asked]
-        if any(max(least, rows) >= RECLAIMED_BYTES for least, rows, _ in each):
+        if any(
+            max(reply_bytes, row_bytes) >= RECLAIMED_BYTES
+            for reply_bytes, row_bytes, _ in sizes_by_server
+        ):
             release_arrays()
         replies: list[np.ndarray] = []
-        for connection, (server, request, (least, rows, _)) in zip(sent, asked, strict=True):
-            reply = self._receive(connection, least, rows)
+        for connection, (server, request, (reply_bytes, row_bytes, _)) in zip(
+            sent, asked, strict=True
+        ):
+            reply = self._receive(connection, reply_bytes, row_bytes)
             if reply is None and sender[2] == NO_INCARNATION:
-                reply = self._again(known, server, request, least, rows)
+                reply = self._repeat_request(known, server, request, reply_bytes, row_bytes)
             elif reply is None:
-                self._note_failure(sender)
-                reply = _lost(least)
+                self._record_failed_sender(sender)
+                reply = _lost_reply(reply_bytes)
             replies.extend(reply)
         return replies
 
-    def _again(self, peers: Peers, server: int, request: Any, least: int, rows: int) -> Any:
+    def _repeat_request(
+        self, peers: Peers, server: int, request: Any, reply_bytes: int, row_bytes: int
+    ) -> Any:
         """Repeat a request on a new connection; scheduled functions may run more than once.
 
         Raises:
             ConnectionError: the server is lost; the coordinator turns it into `UnavailableError`.
         """
         self._close_idle(int(request[0][Request.JOB]), server)
-        reply = self._receive(self._send(peers, server, request), least, rows)
+        reply = self._receive(self._send(peers, server, request), reply_bytes, row_bytes)
         if reply is None:
             raise ConnectionError(
                 f"{LOST_SERVER} /job:ps/replica:0/task:{server}: "
@@ -201,7 +210,7 @@ class Links:
         key = (fields[Request.JOB], server, fields[Request.PLAN])
         connection = None
         try:
-            connection = self._take(key) or self._connect(peers, key, fields[Request.WORKER])
+            connection = self._take_idle(key) or self._connect(peers, key, fields[Request.WORKER])
             with self._lock:
                 self._busy[connection] = key
             if fields[Request.KIND] == Kind.LEAVE:
@@ -209,27 +218,27 @@ class Links:
             connection.send(*request)
         except (ConnectionLost, OSError) as error:
             if connection is not None:
-                self._drop(connection)
-            self._note_reason(key, error)
+                self._close_connection(connection)
+            self._record_reason(key, error)
             return None
         return connection
 
-    def _receive(self, connection: Connection | None, least: int, rows: int) -> Any:
+    def _receive(self, connection: Connection | None, reply_bytes: int, row_bytes: int) -> Any:
         if connection is None:
             return None
         try:
-            reply = connection.receive(_reply_limits(least + rows))
-            if reply[2].size < least:
-                raise FrameError(f"reply: received {reply[2].size} bytes, expected {least}")
+            reply = connection.receive(_reply_limits(reply_bytes + row_bytes))
+            if reply[2].size < reply_bytes:
+                raise FrameError(f"reply: received {reply[2].size} bytes, expected {reply_bytes}")
         except (ConnectionLost, FrameError) as error:
-            self._note_reason(self._drop(connection), error)
+            self._record_reason(self._close_connection(connection), error)
             return None
         with self._lock:
             key = self._busy.pop(connection)
             self._idle.setdefault(key, []).append(connection)
         return reply
 
-    def _take(self, key: tuple[int, int, int]) -> Connection | None:
+    def _take_idle(self, key: tuple[int, int, int]) -> Connection | None:
         while True:
             with self._lock:
                 idle = self._idle.get(key)
@@ -243,20 +252,20 @@ class Links:
         self._close_ended()
         known = peers.endpoints[server]
         return connect(
-            self._moved.get(known, known),
+            self._moved_endpoints.get(known, known),
             Hello(job=job_id, worker=worker, incarnation=NO_INCARNATION, plan=str(plan_id)),
             secret=bytes.fromhex(peers.secret) or secret_from_environment() or b"",
             encryption=self._encryption,
             timeout_s=CONNECT_TIMEOUT_S,
         )
 
-    def _drop(self, connection: Connection) -> tuple[int, int, int] | None:
+    def _close_connection(self, connection: Connection) -> tuple[int, int, int] | None:
         with self._lock:
             key = self._busy.pop(connection, None)
         connection.close()
         return key
 
-    def _note_reason(self, key: tuple[int, int, int] | None, error: Exception) -> None:
+    def _record_reason(self, key: tuple[int, int, int] | None, error: Exception) -> None:
         if key is not None:
             self._last_failure = (key[0], f"ps {key[1]}: {error}")
 
@@ -267,33 +276,34 @@ class Links:
     def _fingerprint(self, job_id: np.ndarray) -> bytes:
         return fingerprint(secret_from_environment(), job=int(job_id))
 
-    def _note_failure(self, sender: tuple[int, int, int]) -> None:
+    def _record_failed_sender(self, sender: tuple[int, int, int]) -> None:
         if sender[2] != NO_INCARNATION:
             with self._lock:
                 self._failed[sender] = None
-                while len(self._failed) > REMEMBERED_FAILURES:
+                while len(self._failed) > MAX_FAILED_SENDERS:
                     self._failed.popitem(last=False)
 
     def cancel(self, job_id: Any, worker: Any, incarnation: Any) -> np.int64:
         """Refuse new exchanges of a closure, and wait for the running ones.
 
         `NO_INCARNATION` waits for the exchanges of all closures of the worker. Returns whether all
-        have ended within `LEFT_BEHIND_TIMEOUT_S`.
+        have ended within `UNFINISHED_EXCHANGE_TIMEOUT_S`.
         """
         sender = int(job_id), int(worker), int(incarnation)
-        self._note_failure(sender)
+        self._record_failed_sender(sender)
 
-        def is_meant(other: tuple[int, int, int]) -> bool:
+        def is_of_closure(other: tuple[int, int, int]) -> bool:
             return other[:2] == sender[:2] and sender[2] in (other[2], NO_INCARNATION)
 
         with self._lock:
             have_ended = self._has_ended.wait_for(
-                lambda: not any(map(is_meant, self._under_way)), timeout=LEFT_BEHIND_TIMEOUT_S
+                lambda: not any(map(is_of_closure, self._running_exchanges)),
+                timeout=UNFINISHED_EXCHANGE_TIMEOUT_S,
             )
         return np.int64(have_ended)
 
-    def _hang_up(self, job_id: np.ndarray, server: np.ndarray) -> np.int64:
-        """End every exchange with a server that will not reply."""
+    def _close_server_connections(self, job_id: np.ndarray, server: np.ndarray) -> np.int64:
+        """Close all connections to a server that does not reply, which ends their exchanges."""
         wanted = (int(job_id), int(server))
         self._close_idle(*wanted)
         with self._lock:
@@ -302,7 +312,7 @@ class Links:
             connection.close()
         return np.int64(1)
 
-    def moved(self, before: Any, now: Any) -> np.int64:
+    def move_endpoint(self, before: Any, now: Any) -> np.int64:
         """Set the new endpoint of a restarted server; traced steps still use the first one.
 
         Args:
@@ -311,7 +321,7 @@ class Links:
         """
         texts = (bytes(np.asarray(text).item()).decode() for text in (before, now))
         first, newest = map(Endpoint.from_json, texts)
-        self._moved[first] = newest
+        self._moved_endpoints[first] = newest
         return np.int64(1)
 
     def _close_ended(self) -> None:
@@ -341,16 +351,16 @@ class Links:
 NO_INCARNATION = 0  # for scheduled functions, which have no ticket and are repeated as a whole
 
 
-def _sender(fields: Sequence[int]) -> tuple[int, int, int]:
+def _sender_of(fields: Sequence[int]) -> tuple[int, int, int]:
     return fields[Request.JOB], fields[Request.WORKER], fields[Request.INCARNATION]
 
 
 @functools.lru_cache(maxsize=64)
-def _reply_limits(most_bytes: int) -> FrameLimits:
-    return FrameLimits(header_fields=REPLY_FIELDS, max_ids=MAX_IDS, max_payload_bytes=most_bytes)
+def _reply_limits(max_bytes: int) -> FrameLimits:
+    return FrameLimits(header_fields=REPLY_FIELDS, max_ids=MAX_IDS, max_payload_bytes=max_bytes)
 
 
-def _lost(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _lost_reply(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     header = np.zeros([REPLY_FIELDS], np.int64)
     header[Reply.STATUS] = Status.LOST
     header[Reply.NEXT_TICKET] = header[Reply.AHEAD_TICKET] = NO_TICKET

@@ -22,8 +22,8 @@ from tensorflow.core.framework.function_pb2 import FunctionDef
 # By default TensorFlow lowers these to operations such as Switch and Merge, which the
 # single-threaded executor does not support.
 CONTROL_FLOW = {"If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase"}
-GATES = {"QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2"}
-CHECKS = {"Assert", "CheckNumerics", "CheckNumericsV2"}
+WAITING_OPERATIONS = {"QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2"}
+CHECKING_OPERATIONS = {"Assert", "CheckNumerics", "CheckNumericsV2"}
 
 
 def suits_one_thread(function: Any) -> bool:
@@ -31,8 +31,10 @@ def suits_one_thread(function: Any) -> bool:
     with tf.Graph().as_default() as graph:
         function.add_to_graph(graph)
     library = {each.signature.name: each for each in graph.as_graph_def().library.function}
-    reached = _reached(library, function.function_def.signature.name)
-    return not {node.op for each in reached for node in each.node_def} & (GATES | CHECKS)
+    reached = _reachable_functions(library, function.function_def.signature.name)
+    return not {node.op for each in reached for node in each.node_def} & (
+        WAITING_OPERATIONS | CHECKING_OPERATIONS
+    )
 
 
 def run_on_one_thread(graph: tf.compat.v1.GraphDef, name: str) -> None:
@@ -61,13 +63,13 @@ def run_on_one_thread(graph: tf.compat.v1.GraphDef, name: str) -> None:
         call.attr["executor_type"].s = b"SINGLE_THREADED_EXECUTOR"
     # An inlined function would not have an executor of its own.
     library[name].attr["_noinline"].b = True
-    for function in _reached(library, name):
+    for function in _reachable_functions(library, name):
         for node in function.node_def:
             if node.op in CONTROL_FLOW:
                 node.attr["_lower_using_switch_merge"].b = False
 
 
-def _reached(library: Mapping[str, FunctionDef], name: str) -> Iterator[FunctionDef]:
+def _reachable_functions(library: Mapping[str, FunctionDef], name: str) -> Iterator[FunctionDef]:
     """Yield a function and all functions that it calls, directly or not."""
     names, known = [name], {name}
     while names:

@@ -20,7 +20,7 @@ def pack(layout: Layout, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
     Returns:
         A uint8 vector of ``layout.size_bytes``.
     """
-    blocks = [_as_bytes(joined_block(block, tensors)) for block in layout.blocks]
+    blocks = [_as_bytes(join_block(block, tensors)) for block in layout.blocks]
     if not blocks:
         return tf.zeros([0], tf.uint8)
     return blocks[0] if len(blocks) == 1 else tf.concat(blocks, 0)
@@ -46,9 +46,11 @@ class Segments(NamedTuple):
             tensors: as in `pack`.
         """
         segments = (segment for block in layout.blocks for segment in block.segments)
-        return cls(layout, tuple(_fitted(tensors[segment.name], segment) for segment in segments))
+        return cls(
+            layout, tuple(_pad_to_segment(tensors[segment.name], segment) for segment in segments)
+        )
 
-    def followed_by(self, data: tf.Tensor) -> tf.Tensor:
+    def join_with(self, data: tf.Tensor) -> tf.Tensor:
         """Return the payload as one vector, followed by the given bytes."""
         names = [segment.name for block in self.layout.blocks for segment in block.segments]
         payload = pack(self.layout, dict(zip(names, self.tensors, strict=True)))
@@ -81,7 +83,7 @@ def split_block(vector: tf.Tensor, block: Block) -> dict[str, tf.Tensor]:
     }
 
 
-def joined_block(block: Block, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
+def join_block(block: Block, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """Join tensors by name into the items of a block."""
     stored = tf.uint8 if block.dtype == "bool" else tf.as_dtype(block.dtype)
     parts = []
@@ -93,7 +95,7 @@ def joined_block(block: Block, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
     return parts[0] if len(parts) == 1 else tf.concat(parts, 0)
 
 
-def _fitted(tensor: tf.Tensor, segment: Segment) -> tf.Tensor:
+def _pad_to_segment(tensor: tf.Tensor, segment: Segment) -> tf.Tensor:
     tensor = tf.cast(tensor, segment.dtype)
     return tensor if tensor.shape == segment.shape else tf.reshape(tensor, segment.shape)
 

@@ -13,7 +13,7 @@ from tfps.transport.carrier import Message
 from tfps.transport.message import REQUEST_FIELDS
 from tfps.transport.tokens import TURN
 
-HUNG_UP = -1  # instead of a function's position: the connection has ended
+CONNECTION_ENDED = -1  # instead of a function's position: the connection has ended
 
 
 def service_loop(
@@ -32,7 +32,7 @@ def service_loop(
         connection: int64 scalar, the number of the connection in this process.
     """
 
-    def turn(reply: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
+    def reply_and_receive(reply: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
         position, *request = tf.raw_ops.PyFunc(
             input=[connection, *reply], token=TURN, Tout=[tf.int32, tf.int64, tf.int64, tf.uint8]
         )
@@ -44,29 +44,33 @@ def service_loop(
     def is_hot(position: tf.Tensor, *_request: tf.Tensor) -> tf.Tensor:
         return functools.reduce(tf.logical_or, [tf.equal(position, each) for each in hot])
 
-    def answer_hot(position: tf.Tensor, *request: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return turn(_one_of([(each, functions[each]) for each in hot], position, request))
+    def call_hot_function(position: tf.Tensor, *request: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return reply_and_receive(
+            _call_function_at([(each, functions[each]) for each in hot], position, request)
+        )
 
-    def answer_other(position: tf.Tensor, *request: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def call_other_function(position: tf.Tensor, *request: tf.Tensor) -> tuple[tf.Tensor, ...]:
         branches = [lambda f=function: list(f(*request)) for function in functions]
         reply = tf.switch_case(position, branches)
         private.keep_functional(private.current_graph())
-        return turn(reply)
+        return reply_and_receive(reply)
 
-    def answer(*state: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def call_function(*state: tf.Tensor) -> tuple[tf.Tensor, ...]:
         following = tf.cond(
             is_hot(*state),
-            lambda: _loop(is_hot, answer_hot, state),
-            lambda: answer_other(*state),
+            lambda: _loop(is_hot, call_hot_function, state),
+            lambda: call_other_function(*state),
         )
         private.keep_functional(private.current_graph())
         return tuple(following)
 
     nothing = (tf.zeros([0], tf.int64), tf.zeros([0], tf.int64), tf.zeros([0], tf.uint8))
-    return list(_loop(lambda position, *_: position >= 0, answer, turn(nothing)))
+    return list(
+        _loop(lambda position, *_: position >= 0, call_function, reply_and_receive(nothing))
+    )
 
 
-def _one_of(
+def _call_function_at(
     functions: Sequence[tuple[int, Any]], position: tf.Tensor, request: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
     """Return the reply of the function at a position."""
@@ -77,7 +81,7 @@ def _one_of(
         tf.cond(
             tf.equal(position, first),
             lambda: list(function(*request)),
-            lambda: _one_of(others, position, request),
+            lambda: _call_function_at(others, position, request),
         )
     )
 

@@ -1,4 +1,4 @@
-"""Stores the parts of messages on a server that are too large to be sent at once."""
+"""Store the parts of large messages on a server until all parts have arrived."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from tfps.consistency.server_ledger import under_mutex
 from tfps.transport.carrier import Message
 from tfps.transport.message import REQUEST_FIELDS, Reply, Request
 
-Answer = list[tf.Tensor]
+ReplyTensors = list[tf.Tensor]
 
 
 class Column(enum.IntEnum):
-    """The columns of the table of seats."""
+    """Names the columns of the seat table."""
 
     STAMP = 0  # the exchange that uses the seat; 0: free
     INCARNATION = 1  # the highest that ever used it; excludes dead closures
     RECEIVED_BYTES = 2
-    TOUCHED = 3  # grows with every access; 0: free
+    LAST_ACCESS = 3  # grows with every access; 0: free
 
 
-def _on_server(trace: Callable[..., Answer]) -> cached_property[Any]:
+def _on_server(trace: Callable[..., ReplyTensors]) -> cached_property[Any]:
     """Turn a method into a property that is a server function, traced at its first use."""
     return cached_property(lambda staging: staging._function(functools.partial(trace, staging)))
 
 
 class Staging:
-    """Seats for the large messages of a job on one server, as named resources.
+    """Keeps one server's seats, as named resources; a seat stores one large message.
 
     A seat stores the request of one exchange while its parts arrive, then its reply while the parts
     are fetched, and is empty between exchanges. In `fit` each worker has its own seat: a newer
@@ -58,30 +58,35 @@ class Staging:
         self._seats = 2 * workers + 1  # the coordinator exchanges too
         self._mutex = NamedResource(container, "staging_mutex", device, open_mutex)
         # The server creates them when a request needs them.
-        names = ["staging", *map(_name, range(self._seats))]
+        names = ["staging", *map(_seat_name, range(self._seats))]
         contents.add([self._mutex, *(NamedResource(container, name, device) for name in names)])
 
     @_on_server
-    def open(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Answer:
-        """Take a seat. The ids are the stamp."""
+    def open(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> ReplyTensors:
+        """Reserve a seat for a message; its only id is the stamp of the exchange."""
         incarnation = header[Request.INCARNATION]
-        with self._locked() as book:
-            free = self._workers + tf.argmin(book[self._workers :, Column.TOUCHED])
+        with self._locked() as seat_table:
+            free = self._workers + tf.argmin(seat_table[self._workers :, Column.LAST_ACCESS])
             seat = tf.where(incarnation > 0, header[Request.WORKER], free)
-            accepted = book[seat, Column.INCARNATION] <= incarnation
-            self._note(book, seat, [ids[0], incarnation, 0, _next_touch(book)], where=accepted)
-            self._in_seat(seat, self._clear, where=accepted)
-        return _answer(accepted, ids)
+            accepted = seat_table[seat, Column.INCARNATION] <= incarnation
+            self._write_row(
+                seat_table,
+                seat,
+                [ids[0], incarnation, 0, _next_access_number(seat_table)],
+                where=accepted,
+            )
+            self._run_in_seat(seat, self._clear, where=accepted)
+        return _make_reply(accepted, ids)
 
     @_on_server
-    def put(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Answer:
-        """Add the next part of the request. The ids are stamp, offset and total size."""
+    def put(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> ReplyTensors:
+        """Append a part of the request to its seat; the ids are stamp, offset and total size."""
         stamp, offset, whole_bytes = ids[0], ids[1], ids[2]
         end = offset + tf.size(payload, tf.int64)
 
         def write(index: int) -> tf.Tensor:
             handle = self._handle(index)
-            begun = _if(offset == 0, lambda: self._assign(handle, _zeros(whole_bytes)))
+            begun = _run_if(offset == 0, lambda: self._assign(handle, _zeros(whole_bytes)))
             with tf.control_dependencies([begun]):
                 written = tf.raw_ops.ResourceStridedSliceAssign(
                     ref=handle,
@@ -90,37 +95,39 @@ class Staging:
                     strides=tf.ones([1], tf.int64),
                     value=payload,
                 )
-            return _after(written)
+            return _zero_after(written)
 
-        with self._locked() as book:
-            seat, found = _find(book, stamp)
-            fits = found & (book[seat, Column.RECEIVED_BYTES] == offset)
-            row = [stamp, header[Request.INCARNATION], end, _next_touch(book)]
-            self._note(book, seat, row, where=fits)
-            self._in_seat(seat, write, where=fits)
-        return _answer(fits, ids)
+        with self._locked() as seat_table:
+            seat, found = _find_seat(seat_table, stamp)
+            fits = found & (seat_table[seat, Column.RECEIVED_BYTES] == offset)
+            row = [stamp, header[Request.INCARNATION], end, _next_access_number(seat_table)]
+            self._write_row(seat_table, seat, row, where=fits)
+            self._run_in_seat(seat, write, where=fits)
+        return _make_reply(fits, ids)
 
     @_on_server
-    def fetch(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Answer:
+    def fetch(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> ReplyTensors:
         """Read a part of the reply; zeros without a seat. The ids are stamp, offset and size."""
         stamp, offset, size = ids[0], ids[1], ids[2]
 
         def read(index: int) -> tf.Tensor:
             return tf.slice(self._read(index), offset[None], size[None])
 
-        with self._locked() as book:
-            seat, found = _find(book, stamp)
-            part = self._in_seat(seat, read, where=found, otherwise=lambda: _zeros(size))
-        return _answer(found, ids, part)
+        with self._locked() as seat_table:
+            seat, found = _find_seat(seat_table, stamp)
+            part = self._run_in_seat(seat, read, where=found, otherwise=lambda: _zeros(size))
+        return _make_reply(found, ids, part)
 
     @_on_server
-    def close(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Answer:
-        """Free the seat. The ids are the stamp."""
-        with self._locked() as book:
-            seat, found = _find(book, ids[0])
-            self._note(book, seat, [0, book[seat, Column.INCARNATION], 0, 0], where=found)
-            self._in_seat(seat, self._clear, where=found)
-        return _answer(found, ids)
+    def close(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> ReplyTensors:
+        """Free a seat; the only id is the stamp of its exchange."""
+        with self._locked() as seat_table:
+            seat, found = _find_seat(seat_table, ids[0])
+            self._write_row(
+                seat_table, seat, [0, seat_table[seat, Column.INCARNATION], 0, 0], where=found
+            )
+            self._run_in_seat(seat, self._clear, where=found)
+        return _make_reply(found, ids)
 
     def call(self, function: Any, *, request_bytes: int, keeps_reply: bool) -> Any:
         """Return a version of a server function for a staged request or reply.
@@ -133,13 +140,13 @@ class Staging:
             keeps_reply: whether to stage the reply's payload, to be fetched later.
         """
 
-        def staged(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Answer:
+        def call_staged(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> ReplyTensors:
             stamp, own_ids = ids[0], ids[1:]
-            with self._locked() as book:
-                seat, found = _find(book, stamp)
-                whole = found & (book[seat, Column.RECEIVED_BYTES] == request_bytes)
+            with self._locked() as seat_table:
+                seat, found = _find_seat(seat_table, stamp)
+                whole = found & (seat_table[seat, Column.RECEIVED_BYTES] == request_bytes)
                 if request_bytes:
-                    payload = self._in_seat(
+                    payload = self._run_in_seat(
                         seat, self._take_request, where=whole, otherwise=lambda: _zeros(0)
                     )
             # A late part of a dead worker is ignored; for a scheduled function it is an error.
@@ -150,27 +157,27 @@ class Staging:
             reply = tf.cond(
                 whole,
                 lambda: list(function(header, own_ids, payload)),
-                lambda: _answer(tf.constant(False), own_ids),
+                lambda: _make_reply(tf.constant(False), own_ids),
             )
             if not keeps_reply:
                 return list(reply)
 
-            def keep(index: int) -> tf.Tensor:
+            def store_reply(index: int) -> tf.Tensor:
                 return self._assign(self._handle(index), reply[2])
 
-            with tf.control_dependencies(reply), self._locked() as book:
-                seat, found = _find(book, stamp)
-                kept = self._in_seat(seat, keep, where=found)
+            with tf.control_dependencies(reply), self._locked() as seat_table:
+                seat, found = _find_seat(seat_table, stamp)
+                kept = self._run_in_seat(seat, store_reply, where=found)
             with tf.control_dependencies([kept]):
                 return [tf.identity(reply[0]), reply[1], _zeros(0)]
 
         known = function.__dict__.setdefault("_tfps_staged", {})
         key = (self, request_bytes, keeps_reply)
         if key not in known:
-            known[key] = self._function(staged)
+            known[key] = self._function(call_staged)
         return known[key]
 
-    def _function(self, trace: Callable[..., Answer]) -> Any:
+    def _function(self, trace: Callable[..., ReplyTensors]) -> Any:
         signature = Message.signature(REQUEST_FIELDS)
         with tf.init_scope():
             return server_function(trace, device=self._device, signature=signature)
@@ -179,16 +186,19 @@ class Staging:
     def _locked(self) -> Iterator[tf.Tensor]:
         """Yield the table of seats while this request holds the mutex."""
         with under_mutex(self._mutex.handle()):
-            handle, blank = self._book_handle(), tf.zeros([self._seats, len(Column)], tf.int64)
+            handle, blank = (
+                self._seat_table_handle(),
+                tf.zeros([self._seats, len(Column)], tf.int64),
+            )
             # Created by the first request, since the coordinator cannot create a variable while it
             # traces for a worker that has returned.
             is_new = ~tf.raw_ops.VarIsInitializedOp(resource=handle)
-            made = _if(is_new, lambda: self._assign(handle, blank))
+            made = _run_if(is_new, lambda: self._assign(handle, blank))
             with tf.control_dependencies([made]):
-                book = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64)
-            yield book
+                seat_table = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64)
+            yield seat_table
 
-    def _book_handle(self) -> tf.Tensor:
+    def _seat_table_handle(self) -> tf.Tensor:
         return private.variable_handle(
             shape=[self._seats, len(Column)],
             dtype=tf.int64,
@@ -196,12 +206,14 @@ class Staging:
             container=self._container,
         )
 
-    def _note(self, book: tf.Tensor, seat: tf.Tensor, row: list[Any], *, where: tf.Tensor) -> None:
-        new = tf.where(where, tf.stack(row), book[seat])
-        book = tf.tensor_scatter_nd_update(book, seat[None, None], new[None])
-        self._assign(self._book_handle(), book)
+    def _write_row(
+        self, seat_table: tf.Tensor, seat: tf.Tensor, row: list[Any], *, where: tf.Tensor
+    ) -> None:
+        new = tf.where(where, tf.stack(row), seat_table[seat])
+        seat_table = tf.tensor_scatter_nd_update(seat_table, seat[None, None], new[None])
+        self._assign(self._seat_table_handle(), seat_table)
 
-    def _in_seat(
+    def _run_in_seat(
         self,
         seat: tf.Tensor,
         work: Callable[[int], tf.Tensor],
@@ -214,11 +226,11 @@ class Staging:
 
     def _handle(self, seat: int) -> tf.Tensor:
         return private.variable_handle(
-            shape=[None], dtype=tf.uint8, shared_name=_name(seat), container=self._container
+            shape=[None], dtype=tf.uint8, shared_name=_seat_name(seat), container=self._container
         )
 
     def _assign(self, handle: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
-        return _after(tf.raw_ops.AssignVariableOp(resource=handle, value=value))
+        return _zero_after(tf.raw_ops.AssignVariableOp(resource=handle, value=value))
 
     def _read(self, seat: int) -> tf.Tensor:
         handle = self._handle(seat)
@@ -238,24 +250,24 @@ class Staging:
         return self._assign(self._handle(seat), _zeros(0))
 
 
-def _name(seat: int) -> str:
+def _seat_name(seat: int) -> str:
     return f"staging_{seat}"
 
 
-def _find(book: tf.Tensor, stamp: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    has = book[:, Column.STAMP] == stamp
+def _find_seat(seat_table: tf.Tensor, stamp: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    has = seat_table[:, Column.STAMP] == stamp
     return tf.argmax(has), tf.reduce_any(has)
 
 
-def _next_touch(book: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_max(book[:, Column.TOUCHED]) + 1
+def _next_access_number(seat_table: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_max(seat_table[:, Column.LAST_ACCESS]) + 1
 
 
-def _if(condition: tf.Tensor, act: Callable[[], tf.Tensor]) -> tf.Tensor:
+def _run_if(condition: tf.Tensor, act: Callable[[], tf.Tensor]) -> tf.Tensor:
     return tf.cond(condition, act, lambda: tf.constant(0))
 
 
-def _after(operation: Any) -> tf.Tensor:
+def _zero_after(operation: Any) -> tf.Tensor:
     with tf.control_dependencies([operation]):
         return tf.constant(0)
 
@@ -265,7 +277,9 @@ def _zeros(size: Any) -> tf.Tensor:
     return tf.zeros(tf.reshape(tf.cast(size, tf.int64), [1]), tf.uint8)
 
 
-def _answer(accepted: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor | None = None) -> Answer:
+def _make_reply(
+    accepted: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor | None = None
+) -> ReplyTensors:
     status = tf.where(accepted, int(Status.OK), int(Status.EVICTED))
     fields = {Reply.STATUS: status, Reply.NEXT_TICKET: NO_TICKET}
     header = tf.stack([tf.cast(fields.get(field, 0), tf.int64) for field in Reply])

@@ -60,7 +60,7 @@ class CodedGroups:
     def __init__(self) -> None:
         self.names: list[tuple[str, str, str]] = []  # direction, codec, group
 
-    def numbered(self, direction: str, parts: Iterable[CodedPart]) -> list[CountedPart]:
+    def assign_numbers(self, direction: str, parts: Iterable[CodedPart]) -> list[CountedPart]:
         """Number the parts of messages ``"up"`` to the server or ``"down"`` from it."""
         return [
             CountedPart(self._number((direction, part.codec, part.group)), *part[2:])

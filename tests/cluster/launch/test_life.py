@@ -64,9 +64,9 @@ def test_tasks_end_when_their_owner_is_killed(tmp_path: Path) -> None:
         found = command.wait_for(r"up (\d+) (\d+)")
         tasks = [psutil.Process(int(number)) for number in found.groups()]
         if (
-            fork_server := tasks[0].parent()
-        ) is not None and fork_server.pid != command.process.pid:
-            tasks.append(fork_server)
+            use_fork_server := tasks[0].parent()
+        ) is not None and use_fork_server.pid != command.process.pid:
+            tasks.append(use_fork_server)
         command.send(signal.SIGKILL)
         assert command.wait() == -signal.SIGKILL
         for task in tasks:

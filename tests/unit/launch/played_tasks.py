@@ -81,7 +81,7 @@ class PlayedTasks:
 
     def look(self, *moments_s: float) -> None:
         for now_s in moments_s:
-            self.supervisor.look(now_s=now_s)
+            self.supervisor.poll(now_s=now_s)
 
     def _new(self, task: tuple[str, int]) -> PlayedTask:
         return PlayedTask(f"{task[0]} {task[1]}")

@@ -17,7 +17,7 @@ from tfps.cluster import SUPERVISED, ClusterSpec
 from tfps.cluster.exit_status import TEMPORARY_STATUS, is_worth_another_try
 from tfps.errors import ClusterError
 from tfps.launch import run as launch_run
-from tfps.launch.another_start import AnotherStart, another_start
+from tfps.launch.another_start import AnotherStart, decide_another_start
 from tfps.strategy import named_job
 
 LOST = tf.errors.UnavailableError(None, None, "The parameter server ps 0 is lost")
@@ -40,29 +40,29 @@ def test_a_script_that_looks_for_checkpoints_goes_on(
 ) -> None:
     manager = tfps.CheckpointManager(_model(), tmp_path)
     manager.save(background=False)
-    assert another_start(LOST) is None, "the next start would not look there either"
+    assert decide_another_start(LOST) is None, "the next start would not look there either"
     manager.restore_latest()
-    assert another_start(LOST) is AnotherStart.CHECKPOINT
+    assert decide_another_start(LOST) is AnotherStart.CHECKPOINT
     assert f"resume from {tmp_path / 'checkpoint-000001'}" in capsys.readouterr().err
-    assert another_start(OTHER) is None, "a mistake would come again"
+    assert decide_another_start(OTHER) is None, "a mistake would come again"
 
 
 def test_nothing_was_saved_yet(tmp_path: Path) -> None:
     tfps.CheckpointManager(_model(), tmp_path).restore_latest()
-    assert another_start(LOST) is None
+    assert decide_another_start(LOST) is None
 
 
 def test_a_named_job_is_on_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = SimpleNamespace(closed=False)
     monkeypatch.setattr(named_job, "OPEN_JOBS", {("night", "p:1"): runtime})
-    assert another_start(LOST) is AnotherStart.JOB
-    assert another_start(OTHER) is None
-    assert another_start(LOST, has_servers=False) is None
+    assert decide_another_start(LOST) is AnotherStart.JOB
+    assert decide_another_start(OTHER) is None
+    assert decide_another_start(LOST, has_servers=False) is None
     in_short = ClusterError("the job cannot go on")
     in_short.__cause__ = LOST
-    assert another_start(in_short) is AnotherStart.JOB
+    assert decide_another_start(in_short) is AnotherStart.JOB
     runtime.closed = True
-    assert another_start(LOST) is None
+    assert decide_another_start(LOST) is None
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_the_other_tasks_start_again_unless_they_hold_the_job(
         task_type="chief",
         task_index=0,
     )
-    ended = launch_run.play_role(spec, lambda: None, log_dir=str(tmp_path))
+    ended = launch_run.run_task(spec, lambda: None, log_dir=str(tmp_path))
     assert ended == status
     assert is_worth_another_try(ended) is (found is not None)
     for end in reversed(at_exit):

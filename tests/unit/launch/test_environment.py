@@ -9,7 +9,7 @@ from pathlib import Path
 import tfps
 from tfps.cluster import ClusterSpec, PortLease
 from tfps.launch.environment import common_environment, task_environment
-from tfps.launch.fork_server import read_at_import
+from tfps.launch.fork_server import import_time_variables
 
 SPEC = ClusterSpec(jobs={"chief": ("c:1",), "worker": ("w:1", "w:2"), "ps": ("p:1",)})
 
@@ -36,10 +36,10 @@ def test_what_tensorflow_writes_in_a_chief_is_no_wish_of_the_user() -> None:
     }
     first, second = common_environment(base=before), common_environment(base=before | written)
     assert first == second
-    assert read_at_import(first) == read_at_import(second)
+    assert import_time_variables(first) == import_time_variables(second)
     other = common_environment(base={"TF2_BEHAVIOR": "0"})
     assert other["TF2_BEHAVIOR"] == "0"
-    assert read_at_import(other) != read_at_import(first)
+    assert import_time_variables(other) != import_time_variables(first)
 
 
 def test_servers_leave_the_gpus_to_the_workers() -> None:

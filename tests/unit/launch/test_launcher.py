@@ -20,8 +20,10 @@ from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.recovery.restarts.restart_policy import EndJob
 
 SCRIPT = ChiefProgram(command=["run", "train.py"], name="train.py")
-JOB = ChiefProgram(command=["train"], name="the job", speaks_for_all=True)
-NAMED = ChiefProgram(command=["train"], name="the job", next_command=["again"], speaks_for_all=True)
+JOB = ChiefProgram(command=["train"], name="the job", reports_failures=True)
+NAMED = ChiefProgram(
+    command=["train"], name="the job", next_command=["again"], reports_failures=True
+)
 
 
 class Tasks:

@@ -22,7 +22,7 @@ def tasks(tmp_path: Path) -> PlayedTasks:
 def test_a_worker_that_the_guard_holds_lost_for_too_long_is_started_again(
     tasks: PlayedTasks,
 ) -> None:
-    tasks.supervisor.note_lost([WORKER])
+    tasks.supervisor.report_lost([WORKER])
     tasks.look(10.0, 69.0)
     assert (tasks.said, tasks.started) == ([], [])
     tasks.look(70.0, 70.1, 70.4)
@@ -42,15 +42,15 @@ def test_a_worker_that_the_guard_holds_lost_for_too_long_is_started_again(
 
 def test_one_that_answers_in_time_is_left_alone(tasks: PlayedTasks) -> None:
     for begins_s in (0.0, 59.0, 118.0):
-        tasks.supervisor.note_lost([WORKER])
+        tasks.supervisor.report_lost([WORKER])
         tasks.look(begins_s, begins_s + 58.0)
-        tasks.supervisor.note_lost([])
+        tasks.supervisor.report_lost([])
         tasks.look(begins_s + 59.0)
     assert (tasks.said, tasks.started) == ([], [])
 
 
 def test_one_that_somebody_has_stopped_has_longer(tasks: PlayedTasks) -> None:
-    tasks.supervisor.note_lost([WORKER])
+    tasks.supervisor.report_lost([WORKER])
     tasks.process(WORKER).is_stopped = True
     tasks.look(0.0, 599.0)
     assert tasks.said == []
@@ -60,7 +60,7 @@ def test_one_that_somebody_has_stopped_has_longer(tasks: PlayedTasks) -> None:
 
 
 def test_one_that_goes_on_after_a_stop_has_the_whole_time_to_answer(tasks: PlayedTasks) -> None:
-    tasks.supervisor.note_lost([WORKER])
+    tasks.supervisor.report_lost([WORKER])
     tasks.process(WORKER).is_stopped = True
     tasks.look(0.0, 500.0)
     tasks.process(WORKER).is_stopped = False
@@ -71,13 +71,13 @@ def test_one_that_goes_on_after_a_stop_has_the_whole_time_to_answer(tasks: Playe
 
 
 def test_a_server_that_could_not_be_used_again_is_left_alone(tasks: PlayedTasks) -> None:
-    tasks.supervisor.note_lost([SERVER])
+    tasks.supervisor.report_lost([SERVER])
     tasks.process(SERVER).is_stopped = True
     tasks.look(0.0, 1_000.0)
     tasks.process(SERVER).is_stopped = False
     tasks.look(2_000.0, 3_000.0)
     assert tasks.said == []
-    tasks.supervisor.want_servers(lambda: True)
+    tasks.supervisor.set_server_restarts(lambda: True)
     tasks.look(3_001.0, 3_061.0, 3_061.1, 3_061.4)
     assert tasks.started == [SERVER]
     assert tasks.said[0].startswith("ps 0 did not respond for 60 s, ended by SIGKILL and is")
@@ -85,7 +85,7 @@ def test_a_server_that_could_not_be_used_again_is_left_alone(tasks: PlayedTasks)
 
 def test_a_hang_that_comes_again_spends_the_budget(tmp_path: Path) -> None:
     tasks = PlayedTasks(tmp_path, FaultTolerance(restart_budget=0))
-    tasks.supervisor.note_lost([WORKER])
+    tasks.supervisor.report_lost([WORKER])
     tasks.look(0.0, 60.0, 60.1)
     assert tasks.said == [
         "worker 1 did not respond for 60 s, ended by SIGKILL and is not started again: the "
@@ -110,6 +110,6 @@ def test_a_task_that_was_not_forked_yet_holds_nobody_up(tasks: PlayedTasks) -> N
 
 def test_nobody_is_killed_where_that_is_not_wanted(tmp_path: Path) -> None:
     tasks = PlayedTasks(tmp_path, FaultTolerance(hang_timeout_s=math.inf))
-    tasks.supervisor.note_lost([WORKER])
+    tasks.supervisor.report_lost([WORKER])
     tasks.look(0.0, 1e9)
     assert tasks.said == []

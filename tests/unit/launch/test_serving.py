@@ -23,7 +23,7 @@ def _spec(task_type: str) -> ClusterSpec:
 
 @pytest.fixture(autouse=True)
 def _quick_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "ANSWER_S", 0.0)
+    monkeypatch.setattr(serving, "REPLY_DELAY_S", 0.0)
 
 
 @pytest.mark.parametrize(("told", "status"), [(0, 0), (1, 1), (7, 1), (75, 75), (130, 1)])
@@ -36,8 +36,8 @@ def test_the_message_ends_the_task(told: int, status: int) -> None:
 
 def test_the_first_message_counts() -> None:
     end = ServiceEnd()
-    end.tell(1)
-    end.tell(0)
+    end.report(1)
+    end.report(0)
     assert end.wait("127.0.0.1:1", chief_timeout_s=30) == 1
 
 
@@ -99,7 +99,7 @@ def test_an_address_of_another_machine_is_doubted(
         worker = f"{host}:{lease.ports[0]}"
     jobs = {"chief": ("c:1",), "worker": (worker,), "ps": ("p:1",)}
     spec = ClusterSpec(jobs=jobs, task_type="worker", task_index=0)
-    monkeypatch.setattr(serving, "start_server", lambda _spec, end: end.tell(0))
+    monkeypatch.setattr(serving, "start_server", lambda _spec, end: end.report(0))
     monkeypatch.setattr("tfps.launch.serving.signal.signal", lambda *_: None)
     assert serve(spec, chief_timeout_s=1.0) == 0
     assert (f"worker 0: {worker} is not an address of this machine" in caplog.text) == warned

@@ -19,8 +19,8 @@ from tfps.launch.supervisor_pipe import (
 from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.recovery.restarts.task_supervisor import (
     are_restarted,
+    get_supervisor,
     request_server_restarts,
-    supervisor_of,
     unregister_supervisor,
 )
 
@@ -43,7 +43,7 @@ def pipe(tasks: PlayedTasks) -> Iterator[SupervisorPipe]:
 
 @pytest.fixture
 def chief(pipe: SupervisorPipe, monkeypatch: pytest.MonkeyPatch) -> RemoteSupervisor:
-    monkeypatch.setenv(SUPERVISOR_PIPE, str(os.dup(pipe.theirs.fileno())))
+    monkeypatch.setenv(SUPERVISOR_PIPE, str(os.dup(pipe.chief_end.fileno())))
     supervisor = find_supervisor(SPEC)
     assert supervisor is not None
     assert SUPERVISOR_PIPE not in os.environ, "what the chief starts is no chief"
@@ -64,7 +64,7 @@ def test_a_chief_without_a_pipe_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -
 def test_the_chief_hears_of_restarts_and_of_the_end(
     tasks: PlayedTasks, pipe: SupervisorPipe, chief: RemoteSupervisor
 ) -> None:
-    assert supervisor_of(ADDRESSES) is chief
+    assert get_supervisor(ADDRESSES) is chief
     _die(tasks, WORKER, 0.0)
     pipe.exchange()
     assert (chief.restarts, chief.end_reason, chief.given_up) == (["worker 1 (SIGKILL)"], "", "")
@@ -101,19 +101,19 @@ def test_servers_are_started_again_as_long_as_the_chief_can_use_them(
     pipe.exchange()
     tasks.supervisor.mark_started()
     tasks.look(1.0)
-    assert not tasks.supervisor._servers_return()
+    assert not tasks.supervisor._should_restart_servers()
 
 
 def test_who_hangs_is_told_and_forgotten_with_the_chief(
     tasks: PlayedTasks, pipe: SupervisorPipe, chief: RemoteSupervisor
 ) -> None:
-    chief.note_lost([WORKER])
+    chief.report_lost([WORKER])
     pipe.exchange()
     assert tasks.supervisor._lost == {WORKER}
-    chief.note_lost([])
+    chief.report_lost([])
     pipe.exchange()
     assert tasks.supervisor._lost == frozenset()
-    chief.note_lost([WORKER, SERVER])
+    chief.report_lost([WORKER, SERVER])
     pipe.exchange()
     pipe.close()
     assert tasks.supervisor._lost == frozenset()
@@ -123,7 +123,7 @@ def test_a_chief_whose_parent_is_gone_asks_in_vain(
     pipe: SupervisorPipe, chief: RemoteSupervisor
 ) -> None:
     pipe.close()
-    chief.note_lost([WORKER])
+    chief.report_lost([WORKER])
     assert (chief.restarts, chief.end_reason) == ([], "")
 
 

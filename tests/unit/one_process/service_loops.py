@@ -18,7 +18,7 @@ from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.transport import tokens
 from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.data_server import NO_REQUEST
-from tfps.transport.service_loop import HUNG_UP
+from tfps.transport.service_loop import CONNECTION_ENDED
 
 DEADLINE_S = 60.0
 
@@ -70,7 +70,7 @@ class Connection:
             self._replies.put([array.copy() for array in reply])
         request = self._requests.get()
         if request is None:
-            return np.int32(HUNG_UP), *NO_REQUEST
+            return np.int32(CONNECTION_ENDED), *NO_REQUEST
         position = self.plan.service.position(request[0].tolist(), payload_bytes=request[2].size)
         return np.int32(position), *request
 

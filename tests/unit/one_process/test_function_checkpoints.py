@@ -58,7 +58,7 @@ class Loop:
         self.strategy = strategy
         fault_tolerance = tfps.FaultTolerance(checkpoints=folder, every_steps=every_steps)
         strategy.run_state.recovery = StrategyRecovery(strategy, fault_tolerance)
-        strategy.run_state.recovery.attend(strategy.coordinator)
+        strategy.run_state.recovery.watch_closures(strategy.coordinator)
         with strategy.scope():
             self.model = Model()
             self.seen = keras.metrics.Sum()

@@ -270,7 +270,7 @@ def test_a_mistake_of_the_users_is_raised_at_once(
     loop = Loop(strategy, in_loop=False)
     fault_tolerance = tfps.FaultTolerance(checkpoints=tmp_path)
     strategy.run_state.recovery = StrategyRecovery(strategy, fault_tolerance)
-    strategy.run_state.recovery.attend(strategy.coordinator)
+    strategy.run_state.recovery.watch_closures(strategy.coordinator)
     tfps.CheckpointManager(loop.model, tmp_path)
     runs = []
 

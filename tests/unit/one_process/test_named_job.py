@@ -300,7 +300,7 @@ def test_large_variables_keep_their_values(make: Make, monkeypatch: pytest.Monke
 def test_an_older_chief_restores_and_assigns_nothing(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tfps.recovery.chief.succession.LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("tfps.recovery.chief.succession.CHECK_INTERVAL_S", 0.0)
     old = make()
     model = _model_on(old)
     manager = tfps.CheckpointManager(model, tmp_path)

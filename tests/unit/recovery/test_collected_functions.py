@@ -11,7 +11,7 @@ from google.protobuf import (  # type: ignore[import-untyped]
     message_factory,
 )
 
-from tfps.recovery.probing.collected_functions import removal
+from tfps.recovery.probing.collected_functions import encode_removal
 
 
 def _enqueue_request() -> Any:
@@ -39,6 +39,6 @@ def _enqueue_request() -> Any:
 
 @pytest.mark.parametrize("name", ["f", "__inference_" + 30_000 * "x"])
 def test_a_removal_can_be_read(name: str) -> None:
-    request = _enqueue_request().FromString(removal(name, context_id=2**64 - 3))
+    request = _enqueue_request().FromString(encode_removal(name, context_id=2**64 - 3))
     assert request.context_id == 2**64 - 3
     assert request.queue.remove_function.function_name == name

@@ -80,7 +80,7 @@ def _probe(guard: Guard, *, times: int = 2, **seen: Observation) -> None:
     answers = {("worker", 0): ANSWER, ("worker", 1): ANSWER, ("ps", 0): ANSWER}
     given = {(name[:-1], int(name[-1])): observation for name, observation in seen.items()}
     for _ in range(times):
-        guard._judge({**answers, **given})
+        guard._apply_probe_results({**answers, **given})
 
 
 def test_a_closure_goes_back_once_the_servers_know(
@@ -183,10 +183,10 @@ class StubSupervisor:
         self.restarts: list[str] = []
         self.lost: list[tuple[str, int]] = []
 
-    def want_servers(self, wanted: Callable[[], bool]) -> None:
+    def set_server_restarts(self, wanted: Callable[[], bool]) -> None:
         raise AssertionError("the guard has no use for them")
 
-    def note_lost(self, tasks: Iterable[tuple[str, int]]) -> None:
+    def report_lost(self, tasks: Iterable[tuple[str, int]]) -> None:
         self.lost = [*tasks]
 
 

@@ -25,10 +25,10 @@ def _after(policy: ProbePolicy, answers: list[bool], *, late_s: float = 0.0) -> 
     now_s = 0.0
     for answered in answers:
         if answered:
-            liveness.answered("task", sent_s=now_s)
+            liveness.record_reply("task", sent_s=now_s)
         else:
             judged_s = now_s + policy.deadline_s + late_s
-            liveness.missed("task", sent_s=now_s, judged_s=judged_s)
+            liveness.record_miss("task", sent_s=now_s, judged_s=judged_s)
         now_s += policy.period_s
     assert liveness.verdict("another") is Verdict.ALIVE
     return liveness.verdict("task")
@@ -62,10 +62,10 @@ def test_an_answer_from_before_a_doubt_proves_nothing(
     policy: ProbePolicy, sent_s: float, doubted_s: float
 ) -> None:
     liveness = Liveness(["task"], policy=policy)
-    assert liveness.doubt("task", now_s=doubted_s) is not Verdict.ALIVE
-    answered = liveness.answered("task", sent_s=sent_s)
+    assert liveness.mark_suspect("task", now_s=doubted_s) is not Verdict.ALIVE
+    answered = liveness.record_reply("task", sent_s=sent_s)
     assert (answered is Verdict.ALIVE) == (sent_s >= doubted_s)
-    assert liveness.answered("task", sent_s=doubted_s) is Verdict.ALIVE
+    assert liveness.record_reply("task", sent_s=doubted_s) is Verdict.ALIVE
 
 
 @given(POLICIES)
@@ -75,15 +75,15 @@ def test_a_task_that_stops_is_lost_in_time(policy: ProbePolicy) -> None:
     lost_s = now_s
     while liveness.verdict("task") is not Verdict.LOST:
         sent_s, now_s = now_s, now_s + policy.deadline_s
-        liveness.missed("task", sent_s=sent_s, judged_s=now_s)
+        liveness.record_miss("task", sent_s=sent_s, judged_s=now_s)
         lost_s = now_s
         now_s = max(now_s, sent_s + policy.period_s)
-    assert lost_s <= policy.longest_s * (1 + 1e-9)
+    assert lost_s <= policy.max_detection_s * (1 + 1e-9)
 
 
 def test_the_defaults_find_a_stopped_task_within_ten_seconds() -> None:
     assert ProbePolicy.from_environment({}) == ProbePolicy()
-    assert ProbePolicy().longest_s <= 10
+    assert ProbePolicy().max_detection_s <= 10
 
 
 @given(st.floats(0.001, 1e6), st.floats(0.001, 1e6), st.integers(1, 1000))

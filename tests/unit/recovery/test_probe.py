@@ -13,7 +13,7 @@ import pytest
 
 from tfps.cluster import lease_ports
 from tfps.recovery.probing.liveness import ProbePolicy
-from tfps.recovery.probing.probe import METHOD, Observation, Prober, Task, all_answer
+from tfps.recovery.probing.probe import METHOD, Observation, Prober, Task, all_tasks_reply
 from tfps.testing import assert_no_leaks
 
 POLICY = ProbePolicy(period_s=0.05, deadline_s=0.5)
@@ -125,7 +125,7 @@ def test_whether_all_answer_is_asked_once(servant: tuple[Servant, str]) -> None:
     with lease_ports(1) as lease:
         gone = f"127.0.0.1:{lease.ports[0]}"
     with assert_no_leaks():
-        assert all_answer({("ps", 0): address}, deadline_s=DEADLINE_S)
-        assert not all_answer({("ps", 0): address, ("ps", 1): gone}, deadline_s=DEADLINE_S)
+        assert all_tasks_reply({("ps", 0): address}, deadline_s=DEADLINE_S)
+        assert not all_tasks_reply({("ps", 0): address, ("ps", 1): gone}, deadline_s=DEADLINE_S)
         played.speaks.clear()
-        assert not all_answer({("ps", 0): address}, deadline_s=0.2)
+        assert not all_tasks_reply({("ps", 0): address}, deadline_s=0.2)

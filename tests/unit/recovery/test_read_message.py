@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from tests.messages import raises
 from tfps.errors import ProtocolError
 from tfps.placement.slab import ALIGNMENT_BYTES
-from tfps.recovery.reading.read_message import Array, ReadAnswer, ReadRequest, text_and_arrays
+from tfps.recovery.reading.read_message import Array, ReadAnswer, ReadRequest, split_payload
 
 dtypes = st.sampled_from(["float32", "int64", "bool", "float16", "uint8"])
 arrays = dtypes.flatmap(
@@ -41,7 +41,7 @@ def test_requests_arrive(names: list[str]) -> None:
 @given(st.text(), st.lists(st.integers(-(2**63), 2**63 - 1)), st.lists(arrays), st.text())
 def test_answers_arrive(record: str, cells: list[int], values: list[Array], problem: str) -> None:
     answer = ReadAnswer(record=record, cells=tuple(cells), values=tuple(values), problem=problem)
-    heard = ReadAnswer.from_parts(*text_and_arrays(*sent(answer)))
+    heard = ReadAnswer.from_parts(*split_payload(*sent(answer)))
     assert (heard.record, heard.cells, heard.problem) == (record, tuple(cells), problem)
     assert len(heard.values) == len(values)
     for ours, theirs in zip(values, heard.values, strict=True):
@@ -73,4 +73,4 @@ def test_an_answer_of_another_dtype_or_without_fields() -> None:
 @pytest.mark.parametrize("size_bytes", [-1, 9])
 def test_a_text_longer_than_the_payload(size_bytes: int) -> None:
     with raises(ProtocolError, "a text", received=size_bytes, remedy="8"):
-        text_and_arrays([size_bytes], np.zeros(8, np.uint8))
+        split_payload([size_bytes], np.zeros(8, np.uint8))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tfps.partitioners.row_rule import RULES, rows_of, rows_per_shard
 from tfps.placement.plan import View
 from tfps.recovery.chief.job_record import JobRecord
-from tfps.recovery.reading.recorded_values import recorded_values
+from tfps.recovery.reading.recorded_values import find_recorded_values
 from tfps.runtime.coordinator.resource_names import ResourceNames
 
 RECORD = JobRecord(chief="a:1", workers=1, servers=2, consistency="Asynchronous()")
@@ -33,9 +33,9 @@ def test_shards_are_joined(kind: Any, data: Any, rows: int, servers: int) -> Non
         view = dataclasses.replace(view, rule=numbered)
         views[server][ResourceNames().unique_name(path)] = view
     whole = np.arange(rows * 2).reshape(rows, 2)
-    (value,) = recorded_values([dataclasses.replace(RECORD, views=v) for v in views]).values()
+    (value,) = find_recorded_values([dataclasses.replace(RECORD, views=v) for v in views]).values()
     parts = [whole[rows_of(rule, shard)] for shard in range(rule.shards)]
-    np.testing.assert_array_equal(value.joined(parts), whole)
+    np.testing.assert_array_equal(value.join(parts), whole)
 
 
 def test_the_second_of_a_path_has_a_number_and_a_part_of_a_variable_is_no_variable() -> None:
@@ -46,7 +46,10 @@ def test_the_second_of_a_path_has_a_number_and_a_part_of_a_variable_is_no_variab
         names.unique_name(path): View(path, 0, "slab", 0, (2,), "float32", rule=rule)
         for path, rule in zip(paths, rules, strict=True)
     }
-    assert list(recorded_values([dataclasses.replace(RECORD, views=views)])) == ["a b", "a b>2"]
+    assert list(find_recorded_values([dataclasses.replace(RECORD, views=views)])) == [
+        "a b",
+        "a b>2",
+    ]
     other = {"variables/t/1": View("t/1", 1, "slab", 0, (2,), "float32", rule=rules[2])}
     records = [dataclasses.replace(RECORD, views=each) for each in (views, other)]
-    assert list(recorded_values(records)) == ["a b", "a b>2", "t"]
+    assert list(find_recorded_values(records)) == ["a b", "a b>2", "t"]

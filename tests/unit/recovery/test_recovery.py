@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import tfps
 from tests.messages import raises
 from tfps.errors import ConfigError
-from tfps.recovery.probing.task_identity import first_device
+from tfps.recovery.probing.task_identity import parse_first_device
 from tfps.recovery.servers.server_loss import ServerLoss, updates_lost
 
 
@@ -37,7 +37,7 @@ def test_an_incarnation_is_found_among_other_fields() -> None:
     name = b"/job:ps/replica:0/task:0/device:CPU:0"
     device = bytes([10, len(name)]) + name + bytes([18, 3]) + b"CPU" + bytes([32, 128, 2, 42, 0])
     device += bytes([49]) + (2**63 + 5).to_bytes(8, "little")
-    assert first_device(bytes([10, len(device)]) + device) == (name.decode(), 2**63 + 5)
+    assert parse_first_device(bytes([10, len(device)]) + device) == (name.decode(), 2**63 + 5)
 
 
 def test_nothing_is_lost_where_a_checkpoint_is_as_new() -> None:

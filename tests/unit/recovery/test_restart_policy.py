@@ -65,7 +65,7 @@ class History:
         self.hangs_since.pop(task, None)
         usable = task[0] == "worker" or self.servers_return
         was_over = self.end is not None
-        actions = self.policy.take(Death(task, -9, is_usable=usable), now_s=self.now_s)
+        actions = self.policy.handle(Death(task, -9, is_usable=usable), now_s=self.now_s)
         if was_over:
             assert actions == []
             return
@@ -95,13 +95,13 @@ class History:
             self.running.add(task)
         if task in self.running:
             self.hangs_since.pop(task, None)
-            assert self.policy.take(Return(task), now_s=self.now_s) == []
+            assert self.policy.handle(Return(task), now_s=self.now_s) == []
 
     def hangs(self, task: Any, *, is_stopped: bool = False) -> None:
         if task in self.running:
             if self.hangs_since.get(task, (None,))[0] != is_stopped:
                 self.hangs_since[task] = is_stopped, self.now_s
-            assert self.policy.take(Hang(task, is_stopped), now_s=self.now_s) == []
+            assert self.policy.handle(Hang(task, is_stopped), now_s=self.now_s) == []
 
     def stops(self, task: Any) -> None:
         self.hangs(task, is_stopped=True)
@@ -111,7 +111,7 @@ class History:
 
     def pass_time(self, seconds: float) -> None:
         self.now_s += seconds
-        actions = self.policy.due(now_s=self.now_s)
+        actions = self.policy.due_actions(now_s=self.now_s)
         if self.end:
             assert actions == []
             return
@@ -148,13 +148,13 @@ def test_each_death_is_answered_and_no_budget_exceeded(
         getattr(history, what)(task)
         history.pass_time(seconds)
     # Each task that is away by now is started or given up, or the job has ended: none waits.
-    longest_s = max(fault_tolerance.no_worker_timeout_s, fault_tolerance.hang_timeout_s)
-    for seconds in (longest_s, LONGEST_BACK_OFF_S):
+    max_detection_s = max(fault_tolerance.no_worker_timeout_s, fault_tolerance.hang_timeout_s)
+    for seconds in (max_detection_s, LONGEST_BACK_OFF_S):
         history.pass_time(seconds)
     if history.end is None:
         assert set(TASKS) == history.running | history.given_up
         assert all(kind == "worker" for kind, _ in history.given_up)
-        assert dict(history.starts) == history.policy.counts
+        assert dict(history.starts) == history.policy.restart_counts
 
 
 def test_the_back_off_doubles_up_to_a_limit() -> None:
@@ -168,9 +168,9 @@ def test_the_back_off_doubles_up_to_a_limit() -> None:
 def test_a_death_that_is_told_twice_counts_once() -> None:
     policy = RestartPolicy(TASKS, fault_tolerance=FaultTolerance(restart_budget=1))
     death = Death(("worker", 0), -9)
-    assert policy.take(death, now_s=0.0) != []
-    assert policy.take(death, now_s=0.1) == []
-    assert policy.due(now_s=10.0) == [Start(("worker", 0))]
+    assert policy.handle(death, now_s=0.0) != []
+    assert policy.handle(death, now_s=0.1) == []
+    assert policy.due_actions(now_s=10.0) == [Start(("worker", 0))]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_the_reason_names_who_is_gone(
     fault_tolerance: FaultTolerance, deaths: list[Any], reason: str
 ) -> None:
     policy = RestartPolicy(TASKS, fault_tolerance=fault_tolerance)
-    actions = [action for task in deaths for action in policy.take(Death(task, 1), now_s=0.0)]
+    actions = [action for task in deaths for action in policy.handle(Death(task, 1), now_s=0.0)]
     assert isinstance(actions[-1], EndJob)
     assert actions[-1].reason.startswith(reason)
     assert policy.ended == actions[-1]

@@ -77,7 +77,7 @@ class Machine:
 
     waits_for_servers = True
 
-    def fence(self) -> None:
+    def evict_workers(self) -> None:
         """Do nothing: no closure of these tests takes part in a round."""
 
     def server_is_back(self, index: int) -> None:
@@ -125,7 +125,7 @@ def servers(machine: Machine) -> Iterator[ServerReturn]:
         left_out=frozenset({3}),
         move_server=lambda index, address: machine.moves.append((index, address)),
     )
-    servers.attend(ClosureQueue(), failures)
+    servers.watch_closures(ClosureQueue(), failures)
     yield servers
     runtime.closed = True
     for thread in _returns():

@@ -21,7 +21,7 @@ def _cells(groups: CodedGroups, *messages: tuple[int, int, list[Any], list[Any]]
     cells = np.array(LAYOUT.blank())
     for received, sent, up, down in messages:
         ledger = Ledger(layout=LAYOUT, read=cells.__getitem__, logic=PlainLogic())
-        coded = [*groups.numbered("up", up), *groups.numbered("down", down)]
+        coded = [*groups.assign_numbers("up", up), *groups.assign_numbers("down", down)]
         ledger.count_traffic(received_bytes=received, sent_bytes=sent, coded=coded)
         for _, cell, amount in ledger.additions:
             cells[cell] += amount

@@ -49,7 +49,7 @@ class Served:
             port=0,
             secret=SECRET,
             encryption=encryption,
-            most_connections=CONNECTIONS,
+            max_connections=CONNECTIONS,
         )
         self.server.register()
         signature = Message.signature(REQUEST_FIELDS)

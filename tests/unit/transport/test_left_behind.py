@@ -84,7 +84,7 @@ def test_what_never_ends_is_not_waited_for(
     server: Served, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The push waits for others on the server, which refuses it when the worker joins."""
-    monkeypatch.setattr(links, "LEFT_BEHIND_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(links, "UNFINISHED_EXCHANGE_TIMEOUT_S", 0.05)
     pushes = _sends(server, Kind.PUSH, worker=1, incarnation=1)
     assert gate.entered.wait(DEADLINE_S)
     _sends(server, Kind.JOIN, worker=1, incarnation=2).join(DEADLINE_S)
@@ -117,7 +117,7 @@ def test_a_cancelled_closure_sends_nothing_more_once_it_is_waited_for(
 def test_a_cancelled_exchange_that_never_ends_is_not_waited_for(
     server: Served, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(links, "LEFT_BEHIND_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(links, "UNFINISHED_EXCHANGE_TIMEOUT_S", 0.05)
     pushes = _sends(server, Kind.PUSH, worker=1, incarnation=1)
     assert gate.entered.wait(DEADLINE_S)
     assert not server.links.cancel(JOB, 1, 1)

@@ -64,7 +64,7 @@ def test_segments_are_the_bytes_of_the_payload(entries: list[tuple[str, tuple[in
     segments = Segments.pack(layout, tensors)
     assert (
         _lines(segments)
-        == _bits(segments.followed_by(tf.zeros([0], tf.uint8)))
+        == _bits(segments.join_with(tf.zeros([0], tf.uint8)))
         == _bits(pack(layout, tensors))
     )
 

@@ -10,7 +10,7 @@ import pytest
 from tests.messages import raises
 from tests.unit.transport.served import Served, served
 from tfps.errors import ProtocolError
-from tfps.transport.data_server import _Served
+from tfps.transport.data_server import _ServedConnection
 from tfps.transport.direct import Connection, FrameLimits, Plain
 from tfps.transport.direct.connection import ReceivedMessage
 from tfps.transport.links import Links, Peers
@@ -99,10 +99,12 @@ def _push(server: Served) -> ReceivedMessage:
 
 def _serve(server: Served, connection: Connection) -> None:
     """Two requests, each with the reply to the one before."""
-    server.server._connections[99] = _Served(connection, server.service)
+    server.server._connections[99] = _ServedConnection(connection, server.service)
     reply = np.zeros(REPLY_FIELDS, np.int64)
     for _ in range(2):
-        position, header, _, payload = server.server._turn(np.array(99), reply, NO_IDS, NO_BYTES)
+        position, header, _, payload = server.server._reply_and_receive(
+            np.array(99), reply, NO_IDS, NO_BYTES
+        )
         assert (position, header[Request.KIND], payload.size) == (0, Kind.PUSH, 64)
     del server.server._connections[99]
 

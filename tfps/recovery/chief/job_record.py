@@ -14,12 +14,12 @@ from tfps.transport.message import PROTOCOL
 # The name of the record's variable on a server.
 RECORD = "record"
 # Every Keras optimizer has a variable of this name, below its own.
-COUNT = "/iteration"
+ITERATION_SUFFIX = "/iteration"
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobRecord:
-    """The state of a job, as its chief has recorded it on a server.
+    """Describes a job, as its chief has recorded it on a server.
 
     Args:
         chief: the chief's address.
@@ -57,18 +57,18 @@ class JobRecord:
     def from_json(cls, text: str) -> JobRecord:
         """Parse `to_json`'s text; ignores the unknown fields of another version of tfps."""
         fields = json.loads(text)
-        views = {name: _view(view) for name, view in fields.pop("views").items()}
+        views = {name: _parse_view(view) for name, view in fields.pop("views").items()}
         others = tuple(fields.pop("others", ()))
-        return cls(**_known(cls, fields), views=views, others=others)
+        return cls(**_select_known_fields(cls, fields), views=views, others=others)
 
 
-def _known(kind: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _select_known_fields(kind: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
     names = {field.name for field in dataclasses.fields(kind)}
     return {name: value for name, value in fields.items() if name in names}
 
 
-def _view(fields: Mapping[str, Any]) -> View:
-    known = _known(View, fields)
+def _parse_view(fields: Mapping[str, Any]) -> View:
+    known = _select_known_fields(View, fields)
     rule = known.get("rule")
     known |= {"shape": tuple(known["shape"]), "rule": rule and tuple(rule)}
     return View(**known)
@@ -115,7 +115,7 @@ def replaced_optimizers(*, unopened: Iterable[str], made: Iterable[str]) -> list
     >>> replaced_optimizers(unopened=["adam/iteration"], made=["sgd/iteration"])
     ["optimizer: received 'sgd', expected 'adam', which trained the job"]
     """
-    before, now = _optimizers(unopened), _optimizers(made := list(made))
+    before, now = _optimizer_names(unopened), _optimizer_names(made := list(made))
     if not now or any(not path.startswith(tuple(f"{name}/" for name in now)) for path in made):
         return []
     others = " and ".join(map(repr, now))
@@ -124,6 +124,8 @@ def replaced_optimizers(*, unopened: Iterable[str], made: Iterable[str]) -> list
     ]
 
 
-def _optimizers(paths: Iterable[str]) -> list[str]:
+def _optimizer_names(paths: Iterable[str]) -> list[str]:
     """Return the names of the optimizers that the variables at these paths belong to."""
-    return sorted({path.removesuffix(COUNT) for path in paths if path.endswith(COUNT)})
+    return sorted(
+        {path.removesuffix(ITERATION_SUFFIX) for path in paths if path.endswith(ITERATION_SUFFIX)}
+    )

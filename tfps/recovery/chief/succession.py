@@ -1,4 +1,4 @@
-"""Passes a named job, with its variables on the servers, from a dead chief to the next one."""
+"""Pass a named job, with its variables on the servers, from a dead chief to the next one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tfps.runtime.coordinator.server_contents import VariableRecord
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 1.0  # how often a chief checks whether another one has the job
+CHECK_INTERVAL_S = 1.0  # how often a chief checks whether another one has the job
 # The previous chief may have scheduled this many functions that have pushed nothing yet, and one
 # that still runs may push later. So the next chief's numbers begin this far behind.
 UNSEEN_FUNCTIONS = 1 << 20
@@ -36,7 +36,7 @@ PRESERVED_RESOURCES = (LEDGER, APPLIED)
 
 
 class JobOnServers:
-    """The variables and records that servers keep of a job whose chief is gone; may be empty.
+    """Reads the variables and records that servers keep of a job after its chief has died.
 
     Args:
         container: the job's resource container.
@@ -61,7 +61,7 @@ class JobOnServers:
         return JobRecord.from_json(text.numpy().decode())
 
     def check(self, wanted: JobRecord, *, job: str) -> None:
-        """Check that the job can be taken over: it is not in use, and has the wanted properties.
+        """Check that the job is not in use and has the wanted properties.
 
         Raises:
             ConfigError: the job is in use, a server has lost it, or its properties differ; names
@@ -75,11 +75,11 @@ class JobOnServers:
             )
         gone = [f"ps {index}" for index, record in enumerate(self.records) if record is None]
         if gone:
-            raise ConfigError(GONE.format(job=job, gone=" and ".join(gone)))
+            raise ConfigError(SERVERS_RESTARTED.format(job=job, gone=" and ".join(gone)))
         problems = differences(held, wanted)
         if problems:
             problems = [f"job: cannot resume {job!r}: {line}" for line in problems]
-            problems[-1] += f"; {REMEDY.format(job=job)}"
+            problems[-1] += f"; {CONFLICT_REMEDY.format(job=job)}"
             raise ConfigError(problems, source="ParameterServerStrategy")
 
     def views(self, server: int) -> dict[str, View]:
@@ -148,19 +148,19 @@ class JobOnServers:
             NamedResource(self._container, RECORD, device).write(tf.constant(record.to_json()))
 
 
-GONE = (
+SERVERS_RESTARTED = (
     "job: cannot resume {job!r}: {gone} restarted without a chief and lost its part. To resume "
     "from the newest checkpoint, discard the job with job=tfps.Job({job!r}, fresh=True) and call "
     "CheckpointManager.restore_latest() after compile; or give this job another name"
 )
-REMEDY = (
+CONFLICT_REMEDY = (
     "use the settings of the job, discard it with job=tfps.Job({job!r}, fresh=True), or give this "
     "job another name"
 )
 
 
 class NamedJob:
-    """Keeps the record of a job on its servers, and makes this chief the one that they obey.
+    """Keeps a job's record on its servers, and makes the servers obey this chief.
 
     Args:
         runtime: the job.
@@ -172,9 +172,12 @@ class NamedJob:
         self._runtime, self._record, self._previous = runtime, record, previous
         self._write = []
         self._written = [""] * len(runtime.servers)
-        self._looked_s = 0.0
+        self._checked_s = 0.0
         for server in runtime.servers:
-            contents, written = server.contents, functools.partial(self._written_on, server.index)
+            contents, written = (
+                server.contents,
+                functools.partial(self._record_written_to, server.index),
+            )
             # Resources that this chief never opens are destroyed with the job as well.
             left = {*contents.held, *previous.others(server.index)}
             left -= {resource.shared_name for resource in contents.records}
@@ -186,7 +189,7 @@ class NamedJob:
             )
 
     def begin(self) -> None:
-        """Take the job over: from now on the servers refuse the previous chief and its workers.
+        """Take the job over, so that the servers refuse the previous chief and its workers.
 
         Raises:
             ChiefReplaced: another chief was quicker.
@@ -203,10 +206,10 @@ class NamedJob:
                 server.evict(worker, term * TERM_INCARNATIONS)
             server.open_tickets(0)
         self.note()
-        self._looked_s = time.monotonic()
+        self._checked_s = time.monotonic()
 
     def refuse_if_replaced(self) -> None:
-        """Ask a server, once a second at most, whether it still obeys this chief.
+        """Check, once a second at most, that a server still obeys this chief.
 
         The chief calls it before it accesses a variable itself. A chief that was taken for dead had
         been stopped or cut off for longer than a second.
@@ -215,16 +218,16 @@ class NamedJob:
             ChiefReplaced: the servers obey another chief.
         """
         now_s = time.monotonic()
-        if now_s - self._looked_s < LOOK_EVERY_S:
+        if now_s - self._checked_s < CHECK_INTERVAL_S:
             return
-        self._looked_s = now_s
+        self._checked_s = now_s
         living = [server for server in self._runtime.servers if server.lost is None]
         with contextlib.suppress(tf.errors.UnavailableError):  # the access itself will fail
             for server in living[:1]:
                 server.refuse_if_of_another_chief()
 
     def note(self) -> None:
-        """Write the record, with where the variables lie, to each server that is not lost.
+        """Write the record, including the places of variables, to each server that is not lost.
 
         Writes nothing if the program trains with another optimizer than the job: then its next
         access to a variable is refused.
@@ -258,7 +261,7 @@ class NamedJob:
             mismatches = replaced_optimizers(unopened=unopened, made=made)
             self._runtime.servers[0].contents.mismatches += mismatches
 
-    def _written_on(self, server: int) -> tf.Tensor:
+    def _record_written_to(self, server: int) -> tf.Tensor:
         """Return the record as last written to a server, to restore it when the server restarts."""
         return tf.constant(self._written[server])
 

@@ -1,4 +1,4 @@
-"""Removes functions that this process has garbage-collected from tasks, within a deadline."""
+"""Remove functions that this process has garbage-collected from its tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closures.connection import is_connected
 from tfps.bridge.functions.function_registration import collected_functions
-from tfps.recovery.probing.probe import Task, probing
+from tfps.recovery.probing.probe import Task, open_probe_channels
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ CONTEXT_ID, QUEUE, REMOVE_FUNCTION, FUNCTION_NAME = 1, 3, 8, 1
 FIXED_64, DELIMITED = 1, 2
 
 
-def forget_collected(addresses: Mapping[Task, str], *, deadline_s: float) -> None:
+def remove_collected_functions(addresses: Mapping[Task, str], *, deadline_s: float) -> None:
     """Free the graphs, kernels and buffers of garbage-collected functions on tasks.
 
     TensorFlow's own removal waits for each task without a deadline. A task that does not reply
@@ -35,8 +35,8 @@ def forget_collected(addresses: Mapping[Task, str], *, deadline_s: float) -> Non
     if not names:
         return
     context_id, _ = private.incarnations()
-    messages = [removal(name, context_id=context_id) for name in names]
-    with probing(addresses, method=METHOD) as methods:
+    messages = [encode_removal(name, context_id=context_id) for name in names]
+    with open_probe_channels(addresses, method=METHOD) as methods:
         calls = [
             (task, method.future(message, timeout=deadline_s))
             for task, method in methods.items()
@@ -47,23 +47,23 @@ def forget_collected(addresses: Mapping[Task, str], *, deadline_s: float) -> Non
         logger.debug("%s keeps a function: %s", task, error)
 
 
-def removal(name: str, *, context_id: int) -> bytes:
+def encode_removal(name: str, *, context_id: int) -> bytes:
     """Return the request that removes a function, an encoded `EnqueueRequest`.
 
     >>> removal("f", context_id=7).hex(" ")
     '09 07 00 00 00 00 00 00 00 1a 05 42 03 0a 01 66'
     """
-    item = _field(REMOVE_FUNCTION, _field(FUNCTION_NAME, name.encode()))
+    item = _encode_field(REMOVE_FUNCTION, _encode_field(FUNCTION_NAME, name.encode()))
     where = bytes([CONTEXT_ID << 3 | FIXED_64]) + context_id.to_bytes(8, "little")
-    return where + _field(QUEUE, item)
+    return where + _encode_field(QUEUE, item)
 
 
-def _field(number: int, value: bytes) -> bytes:
+def _encode_field(number: int, value: bytes) -> bytes:
     """Encode a length-delimited field of a protocol buffer."""
-    return bytes([number << 3 | DELIMITED, *_digits(len(value))]) + value
+    return bytes([number << 3 | DELIMITED, *_encode_varint(len(value))]) + value
 
 
-def _digits(number: int) -> Iterator[int]:
+def _encode_varint(number: int) -> Iterator[int]:
     """Encode a varint of a protocol buffer."""
     while number > 0x7F:
         yield number & 0x7F | 0x80

@@ -1,4 +1,4 @@
-"""Cuts this process's connections to a task, which ends every request that waits for it."""
+"""Cut this process's connections to a task, which ends every request that waits for it."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def cut_connections(address: str) -> int:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror:  # the host name is gone: the network ends its connections
         return 0
-    peers = {(_plain(str(place[0])), int(place[1])) for *_, place in found}
+    peers = {(_to_ipv4(str(place[0])), int(place[1])) for *_, place in found}
     return sum(
-        _cut(connection.fd, peers)
+        _shut_down_if_connected_to(connection.fd, peers)
         for connection in psutil.Process().net_connections("tcp")
-        if connection.raddr and (_plain(connection.raddr.ip), connection.raddr.port) in peers
+        if connection.raddr and (_to_ipv4(connection.raddr.ip), connection.raddr.port) in peers
     )
 
 
-def _cut(descriptor: int, peers: set[tuple[str, int]]) -> bool:
+def _shut_down_if_connected_to(descriptor: int, peers: set[tuple[str, int]]) -> bool:
     # A copy: the descriptor could become another file between the check and the shutdown.
     try:
         copy = os.dup(descriptor)
@@ -55,7 +55,7 @@ def _cut(descriptor: int, peers: set[tuple[str, int]]) -> bool:
     with connection:
         try:
             host, port, *_ = connection.getpeername()
-            if (_plain(host), port) in peers:
+            if (_to_ipv4(host), port) in peers:
                 connection.shutdown(socket.SHUT_RDWR)
                 return True
         except OSError:  # the other side ended it meanwhile
@@ -63,6 +63,6 @@ def _cut(descriptor: int, peers: set[tuple[str, int]]) -> bool:
     return False
 
 
-def _plain(host: str) -> str:
+def _to_ipv4(host: str) -> str:
     """Return the IPv4 address of an IPv4-mapped IPv6 address; any other host as it is."""
     return host.removeprefix("::ffff:")

@@ -11,9 +11,9 @@ from typing import Generic, TypeVar
 
 from tfps.errors import refuse
 
-PERIOD_S = "TFPS_PROBE_PERIOD_S"
-DEADLINE_S = "TFPS_PROBE_DEADLINE_S"
-MISSES = "TFPS_PROBE_MISSES"
+PERIOD_VARIABLE = "TFPS_PROBE_PERIOD_S"
+DEADLINE_VARIABLE = "TFPS_PROBE_DEADLINE_S"
+MISSES_VARIABLE = "TFPS_PROBE_MISSES"
 
 Task = TypeVar("Task", bound=Hashable)
 
@@ -63,8 +63,8 @@ class ProbePolicy:
         refuse(problems, source="ProbePolicy")
 
     @property
-    def longest_s(self) -> float:
-        """The most seconds from the moment that a task stops to the verdict."""
+    def max_detection_s(self) -> float:
+        """The longest time in seconds from a task's end to the verdict that it is lost."""
         return self.period_s + self.misses * max(self.period_s, self.deadline_s)
 
     @classmethod
@@ -85,28 +85,39 @@ class ProbePolicy:
         given = os.environ if environment is None else environment
         problems: list[str] = []
 
-        def number(name: str, default: float) -> float:
+        def read_number(name: str, default: float) -> float:
             text = given.get(name, "").strip() or str(default)
             try:
                 value = float(text)
             except ValueError:
                 value = math.nan
-            whole = name != MISSES or value == math.floor(value) if math.isfinite(value) else False
+            whole = (
+                name != MISSES_VARIABLE or value == math.floor(value)
+                if math.isfinite(value)
+                else False
+            )
             if not (whole and value > 0):
-                kind = "a whole number from 1" if name == MISSES else "a number of seconds above 0"
+                kind = (
+                    "a whole number from 1"
+                    if name == MISSES_VARIABLE
+                    else "a number of seconds above 0"
+                )
                 problems.append(f"{name}: received {text!r}, expected {kind}")
             return value
 
-        period_s, deadline_s = number(PERIOD_S, cls.period_s), number(DEADLINE_S, cls.deadline_s)
-        misses = number(MISSES, cls.misses)
+        period_s, deadline_s = (
+            read_number(PERIOD_VARIABLE, cls.period_s),
+            read_number(DEADLINE_VARIABLE, cls.deadline_s),
+        )
+        misses = read_number(MISSES_VARIABLE, cls.misses)
         refuse(problems, source="the environment")
         return cls(period_s=period_s, deadline_s=deadline_s, misses=int(misses))
 
 
 @dataclass
-class _Record:
+class _ProbeRecord:
     missed: int = 0
-    doubted_s: float = -math.inf
+    suspect_since_s: float = -math.inf
 
 
 class Liveness(Generic[Task]):
@@ -119,41 +130,41 @@ class Liveness(Generic[Task]):
     Example:
 
     >>> liveness = Liveness(["ps 0"], policy=ProbePolicy(misses=2))
-    >>> liveness.missed("ps 0", sent_s=0.0, judged_s=3.0)
+    >>> liveness.record_miss("ps 0", sent_s=0.0, judged_s=3.0)
     <Verdict.SUSPECT: 'suspect'>
-    >>> liveness.missed("ps 0", sent_s=3.0, judged_s=6.0)
+    >>> liveness.record_miss("ps 0", sent_s=3.0, judged_s=6.0)
     <Verdict.LOST: 'lost'>
-    >>> liveness.answered("ps 0", sent_s=6.0)
+    >>> liveness.record_reply("ps 0", sent_s=6.0)
     <Verdict.ALIVE: 'alive'>
     """
 
     def __init__(self, tasks: Iterable[Task], *, policy: ProbePolicy) -> None:
         self._policy = policy
-        self._records = {task: _Record() for task in tasks}
+        self._records = {task: _ProbeRecord() for task in tasks}
 
-    def answered(self, task: Task, *, sent_s: float) -> Verdict:
-        """Record a reply: the task is alive, unless it was probed before `doubt` was called."""
+    def record_reply(self, task: Task, *, sent_s: float) -> Verdict:
+        """Record a reply: the task is alive, unless `mark_suspect` was called after the probe."""
         record = self._records[task]
-        if sent_s >= record.doubted_s:
+        if sent_s >= record.suspect_since_s:
             record.missed = 0
         return self.verdict(task)
 
-    def missed(self, task: Task, *, sent_s: float, judged_s: float) -> Verdict:
-        """Count a miss, unless this process itself stood still meanwhile, which proves nothing."""
+    def record_miss(self, task: Task, *, sent_s: float, judged_s: float) -> Verdict:
+        """Record a miss, unless this process itself was suspended during the probe."""
         if judged_s - sent_s <= self._policy.deadline_s + self._policy.period_s:
             self._records[task].missed += 1
         return self.verdict(task)
 
-    def lost(self, task: Task) -> Verdict:
-        """Mark a task as lost until it replies to a probe: other evidence shows that it is gone."""
+    def mark_lost(self, task: Task) -> Verdict:
+        """Mark a task as lost, for a reason other than probes, until it replies to a probe."""
         record = self._records[task]
         record.missed = max(record.missed, self._policy.misses)
         return self.verdict(task)
 
-    def doubt(self, task: Task, *, now_s: float) -> Verdict:
-        """Mark a task as suspect until it replies to a probe sent from now on: work failed."""
+    def mark_suspect(self, task: Task, *, now_s: float) -> Verdict:
+        """Mark a task whose work failed as suspect, until it replies to a later probe."""
         record = self._records[task]
-        record.missed, record.doubted_s = max(record.missed, 1), now_s
+        record.missed, record.suspect_since_s = max(record.missed, 1), now_s
         return self.verdict(task)
 
     def verdict(self, task: Task) -> Verdict:

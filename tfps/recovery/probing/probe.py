@@ -1,4 +1,4 @@
-"""Probes tasks with TensorFlow's `GetStatus` and a deadline, to find those that hang."""
+"""Probe tasks with TensorFlow's `GetStatus` and a deadline, to find tasks that hang."""
 
 from __future__ import annotations
 
@@ -94,27 +94,27 @@ class Prober:
 
     def _probe(self, addresses: Mapping[Task, str]) -> None:
         """Probe tasks periodically over the same channels, until one has another address."""
-        with probing(addresses) as methods:
+        with open_probe_channels(addresses) as methods:
             while not self._ends.is_set() and addresses == self._addresses:
                 began_s = time.monotonic()
-                observations = self._ask(methods)
+                observations = self._probe_once(methods)
                 if not self._ends.is_set():
                     self._report(observations)
                 self._ends.wait(max(0.0, began_s + self._policy.period_s - time.monotonic()))
 
-    def _ask(self, methods: Methods) -> dict[Task, Observation]:
+    def _probe_once(self, methods: Methods) -> dict[Task, Observation]:
         sent_s = time.monotonic()
         with self._lock:
             if self._ends.is_set():
                 return {}
-            self._calls = _call(methods, deadline_s=self._policy.deadline_s)
+            self._calls = _start_calls(methods, deadline_s=self._policy.deadline_s)
         try:
-            return _observe(self._calls, sent_s=sent_s)
+            return _collect_observations(self._calls, sent_s=sent_s)
         except grpc.FutureCancelledError:  # by `close`
             return {}
 
 
-def all_answer(addresses: Mapping[Task, str], *, deadline_s: float) -> bool:
+def all_tasks_reply(addresses: Mapping[Task, str], *, deadline_s: float) -> bool:
     """Probe all tasks once, in parallel, and return whether each has replied.
 
     Args:
@@ -132,14 +132,16 @@ def observe_once(addresses: Mapping[Task, str], *, deadline_s: float) -> dict[Ta
         addresses: the address of each task, ``host:port``.
         deadline_s: the seconds that a reply may take.
     """
-    with probing(addresses) as methods:
+    with open_probe_channels(addresses) as methods:
         sent_s = time.monotonic()
-        return _observe(_call(methods, deadline_s=deadline_s), sent_s=sent_s)
+        return _collect_observations(_start_calls(methods, deadline_s=deadline_s), sent_s=sent_s)
 
 
 @contextlib.contextmanager
-def probing(addresses: Mapping[Task, str], *, method: str = METHOD) -> Iterator[Methods]:
-    """Open a channel to each task; yields the tasks' gRPC methods, and closes the channels."""
+def open_probe_channels(
+    addresses: Mapping[Task, str], *, method: str = METHOD
+) -> Iterator[Methods]:
+    """Open a gRPC channel to each task, yield a method of each, and close the channels."""
     channels = {
         task: grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
         for task, address in addresses.items()
@@ -152,11 +154,13 @@ def probing(addresses: Mapping[Task, str], *, method: str = METHOD) -> Iterator[
             channel.close()
 
 
-def _call(methods: Methods, *, deadline_s: float) -> dict[Task, grpc.Future]:
+def _start_calls(methods: Methods, *, deadline_s: float) -> dict[Task, grpc.Future]:
     return {task: method.future(b"", timeout=deadline_s) for task, method in methods.items()}
 
 
-def _observe(calls: Mapping[Task, grpc.Future], *, sent_s: float) -> dict[Task, Observation]:
+def _collect_observations(
+    calls: Mapping[Task, grpc.Future], *, sent_s: float
+) -> dict[Task, Observation]:
     """Wait for the calls, at most until their deadlines, and return the outcomes."""
     observations = {}
     for task, call in calls.items():

@@ -1,4 +1,4 @@
-"""Decides when too few workers have replied for too long, which ends a job. Pure."""
+"""Decide when too few workers have replied for too long, which ends a job. Pure."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class Quorum:
         self._workers, self._fault_tolerance = workers, fault_tolerance
         self._since_s: float | None = None  # since when too few reply
 
-    def end_reason(self, *, answering: int, now_s: float, hopeless: str = "") -> str:
+    def end_reason(self, *, answering: int, now_s: float, supervisor_reason: str = "") -> str:
         """Return why the job ends; an empty string while it goes on or waits.
 
         Args:
             answering: how many workers reply now.
             now_s: the time on the monotonic clock.
-            hopeless: why no other worker can return, if that is known.
+            supervisor_reason: why no other worker can return, if that is known.
         """
         if answering >= self._fault_tolerance.min_workers:
             self._since_s = None
             return ""
         self._since_s = now_s if self._since_s is None else self._since_s
-        if hopeless:
-            return hopeless
+        if supervisor_reason:
+            return supervisor_reason
         timeout_s = self._fault_tolerance.no_worker_timeout_s
         if now_s - self._since_s < timeout_s:
             return ""

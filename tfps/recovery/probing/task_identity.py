@@ -1,4 +1,4 @@
-"""Asks tasks for their name and incarnation: the reply to a probe contains both."""
+"""Ask tasks for their name and incarnation, which the reply to a probe contains."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import grpc
 
-from tfps.recovery.probing.probe import Task, probing
+from tfps.recovery.probing.probe import Task, open_probe_channels
 
 # Fields of `GetStatusResponse` and `DeviceAttributes`; TensorFlow's package has no class for them.
 DEVICE_ATTRIBUTES, NAME, INCARNATION = 1, 1, 6
@@ -37,33 +37,33 @@ def ask_identities(addresses: Mapping[Task, str], *, deadline_s: float) -> dict[
         deadline_s: the seconds that a reply may take.
     """
     found = {}
-    with probing(addresses) as methods:
+    with open_probe_channels(addresses) as methods:
         calls = {task: m.future(b"", timeout=deadline_s) for task, m in methods.items()}
         for task, call in calls.items():
             error = call.exception()
             if error is None:
-                found[task] = _identity(task, call.result())
+                found[task] = _parse_identity(task, call.result())
             else:
                 found[task] = TaskIdentity(None, error.code() is grpc.StatusCode.UNAVAILABLE)
     return found
 
 
-def _identity(task: Task, response: bytes) -> TaskIdentity:
-    name, process_incarnation = first_device(response)
+def _parse_identity(task: Task, response: bytes) -> TaskIdentity:
+    name, process_incarnation = parse_first_device(response)
     kind, index = task
     if name.startswith(f"/job:{kind}/replica:0/task:{index}/"):
         return TaskIdentity(process_incarnation, is_gone=False)
     return TaskIdentity(None, is_gone=True, other=task_name(name))
 
 
-def first_device(response: bytes) -> tuple[str, int]:
+def parse_first_device(response: bytes) -> tuple[str, int]:
     """Return the name and the incarnation of the first device in a `GetStatusResponse`.
 
     >>> first_device(bytes([10, 12, 10, 1, 97, 49, 7, 0, 0, 0, 0, 0, 0, 0]))
     ('a', 7)
     """
-    devices = (value for field, value in _fields(response) if field == DEVICE_ATTRIBUTES)
-    fields = dict(_fields(next(devices)))
+    devices = (value for field, value in _parse_fields(response) if field == DEVICE_ATTRIBUTES)
+    fields = dict(_parse_fields(next(devices)))
     return fields[NAME].decode(), int.from_bytes(fields[INCARNATION], "little")
 
 
@@ -77,24 +77,24 @@ def task_name(device: str) -> str:
     return f"{parts.get('job', device)} {parts.get('task', '')}".strip()
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+def _parse_fields(message: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the number and the bytes of each field of a protocol buffer; skips varint fields."""
     position = 0
     while position < len(message):
-        tag, position = _number(message, position)
+        tag, position = _parse_varint(message, position)
         field, kind = tag >> 3, tag & 7
         if kind in (FIXED_64, FIXED_32):
             size = 8 if kind == FIXED_64 else 4
         elif kind == DELIMITED:
-            size, position = _number(message, position)
+            size, position = _parse_varint(message, position)
         else:
-            _, position = _number(message, position)
+            _, position = _parse_varint(message, position)
             continue
         yield field, message[position : position + size]
         position += size
 
 
-def _number(message: bytes, position: int) -> tuple[int, int]:
+def _parse_varint(message: bytes, position: int) -> tuple[int, int]:
     """Decode a varint; returns its value and the position behind it."""
     value = shift = 0
     while True:

@@ -1,4 +1,4 @@
-"""Reads a job's variables on one server through TensorFlow's port; writes nothing."""
+"""Read a job's variables on one server through TensorFlow's port, without writing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfps.recovery.reading.server_reader import RecordChanged
 from tfps.runtime.coordinator.connections import ControlChannel
 
 Array = np.ndarray[Any, Any]
-Read = Callable[..., list[Array]]
+ReadFunction = Callable[..., list[Array]]
 
 
 class ChannelReader:
@@ -35,14 +35,14 @@ class ChannelReader:
     def __init__(self, channel: ControlChannel, *, container: str) -> None:
         self._channel, self._container = channel, container
         self._text = b""
-        self._look = channel.function(self._trace_look, arguments=0)
-        self._reads: dict[tuple[str, ...], Read] = {}
+        self._read_record = channel.function(self._trace_record_read, arguments=0)
+        self._read_functions: dict[tuple[str, ...], ReadFunction] = {}
 
     def record(self, *, patience_s: float) -> JobRecord | None:
         """See `ServerReader`."""
-        text = bytes(self._look(patience_s=patience_s)[0])
+        text = bytes(self._read_record(patience_s=patience_s)[0])
         if text != self._text:
-            self._reads.clear()
+            self._read_functions.clear()
             self._text = text
         return JobRecord.from_json(text.decode()) if text else None
 
@@ -51,11 +51,11 @@ class ChannelReader:
     ) -> tuple[Array, list[Array]]:
         """See `ServerReader`."""
         chosen = tuple(resources)
-        if chosen not in self._reads:
-            self._reads[chosen] = self._channel.function(
+        if chosen not in self._read_functions:
+            self._read_functions[chosen] = self._channel.function(
                 lambda: self._trace_read(record, chosen), arguments=0
             )
-        text, cells, *values = self._reads[chosen](patience_s=patience_s)
+        text, cells, *values = self._read_functions[chosen](patience_s=patience_s)
         if bytes(text) != self._text:
             raise RecordChanged
         return cells, values
@@ -64,7 +64,7 @@ class ChannelReader:
         """See `ServerReader`."""
         self._channel.renew()
 
-    def _trace_look(self) -> list[tf.Tensor]:
+    def _trace_record_read(self) -> list[tf.Tensor]:
         record = self._handle(RECORD, tf.string, [])
         there = tf.raw_ops.VarIsInitializedOp(resource=record)
         return [
@@ -79,10 +79,10 @@ class ChannelReader:
         views = [record.views[resource] for resource in resources]
         slabs: dict[str, tf.Tensor] = {}
         with under_mutex(open_mutex(self._container, MUTEX)):
-            text = self._value(RECORD, tf.string, [])
-            cells = self._value(LEDGER, tf.int64, None)
+            text = self._read_variable(RECORD, tf.string, [])
+            cells = self._read_variable(LEDGER, tf.int64, None)
             for name, view in {view.slab: view for view in views}.items():
-                slabs[name] = self._value(name, tf.as_dtype(view.dtype), None)
+                slabs[name] = self._read_variable(name, tf.as_dtype(view.dtype), None)
         values = []
         for resource, view in zip(resources, views, strict=True):
             value = slabs[view.slab]
@@ -92,7 +92,7 @@ class ChannelReader:
             values.append(value)
         return [text, cells, *values]
 
-    def _value(self, name: str, dtype: tf.DType, shape: Any) -> tf.Tensor:
+    def _read_variable(self, name: str, dtype: tf.DType, shape: Any) -> tf.Tensor:
         return tf.raw_ops.ReadVariableOp(resource=self._handle(name, dtype, shape), dtype=dtype)
 
     def _handle(self, name: str, dtype: tf.DType, shape: Any) -> tf.Tensor:

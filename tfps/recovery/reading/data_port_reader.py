@@ -1,4 +1,4 @@
-"""Reads a job's variables on one server through its data port (`direct`); writes nothing."""
+"""Read a job's variables on one server through its data port (`direct`), without writing."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tfps.errors import ProtocolError
 from tfps.recovery.chief.job_record import JobRecord
 from tfps.recovery.reading.read_message import (
     HEADER_FIELDS,
-    MOST_ANSWER_BYTES,
+    MAX_ANSWER_BYTES,
     READER,
     ReadAnswer,
     ReadRequest,
-    text_and_arrays,
+    split_payload,
 )
 from tfps.recovery.reading.server_reader import RecordChanged
 from tfps.transport.direct import (
@@ -34,8 +34,8 @@ from tfps.transport.direct import (
 
 Array = np.ndarray[Any, Any]
 
-LIMITS = FrameLimits(header_fields=HEADER_FIELDS, max_ids=0, max_payload_bytes=MOST_ANSWER_BYTES)
-SHORTEST_S = 3.0  # the least time that a server is given: a busy one needs it
+LIMITS = FrameLimits(header_fields=HEADER_FIELDS, max_ids=0, max_payload_bytes=MAX_ANSWER_BYTES)
+MIN_TIMEOUT_S = 3.0  # the least time that a server is given: a busy one needs it
 NO_IDS = np.empty(0, np.int64)
 
 
@@ -66,14 +66,14 @@ class DataPortReader:
             tf.errors.UnavailableError: the server does not reply; or, caused by a
                 `HandshakeError`, it has another secret or certificate, or no such job.
         """
-        record = self._answer(ReadRequest(), patience_s).record
+        record = self._request_answer(ReadRequest(), patience_s).record
         return JobRecord.from_json(record) if record else None
 
     def read(
         self, record: JobRecord, resources: Sequence[str], *, patience_s: float
     ) -> tuple[Array, list[Array]]:
         """See `ServerReader`."""
-        answer = self._answer(ReadRequest(resources=tuple(resources)), patience_s)
+        answer = self._request_answer(ReadRequest(resources=tuple(resources)), patience_s)
         if not answer.cells or record != JobRecord.from_json(answer.record):
             raise RecordChanged
         return np.array(answer.cells, np.int64), list(answer.values)
@@ -88,23 +88,23 @@ class DataPortReader:
             self._connection.close()
             self._connection = None
 
-    def _answer(self, request: ReadRequest, patience_s: float) -> ReadAnswer:
-        until_s = time.monotonic() + max(patience_s, SHORTEST_S)
+    def _request_answer(self, request: ReadRequest, patience_s: float) -> ReadAnswer:
+        until_s = time.monotonic() + max(patience_s, MIN_TIMEOUT_S)
         try:
-            connection = self._connected(until_s)
+            connection = self._get_connection(until_s)
             text = np.frombuffer(request.to_text(), np.uint8)
-            with _ending(connection, until_s):
+            with _close_at(connection, until_s):
                 connection.send(np.array([text.size], np.int64), NO_IDS, text)
                 header, _, payload = connection.receive(LIMITS)
         except (ConnectionLost, ProtocolError) as error:
             self.close()
-            raise self._unavailable(error) from error
-        answer = ReadAnswer.from_parts(*text_and_arrays(header.tolist(), payload))
+            raise self._unavailable_error(error) from error
+        answer = ReadAnswer.from_parts(*split_payload(header.tolist(), payload))
         if answer.problem:
-            raise self._unavailable(answer.problem)
+            raise self._unavailable_error(answer.problem)
         return answer
 
-    def _connected(self, until_s: float) -> Connection:
+    def _get_connection(self, until_s: float) -> Connection:
         if self._connection is None or self._connection.has_ended():
             self._connection = connect(
                 self._endpoint,
@@ -115,7 +115,7 @@ class DataPortReader:
             )
         return self._connection
 
-    def _unavailable(self, reason: Exception | str) -> tf.errors.UnavailableError:
+    def _unavailable_error(self, reason: Exception | str) -> tf.errors.UnavailableError:
         return tf.errors.UnavailableError(
             None,
             None,
@@ -125,8 +125,8 @@ class DataPortReader:
 
 
 @contextlib.contextmanager
-def _ending(connection: Connection, until_s: float) -> Iterator[None]:
-    """Close a connection at a time, which limits how long a reply may take."""
+def _close_at(connection: Connection, until_s: float) -> Iterator[None]:
+    """Close a connection at a given time, to limit how long a reply takes."""
     timer = threading.Timer(max(0.0, until_s - time.monotonic()), connection.close)
     timer.daemon = True
     timer.start()

@@ -16,8 +16,8 @@ Array = np.ndarray[Any, Any]
 
 READER = "reader"  # the role in the connection's handshake
 HEADER_FIELDS = 1  # in both messages: the size of the payload's text in bytes
-MOST_REQUEST_BYTES = 1 << 26  # names of a million variables
-MOST_ANSWER_BYTES = 1 << 32  # more than a pull may read of a server
+MAX_REQUEST_BYTES = 1 << 26  # names of a million variables
+MAX_ANSWER_BYTES = 1 << 32  # more than a pull may read of a server
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class ReadRequest:
         Raises:
             ProtocolError: the text is not an encoded request.
         """
-        names = _json(text)
+        names = _parse_json(text)
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ProtocolError(f"received {text!r:.100}, expected the names of variables")
         return cls(resources=tuple(names))
@@ -88,7 +88,7 @@ class ReadAnswer:
         Raises:
             ProtocolError: the text is not an encoded reply.
         """
-        fields = _json(text)
+        fields = _parse_json(text)
         try:
             values, begin = [], 0
             for name, shape in fields["values"]:
@@ -107,7 +107,7 @@ class ReadAnswer:
             raise ProtocolError(f"received {text!r:.100}, expected a reply: {error}") from error
 
 
-def text_and_arrays(header: Sequence[int], payload: Array) -> tuple[bytes, Array]:
+def split_payload(header: Sequence[int], payload: Array) -> tuple[bytes, Array]:
     """Split a message's payload into its text and the bytes of its arrays.
 
     Raises:
@@ -122,7 +122,7 @@ def text_and_arrays(header: Sequence[int], payload: Array) -> tuple[bytes, Array
     return payload[end:].tobytes(), payload[:end]
 
 
-def _json(text: bytes) -> Any:
+def _parse_json(text: bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""A parameter server's side of `tfps.attach` over the data port (`direct`)."""
+"""Serve `tfps.attach` on a parameter server's data port (`direct`)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tfps.errors import ProtocolError
 from tfps.recovery.reading.channel_reader import ChannelReader
 from tfps.recovery.reading.read_message import (
     HEADER_FIELDS,
-    MOST_REQUEST_BYTES,
+    MAX_REQUEST_BYTES,
     ReadAnswer,
     ReadRequest,
-    text_and_arrays,
+    split_payload,
 )
 from tfps.recovery.reading.server_reader import RecordChanged
 from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, ControlPlane
@@ -25,7 +25,7 @@ from tfps.transport.direct import Connection, ConnectionLost, FrameLimits, Hello
 
 logger = logging.getLogger(__name__)
 
-LIMITS = FrameLimits(header_fields=HEADER_FIELDS, max_ids=0, max_payload_bytes=MOST_REQUEST_BYTES)
+LIMITS = FrameLimits(header_fields=HEADER_FIELDS, max_ids=0, max_payload_bytes=MAX_REQUEST_BYTES)
 NO_IDS = np.empty(0, np.int64)
 NO_BYTES = np.empty(0, np.uint8)
 
@@ -55,8 +55,8 @@ class ReadService:
         try:
             while True:
                 header, _, payload = connection.receive(LIMITS)
-                text, _ = text_and_arrays(header.tolist(), payload)
-                said, arrays = self._answer(reader, ReadRequest.from_text(text)).to_parts()
+                text, _ = split_payload(header.tolist(), payload)
+                said, arrays = self._answer_request(reader, ReadRequest.from_text(text)).to_parts()
                 connection.release_buffers()
                 length = np.array([len(said)], np.int64)
                 connection.send(length, NO_IDS, np.frombuffer(said, np.uint8), *arrays)
@@ -73,7 +73,7 @@ class ReadService:
         return self._target().removeprefix("grpc://")
 
     @staticmethod
-    def _answer(reader: ChannelReader, request: ReadRequest) -> ReadAnswer:
+    def _answer_request(reader: ChannelReader, request: ReadRequest) -> ReadAnswer:
         try:
             record = reader.record(patience_s=CALL_TIMEOUT_S)
             if record is None:

@@ -1,4 +1,4 @@
-"""Finds the variables of a job in its servers' records, by the names that users know. Pure."""
+"""Find a job's variables in its servers' records, by the names that users know. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RecordedValue:
 
     parts: tuple[RecordedPart, ...]
 
-    def joined(self, arrays: Sequence[Array]) -> Array:
+    def join(self, arrays: Sequence[Array]) -> Array:
         """Return the whole value, joined from the values of the parts."""
         rule = self.parts[0].view.rule
         if rule is None:
@@ -54,7 +54,7 @@ class RecordedValue:
         return whole
 
 
-def recorded_values(records: Sequence[JobRecord]) -> dict[str, RecordedValue]:
+def find_recorded_values(records: Sequence[JobRecord]) -> dict[str, RecordedValue]:
     """Return all variables of a job by their paths; the second one of a path is ``path>2``.
 
     A variable whose shards are not all recorded yet is left out: servers record new variables one

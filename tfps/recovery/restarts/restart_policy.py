@@ -1,4 +1,4 @@
-"""Decides after a task's death: start it again, give it up, or end the job. Pure."""
+"""Decide after a task's death: start it again, give it up, or end the job. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Task = tuple[str, int]
 
 @dataclass(frozen=True)
 class Death:
-    """The end of a task's process.
+    """Reports that a task's process has ended.
 
     Args:
         task: the task.
@@ -29,14 +29,14 @@ class Death:
 
 @dataclass(frozen=True)
 class Return:
-    """The return of a task: it listens or replies again, or its state is not known."""
+    """Reports that a task listens or replies again, or that its state is not known."""
 
     task: Task
 
 
 @dataclass(frozen=True)
 class Hang:
-    """The hang of a task: its process lives, but does not reply.
+    """Reports that a task hangs: its process lives, but does not reply.
 
     Args:
         task: the task.
@@ -52,7 +52,7 @@ Event = Death | Return | Hang
 
 @dataclass(frozen=True)
 class Restart:
-    """The announcement of a restart: `Start` follows after a pause.
+    """Announces a restart, which `Start` follows after a pause.
 
     Args:
         task: the task.
@@ -64,7 +64,7 @@ class Restart:
     number: int
     after_s: float
 
-    def in_words(self, *, budget: int) -> str:
+    def describe(self, *, budget: int) -> str:
         """Return the end of a log message that begins with how the task ended.
 
         Args:
@@ -72,7 +72,7 @@ class Restart:
 
         Example:
 
-        >>> Restart(("worker", 0), number=1, after_s=0.25).in_words(budget=3)
+        >>> Restart(("worker", 0), number=1, after_s=0.25).describe(budget=3)
         ' and is started again in 250 ms (restart 1 of 3)'
         """
         wait = format_seconds(self.after_s)
@@ -81,14 +81,14 @@ class Restart:
 
 @dataclass(frozen=True)
 class Start:
-    """An action: start a task now."""
+    """Requests that a task is started now."""
 
     task: Task
 
 
 @dataclass(frozen=True)
 class Kill:
-    """An action: kill the process of a task that hangs; a `Death` follows.
+    """Requests to kill the process of a task that hangs; a `Death` follows.
 
     Args:
         task: the task.
@@ -103,14 +103,14 @@ class Kill:
 
 @dataclass(frozen=True)
 class GiveUp:
-    """The decision not to start a task again; the job goes on if no `EndJob` follows."""
+    """Announces that a task is not started again; the job goes on if no `EndJob` follows."""
 
     task: Task
 
 
 @dataclass(frozen=True)
 class EndJob:
-    """The end of a job that cannot go on.
+    """Requests the end of a job that cannot go on.
 
     Args:
         reason: a sentence for its user, without the full stop.
@@ -125,7 +125,7 @@ Action = Restart | Start | Kill | GiveUp | EndJob
 
 
 @dataclass
-class _Life:
+class _TaskState:
     restarts: int = 0
     starts_at_s: float = math.inf  # when a task that waits for its restart is started
     hang: Hang | None = None
@@ -144,81 +144,93 @@ class RestartPolicy:
 
     >>> once = FaultTolerance(restart_budget=1)
     >>> policy = RestartPolicy([("worker", 0)], fault_tolerance=once)
-    >>> policy.take(Death(("worker", 0), -9), now_s=10.0)
+    >>> policy.handle(Death(("worker", 0), -9), now_s=10.0)
     [Restart(task=('worker', 0), number=1, after_s=0.25)]
-    >>> policy.due(now_s=10.1), policy.due(now_s=10.3)
+    >>> policy.due_actions(now_s=10.1), policy.due(now_s=10.3)
     ([], [Start(task=('worker', 0))])
-    >>> [*_, end] = policy.take(Death(("worker", 0), -9), now_s=11.0)
+    >>> [*_, end] = policy.handle(Death(("worker", 0), -9), now_s=11.0)
     >>> end.reason
     'no worker is left: worker 0 died again after its budget of 1 restart'
     """
 
     def __init__(self, tasks: Iterable[Task], *, fault_tolerance: FaultTolerance) -> None:
         self._fault_tolerance = fault_tolerance
-        self._lives = {task: _Life() for task in tasks}
+        self._task_states = {task: _TaskState() for task in tasks}
         self.ended: EndJob | None = None
 
     @property
-    def counts(self) -> dict[Task, int]:
+    def restart_counts(self) -> dict[Task, int]:
         """The number of restarts of each task, one that is about to follow included."""
-        return {task: life.restarts for task, life in self._lives.items() if life.restarts}
+        return {
+            task: task_state.restarts
+            for task, task_state in self._task_states.items()
+            if task_state.restarts
+        }
 
-    def take(self, event: Event, *, now_s: float) -> list[Action]:
+    def handle(self, event: Event, *, now_s: float) -> list[Action]:
         """Return the actions that follow from an event."""
-        life = self._lives[event.task]
+        task_state = self._task_states[event.task]
         if self.ended:
             return []
         if isinstance(event, Return):
-            life.hang = None
-            life.is_given_up = False  # it was started by other means
-        elif life.is_given_up:
+            task_state.hang = None
+            task_state.is_given_up = False  # it was started by other means
+        elif task_state.is_given_up:
             return []
         elif isinstance(event, Death):
-            return self._died(event, life, now_s=now_s)
-        elif life.starts_at_s == math.inf and life.hang != event:  # not if it has died
+            return self._actions_after_death(event, task_state, now_s=now_s)
+        elif task_state.starts_at_s == math.inf and task_state.hang != event:  # not if it has died
             # A task that goes on after a stop has the whole time to reply.
-            life.hang, life.hangs_since_s = event, now_s
+            task_state.hang, task_state.hangs_since_s = event, now_s
         return []
 
-    def due(self, *, now_s: float) -> list[Action]:
+    def due_actions(self, *, now_s: float) -> list[Action]:
         """Return the actions that are due at a time."""
         actions: list[Action] = []
-        for task, life in self._lives.items() if self.ended is None else ():
-            if now_s >= life.starts_at_s:
-                life.starts_at_s = math.inf
+        for task, task_state in self._task_states.items() if self.ended is None else ():
+            if now_s >= task_state.starts_at_s:
+                task_state.starts_at_s = math.inf
                 actions.append(Start(task))
-            if life.hang is None:
+            if task_state.hang is None:
                 continue
-            after_s = self._fault_tolerance.patience_s(is_stopped=life.hang.is_stopped)
-            if now_s >= life.hangs_since_s + after_s:
-                actions.append(Kill(task, after_s, life.hang.is_stopped))
-                life.hang = None
+            after_s = self._fault_tolerance.patience_s(is_stopped=task_state.hang.is_stopped)
+            if now_s >= task_state.hangs_since_s + after_s:
+                actions.append(Kill(task, after_s, task_state.hang.is_stopped))
+                task_state.hang = None
         return actions
 
-    def _died(self, event: Death, life: _Life, *, now_s: float) -> list[Action]:
-        life.hang = None
-        if life.starts_at_s < math.inf:  # the same death, reported twice
+    def _actions_after_death(
+        self, event: Death, task_state: _TaskState, *, now_s: float
+    ) -> list[Action]:
+        task_state.hang = None
+        if task_state.starts_at_s < math.inf:  # the same death, reported twice
             return []
-        if event.is_usable and life.restarts < self._fault_tolerance.restart_budget:
-            life.restarts += 1
-            after_s = self._fault_tolerance.back_off_s(life.restarts)
-            life.starts_at_s = now_s + after_s
-            return [Restart(event.task, life.restarts, after_s)]
-        life.is_given_up = True
-        self.ended = self._end(event)
+        if event.is_usable and task_state.restarts < self._fault_tolerance.restart_budget:
+            task_state.restarts += 1
+            after_s = self._fault_tolerance.back_off_s(task_state.restarts)
+            task_state.starts_at_s = now_s + after_s
+            return [Restart(event.task, task_state.restarts, after_s)]
+        task_state.is_given_up = True
+        self.ended = self._end_job_if_needed(event)
         return [GiveUp(event.task), *([self.ended] if self.ended else [])]
 
-    def _end(self, event: Death) -> EndJob | None:
+    def _end_job_if_needed(self, event: Death) -> EndJob | None:
         """Return why the job cannot go on without the task that was given up, or None."""
         kind, index = event.task
         if kind == "ps":
-            why = f": {self._spent([event.task])}" if event.is_usable else " with it"
+            why = (
+                f": {self._describe_spent_budget([event.task])}" if event.is_usable else " with it"
+            )
             return EndJob(
                 f"what ps {index} held is lost{why}. Start the job again from its last checkpoint",
                 is_noticed=True,
             )
-        workers = {task: life for task, life in self._lives.items() if task[0] == "worker"}
-        gone = [task for task, life in workers.items() if life.is_given_up]
+        workers = {
+            task: task_state
+            for task, task_state in self._task_states.items()
+            if task[0] == "worker"
+        }
+        gone = [task for task, task_state in workers.items() if task_state.is_given_up]
         left = len(workers) - len(gone)
         if left >= self._fault_tolerance.min_workers:
             return None
@@ -228,9 +240,9 @@ class RestartPolicy:
             if left
             else "no worker is left"
         )
-        return EndJob(f"{few}: {self._spent(gone)}")
+        return EndJob(f"{few}: {self._describe_spent_budget(gone)}")
 
-    def _spent(self, tasks: list[Task]) -> str:
+    def _describe_spent_budget(self, tasks: list[Task]) -> str:
         """Return a phrase such as ``worker 0 died again after its budget of 3 restarts``."""
         names = ", ".join(f"{kind} {index}" for kind, index in tasks)
         budget = self._fault_tolerance.restart_budget

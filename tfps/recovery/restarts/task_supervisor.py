@@ -1,4 +1,4 @@
-"""A registry of the supervisors that start tasks again: of this process, or of its parent."""
+"""Register the supervisors that restart tasks, in this process or in its parent."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class TaskSupervisor(Protocol):
 
     @property
     def given_up(self) -> str:
-        """The reason why a parameter server is not started again; empty while none is given up."""
+        """The reason why a lost parameter server is not restarted; empty if there is none."""
 
     @property
     def restarts(self) -> list[str]:
         """The restarts so far, each as in ``worker 1 (SIGKILL)``."""
 
-    def want_servers(self, wanted: Callable[[], bool]) -> None:
+    def set_server_restarts(self, wanted: Callable[[], bool]) -> None:
         """Start lost parameter servers again as well.
 
         Args:
             wanted: returns whether the job could use a restarted server.
         """
 
-    def note_lost(self, tasks: Iterable[Task]) -> None:
-        """Take note of all tasks that are lost now; the guard has evicted those workers."""
+    def report_lost(self, tasks: Iterable[Task]) -> None:
+        """Record all tasks that are lost now; the guard has already evicted lost workers."""
 
 
 _supervisors: dict[frozenset[str], TaskSupervisor] = {}
@@ -52,8 +52,8 @@ def unregister_supervisor(addresses: Iterable[str]) -> None:
         _supervisors.pop(frozenset(addresses), None)
 
 
-def supervisor_of(addresses: Iterable[str]) -> TaskSupervisor | None:
-    """Return the supervisor of the tasks at some of these addresses, or None."""
+def get_supervisor(addresses: Iterable[str]) -> TaskSupervisor | None:
+    """Return the supervisor that restarts the tasks at these addresses, or None."""
     wanted = frozenset(addresses)
     with _lock:
         return next((each for known, each in _supervisors.items() if known & wanted), None)
@@ -61,7 +61,7 @@ def supervisor_of(addresses: Iterable[str]) -> TaskSupervisor | None:
 
 def are_restarted(addresses: Iterable[str]) -> bool:
     """Return whether this process, or its parent, starts these tasks again."""
-    return supervisor_of(addresses) is not None
+    return get_supervisor(addresses) is not None
 
 
 def request_server_restarts(
@@ -76,13 +76,13 @@ def request_server_restarts(
     Returns:
         The supervisor, or None if there is none.
     """
-    supervisor = supervisor_of(addresses)
+    supervisor = get_supervisor(addresses)
     if supervisor is not None:
-        supervisor.want_servers(lambda: not unless())
+        supervisor.set_server_restarts(lambda: not unless())
     return supervisor
 
 
-def in_words(restarts: Iterable[str]) -> str:
+def describe_restarts(restarts: Iterable[str]) -> str:
     """Return a sentence about restarts; an empty string if there were none.
 
     Example:

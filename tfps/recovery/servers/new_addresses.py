@@ -13,11 +13,11 @@ from tfps.recovery.probing.task_identity import ask_identities
 logger = logging.getLogger(__name__)
 
 # Not more often: the resolver may ask the API of a scheduler.
-ASK_EVERY_S = 1.0
+ASK_INTERVAL_S = 1.0
 
 
 class NewAddresses:
-    """Asks the cluster resolver where lost servers are now, and checks that they reply there.
+    """Asks the cluster resolver for new addresses of lost servers, and probes them there.
 
     Args:
         resolve: returns the cluster as it is now, or None if servers cannot move; may be the
@@ -37,23 +37,23 @@ class NewAddresses:
         deadline_s: float,
     ) -> None:
         self._resolve, self._cluster, self._deadline_s = resolve, cluster, deadline_s
-        self._asks_at_s = 0.0
+        self._next_request_s = 0.0
         self.problem = ""
 
     def find(self, lost: Collection[int]) -> dict[int, str]:
         """Return the new addresses of lost servers that reply there; asks once a second at most."""
-        if not lost or time.monotonic() < self._asks_at_s:
+        if not lost or time.monotonic() < self._next_request_s:
             return {}
-        self._asks_at_s = time.monotonic() + ASK_EVERY_S
+        self._next_request_s = time.monotonic() + ASK_INTERVAL_S
         try:
             now = self._resolve()
         except Exception as error:  # noqa: BLE001 - the user's resolver; is called again
-            self.say(f"cannot find the new addresses of lost servers: {error!r}")
+            self.warn_once(f"cannot find the new addresses of lost servers: {error!r}")
             return {}
         try:
-            moved = {} if now is None else servers_elsewhere(self._cluster(), now, lost)
+            moved = {} if now is None else find_moved_servers(self._cluster(), now, lost)
         except ConfigError as error:
-            self.say(str(error))
+            self.warn_once(str(error))
             return {}
         seen = ask_identities({("ps", i): a for i, a in moved.items()}, deadline_s=self._deadline_s)
         others = [
@@ -61,21 +61,21 @@ class NewAddresses:
             for (_, index), each in seen.items()
             if each.other
         ]
-        self.say(
+        self.warn_once(
             f"{'; '.join(others)}. Correct TF_CONFIG or the cluster file." if others else "",
         )
         return {
             i: moved[i] for (_, i), each in seen.items() if each.process_incarnation is not None
         }
 
-    def say(self, problem: str) -> None:
+    def warn_once(self, problem: str) -> None:
         """Log a problem as a warning, unless it is the same as before."""
         if problem and problem != self.problem:
             logger.warning("still waiting for lost servers: %s", problem)
         self.problem = problem
 
 
-def servers_elsewhere(
+def find_moved_servers(
     known: ClusterSpec, now: ClusterSpec, lost: Collection[int]
 ) -> dict[int, str]:
     """Return the addresses of lost servers that have another address now. Pure.

@@ -1,4 +1,4 @@
-"""Fills a restarted server with the rows of a checkpoint, and the counts of other servers."""
+"""Fill a restarted server with rows from a checkpoint and counts from other servers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tfps.runtime.coordinator.server import Server
 
 
 class TrainedJob(Protocol):
-    """The job whose servers are restored, as the restoration sees it."""
+    """The members of a job that the restoration of its servers uses."""
 
     @property
     def manager(self) -> CheckpointManager | None:
@@ -28,15 +28,15 @@ class TrainedJob(Protocol):
     def last_reading(self) -> LastReading | None:
         """Return the chief's last reading of the ticket server, or None if there is none."""
 
-    def uncheckpointed(self, device: str) -> list[str]:
+    def uncheckpointed_names(self, device: str) -> list[str]:
         """Return the names of variables on a device that checkpoints cannot contain."""
 
-    def takes_rounds(self) -> bool:
+    def has_rounds(self) -> bool:
         """Return whether workers may wait for each other in rounds now."""
 
 
 class Restoration:
-    """Restores what a lost server held; its rows lack the updates since the checkpoint.
+    """Restores a lost server from a checkpoint; its rows lack the updates since then.
 
     Args:
         runtime: the job.
@@ -47,12 +47,16 @@ class Restoration:
         self._runtime, self._job = runtime, job
 
     def restore_all(
-        self, anew: Sequence[Server], living: Sequence[Server], *, checkpoint: int | None = None
+        self,
+        restarted: Sequence[Server],
+        living: Sequence[Server],
+        *,
+        checkpoint: int | None = None,
     ) -> list[ServerLoss]:
         """Fill servers that are empty; returns the loss of each of them.
 
         Args:
-            anew: the empty servers, which reply and are not in use; server 0 first.
+            restarted: the empty servers, which reply and are not in use; server 0 first.
             living: the servers that have lost nothing.
             checkpoint: the number of a checkpoint since which nothing has changed; None: the
                 newest one of this job.
@@ -62,7 +66,7 @@ class Restoration:
         """
         known = list(living)
         losses = []
-        for server in anew:
+        for server in restarted:
             losses.append(self.restore(server, known, living, checkpoint=checkpoint))
             known.append(server)
         return losses
@@ -90,7 +94,7 @@ class Restoration:
         manager = self._job.manager
         if manager is None:
             raise CheckpointError("no tfps.CheckpointManager saves the trained model; make one")
-        if checkpoint is None and self._job.takes_rounds():
+        if checkpoint is None and self._job.has_rounds():
             raise CheckpointError(
                 "a lost server ends a job whose workers take rounds together, except in fit under "
                 "tfps.Synchronous (tfps.LocalSteps in rounds and the steps of a warm-up are such "
@@ -101,8 +105,8 @@ class Restoration:
         self._runtime.replay(server)
         version = self._write_ledger(server, known)
         manifest = restore_lost_rows(manager, server, checkpoint=checkpoint)
-        restored = _version_of(manifest, server, servers=len(self._runtime.servers))
-        self._let_counters_go_on(server, living, updates=version - restored)
+        restored = _version_in_manifest(manifest, server, servers=len(self._runtime.servers))
+        self._restore_counters(server, living, updates=version - restored)
         if version < restored:  # no server that has counted more has survived
             version = restored
             self._write_version(server, version)
@@ -125,7 +129,7 @@ class Restoration:
         Raises:
             CheckpointError: they cannot; names the variables.
         """
-        if names := self._job.uncheckpointed(server.device):
+        if names := self._job.uncheckpointed_names(server.device):
             raise CheckpointError(
                 f"no checkpoint holds these variables of ps {server.index}: {', '.join(names)} "
                 "(raw tf.Variables, or a model of tf_keras)"
@@ -161,9 +165,7 @@ class Restoration:
         cells[server.layout.VERSION] = version
         server.ledger.assign_values(cells, values.applied)
 
-    def _let_counters_go_on(
-        self, server: Server, living: Sequence[Server], *, updates: int
-    ) -> None:
+    def _restore_counters(self, server: Server, living: Sequence[Server], *, updates: int) -> None:
         """Restore the optimizers' counters of a server from their copies on other servers.
 
         If no copy has survived, add one for each update since the checkpoint.
@@ -179,7 +181,7 @@ class Restoration:
 
 
 class LastReading(NamedTuple):
-    """The chief's last reading of the ticket server.
+    """Holds the ledger that the chief has last read from the ticket server.
 
     Attributes:
         cells: its ledger.
@@ -192,7 +194,7 @@ class LastReading(NamedTuple):
     is_current: bool
 
 
-def _version_of(manifest: Any, server: Server, *, servers: int) -> int:
+def _version_in_manifest(manifest: Any, server: Server, *, servers: int) -> int:
     counters = manifest.counters
     if counters is None:
         return 0

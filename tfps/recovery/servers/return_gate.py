@@ -1,4 +1,4 @@
-"""The gate at which closures and accesses wait while a lost server is brought back."""
+"""Let closures and accesses wait while a lost server is brought back."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-LOOK_EVERY_S = 0.1
-NO_LONGER_AWAITED = "a parameter server was lost, and the wait for it was interrupted"
+POLL_INTERVAL_S = 0.1
+WAIT_ENDED = "a parameter server was lost, and the wait for it was interrupted"
 
 
 class ReturnState(enum.Enum):
@@ -28,8 +28,8 @@ class ReturnState(enum.Enum):
     GIVEN_UP = "a lost server cannot be brought back: what waits for it fails"
 
 
-class LosableServer(Protocol):
-    """A parameter server as the gate sees it.
+class GatedServer(Protocol):
+    """A parameter server that may be lost.
 
     Attributes:
         lost: why it cannot be used; None: it can.
@@ -46,7 +46,7 @@ class GatedJob(Protocol):
         """Whether the job has ended."""
 
     @property
-    def servers(self) -> Sequence[LosableServer]:
+    def servers(self) -> Sequence[GatedServer]:
         """The parameter servers, by index."""
 
 
@@ -65,7 +65,7 @@ class ReturnGate:
         self._lost: dict[int, str] = {}
         self._running = 0
         self._interrupts = 0
-        self._own = threading.local()
+        self._own_threads = threading.local()
         self.state = ReturnState.ALL_THERE
         self.failure = ""  # why it was given up
         self.losses_known = 0
@@ -78,7 +78,7 @@ class ReturnGate:
     @property
     def is_own_thread(self) -> bool:
         """Whether this thread runs a closure or the return itself, so that it must not wait."""
-        return getattr(self._own, "is_inside", False)
+        return getattr(self._own_threads, "is_inside", False)
 
     @property
     def closures_running(self) -> int:
@@ -91,12 +91,12 @@ class ReturnGate:
             if not self.wait():
                 return False
             self._running += 1
-        self._own.is_inside = True
+        self._own_threads.is_inside = True
         return True
 
     def leave(self) -> None:
         """End a closure."""
-        self._own.is_inside = False
+        self._own_threads.is_inside = False
         with self._changed:
             self._running -= 1
             self._changed.notify_all()
@@ -104,11 +104,11 @@ class ReturnGate:
     @contextmanager
     def inside(self) -> Iterator[None]:
         """Mark this thread as the one that brings servers back."""
-        self._own.is_inside = True
+        self._own_threads.is_inside = True
         try:
             yield
         finally:
-            self._own.is_inside = False
+            self._own_threads.is_inside = False
 
     def wait(self) -> bool:
         """Wait while a server is brought back; return whether no server is lost then."""
@@ -117,7 +117,7 @@ class ReturnGate:
             while self._lost and self._interrupts == interrupts:
                 if self.state is ReturnState.GIVEN_UP or self._job.closed:
                     return False
-                self._changed.wait(LOOK_EVERY_S)
+                self._changed.wait(POLL_INTERVAL_S)
             return not self._lost
 
     def interrupt(self) -> None:
@@ -147,7 +147,7 @@ class ReturnGate:
     def drain(self) -> bool:
         """Wait briefly for the last closure; return whether servers may be filled now."""
         with self._changed:
-            if not self._changed.wait_for(lambda: not self._running, LOOK_EVERY_S):
+            if not self._changed.wait_for(lambda: not self._running, POLL_INTERVAL_S):
                 return False
             if self.state is ReturnState.FENCED:
                 self.state = ReturnState.RETURNING

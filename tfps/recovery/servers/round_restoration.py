@@ -1,4 +1,4 @@
-"""Brings all servers back to a point between two rounds, after some were restarted."""
+"""Restore all servers to a point between two rounds, after some were restarted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 
 OWN_PUSHES = "variables by strategy.push or an optimizer"
-GOES_BACK = "all servers go back to a checkpoint, since one of them was lost"
+GOING_BACK = "all servers go back to a checkpoint, since one of them was lost"
 
 
 class Totals(Protocol):
@@ -38,22 +38,22 @@ class Totals(Protocol):
 
 
 class RepeatableRun(Protocol):
-    """Training whose steps can be repeated from certain points."""
+    """A training run whose steps can be repeated from certain points."""
 
     @property
     def points(self) -> Sequence[RoundPoint]:
-        """The points that it can go back to, the oldest first."""
+        """The points that the run can go back to, the oldest first."""
 
     def go_back(self, point: RoundPoint) -> int:
         """Go back to a point. Returns how many steps that were reported are repeated."""
 
 
-def starts_of(runtime: Runtime) -> tuple[int, ...]:
-    """Return how often each server was started: values read before a restart may be stale."""
+def count_server_starts(runtime: Runtime) -> tuple[int, ...]:
+    """Return how often each server was started, to detect values from before a restart."""
     return tuple(server.starts for server in runtime.servers)
 
 
-def written_by_chief(runtime: Runtime) -> dict[str, int]:
+def count_chief_writes(runtime: Runtime) -> dict[str, int]:
     """Return how often this process has written each variable on servers by itself."""
     counts = {}
     for contents in runtime.contents:
@@ -66,8 +66,8 @@ def written_by_chief(runtime: Runtime) -> dict[str, int]:
     return counts
 
 
-def point_now(runtime: Runtime, *, checkpoint: int) -> RoundPoint:
-    """Return the point at which the servers are, while no worker takes part.
+def current_round_point(runtime: Runtime, *, checkpoint: int) -> RoundPoint:
+    """Return the servers' present state as a point; no worker may take part meanwhile.
 
     Args:
         runtime: the job.
@@ -87,12 +87,12 @@ def point_now(runtime: Runtime, *, checkpoint: int) -> RoundPoint:
         checkpoint=checkpoint,
         ledgers=tuple(tuple(cells.tolist()) for cells in ledgers),
         applied=tuple(applied),
-        writes=written_by_chief(runtime),
+        writes=count_chief_writes(runtime),
     )
 
 
 class RoundRestoration:
-    """Brings all servers back to the newest point whose checkpoint is sound.
+    """Restores all servers to the newest point whose checkpoint is sound.
 
     Servers that were not lost go back as well: their steps since that point are repeated.
 
@@ -105,14 +105,14 @@ class RoundRestoration:
         self._runtime, self._totals = runtime, totals
 
     def go_back(
-        self, run: RepeatableRun, *, manager: CheckpointManager, anew: Sequence[Server]
+        self, run: RepeatableRun, *, manager: CheckpointManager, restarted: Sequence[Server]
     ) -> list[ServerLoss]:
         """Fill all servers from a checkpoint, and mark them as lost until closures run again.
 
         Args:
             run: the training that was interrupted.
             manager: the manager of its checkpoints.
-            anew: the servers that are empty.
+            restarted: the servers that are empty.
 
         Returns:
             The loss of each empty server.
@@ -123,16 +123,16 @@ class RoundRestoration:
         """
         began_s, layout = time.monotonic(), self._runtime.ticket_server.layout
         for server in self._runtime.servers:
-            server.lost = server.lost or GOES_BACK
+            server.lost = server.lost or GOING_BACK
         try:
-            point = self._newest(run, manager)
+            point = self._newest_usable_point(run, manager)
             self._refuse_writes(point)
-            reached = max(self._versions(anew), default=0)
-            for server in anew:
+            reached = max(self._living_versions(restarted), default=0)
+            for server in restarted:
                 self._runtime.replay(server)
-            self._fill(manager, point, anew)
+            self._fill_servers(manager, point, restarted)
         except CheckpointError:
-            self._let_go()
+            self._reset_lost_marks()
             raise
         self._write_ledgers(point)
         for contents in self._runtime.contents:
@@ -150,26 +150,26 @@ class RoundRestoration:
                 repeated_steps=repeated,
                 seconds=time.monotonic() - began_s,
             )
-            for server in anew
+            for server in restarted
         ]
 
-    def _let_go(self) -> None:
+    def _reset_lost_marks(self) -> None:
         for server in self._runtime.servers:
-            if server.lost == GOES_BACK:
+            if server.lost == GOING_BACK:
                 server.lost = None
 
-    def _newest(self, run: RepeatableRun, manager: CheckpointManager) -> RoundPoint:
+    def _newest_usable_point(self, run: RepeatableRun, manager: CheckpointManager) -> RoundPoint:
         points = {point.checkpoint: point for point in run.points}
-        there = sorted(points.keys() & set(Folder(manager.directory).numbers()))
-        if not there:
+        usable_numbers = sorted(points.keys() & set(Folder(manager.directory).numbers()))
+        if not usable_numbers:
             raise CheckpointError(
                 f"{manager.directory} has no complete checkpoint of this epoch, so rounds cannot "
                 "repeat; save one when an epoch begins"
             )
-        return points[manager.newest_of(there).number]
+        return points[manager.newest_of(usable_numbers).number]
 
     def _refuse_writes(self, point: RoundPoint) -> None:
-        written = point.written_since(written_by_chief(self._runtime))
+        written = point.written_since(count_chief_writes(self._runtime))
         if written:
             raise CheckpointError(
                 f"this process has written {', '.join(written)} within an epoch, after checkpoint "
@@ -178,15 +178,17 @@ class RoundRestoration:
                 "keras.optimizers.schedules.LearningRateSchedule"
             )
 
-    def _versions(self, anew: Sequence[Server]) -> list[int]:
-        lost = {server.index for server in anew}
+    def _living_versions(self, restarted: Sequence[Server]) -> list[int]:
+        lost = {server.index for server in restarted}
         living = [server for server in self._runtime.servers if server.index not in lost]
         return [int(server.cells()[server.layout.VERSION]) for server in living]
 
-    def _fill(self, manager: CheckpointManager, point: RoundPoint, anew: Sequence[Server]) -> None:
+    def _fill_servers(
+        self, manager: CheckpointManager, point: RoundPoint, restarted: Sequence[Server]
+    ) -> None:
         contents = contents_in(manager)
         manifest = manager.newest_of([point.checkpoint])
-        for server in anew:
+        for server in restarted:
             check_held(server, contents, others=self._runtime.contents)
 
         def fill(server: Server) -> None:
@@ -201,18 +203,18 @@ class RoundRestoration:
         position = next_position(layout, [*(cells.tolist() for cells in now), *point.ledgers])
         incarnations = {w: runtime.latest_incarnation(w) or 0 for w in range(runtime.workers)}
         number = runtime.closure_numbers.renew()
-        for server, cells, then, keys in zip(
+        for server, cells, past_cells, keys in zip(
             runtime.servers, now, point.ledgers, point.applied, strict=True
         ):
-            back = ledger_at(
+            new_cells = ledger_at(
                 layout,
-                then,
+                past_cells,
                 incarnations=incarnations,
                 position=position,
                 fence=int(cells[layout.FENCE]),
             )
-            back[layout.TERM] = server.term
+            new_cells[layout.TERM] = server.term
             applied = window_after(number)
             for ticket, key in keys.items():
                 applied[cell_of_ticket(ticket)] = key
-            server.ledger.assign_values(np.array(back, np.int64), applied)
+            server.ledger.assign_values(np.array(new_cells, np.int64), applied)

@@ -14,8 +14,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Roll:
-    """The result of asking all servers once.
+class ServerReplies:
+    """Lists which servers replied to one request, and which were restarted.
 
     Attributes:
         gone: the servers at whose address no server of that index listens.
@@ -24,7 +24,7 @@ class Roll:
     """
 
     gone: Collection[int]
-    anew: Collection[int]
+    restarted: Collection[int]
     process_incarnations: Mapping[int, int]
 
 
@@ -37,58 +37,59 @@ class ServerIdentities:
         deadline_s: the seconds within which a server that is not busy replies.
     """
 
-    def __init__(self, runtime: Runtime, elsewhere: NewAddresses, *, deadline_s: float) -> None:
-        self._runtime, self._elsewhere, self._deadline_s = runtime, elsewhere, deadline_s
+    def __init__(self, runtime: Runtime, new_addresses: NewAddresses, *, deadline_s: float) -> None:
+        self._runtime, self._new_addresses, self._deadline_s = runtime, new_addresses, deadline_s
         self._problems: dict[int, str] = {}  # process incarnation -> why it cannot take part
         self._known: dict[int, int | None] = {
-            index: seen.process_incarnation for index, seen in self._look().items()
+            index: identities.process_incarnation
+            for index, identities in self._ask_incarnations().items()
         }
 
     @property
     def problem(self) -> str:
         """The reason why servers that reply cannot take part; empty if there is none."""
-        return self._elsewhere.problem
+        return self._new_addresses.problem
 
-    def call(self) -> Roll:
-        """Ask every server once."""
-        seen = self._look()
+    def ask_servers(self) -> ServerReplies:
+        """Ask every server once for its incarnation, and return which replied."""
+        identities = self._ask_incarnations()
         process_incarnations = {
             index: each.process_incarnation
-            for index, each in seen.items()
+            for index, each in identities.items()
             if each.process_incarnation is not None
         }
-        return Roll(
-            gone=[index for index, each in seen.items() if each.is_gone],
-            anew=[i for i, number in process_incarnations.items() if number != self._known[i]],
+        return ServerReplies(
+            gone=[index for index, each in identities.items() if each.is_gone],
+            restarted=[i for i, number in process_incarnations.items() if number != self._known[i]],
             process_incarnations=process_incarnations,
         )
 
-    def absent(self, roll: Roll) -> list[int]:
+    def absent(self, replies: ServerReplies) -> list[int]:
         """Return the servers that do not reply, or do not fit the job."""
-        return [index for index in self._known if not self._takes_part(index, roll)]
+        return [index for index in self._known if not self._can_take_part(index, replies)]
 
-    def know(self, index: int, roll: Roll) -> None:
-        """Take note that a server has been filled: its present process is the known one now."""
-        self._known[index] = roll.process_incarnations[index]
+    def record_restored(self, index: int, replies: ServerReplies) -> None:
+        """Record the present process of a server as its known one, once it was filled."""
+        self._known[index] = replies.process_incarnations[index]
 
     def find(self, lost: Collection[int]) -> dict[int, str]:
         """Return the new addresses of lost servers that reply there."""
-        return self._elsewhere.find(lost)
+        return self._new_addresses.find(lost)
 
-    def _takes_part(self, index: int, roll: Roll) -> bool:
-        process_incarnation = roll.process_incarnations.get(index)
+    def _can_take_part(self, index: int, replies: ServerReplies) -> bool:
+        process_incarnation = replies.process_incarnations.get(index)
         if process_incarnation is None:
             return False
-        if index in roll.anew and process_incarnation not in self._problems:
+        if index in replies.restarted and process_incarnation not in self._problems:
             server = self._runtime.servers[index]
             problem = self._runtime.incompatibility(
                 ("ps", index)
             ) or self._runtime.data_plane.incompatibility(server)
             self._problems[process_incarnation] = problem
-            self._elsewhere.say(problem)
+            self._new_addresses.warn_once(problem)
         return not self._problems.get(process_incarnation)
 
-    def _look(self) -> dict[int, TaskIdentity]:
+    def _ask_incarnations(self) -> dict[int, TaskIdentity]:
         addresses = {("ps", s.index): s.address for s in self._runtime.servers}
-        seen = ask_identities(addresses, deadline_s=self._deadline_s)
-        return {index: identity for (_, index), identity in seen.items()}
+        identities = ask_identities(addresses, deadline_s=self._deadline_s)
+        return {index: identity for (_, index), identity in identities.items()}

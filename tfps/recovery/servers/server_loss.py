@@ -1,4 +1,4 @@
-"""The cost of losing a parameter server: updates lost, or steps repeated."""
+"""Compute the cost of losing a parameter server: updates lost, or steps repeated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ServerLoss:
-    """The loss and return of one server.
+    """Describes the loss and return of one server.
 
     Args:
         server: the server's index.
@@ -73,7 +73,7 @@ class ServerLoss:
             f"{self.updates_lost} updates lost on its rows"
         )
 
-    def into(self, restarts: list[str]) -> None:
+    def add_to_restarts(self, restarts: list[str]) -> None:
         """Add the cost to the server's newest restart in a list, if it contains one.
 
         >>> restarts = ["ps 0 (SIGKILL)", "worker 1 (SIGKILL)"]

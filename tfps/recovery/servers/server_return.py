@@ -1,4 +1,4 @@
-"""Brings a lost parameter server back into the job once it is started again."""
+"""Bring a lost parameter server back into the job once it is started again."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tfps.bridge.closures.failure_handler import FailureHandler
 from tfps.bridge.variables.server_access import watch_accesses
 from tfps.errors import CheckpointError
 from tfps.recovery.probing.connections import cut_connections
-from tfps.recovery.restarts.task_supervisor import supervisor_of
+from tfps.recovery.restarts.task_supervisor import get_supervisor
 from tfps.recovery.servers.return_gate import (
-    LOOK_EVERY_S,
-    NO_LONGER_AWAITED,
+    POLL_INTERVAL_S,
+    WAIT_ENDED,
     ReturnGate,
     ReturnState,
 )
-from tfps.recovery.servers.server_identities import Roll, ServerIdentities
+from tfps.recovery.servers.server_identities import ServerIdentities, ServerReplies
 from tfps.recovery.servers.server_loss import ServerLoss, updates_lost
 from tfps.runtime.coordinator.control_plane import bringing_back
 from tfps.runtime.coordinator.runtime import Runtime
@@ -31,16 +31,16 @@ from tfps.runtime.coordinator.server import Server
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
+Result = TypeVar("Result")
 
 # How often the log repeats that the job waits for a server.
-SAY_EVERY_S = 60.0
+WARNING_INTERVAL_S = 60.0
 # How long the end of a strategy waits while a server is being filled.
-END_S = 10.0
+JOIN_TIMEOUT_S = 10.0
 # How long gRPC may pause before a worker connects again to a server that is back.
 RECONNECT_S = 30.0
 # TensorFlow's errors for a server that is gone, or was restarted and does not know this process.
-SIGNS = (
+LOSS_ERRORS = (
     tf.errors.AbortedError,
     tf.errors.CancelledError,
     tf.errors.FailedPreconditionError,
@@ -53,7 +53,7 @@ SIGNS = (
 
 
 class JobView(Protocol):
-    """The job to which servers return, as `ServerReturn` sees it."""
+    """The members of a job that `ServerReturn` uses."""
 
     @property
     def waits_for_servers(self) -> bool:
@@ -66,10 +66,10 @@ class JobView(Protocol):
             CheckpointError: it cannot, even with a checkpoint.
         """
 
-    def fence(self) -> None:
-        """End closures that wait in a round for a worker which uses a lost server."""
+    def evict_workers(self) -> None:
+        """Evict all workers, to end waits in a round for a worker which uses a lost server."""
 
-    def restore(self, anew: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
+    def restore(self, restarted: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
         """Fill servers that were restarted, server 0 first; return the cost of each loss.
 
         Raises:
@@ -98,9 +98,9 @@ class ServerReturn:
     def __init__(self, runtime: Runtime, identities: ServerIdentities, job: JobView) -> None:
         self._runtime, self._identities, self._job = runtime, identities, job
         self.gate = ReturnGate(runtime)
-        self._looking = threading.Lock()
-        self._starting = threading.Lock()  # a loss is known only with the thread that mends it
-        self._cut: set[int] = set()  # lost servers whose connections are closed
+        self._check_lock = threading.Lock()
+        self._start_lock = threading.Lock()  # a loss is known only with the thread that mends it
+        self._disconnected: set[int] = set()  # lost servers whose connections are closed
         self._thread: threading.Thread | None = None  # the last one
         self._returned_s = float("-inf")
         self._queue: ClosureQueue | None = None
@@ -110,7 +110,7 @@ class ServerReturn:
             server.wait_with(self.wait)
         watch_accesses(runtime.container, self)
 
-    def attend(self, queue: ClosureQueue, failures: FailureHandler) -> None:
+    def watch_closures(self, queue: ClosureQueue, failures: FailureHandler) -> None:
         """Begin to watch the closures of a coordinator."""
         self._queue, self._failures = queue, failures
         failures.servers = self
@@ -138,26 +138,26 @@ class ServerReturn:
         assert self._queue is not None
         if self._is_given_up or self._queue.is_cancelled:
             return False
-        if error is not None and not isinstance(error, SIGNS):
+        if error is not None and not isinstance(error, LOSS_ERRORS):
             return False
-        return self._is_one_lost() or self._is_not_found_again(error)
+        return self._check_for_loss() or self._is_reconnecting(error)
 
     def wait(self) -> bool:
-        """Wait while a server is brought back; return whether one was lost and all are back.
+        """Wait until lost servers are back; return whether one was lost and all are back.
 
         Returns at once on the threads of closures and of the return itself.
         """
         if self.gate.is_own_thread:
             return False
-        return not self._runtime.closed and self._is_one_lost() and self.gate.wait()
+        return not self._runtime.closed and self._check_for_loss() and self.gate.wait()
 
     def wait_for_return(self) -> None:
         """Wait while a server is brought back, if one is known to be lost."""
         if not self.gate.is_own_thread:
             self.gate.wait()
 
-    def repeat(self, access: Callable[[], T]) -> T:
-        """Run an eager access of the chief, again after each loss that it met; return its result.
+    def repeat(self, access: Callable[[], Result]) -> Result:
+        """Run an eager access of the chief, repeated after each loss, and return its result.
 
         A result is discarded too if a server was lost meanwhile: a variable is made again before
         it is filled.
@@ -167,7 +167,7 @@ class ServerReturn:
         """
         if self._failures is None or self.gate.is_own_thread:
             return access()
-        has_met_a_loss = False
+        has_seen_loss = False
         while not self._is_given_up and not self._runtime.closed:
             if not self.gate.wait():
                 self._raise_unavailable()
@@ -175,14 +175,14 @@ class ServerReturn:
             try:
                 result = access()
             except tf.errors.OpError as error:
-                is_of_a_loss = losses != self.gate.losses_known or self._is_one_lost()
-                if not is_of_a_loss and not self._is_not_found_again(error):
+                is_of_a_loss = losses != self.gate.losses_known or self._check_for_loss()
+                if not is_of_a_loss and not self._is_reconnecting(error):
                     raise
             else:
                 if losses == self.gate.losses_known:
                     return result
-            has_met_a_loss = True
-        if has_met_a_loss:
+            has_seen_loss = True
+        if has_seen_loss:
             self._raise_unavailable()
         return access()
 
@@ -196,18 +196,18 @@ class ServerReturn:
         Args:
             reason: a part of the error that waiting threads get.
         """
-        with self._starting:
+        with self._start_lock:
             thread = self._thread
             if not self.gate.lost or thread is None:
                 return False
         if not self._is_given_up:
             self._give_up(f"The job no longer waits for it: {reason}.")
-        thread.join(END_S)
+        thread.join(JOIN_TIMEOUT_S)
         return True
 
     def lose(self, index: int, reason: str) -> None:
         """Begin to bring back a server that does not reply."""
-        with self._starting:
+        with self._start_lock:
             number = self.gate.lose(index, reason)
             if number == 1:
                 self._thread = threading.Thread(
@@ -222,40 +222,40 @@ class ServerReturn:
         return self.gate.state is ReturnState.GIVEN_UP
 
     def _raise_unavailable(self) -> None:
-        raise tf.errors.UnavailableError(None, None, self.gate.failure or NO_LONGER_AWAITED)
+        raise tf.errors.UnavailableError(None, None, self.gate.failure or WAIT_ENDED)
 
-    def _is_not_found_again(self, error: BaseException | None) -> bool:
+    def _is_reconnecting(self, error: BaseException | None) -> bool:
         """Return whether a worker's connection to a server that is back is not restored yet."""
         since_s = time.monotonic() - self._returned_s
         is_one = isinstance(error, tf.errors.UnavailableError) and "/job:ps/" in error.message
         if since_s > RECONNECT_S or not is_one:
             return False
-        time.sleep(LOOK_EVERY_S)  # a repetition at once would fail again
+        time.sleep(POLL_INTERVAL_S)  # a repetition at once would fail again
         return True
 
-    def _is_one_lost(self) -> bool:
-        with self._looking:
+    def _check_for_loss(self) -> bool:
+        with self._check_lock:
             if self.gate.lost:
                 return True
-            roll = self._identities.call()
-            for index in roll.gone:
-                self.lose(index, f"{self._name(index)} is gone.")
-            self._lose_those_anew(roll)
+            replies = self._identities.ask_servers()
+            for index in replies.gone:
+                self.lose(index, f"{self._server_text(index)} is gone.")
+            self._lose_restarted(replies)
             # They may be back by now.
-            return bool(roll.gone or roll.anew or self.gate.lost)
+            return bool(replies.gone or replies.restarted or self.gate.lost)
 
-    def _lose_those_anew(self, roll: Roll) -> None:
-        for index in roll.anew:
-            self.lose(index, f"{self._name(index)} restarted.")
+    def _lose_restarted(self, replies: ServerReplies) -> None:
+        for index in replies.restarted:
+            self.lose(index, f"{self._server_text(index)} restarted.")
 
-    def _name(self, index: int) -> str:
+    def _server_text(self, index: int) -> str:
         return f"The parameter server ps {index} at {self._runtime.servers[index].address}"
 
     def _run(self) -> None:
         if not self._job.waits_for_servers:
             self._give_up('It cannot be restored: on_lost_server="stop".')
             return
-        began_s = said_s = time.monotonic()
+        began_s = warned_s = time.monotonic()
         with self.gate.inside(), bringing_back():
             while not self._is_given_up and not self._runtime.closed:
                 try:
@@ -270,53 +270,53 @@ class ServerReturn:
                     if not self._runtime.closed:  # else the threads would wait forever
                         self._give_up(f"It cannot be restored: {error!r}")
                     raise
-                supervisor = supervisor_of(server.address for server in self._runtime.servers)
+                supervisor = get_supervisor(server.address for server in self._runtime.servers)
                 if supervisor is not None and supervisor.given_up:
                     self._give_up(f"It is not restarted: {supervisor.given_up}")
                     return
-                if time.monotonic() - said_s > SAY_EVERY_S:
-                    said_s = time.monotonic()
+                if time.monotonic() - warned_s > WARNING_INTERVAL_S:
+                    warned_s = time.monotonic()
                     reasons = [*self.gate.lost.values(), self._identities.problem]
                     logger.warning("still waiting: %s", " ".join(reasons))
-                time.sleep(LOOK_EVERY_S)
+                time.sleep(POLL_INTERVAL_S)
 
     def _bring_back(self, began_s: float) -> bool:
         """Bring the lost servers back if that is possible now; return whether all are back."""
-        self._fence()
+        self._disconnect_lost_servers()
         if not self.gate.drain():
             return False
-        roll = self._identities.call()
-        self._lose_those_anew(roll)
-        if roll.anew or roll.gone:
+        replies = self._identities.ask_servers()
+        self._lose_restarted(replies)
+        if replies.restarted or replies.gone:
             self._job.refuse_loss()
-        if absent := self._identities.absent(roll):
-            self._follow(self.gate.lost.keys() & absent)
+        if absent := self._identities.absent(replies):
+            self._move_lost_servers(self.gate.lost.keys() & absent)
             return False
-        if not self._connect(roll):
+        if not self._connect(replies):
             return False
-        if roll.anew:
-            self._fill(roll, began_s)
+        if replies.restarted:
+            self._fill_servers(replies, began_s)
         for index in self.gate.lost:
             self._job.server_is_back(index)
         if not self.gate.drain() or not self.gate.open():
             return False
-        self._cut.clear()
+        self._disconnected.clear()
         self._returned_s = time.monotonic()
         return True
 
-    def _fence(self) -> None:
+    def _disconnect_lost_servers(self) -> None:
         """Close the connections to lost servers, and end the closures that use them."""
-        for index in self.gate.lost.keys() - self._cut:
-            self._cut.add(index)
+        for index in self.gate.lost.keys() - self._disconnected:
+            self._disconnected.add(index)
             self._runtime.hang_up(index)
             cut_connections(self._runtime.servers[index].address)
         # Evict all members: a server that is back knows none, and on the others a member would wait
         # for one that waits for the lost server.
         self._runtime.membership.evict_all()
         if self.gate.closures_running:
-            self._job.fence()
+            self._job.evict_workers()
 
-    def _follow(self, lost: set[int]) -> None:
+    def _move_lost_servers(self, lost: set[int]) -> None:
         """Move lost servers to the new addresses at which they reply, if they do."""
         assert self._failures is not None
         for index, address in self._identities.find(lost).items():
@@ -325,27 +325,27 @@ class ServerReturn:
             self._runtime.move(server, address)
             self._failures.move_server(index, address)
 
-    def _connect(self, roll: Roll) -> bool:
+    def _connect(self, replies: ServerReplies) -> bool:
         """Connect TensorFlow to the new processes; return False if that is not possible yet."""
         assert self._failures is not None
-        if roll.anew and not self._failures.reconnect():
+        if replies.restarted and not self._failures.reconnect():
             return False
         self._runtime.function_tables.find_again(
-            [self._runtime.servers[index].device for index in roll.anew],
+            [self._runtime.servers[index].device for index in replies.restarted],
             without=self._failures.away | self._failures.left_out,
             patience_s=RECONNECT_S,
         )
         logger.info("connected with every parameter server again")
         return True
 
-    def _fill(self, roll: Roll, began_s: float) -> None:
+    def _fill_servers(self, replies: ServerReplies, began_s: float) -> None:
         """Make and fill the lost variables on the new processes, and record the losses."""
         servers = self._runtime.servers
-        living = [server for server in servers if server.index not in roll.anew]
-        for loss in self._job.restore([servers[index] for index in roll.anew], living):
+        living = [server for server in servers if server.index not in replies.restarted]
+        for loss in self._job.restore([servers[index] for index in replies.restarted], living):
             loss = dataclasses.replace(loss, seconds=time.monotonic() - began_s)
             self.losses.append(loss)
-            self._identities.know(loss.server, roll)
+            self._identities.record_restored(loss.server, replies)
             logger.warning("back again: %s", loss)
 
     def _give_up(self, reason: str) -> None:

@@ -22,7 +22,7 @@ from tfps.runtime.coordinator.server import Server
 from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.transport import tokens
 from tfps.transport.carrier import Carrier
-from tfps.transport.chunk import longest_bytes_from_environment
+from tfps.transport.chunk import max_payload_bytes_from_environment
 from tfps.transport.direct import (
     SECRET_VARIABLE,
     Endpoint,
@@ -159,7 +159,7 @@ class DataPlane:
         known when an exchange is traced.
         """
         is_direct = server in self.endpoints and all(self.direct_workers)
-        return None if is_direct else longest_bytes_from_environment()
+        return None if is_direct else max_payload_bytes_from_environment()
 
     def install(self, server: Server, plan: ServedPlan) -> None:
         """Let a server serve a plan; nothing to do if TensorFlow's RPC calls the functions."""
@@ -180,7 +180,7 @@ class DataPlane:
             self.hang_up(server.index)
             known = self.endpoints[server.index].to_json()
             self._moved[known] = self._open(server, self._secret).to_json()
-            _links_of_this_process().moved(known.encode(), self._moved[known].encode())
+            _links_of_this_process().move_endpoint(known.encode(), self._moved[known].encode())
             for worker, _ in self._direct_channels():
                 with contextlib.suppress(tf.errors.UnavailableError):  # told when it is back
                     self.tell_of_moves(worker)

@@ -16,7 +16,7 @@ from tfps.compression.directions import Codecs, choice_for
 from tfps.compression.identity import Identity
 from tfps.errors import UnsupportedError
 from tfps.transport.layout import Block, Layout
-from tfps.transport.packing import joined_block, split_block
+from tfps.transport.packing import join_block, split_block
 from tfps.transport.traffic import CodedPart
 
 
@@ -71,12 +71,12 @@ class CodedVector:
 
     def vector(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Return the codec's input from tensors, by name: float32."""
-        return tf.cast(joined_block(self._block, tensors), tf.float32)
+        return tf.cast(join_block(self._block, tensors), tf.float32)
 
     def received_vector(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Return the codec's input from the receiver's tensors."""
         (block,) = self.received.blocks
-        return tf.cast(joined_block(block, tensors), tf.float32)
+        return tf.cast(join_block(block, tensors), tf.float32)
 
     def decoded(self, data: tf.Tensor) -> tf.Tensor:
         """Return the vector that arrives."""

@@ -18,7 +18,7 @@ from tfps.runtime.message.wire import (
     name_of,
 )
 from tfps.transport.layout import Layout
-from tfps.transport.packing import Segments, joined_block, pack, unpack
+from tfps.transport.packing import Segments, join_block, pack, unpack
 from tfps.transport.traffic import CodedPart
 
 
@@ -34,7 +34,7 @@ class Body(NamedTuple):
         """The body with its segments joined."""
         if self.segments is None:
             return self
-        return Body(self.segments.followed_by(self.payload), self.ids)
+        return Body(self.segments.join_with(self.payload), self.ids)
 
 
 def encode(
@@ -81,7 +81,7 @@ def decode_gradients(wire: CallWire, tensors: Mapping[str, tf.Tensor]) -> dict[s
                 for member in native.layout.members
             ]
             (block,) = Layout.from_entries(members).blocks
-            found[gradient_of(native)] = joined_block(block, found)
+            found[gradient_of(native)] = join_block(block, found)
     return {**found, **moved_of(wire.moves, found)}
 
 

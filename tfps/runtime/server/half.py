@@ -196,7 +196,7 @@ class ServerHalf(PlanFunctions):
             ledger.count_traffic(
                 received_bytes=ID_BYTES * tf.size(ids, tf.int64),
                 sent_bytes=tf.size(rows, tf.int64),
-                coded=self.server.coded_groups.numbered("down", parts),
+                coded=self.server.coded_groups.assign_numbers("down", parts),
             )
             server_ledger.post(ledger)
         return [reply.tensor(), ids[:0], rows]

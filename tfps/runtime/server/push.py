@@ -196,8 +196,8 @@ class Push:
             received_bytes=request.size,
             sent_bytes=wire.reply.size_bytes,
             coded=[
-                *groups.numbered("up", coded_up(wire, request.tensors)),
-                *groups.numbered("down", wire.coded_down),
+                *groups.assign_numbers("up", coded_up(wire, request.tensors)),
+                *groups.assign_numbers("down", wire.coded_down),
             ],
         )
         if not self.terms.admission.has_tickets:

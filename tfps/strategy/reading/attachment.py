@@ -14,7 +14,7 @@ from tfps.checkpoint.parallel import in_parallel
 from tfps.consistency.ledger import LedgerLayout
 from tfps.errors import ConfigError, StrategyClosed
 from tfps.recovery.chief.job_record import JobRecord
-from tfps.recovery.reading.recorded_values import RecordedValue, recorded_values
+from tfps.recovery.reading.recorded_values import RecordedValue, find_recorded_values
 from tfps.recovery.reading.server_reader import RecordChanged, ServerReader
 from tfps.strategy.reading.stats import JobStats, job_stats
 from tfps.transport.message import PROTOCOL
@@ -85,9 +85,7 @@ class Attachment:
             chosen = self._select_values(names, patience_s)
             cells, values_found = self._read(chosen, patience_s)
             values = {
-                name: value.joined(
-                    [values_found[part.server, part.resource] for part in value.parts]
-                )
+                name: value.join([values_found[part.server, part.resource] for part in value.parts])
                 for name, value in chosen.items()
             }
             return values, np.array([each[self._layout.VERSION] for each in cells])
@@ -150,7 +148,7 @@ class Attachment:
                 "parameter servers; give all addresses in the order of TF_CONFIG"
             )
         self._records: list[JobRecord] = records
-        self._values = recorded_values(records)
+        self._values = find_recorded_values(records)
 
     def _select_values(
         self, names: Sequence[str] | None, patience_s: float

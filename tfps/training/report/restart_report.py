@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from tfps.bridge.keras_private import io_utils
-from tfps.recovery.restarts.task_supervisor import in_words, supervisor_of
+from tfps.recovery.restarts.task_supervisor import describe_restarts, get_supervisor
 
 logger = logging.getLogger(__name__)
 
@@ -32,12 +32,12 @@ class RestartReport(keras.callbacks.Callback):
         self._before = len(self._restarts())
 
     def on_train_end(self, logs: Any = None) -> None:
-        text = in_words(self._restarts()[self._before :])
+        text = describe_restarts(self._restarts()[self._before :])
         if text and self.params.get("verbose"):
             io_utils.print_msg(text)
         elif text:
             logger.info("%s", text)
 
     def _restarts(self) -> list[str]:
-        supervisor = supervisor_of(self._addresses)
+        supervisor = get_supervisor(self._addresses)
         return supervisor.restarts if supervisor is not None else []

@@ -54,7 +54,7 @@ class FunctionCheckpoints:
         self.begins_anew = True
         self.since = 0
 
-    def attend(self, queue: ClosureQueue, before: Callable[[Any], None]) -> None:
+    def watch_closures(self, queue: ClosureQueue, before: Callable[[Any], None]) -> None:
         """Begin to watch the closures of a coordinator.
 
         Args:

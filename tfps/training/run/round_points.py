@@ -19,7 +19,11 @@ from tfps.checkpoint.manager import CheckpointManager
 from tfps.checkpoint.manifest import Manifest
 from tfps.consistency.round_point import RoundPoint
 from tfps.errors import CheckpointError
-from tfps.recovery.servers.round_restoration import point_now, starts_of, written_by_chief
+from tfps.recovery.servers.round_restoration import (
+    count_chief_writes,
+    count_server_starts,
+    current_round_point,
+)
 from tfps.runtime.coordinator.function_membership import changes_variables
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
@@ -95,11 +99,11 @@ class RoundPoints:
     def end(self, run: TicketRun) -> None:
         """A run has ended and is drained; what it has made is kept."""
         while run.trains and not run.is_of_one_batch and self._saver is not None:
-            starts = starts_of(self._runtime)
+            starts = count_server_starts(self._runtime)
             run.drain()
             self._save_if_needed(run.completed)
             with self.lock:
-                if starts_of(self._runtime) == starts:
+                if count_server_starts(self._runtime) == starts:
                     self.run = None
                     break
         self.run = None  # one that it has interrupted is noted anew when it goes on
@@ -138,7 +142,7 @@ class RoundPoints:
         point = self._newest
         if point is None or point.checkpoint not in self._there():
             raise CheckpointError(NOTHING_KEPT)
-        layout, writes = self._runtime.ticket_server.layout, written_by_chief(self._runtime)
+        layout, writes = self._runtime.ticket_server.layout, count_chief_writes(self._runtime)
         ledgers = {server.index: server.cells().tolist() for server in living}
         if living:
             same = point.is_state(layout, ledgers, writes)
@@ -152,7 +156,7 @@ class RoundPoints:
     def renew(self) -> None:
         """Note that servers, filled from the newest checkpoint, still hold what it has."""
         if self._newest is not None:
-            self._newest = point_now(self._runtime, checkpoint=self._newest.checkpoint)
+            self._newest = current_round_point(self._runtime, checkpoint=self._newest.checkpoint)
 
     @property
     def _saver(self) -> RoundCheckpoints | None:
@@ -162,7 +166,7 @@ class RoundPoints:
     def _let_go_back(self, run: TicketRun) -> None:
         """Note where a run is, which neither has tickets out nor moves."""
         while self._saver is not None and not run.is_of_one_batch:
-            starts = starts_of(self._runtime)
+            starts = count_server_starts(self._runtime)
             self._save_if_needed(None)
             if run.trains and not run.is_repeatable:
                 warn_once(NOT_REPEATABLE)
@@ -170,30 +174,30 @@ class RoundPoints:
                 return
             run.sample()
             if self._newest is not None and self.is_kept():
-                point = point_now(self._runtime, checkpoint=self._newest.checkpoint)
+                point = current_round_point(self._runtime, checkpoint=self._newest.checkpoint)
                 run.note(point, committed=self._there())
             with self.lock:
-                if starts_of(self._runtime) == starts:
+                if count_server_starts(self._runtime) == starts:
                     self.run = run if run.points else None
                     return
 
     def _save_if_needed(self, done_steps: int | None) -> None:
         """Save a checkpoint and wait for it, unless one of the servers' present values exists."""
         while (saver := self._saver) is not None and not self.is_kept():
-            starts = starts_of(self._runtime)
+            starts = count_server_starts(self._runtime)
             saver.keep(done_steps=done_steps)
-            if starts_of(self._runtime) == starts:
+            if count_server_starts(self._runtime) == starts:
                 return  # it is saved, or a warning has said why it cannot be
 
     def _on_checkpoint(self, manifest: Manifest) -> None:
         """Note a new checkpoint; workers are drained, servers have noted all values."""
-        layout, starts = self._runtime.ticket_server.layout, starts_of(self._runtime)
-        point = point_now(self._runtime, checkpoint=manifest.number)
+        layout, starts = self._runtime.ticket_server.layout, count_server_starts(self._runtime)
+        point = current_round_point(self._runtime, checkpoint=manifest.number)
         counters = manifest.counters
         if counters is None or tuple(counters.versions) != point.versions(layout):
             return  # another thread of the program goes on scheduling functions
         with self.lock:
-            if starts_of(self._runtime) != starts:
+            if count_server_starts(self._runtime) != starts:
                 return
             self._newest = point
             self.functions.taken()
@@ -211,7 +215,7 @@ class RoundPoints:
             return False
         ledgers = {s.index: s.cells().tolist() for s in self._runtime.servers}
         layout = self._runtime.ticket_server.layout
-        return point.is_state(layout, ledgers, written_by_chief(self._runtime))
+        return point.is_state(layout, ledgers, count_chief_writes(self._runtime))
 
 
 def _is_active(saver: RoundCheckpoints) -> bool:

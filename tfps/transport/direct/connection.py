@@ -17,7 +17,7 @@ from tfps.transport.chunk import chunk_bytes_from_environment
 from tfps.transport.direct.buffers import AlignedBuffers
 from tfps.transport.direct.frame import ITEM_BYTES, PREFIX, Frame, FrameLimits
 from tfps.transport.direct.link_rate import link_rate_of_this_process
-from tfps.transport.direct.stream import stream_of
+from tfps.transport.direct.stream import make_stream
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -26,7 +26,7 @@ Bytes = npt.NDArray[np.uint8]
 PREFIX_BEGIN = ALIGNMENT_BYTES - PREFIX.size
 NO_IDS = np.empty(0, np.int64)
 NO_BYTES = np.empty(0, np.uint8)
-LINE = bytes(ALIGNMENT_BYTES)
+PADDING = bytes(ALIGNMENT_BYTES)
 
 
 class ConnectionLost(ConnectionError):
@@ -74,7 +74,7 @@ class Connection:
     def __init__(self, sock: socket.socket, *, peer: str, chunk_bytes: int | None = None) -> None:
         self.peer = peer
         self._socket = sock
-        self._stream = stream_of(sock, chunk_bytes=chunk_bytes or chunk_bytes_from_environment())
+        self._stream = make_stream(sock, chunk_bytes=chunk_bytes or chunk_bytes_from_environment())
         self._buffers = AlignedBuffers()
         self._sending = threading.RLock()
         self._receiving = threading.RLock() if self._stream.duplex else self._sending
@@ -111,17 +111,17 @@ class Connection:
                     f"{name}: received {array.dtype} of shape {array.shape} with strides"
                     f" {array.strides}, expected a contiguous {np.dtype(dtype)} vector"
                 )
-        lines, lines_bytes = _on_lines(segments)
+        lines, lines_bytes = _pad_segments(segments)
         prefix = Frame(len(header), len(ids), lines_bytes + len(payload)).pack()
         size_bytes = len(prefix) + header.nbytes + ids.nbytes + lines_bytes + payload.nbytes
         try:
             with self._sending:
                 self.sent_bytes += size_bytes  # before the peer can have received it
                 if self._link is not None:
-                    self._link.carry(size_bytes)
+                    self._link.wait_for_transfer(size_bytes)
                 self._stream.send((prefix, header, ids, *lines, payload), size_bytes)
         except OSError as error:
-            raise self._lost(error) from error
+            raise self._lost_error(error) from error
         except BaseException:
             self.close()
             raise
@@ -137,7 +137,7 @@ class Connection:
             with self._receiving:
                 return self._receive(limits)
         except OSError as error:
-            raise self._lost(error) from error
+            raise self._lost_error(error) from error
         except BaseException:
             self.close()
             raise
@@ -189,14 +189,14 @@ class Connection:
         with self._sending, self._receiving:
             self._socket.close()
 
-    def _lost(self, error: OSError) -> ConnectionLost:
+    def _lost_error(self, error: OSError) -> ConnectionLost:
         reason = "this task closed it" if self._closed else str(error)
         self.close()
         return ConnectionLost(f"lost the connection to {self.peer}: {reason}")
 
 
-def _on_lines(segments: Sequence[npt.NDArray[Any]]) -> tuple[list[Any], int]:
-    """Return arrays and their padding, as in `placement.slab.padded_items`, and the total size."""
+def _pad_segments(segments: Sequence[npt.NDArray[Any]]) -> tuple[list[Any], int]:
+    """Return the arrays with padding to 64-byte lines between them, and the total size."""
     parts: list[Any] = []
     size_bytes = 0
     for array in segments:
@@ -208,6 +208,6 @@ def _on_lines(segments: Sequence[npt.NDArray[Any]]) -> tuple[list[Any], int]:
         padding_bytes = -array.nbytes % ALIGNMENT_BYTES if array.nbytes else ALIGNMENT_BYTES
         parts.append(array)
         if padding_bytes:
-            parts.append(LINE[:padding_bytes])
+            parts.append(PADDING[:padding_bytes])
         size_bytes += array.nbytes + padding_bytes
     return parts, size_bytes

@@ -9,7 +9,7 @@ import time
 from tfps.transport.direct.connection import Connection, ConnectionLost
 from tfps.transport.direct.encryption import Encryption
 from tfps.transport.direct.endpoint import Endpoint
-from tfps.transport.direct.handshake import HANDSHAKE_S, HandshakeError, introduce
+from tfps.transport.direct.handshake import HANDSHAKE_S, HandshakeError, authenticate_client
 from tfps.transport.direct.hello import Hello
 from tfps.transport.direct.socket_options import enlarge_buffers, watch_peer
 
@@ -38,13 +38,13 @@ def connect(
         ConnectionLost: no process listens or responds at the endpoint.
     """
     deadline_s = time.monotonic() + timeout_s
-    sock = _unix(endpoint, timeout_s) if endpoint.is_local else None
+    sock = _connect_unix(endpoint, timeout_s) if endpoint.is_local else None
     peer = f"{endpoint.address} (unix socket)" if sock else endpoint.address
     try:
         if sock is None:
-            sock = _tcp(endpoint, timeout_s)
+            sock = _connect_tcp(endpoint, timeout_s)
             sock = encryption.connect(sock)
-        introduce(sock, hello, secret=secret, deadline_s=deadline_s)
+        authenticate_client(sock, hello, secret=secret, deadline_s=deadline_s)
         sock.settimeout(None)
         return Connection(sock, peer=peer)
     except BaseException as error:
@@ -56,7 +56,7 @@ def connect(
         raise
 
 
-def _unix(endpoint: Endpoint, timeout_s: float) -> socket.socket | None:
+def _connect_unix(endpoint: Endpoint, timeout_s: float) -> socket.socket | None:
     sock = socket.socket(socket.AF_UNIX)
     try:
         enlarge_buffers(sock)
@@ -73,7 +73,7 @@ def _unix(endpoint: Endpoint, timeout_s: float) -> socket.socket | None:
     return sock
 
 
-def _tcp(endpoint: Endpoint, timeout_s: float) -> socket.socket:
+def _connect_tcp(endpoint: Endpoint, timeout_s: float) -> socket.socket:
     """Connect to the first address of the host that responds.
 
     Unlike `socket.create_connection` it sets options before it connects, which fixes the scale of

@@ -1,4 +1,4 @@
-"""The prefix of a message, with the sizes of its parts; checked before any is stored. Pure."""
+"""Encode and decode a message's prefix, which holds the sizes of its parts. Pure."""
 
 from __future__ import annotations
 

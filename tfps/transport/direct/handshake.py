@@ -34,19 +34,21 @@ REFUSED = b"\x00"
 HANDSHAKE_S = 10.0
 
 
-SecretOf = Callable[[Hello], bytes | None]
+FindSecret = Callable[[Hello], bytes | None]
 
 
 class HandshakeError(ConnectionLost):
     """The peer is no task of this job, or does not behave like one; a retry cannot help."""
 
 
-def serve(sock: socket.socket, *, secret_of: SecretOf, deadline_s: float) -> Hello:
+def authenticate_server(
+    sock: socket.socket, *, find_secret: FindSecret, deadline_s: float
+) -> Hello:
     """Run the server's side of the handshake, and return the client's hello.
 
     Args:
         sock: a connected socket; its timeout is changed.
-        secret_of: returns the secret of a hello's job, or None if the job is unknown.
+        find_secret: returns the secret of a hello's job, or None if the job is unknown.
         deadline_s: the deadline, in the time of ``time.monotonic()``.
 
     Raises:
@@ -54,7 +56,7 @@ def serve(sock: socket.socket, *, secret_of: SecretOf, deadline_s: float) -> Hel
         ConnectionLost: the peer was too slow or closed the connection.
     """
     dialogue = _Dialogue(sock, deadline_s)
-    dialogue.greet()
+    dialogue.send_greeting()
     dialogue.expect_greeting()
     (length,) = LENGTH.unpack(dialogue.receive(LENGTH.size))
     if length > HELLO_BYTES:
@@ -63,23 +65,25 @@ def serve(sock: socket.socket, *, secret_of: SecretOf, deadline_s: float) -> Hel
     try:
         hello = Hello.from_bytes(data)
     except HelloError as error:
-        dialogue.refuse()
+        dialogue.send_refusal()
         raise HandshakeError(str(error)) from error
-    secret = secret_of(hello)
+    secret = find_secret(hello)
     if secret is None:
-        dialogue.refuse()
+        dialogue.send_refusal()
         raise HandshakeError(f"job: received {hello.job}, expected a job of this server")
-    if not dialogue.proves(b"client", secret):
-        dialogue.refuse()
+    if not dialogue.receive_proof(b"client", secret):
+        dialogue.send_refusal()
         raise HandshakeError(
             "received a wrong secret; give the same TFPS_JOB_SECRET to all tasks of the job"
         )
     dialogue.send(ACCEPTED)
-    dialogue.prove(b"server", secret)
+    dialogue.send_proof(b"server", secret)
     return hello
 
 
-def introduce(sock: socket.socket, hello: Hello, *, secret: bytes, deadline_s: float) -> None:
+def authenticate_client(
+    sock: socket.socket, hello: Hello, *, secret: bytes, deadline_s: float
+) -> None:
     """Run the client's side of the handshake.
 
     Args:
@@ -94,16 +98,16 @@ def introduce(sock: socket.socket, hello: Hello, *, secret: bytes, deadline_s: f
     """
     dialogue = _Dialogue(sock, deadline_s)
     dialogue.expect_greeting()
-    dialogue.greet()
+    dialogue.send_greeting()
     data = hello.to_bytes()
     dialogue.send(LENGTH.pack(len(data)) + data)
-    dialogue.prove(b"client", secret)
+    dialogue.send_proof(b"client", secret)
     if dialogue.receive(1) != ACCEPTED:
         raise HandshakeError(
             "the server refused this task; give the same TFPS_JOB_SECRET to all tasks of the"
             " job, or find the reason in the server's log"
         )
-    if not dialogue.proves(b"server", secret):
+    if not dialogue.receive_proof(b"server", secret):
         raise HandshakeError(
             "received a wrong secret from the server; give the same TFPS_JOB_SECRET to all tasks"
             " of the job, or connect to a server of this job"
@@ -111,14 +115,14 @@ def introduce(sock: socket.socket, hello: Hello, *, secret: bytes, deadline_s: f
 
 
 class _Dialogue:
-    """The bytes exchanged so far; every proof covers all of them, so that none can be reused."""
+    """Exchanges greetings and proofs; a proof covers all earlier bytes, to prevent replays."""
 
     def __init__(self, sock: socket.socket, deadline_s: float) -> None:
         self._socket = sock
         self._deadline_s = deadline_s
-        self._said = bytearray()
+        self._transcript = bytearray()
 
-    def greet(self) -> None:
+    def send_greeting(self) -> None:
         self.send(GREETING.pack(MAGIC, PROTOCOL, secrets.token_bytes(NONCE_BYTES)))
 
     def expect_greeting(self) -> None:
@@ -133,53 +137,53 @@ class _Dialogue:
                 " on all tasks"
             )
 
-    def refuse(self) -> None:
+    def send_refusal(self) -> None:
         """Send a refusal, so that the peer's operator sees the cause, if the peer still exists."""
         with contextlib.suppress(ConnectionLost):
             self.send(REFUSED)
 
-    def prove(self, role: bytes, secret: bytes) -> None:
-        self.send(self._proof(role, secret))
+    def send_proof(self, role: bytes, secret: bytes) -> None:
+        self.send(self._compute_proof(role, secret))
 
-    def proves(self, role: bytes, secret: bytes) -> bool:
-        expected = self._proof(role, secret)
+    def receive_proof(self, role: bytes, secret: bytes) -> bool:
+        expected = self._compute_proof(role, secret)
         return hmac.compare_digest(self.receive(MAC_BYTES), expected)
 
-    def _proof(self, role: bytes, secret: bytes) -> bytes:
+    def _compute_proof(self, role: bytes, secret: bytes) -> bytes:
         # The role prevents a peer from sending back the proof that it has received.
-        self._said += role
-        return hmac.digest(secret, self._said, hashlib.sha256)
+        self._transcript += role
+        return hmac.digest(secret, self._transcript, hashlib.sha256)
 
     def send(self, data: bytes) -> None:
-        self._said += data
-        self._in_time()
+        self._transcript += data
+        self._set_timeout()
         try:
             self._socket.sendall(data)
         except OSError as error:
-            raise _lost(error) from error
+            raise _lost_error(error) from error
 
     def receive(self, size_bytes: int) -> bytes:
         parts = bytearray()
         while len(parts) < size_bytes:
-            self._in_time()
+            self._set_timeout()
             try:
                 data = self._socket.recv(size_bytes - len(parts))
             except OSError as error:
-                raise _lost(error) from error
+                raise _lost_error(error) from error
             if not data:
                 raise ConnectionLost("the peer closed the connection during the handshake")
             parts += data
-        self._said += parts
+        self._transcript += parts
         return bytes(parts)
 
-    def _in_time(self) -> None:
+    def _set_timeout(self) -> None:
         left_s = self._deadline_s - time.monotonic()
         if left_s <= 0:
-            raise _lost(TimeoutError())
+            raise _lost_error(TimeoutError())
         self._socket.settimeout(left_s)
 
 
-def _lost(error: OSError) -> ConnectionLost:
+def _lost_error(error: OSError) -> ConnectionLost:
     if isinstance(error, ssl.SSLError) and not isinstance(error, TimeoutError):
         return HandshakeError(f"TLS failed: {error}")
     if isinstance(error, TimeoutError):

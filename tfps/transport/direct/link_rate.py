@@ -45,7 +45,7 @@ class LinkRate:
         self._bucket = TokenBucket(bytes_per_s=megabits_per_s * 1e6 / 8)
         self._lock = threading.Lock()
 
-    def carry(self, size_bytes: int) -> None:
+    def wait_for_transfer(self, size_bytes: int) -> None:
         """Wait until a message would have arrived."""
         with self._lock:
             delay_s = self._bucket.delay_s(size_bytes, now_s=time.monotonic())

@@ -16,7 +16,12 @@ from tfps.errors import ConfigError
 from tfps.transport.direct.connection import Connection
 from tfps.transport.direct.encryption import Encryption
 from tfps.transport.direct.endpoint import Endpoint, this_machine
-from tfps.transport.direct.handshake import HANDSHAKE_S, HandshakeError, SecretOf, serve
+from tfps.transport.direct.handshake import (
+    HANDSHAKE_S,
+    FindSecret,
+    HandshakeError,
+    authenticate_server,
+)
 from tfps.transport.direct.hello import Hello
 from tfps.transport.direct.refusals import RefusalLog
 from tfps.transport.direct.socket_options import enlarge_buffers, watch_peer
@@ -38,7 +43,7 @@ class Listener:
     Args:
         host: a name or an address to listen at; empty for all of IPv4 and IPv6.
         port: the TCP port; 0 for any free one.
-        secret_of: returns the secret of a hello's job, or None if the job is unknown.
+        find_secret: returns the secret of a hello's job, or None if the job is unknown.
         on_connection: called with every accepted connection, which it then owns, and the hello;
             each call has its own thread.
         encryption: the encryption of TCP.
@@ -71,12 +76,12 @@ class Listener:
         *,
         host: str,
         port: int,
-        secret_of: SecretOf,
+        find_secret: FindSecret,
         on_connection: Callable[[Connection, Hello], None],
         encryption: Encryption,
         handshake_s: float = HANDSHAKE_S,
     ) -> None:
-        self._secret_of = secret_of
+        self._find_secret = find_secret
         self._on_connection = on_connection
         self._encryption = encryption
         self._handshake_s = handshake_s
@@ -144,7 +149,7 @@ class Listener:
             self._drop_unauthenticated(1)
             self._workers.acquire()
         thread = threading.Thread(
-            target=self._meet, args=(sock, address), name="tfps-handshake", daemon=True
+            target=self._handle_peer, args=(sock, address), name="tfps-handshake", daemon=True
         )
         with self._lock:
             self._threads.add(thread)
@@ -157,19 +162,19 @@ class Listener:
             self._refuse("an unknown address", str(error))
             sock.close()
 
-    def _meet(self, sock: socket.socket, address: Any) -> None:
+    def _handle_peer(self, sock: socket.socket, address: Any) -> None:
         try:
             try:
-                admitted = self._admit(sock, address)
+                admitted = self._authenticate(sock, address)
             finally:
                 self._workers.release()
             if admitted is not None:
-                self._hand_out(*admitted)
+                self._serve_connection(*admitted)
         finally:
             with self._lock:
                 self._threads.discard(threading.current_thread())
 
-    def _admit(self, sock: socket.socket, address: Any) -> tuple[Connection, Hello] | None:
+    def _authenticate(self, sock: socket.socket, address: Any) -> tuple[Connection, Hello] | None:
         deadline_s = time.monotonic() + self._handshake_s
         thread = threading.current_thread()
         source, port, dropped = "this machine", "", False
@@ -186,7 +191,9 @@ class Listener:
                 # Checked after the socket is in the dict: either `close` finds it, or this does.
                 if self._closing.is_set():
                     raise ConnectionAbortedError("this task closes its connections")
-                hello = serve(sock, secret_of=self._secret_of, deadline_s=deadline_s)
+                hello = authenticate_server(
+                    sock, find_secret=self._find_secret, deadline_s=deadline_s
+                )
             finally:
                 with self._lock:
                     dropped = self._unauthenticated.pop(thread, None) is None
@@ -208,9 +215,9 @@ class Listener:
 
     def _refuse(self, source: str, reason: str) -> None:
         with self._lock:
-            self._refusals.refused(source, reason)
+            self._refusals.log_refusal(source, reason)
 
-    def _hand_out(self, connection: Connection, hello: Hello) -> None:
+    def _serve_connection(self, connection: Connection, hello: Hello) -> None:
         if self._closing.is_set():
             connection.close()
             return

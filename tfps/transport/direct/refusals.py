@@ -1,4 +1,4 @@
-"""Logs refused peers: one warning per address and reason, however often they try again."""
+"""Log refused peers: one warning per address and reason, also if they try again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections import OrderedDict
 
 # A scan from many addresses must not fill the memory; the oldest may be logged again.
-REMEMBERED_ADDRESSES = 1024
+MAX_ADDRESSES = 1024
 # A reason may quote received data: changing garbage must not fill the log.
 REASONS_PER_ADDRESS = 4
 
@@ -22,7 +22,7 @@ class RefusalLog:
         self._log = log
         self._reasons: OrderedDict[str, set[str]] = OrderedDict()
 
-    def refused(self, address: str, reason: str) -> None:
+    def log_refusal(self, address: str, reason: str) -> None:
         """Log one refusal.
 
         Args:
@@ -33,7 +33,7 @@ class RefusalLog:
         new = reason not in reasons and len(reasons) < REASONS_PER_ADDRESS
         if new:
             reasons.add(reason)
-        if len(self._reasons) > REMEMBERED_ADDRESSES:
+        if len(self._reasons) > MAX_ADDRESSES:
             self._reasons.popitem(last=False)
         level = logging.WARNING if new else logging.DEBUG
         self._log.log(level, "refused a connection from %s: %s", address, reason)

@@ -39,7 +39,7 @@ def secret_from_environment(environment: Mapping[str, str] | None = None) -> byt
             "unset the other"
         )
     if text is not None:
-        return _checked(os.fsencode(text), SECRET_VARIABLE)
+        return _check_secret(os.fsencode(text), SECRET_VARIABLE)
     if file is None:
         return None
     try:
@@ -50,7 +50,7 @@ def secret_from_environment(environment: Mapping[str, str] | None = None) -> byt
             "path, or unset the variable",
             source=SECRET_FILE_VARIABLE,
         ) from error
-    return _checked(data, f"{SECRET_FILE_VARIABLE} ({file})")
+    return _check_secret(data, f"{SECRET_FILE_VARIABLE} ({file})")
 
 
 def fingerprint(secret: bytes | None, *, job: int) -> bytes:
@@ -70,7 +70,7 @@ def fingerprint(secret: bytes | None, *, job: int) -> bytes:
     return hmac.digest(secret, b"fingerprint for job %d" % job, hashlib.sha256).hex().encode()
 
 
-def _checked(data: bytes, source: str) -> bytes:
+def _check_secret(data: bytes, source: str) -> bytes:
     secret = data.strip()
     if not secret:
         raise ConfigError(

@@ -17,11 +17,11 @@ from tfps.transport.chunk import CHUNK_BYTES
 # The size of a TLS record; smaller parts are joined, so that a small message is one record.
 RECORD_BYTES = 2**14
 # The most buffers that Linux accepts in one call.
-MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
+MAX_BUFFERS = os.sysconf("SC_IOV_MAX")
 
 
 class Stream(Protocol):
-    """The bytes of a connection, in both directions; methods raise OSError if it is lost."""
+    """Sends and receives a connection's bytes; methods raise OSError if it is lost."""
 
     duplex: bool  # whether one thread may send while another receives
 
@@ -47,7 +47,7 @@ class SocketStream:
 
     def send(self, parts: Sequence[Any], size_bytes: int) -> None:
         sent = 0
-        if size_bytes <= self._chunk_bytes and len(parts) <= MOST_BUFFERS:
+        if size_bytes <= self._chunk_bytes and len(parts) <= MAX_BUFFERS:
             sent = self._sendmsg(parts)
         if sent != size_bytes:
             self._send_rest(parts, sent)
@@ -59,12 +59,12 @@ class SocketStream:
                 sent -= len(left.popleft())
                 continue
             left[0] = left[0][sent:]
-            sent = self._sendmsg(self._next(left))
+            sent = self._sendmsg(self._next_buffers(left))
 
-    def _next(self, left: deque[memoryview]) -> list[memoryview]:
+    def _next_buffers(self, left: deque[memoryview]) -> list[memoryview]:
         """Return the buffers to send with one call."""
         views, room = [], self._chunk_bytes
-        for view in itertools.islice(left, MOST_BUFFERS):
+        for view in itertools.islice(left, MAX_BUFFERS):
             views.append(view[:room])
             room -= len(views[-1])
             if not room:
@@ -72,13 +72,13 @@ class SocketStream:
         return views
 
     def receive_some(self, view: memoryview) -> int:
-        return self._recv_into(view) or _ended()
+        return self._recv_into(view) or _raise_ended()
 
     def receive_all(self, view: memoryview) -> None:
         received = 0
         while received < len(view):
             chunk = view[received : received + self._chunk_bytes]
-            received += self._recv_into(chunk, 0, socket.MSG_WAITALL) or _ended()
+            received += self._recv_into(chunk, 0, socket.MSG_WAITALL) or _raise_ended()
 
 
 class TlsStream:
@@ -109,15 +109,15 @@ class TlsStream:
         self._sendall(small)
 
     def receive_some(self, view: memoryview) -> int:
-        return self._recv_into(view) or _ended()
+        return self._recv_into(view) or _raise_ended()
 
     def receive_all(self, view: memoryview) -> None:
         received = 0
         while received < len(view):
-            received += self._recv_into(view[received:]) or _ended()
+            received += self._recv_into(view[received:]) or _raise_ended()
 
 
-def stream_of(sock: socket.socket, *, chunk_bytes: int = CHUNK_BYTES) -> Stream:
+def make_stream(sock: socket.socket, *, chunk_bytes: int = CHUNK_BYTES) -> Stream:
     """Return the stream of a connected socket."""
     if isinstance(sock, ssl.SSLSocket):
         return TlsStream(sock, chunk_bytes=chunk_bytes)
@@ -131,5 +131,5 @@ def as_bytes(part: Any) -> memoryview:
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
-def _ended() -> int:
+def _raise_ended() -> int:
     raise ConnectionResetError("the peer closed it")

@@ -52,7 +52,7 @@ class Meeting:
         self.listener = Listener(
             host="127.0.0.1",
             port=0,
-            secret_of=lambda _: b"s",
+            find_secret=lambda _: b"s",
             on_connection=lambda connection, hello: self.arrived.put(connection),
             encryption=server,
         )

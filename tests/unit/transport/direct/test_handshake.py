@@ -21,8 +21,8 @@ from tfps.transport.direct.handshake import (
     MAGIC,
     NONCE_BYTES,
     HandshakeError,
-    introduce,
-    serve,
+    authenticate_client,
+    authenticate_server,
 )
 from tfps.transport.direct.hello import HELLO_BYTES, Hello
 from tfps.transport.message import PROTOCOL
@@ -40,8 +40,10 @@ def _meet(pair: SocketPair, *, server: bytes, client: bytes) -> list[object]:
     """Run a handshake; return the result of each side: the hello, None, or its error."""
     with ThreadPoolExecutor(2) as pool:
         sides = (
-            pool.submit(serve, pair[0], secret_of=lambda _: server, deadline_s=_soon()),
-            pool.submit(introduce, pair[1], HELLO, secret=client, deadline_s=_soon()),
+            pool.submit(
+                authenticate_server, pair[0], find_secret=lambda _: server, deadline_s=_soon()
+            ),
+            pool.submit(authenticate_client, pair[1], HELLO, secret=client, deadline_s=_soon()),
         )
         return [side.exception() or side.result() for side in sides]
 
@@ -73,8 +75,10 @@ def test_what_was_heard_cannot_be_said_again() -> None:
     with ThreadPoolExecutor(4) as pool:
         pool.submit(_record, sent, middle_client, middle_server)
         pool.submit(_record, [], middle_server, middle_client)
-        served = pool.submit(serve, server, secret_of=lambda _: b"secret", deadline_s=_soon())
-        introduce(client, HELLO, secret=b"secret", deadline_s=_soon())
+        served = pool.submit(
+            authenticate_server, server, find_secret=lambda _: b"secret", deadline_s=_soon()
+        )
+        authenticate_client(client, HELLO, secret=b"secret", deadline_s=_soon())
         assert served.result() == HELLO
         client.shutdown(socket.SHUT_WR)
         server.shutdown(socket.SHUT_WR)
@@ -83,7 +87,7 @@ def test_what_was_heard_cannot_be_said_again() -> None:
     ours, theirs = socket.socketpair()
     theirs.sendall(b"".join(sent))
     with raises(HandshakeError, "wrong secret"):
-        serve(ours, secret_of=lambda _: b"secret", deadline_s=_soon())
+        authenticate_server(ours, find_secret=lambda _: b"secret", deadline_s=_soon())
     ours.close()
     theirs.close()
 
@@ -91,7 +95,9 @@ def test_what_was_heard_cannot_be_said_again() -> None:
 def test_a_server_without_the_secret_cannot_pretend(pair: SocketPair) -> None:
     """It accepts every client and sends the client's own proof back."""
     with ThreadPoolExecutor(1) as pool:
-        side = pool.submit(introduce, pair[0], HELLO, secret=b"secret", deadline_s=_soon())
+        side = pool.submit(
+            authenticate_client, pair[0], HELLO, secret=b"secret", deadline_s=_soon()
+        )
         pair[1].sendall(GOOD_GREETING)
         size = GREETING.size + LENGTH.size + len(HELLO.to_bytes()) + 32
         said = b""
@@ -117,7 +123,7 @@ def test_strangers_are_refused_with_the_reason(
 ) -> None:
     pair[1].sendall(data)
     with raises(HandshakeError, key, received=received):
-        serve(pair[0], secret_of=lambda _: b"secret", deadline_s=_soon())
+        authenticate_server(pair[0], find_secret=lambda _: b"secret", deadline_s=_soon())
 
 
 @given(
@@ -125,8 +131,8 @@ def test_strangers_are_refused_with_the_reason(
 )
 def test_any_bytes_are_refused(data: bytes) -> None:
     for side in (
-        lambda sock: serve(sock, secret_of=lambda _: b"secret", deadline_s=_soon()),
-        lambda sock: introduce(sock, HELLO, secret=b"secret", deadline_s=_soon()),
+        lambda sock: authenticate_server(sock, find_secret=lambda _: b"secret", deadline_s=_soon()),
+        lambda sock: authenticate_client(sock, HELLO, secret=b"secret", deadline_s=_soon()),
     ):
         ours, theirs = socket.socketpair()
         with ours, theirs:
@@ -140,14 +146,18 @@ def test_any_bytes_are_refused(data: bytes) -> None:
 def test_who_says_too_little_in_time_is_left(pair: SocketPair, said: bytes) -> None:
     pair[1].sendall(said)
     with raises(ConnectionLost, "handshake", received="in time") as caught:
-        serve(pair[0], secret_of=lambda _: b"secret", deadline_s=time.monotonic() + 0.02)
+        authenticate_server(
+            pair[0], find_secret=lambda _: b"secret", deadline_s=time.monotonic() + 0.02
+        )
     assert not isinstance(caught.value, HandshakeError)  # trying again may help
 
 
 def test_one_byte_at_a_time_does_not_extend_the_deadline(pair: SocketPair) -> None:
     with ThreadPoolExecutor(1) as pool:
         deadline_s = time.monotonic() + 0.02
-        side = pool.submit(serve, pair[0], secret_of=lambda _: b"secret", deadline_s=deadline_s)
+        side = pool.submit(
+            authenticate_server, pair[0], find_secret=lambda _: b"secret", deadline_s=deadline_s
+        )
         pair[1].sendall(GOOD_GREETING + LENGTH.pack(HELLO_BYTES))
         pair[1].setblocking(False)
         while not side.done():  # the hello would take seconds
@@ -160,14 +170,14 @@ def test_one_byte_at_a_time_does_not_extend_the_deadline(pair: SocketPair) -> No
 def test_after_the_deadline_nothing_is_read(pair: SocketPair) -> None:
     pair[1].sendall(GOOD_GREETING)
     with raises(ConnectionLost, "handshake", received="in time"):
-        introduce(pair[0], HELLO, secret=b"secret", deadline_s=time.monotonic() - 1)
+        authenticate_client(pair[0], HELLO, secret=b"secret", deadline_s=time.monotonic() - 1)
     assert pair[0].recv(1000) == GOOD_GREETING
 
 
 def test_a_peer_that_left_is_lost(pair: SocketPair) -> None:
     pair[1].close()
     with pytest.raises(ConnectionLost):
-        serve(pair[0], secret_of=lambda _: b"secret", deadline_s=_soon())
+        authenticate_server(pair[0], find_secret=lambda _: b"secret", deadline_s=_soon())
 
 
 def test_a_client_of_tls_at_a_plain_server_is_refused(pair: SocketPair) -> None:
@@ -175,17 +185,21 @@ def test_a_client_of_tls_at_a_plain_server_is_refused(pair: SocketPair) -> None:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     with ThreadPoolExecutor(1) as pool:
-        served = pool.submit(serve, pair[0], secret_of=lambda _: b"secret", deadline_s=_soon())
+        served = pool.submit(
+            authenticate_server, pair[0], find_secret=lambda _: b"secret", deadline_s=_soon()
+        )
         with context.wrap_socket(pair[1], do_handshake_on_connect=False) as encrypted:
             with raises(HandshakeError, "TLS"):
-                introduce(encrypted, HELLO, secret=b"secret", deadline_s=_soon())
+                authenticate_client(encrypted, HELLO, secret=b"secret", deadline_s=_soon())
         assert isinstance(served.exception(), ConnectionLost)
 
 
 def test_a_job_that_nobody_knows_is_refused(pair: SocketPair) -> None:
     with ThreadPoolExecutor(1) as pool:
-        client = pool.submit(introduce, pair[1], HELLO, secret=b"secret", deadline_s=_soon())
+        client = pool.submit(
+            authenticate_client, pair[1], HELLO, secret=b"secret", deadline_s=_soon()
+        )
         with raises(HandshakeError, "job", received=HELLO.job):
-            serve(pair[0], secret_of=lambda _: None, deadline_s=_soon())
+            authenticate_server(pair[0], find_secret=lambda _: None, deadline_s=_soon())
         with raises(HandshakeError, "refused", remedy="server's log"):
             client.result()

@@ -39,7 +39,7 @@ class Server:
         self.listener = Listener(
             host=host,
             port=port,
-            secret_of=lambda _: SECRET,
+            find_secret=lambda _: SECRET,
             on_connection=lambda *arrived: self.arrived.put(arrived),
             encryption=Plain(),
             handshake_s=handshake_s,
@@ -308,7 +308,7 @@ def test_a_connection_that_nobody_can_use_is_closed(caplog: pytest.LogCaptureFix
         raise RuntimeError("no such job")
 
     listener = Listener(
-        host="", port=0, secret_of=lambda _: SECRET, on_connection=fail, encryption=Plain()
+        host="", port=0, find_secret=lambda _: SECRET, on_connection=fail, encryption=Plain()
     )
     client = _connect(listener.endpoint("localhost"))
     with pytest.raises(ConnectionLost):

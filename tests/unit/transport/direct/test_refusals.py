@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from tfps.transport.direct.refusals import (
+    MAX_ADDRESSES,
     REASONS_PER_ADDRESS,
-    REMEMBERED_ADDRESSES,
     RefusalLog,
 )
 
@@ -23,7 +23,7 @@ def test_each_address_and_reason_is_a_warning_once(caplog: pytest.LogCaptureFixt
     caplog.set_level(logging.DEBUG)
     refusals = RefusalLog(LOG)
     for address, reason in [("a", "x"), ("a", "x"), ("b", "x"), ("a", "y"), ("b", "x")]:
-        refusals.refused(address, reason)
+        refusals.log_refusal(address, reason)
     warning, debug = logging.WARNING, logging.DEBUG
     assert _levels(caplog) == [warning, debug, warning, warning, debug]
     assert caplog.messages[0] == "refused a connection from a: x"
@@ -32,16 +32,16 @@ def test_each_address_and_reason_is_a_warning_once(caplog: pytest.LogCaptureFixt
 def test_reasons_that_change_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     refusals = RefusalLog(LOG)
     for number in range(100):
-        refusals.refused("a", f"garbage {number}")
+        refusals.log_refusal("a", f"garbage {number}")
     assert _levels(caplog) == [logging.WARNING] * REASONS_PER_ADDRESS
 
 
 def test_only_so_many_addresses_are_remembered(caplog: pytest.LogCaptureFixture) -> None:
     refusals = RefusalLog(LOG)
-    refusals.refused("first", "x")
-    for number in range(REMEMBERED_ADDRESSES):
-        refusals.refused(str(number), "x")
-    refusals.refused("0", "x")
-    assert len(caplog.records) == 1 + REMEMBERED_ADDRESSES
-    refusals.refused("first", "x")
-    assert len(caplog.records) == 2 + REMEMBERED_ADDRESSES
+    refusals.log_refusal("first", "x")
+    for number in range(MAX_ADDRESSES):
+        refusals.log_refusal(str(number), "x")
+    refusals.log_refusal("0", "x")
+    assert len(caplog.records) == 1 + MAX_ADDRESSES
+    refusals.log_refusal("first", "x")
+    assert len(caplog.records) == 2 + MAX_ADDRESSES

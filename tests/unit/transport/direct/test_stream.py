@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 
-from tfps.transport.direct.stream import MOST_BUFFERS, RECORD_BYTES, SocketStream, TlsStream
+from tfps.transport.direct.stream import MAX_BUFFERS, RECORD_BYTES, SocketStream, TlsStream
 
 
 class Reluctant(socket.socket):
@@ -46,7 +46,7 @@ def test_what_the_system_left_over_is_sent(
 
 @pytest.mark.parametrize("chunk_bytes", [10**6, 700])
 def test_more_buffers_than_one_call_takes(chunk_bytes: int) -> None:
-    parts = [bytes([number % 251]) * (number % 3) for number in range(3 * MOST_BUFFERS)]
+    parts = [bytes([number % 251]) * (number % 3) for number in range(3 * MAX_BUFFERS)]
     data = b"".join(parts)
     left, right = socket.socketpair()
     with left, right:
