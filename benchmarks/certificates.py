@@ -14,7 +14,7 @@ from tfps.transport.direct.encryption import (
 
 
 def can_make_certificates() -> bool:
-    """Whether this machine has the `openssl` command."""
+    """Return whether this machine has the `openssl` command."""
     return shutil.which("openssl") is not None
 
 

@@ -63,7 +63,7 @@ def _minus(case: Case, other: Case | None) -> Interval | None:
 
 
 def helps(results: Results, case: Case) -> bool:
-    """Whether it ends better than the plain optimizer with the interval's confidence."""
+    """Return whether it ends better than the plain optimizer with the interval's confidence."""
     gained = minus_plain(results, case)
     return gained is not None and gained.low > 0
 

@@ -62,7 +62,7 @@ class ContestantTrainings:
 
 
 def stretches(updates: int) -> list[tuple[int, float]]:
-    """How many updates with which share of the learning rate: the last third with a tenth.
+    """Return how many updates with which share of the learning rate: the last third with a tenth.
 
     With the rate of the beginning an accuracy at the end would be that of a chance moment.
 

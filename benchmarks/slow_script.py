@@ -56,7 +56,7 @@ class SlowScript:
         return {"steps_per_s": pace, "beside_slow": beside_slow, **self._kill(victim)}
 
     def _is_under_way(self) -> bool:
-        """Whether all take steps; the first ones wait for what is traced and optimized."""
+        """Return whether all take steps; the first ones wait for what is traced and optimized."""
         return sum(len(times) >= FIRST_STEPS for times in self.steps.values()) >= self.processes
 
     @property
@@ -87,7 +87,7 @@ class SlowScript:
         return {"after_kill": "goes on", "rest_s": rest_s, "back_s": min(back, default=None)}
 
     def _wait(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
-        """Whether it came to it, before the script ended and within the time."""
+        """Return whether it came to it, before the script ended and within the time."""
         ends_at = time.monotonic() + timeout_s
         while self.run.process.status() is None and time.monotonic() < ends_at:
             if is_done():

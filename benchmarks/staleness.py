@@ -167,7 +167,7 @@ class Staleness(Benchmark):
         return [{**case.axes, **self.quantities(results, case)} for case in self.cases(results)]
 
     def is_at_edge(self, case: Case) -> bool:
-        """Whether the best learning rate is an end of the grid: a better one may lie beyond."""
+        """Return whether the best learning rate is the first or last of the grid."""
         rates = self.rates_of(base_of(case))
         return runs.learning_rate(case) in (min(rates), max(rates))
 
@@ -175,7 +175,7 @@ class Staleness(Benchmark):
         return f"{runs.learning_rate(case):g}{'*' if self.is_at_edge(case) else ' '}"
 
     def bars(self, results: Results) -> list[Bar]:
-        """Whether gradients were as stale as was wanted, and what the best optimizer loses."""
+        """Return the bars of the measured staleness and of the best optimizer's loss."""
         wanted = self.forced_updates
         share = shares(staleness_of(*results.select(scenario=FORCED))).get(wanted, 0.0)
         bars = [Bar(f"share of gradients that lack {wanted} updates", share, SHARE_AIM)]

@@ -127,7 +127,7 @@ class StrategyRow:
     share: Callable[[StrategyShape], float] = lambda shape: 1 / shape.ps
 
     def counts(self, shape: StrategyShape) -> bool:
-        """Whether it has a turn there; what is measured with few workers has none with more."""
+        """Return whether the strategy is measured with this number of workers."""
         return not shape.is_slow or shape.workers <= (self.most_workers or shape.workers)
 
     def why_not(self, shape: StrategyShape) -> str | None:

@@ -45,7 +45,7 @@ def folder(data_dir: str | None) -> Path:
 
 
 def is_prepared(data_dir: str | None) -> bool:
-    """Whether an earlier run has finished the preparation; an interrupted one does not count."""
+    """Return whether an earlier run has finished the preparation."""
     versions = folder(data_dir).glob("*/dataset_info.json")
     return any(".incomplete" not in file.parent.name for file in versions)
 

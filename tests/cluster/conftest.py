@@ -14,7 +14,7 @@ import tfps
 from tests.unit.graphs import graphs_as_traced
 from tfps.launch import LocalCluster
 from tfps.launch.environment import common_environment
-from tfps.launch.starter import starter
+from tfps.launch.starter import make_starter
 from tfps.testing import assert_no_leaks
 from tfps.transport.setting import TRANSPORT_VARIABLE
 
@@ -22,7 +22,7 @@ from tfps.transport.setting import TRANSPORT_VARIABLE
 @pytest.fixture(scope="session", autouse=True)
 def _kept_fork_server() -> Iterator[None]:
     """Let the clusters of all tests start from one process that has imported TensorFlow."""
-    with assert_no_leaks(), starter(common_environment()):
+    with assert_no_leaks(), make_starter(common_environment()):
         yield
 
 

@@ -88,7 +88,7 @@ class CheckpointManager:
         self.model, self.is_shared = model, shared
         self.outlives_servers = False  # whether a lost server ends only the save
         # Called with the manifest of a new checkpoint, while its variables are at rest.
-        self.taken: Callable[[Manifest], None] = lambda _: None
+        self.on_snapshot: Callable[[Manifest], None] = lambda _: None
         self.of_this_job: set[int] = set()  # what was saved or restored here
         self._keep: RetentionPolicy = KeepLatest() if keep is None else keep
         self._background_save: BackgroundSave | None = None
@@ -221,7 +221,7 @@ class CheckpointManager:
             tensors=contents.tensors,
         )
         self.of_this_job.add(manifest.number)
-        self.taken(manifest)
+        self.on_snapshot(manifest)
         self._background_save = BackgroundSave(
             snapshot, manifest, folder=self._folder, keep=self._keep
         )

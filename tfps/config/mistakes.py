@@ -68,7 +68,7 @@ def contradictions(values: Mapping[str, Any]) -> list[str]:
 
 
 def _is_argument(value: Any) -> bool:
-    """Whether Keras may be given a value, and the effective configuration can repeat it."""
+    """Return whether Keras may be given a value, and the effective configuration can repeat it."""
     if isinstance(value, Mapping):
         return all(map(_is_argument, value.values()))
     if isinstance(value, list):

@@ -40,16 +40,16 @@ def admit(
         staleness_bin: the bin in which its staleness is counted; None: it has no gradients.
     """
     layout, logic = ledger.layout, ledger.logic
-    known = every(logic, alive, is_new)
-    fresh = every(logic, known, in_time)
-    accepted = either(logic, in_time, int(Status.OK), int(Status.LATE))
-    status = either(logic, is_new, accepted, int(Status.DUPLICATE))
-    status = either(logic, alive, status, int(Status.EVICTED))
+    known = all_hold(logic, alive, is_new)
+    fresh = all_hold(logic, known, in_time)
+    accepted = choose_value(logic, in_time, int(Status.OK), int(Status.LATE))
+    status = choose_value(logic, is_new, accepted, int(Status.DUPLICATE))
+    status = choose_value(logic, alive, status, int(Status.EVICTED))
     ledger.count_if(alive, layout.EXCHANGES)
     if is_new is not True:
         ledger.count_if(alive, layout.DUPLICATES, logic.choose(is_new, 0, 1))
-    dropped = either(logic, in_time, NONE, either(logic, is_new, 1, NONE))
-    dropped = either(logic, alive, dropped, 1)
+    dropped = choose_value(logic, in_time, NONE, choose_value(logic, is_new, 1, NONE))
+    dropped = choose_value(logic, alive, dropped, 1)
     if dropped is not NONE:
         ledger.count(layout.DROPPED, dropped)
     if counts_update:
@@ -59,7 +59,7 @@ def admit(
     return Admission(known=known, fresh=fresh, status=status)
 
 
-def every(logic: Logic, *conditions: Any) -> Any:
+def all_hold(logic: Logic, *conditions: Any) -> Any:
     """Return whether all conditions hold; True ones need no operation."""
     result: Any = True
     for condition in conditions:
@@ -68,6 +68,6 @@ def every(logic: Logic, *conditions: Any) -> Any:
     return result
 
 
-def either(logic: Logic, condition: Any, yes: Any, no: Any) -> Any:
+def choose_value(logic: Logic, condition: Any, yes: Any, no: Any) -> Any:
     """Return one of two values; the first, without an operation, if the condition is True."""
     return yes if condition is True else logic.choose(condition, yes, no)

@@ -90,7 +90,7 @@ def expect(ledger: Ledger, *, number: Any) -> Any:
 
 
 def claim_job(ledger: Ledger, *, term: Any) -> Any:
-    """Obey a chief, unless a newer one is known. Returns its term, or `REPLACED`."""
+    """Make a server obey a chief, unless a newer one is known; return its term or `REPLACED`."""
     layout = ledger.layout
     newer = term > ledger.read(layout.TERM)
     ledger.write_if(newer, layout.TERM, term)

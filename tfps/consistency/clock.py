@@ -1,4 +1,4 @@
-"""Clocks of workers, which decide when a worker starts a step. Pure: NumPy or TensorFlow.
+"""Decide by workers' clocks when a worker may start a step. Pure: NumPy or TensorFlow.
 
 A worker's *clock* is the number of its completed steps. A worker may start a step while its clock
 is at most a bound ahead of the slowest worker that takes part. The slowest may always start, so at
@@ -38,7 +38,7 @@ class Clocks:
     active: Any
     waiting: Any
 
-    def entered(self, is_new: Any, *, vectors: Vectors) -> Clocks:
+    def after_entry(self, is_new: Any, *, vectors: Vectors) -> Clocks:
         """Return the state after a worker has joined; it starts with the clock of the slowest.
 
         Args:
@@ -54,7 +54,7 @@ class Clocks:
             waiting=self.waiting * (1 - is_new),
         )
 
-    def ticked(self, mask: Any, clock: Any, *, vectors: Vectors) -> Clocks:
+    def after_step(self, mask: Any, clock: Any, *, vectors: Vectors) -> Clocks:
         """Return the state after a worker has completed a step.
 
         Args:

@@ -13,7 +13,7 @@ from tfps.consistency.waiters import TensorVectors, Waiters
 
 
 class Membership(Protocol):
-    """Reacts to workers that come and go; under the server's mutex."""
+    """Reacts to workers that join and leave; called under the server's mutex."""
 
     def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
         """Trace the changes after a worker has joined."""
@@ -22,8 +22,8 @@ class Membership(Protocol):
         """Trace the changes after a worker has left or was evicted."""
 
 
-class Memberships:
-    """Passes on workers that come and go.
+class MembershipGroup:
+    """Notifies several `Membership` objects of workers that join and leave.
 
     Args:
         places: the objects that react to them.
@@ -98,7 +98,7 @@ class BoundedGate:
 
     def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
         is_new = self._ledger.one_hot(worker) * tf.cast(accepted, tf.int64)
-        state = self._state().entered(is_new, vectors=self._vectors)
+        state = self._state().after_entry(is_new, vectors=self._vectors)
         self._decide(state, asking=tf.zeros_like(is_new))
 
     def leave(self, worker: tf.Tensor, leaves: tf.Tensor) -> None:
@@ -106,7 +106,7 @@ class BoundedGate:
 
     def end_step(self, worker: tf.Tensor, *, counts: tf.Tensor, clock: tf.Tensor) -> tf.Tensor:
         mask = self._ledger.one_hot(worker) * tf.cast(counts, tf.int64)
-        state = self._state().ticked(mask, clock, vectors=self._vectors)
+        state = self._state().after_step(mask, clock, vectors=self._vectors)
         return self._is_blocked(self._decide(state, asking=mask))
 
     def wait(
@@ -114,13 +114,13 @@ class BoundedGate:
     ) -> Sequence[tf.Tensor]:
         mask = self._ledger.one_hot(worker)
 
-        def look_again(_: tf.Tensor) -> tuple[tf.Tensor]:
+        def decide_again(_: tf.Tensor) -> tuple[tf.Tensor]:
             token = self._waiters.take_token(worker)
             with tf.control_dependencies([token]), self._ledger.locked():
                 decision = self._decide(self._state(), asking=mask)
             return (self._is_blocked(decision),)
 
-        (end,) = tf.while_loop(lambda blocked: blocked, look_again, (tf.constant(True),))
+        (end,) = tf.while_loop(lambda blocked: blocked, decide_again, (tf.constant(True),))
         with tf.control_dependencies([end]), self._ledger.locked():
             return read()
 

@@ -27,30 +27,30 @@ NO_GRANT = TicketGrant()
 
 
 @dataclass(frozen=True)
-class _Drawn:
-    """The next ticket to issue; of several that came back together, the first."""
+class _DrawnTicket:
+    """The next ticket to issue, or the first of several that were returned together."""
 
     ticket: Any
     is_new: Any
-    came_back: Any
+    is_returned: Any
     position: Any  # among the returned tickets
     last: Any  # the last returned ticket's position; that ticket moves to ``position``
 
 
-def _draw(ledger: Ledger, alive: Any) -> _Drawn:
+def _draw_ticket(ledger: Ledger, alive: Any) -> _DrawnTicket:
     layout, logic = ledger.layout, ledger.logic
     count, upcoming = ledger.read(layout.RETURNED), ledger.read(layout.NEXT)
-    came_back = logic.both(alive, count > 0)
+    is_returned = logic.both(alive, count > 0)
     is_new = logic.both(logic.both(alive, count <= 0), upcoming < ledger.read(layout.LIMIT))
     position = logic.position_of_smallest(
         ledger.read, begin=layout.returned(0), capacity=layout.most_returned, count=count
     )
     smallest = ledger.read(layout.returned(position))
     last = logic.choose(count > 0, count - 1, 0)
-    ticket = logic.choose(came_back, smallest, logic.choose(is_new, upcoming, NO_TICKET))
-    ledger.write_if(came_back, layout.returned(position), ledger.read(layout.returned(last)))
-    ledger.count_if(came_back, layout.RETURNED, -1)
-    return _Drawn(ticket, is_new, came_back, position, last)
+    ticket = logic.choose(is_returned, smallest, logic.choose(is_new, upcoming, NO_TICKET))
+    ledger.write_if(is_returned, layout.returned(position), ledger.read(layout.returned(last)))
+    ledger.count_if(is_returned, layout.RETURNED, -1)
+    return _DrawnTicket(ticket, is_new, is_returned, position, last)
 
 
 def issue(
@@ -62,7 +62,7 @@ def issue(
     quota: Any = None,
     pipelined: bool = False,
 ) -> TicketGrant:
-    """Issue the next ticket to a worker: one that came back, else a new one, else none.
+    """Issue the next ticket to a worker: a returned one, else a new one, else none.
 
     Of the returned tickets the smallest goes first. If the data end before the tickets do, a worker
     without a batch leaves; at that moment no ticket after its own may have a batch.
@@ -86,7 +86,7 @@ def _issue_one(
     ledger: Ledger, *, alive: Any, worker: Any, pushed: Any, pipelined: bool
 ) -> TicketGrant:
     layout, logic = ledger.layout, ledger.logic
-    drawn = _draw(ledger, alive)
+    drawn = _draw_ticket(ledger, alive)
     ledger.count_if(drawn.is_new, layout.NEXT)
     held = drawn.ticket
     if pipelined:
@@ -103,20 +103,20 @@ def _issue_one(
 def _issue_several(
     ledger: Ledger, *, alive: Any, worker: Any, pushed: Any, quota: Any
 ) -> TicketGrant:
-    """Issue a quota of new tickets, or tickets that came back together.
+    """Issue a quota of new tickets, or tickets that were returned together.
 
     Those stay together whatever the quota is: another worker repeats the same ones, so that servers
     know them.
     """
     layout, logic = ledger.layout, ledger.logic
-    drawn = _draw(ledger, alive)
+    drawn = _draw_ticket(ledger, alive)
     left = ledger.read(layout.LIMIT) - ledger.read(layout.NEXT)
     fresh = logic.smaller(quota, left)
     ledger.count_if(drawn.is_new, layout.NEXT, fresh)
     returned = ledger.read(layout.returned_batches(drawn.position))
-    count = logic.choose(drawn.came_back, returned, logic.choose(drawn.is_new, fresh, 0))
+    count = logic.choose(drawn.is_returned, returned, logic.choose(drawn.is_new, fresh, 0))
     moved = ledger.read(layout.returned_batches(drawn.last))
-    ledger.write_if(drawn.came_back, layout.returned_batches(drawn.position), moved)
+    ledger.write_if(drawn.is_returned, layout.returned_batches(drawn.position), moved)
     ledger.write_if(
         alive, layout.unclosed_batches(worker), ledger.read(layout.held_batches(worker))
     )

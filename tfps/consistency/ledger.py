@@ -52,7 +52,7 @@ def takes_part(status: Any) -> Any:
     return status <= Status.DUPLICATE
 
 
-def _cells_from(multiple: int) -> Callable[[LedgerLayout, Any], Any]:
+def _worker_field(multiple: int) -> Callable[[LedgerLayout, Any], Any]:
     """Return a field with a cell for each worker, after ``multiple`` such fields."""
 
     def cell(layout: LedgerLayout, index: Any) -> Any:
@@ -96,24 +96,24 @@ class LedgerLayout:
     GLOBALS = 22
 
     # Fields with a cell for each worker, by its index; `returned` has one for each ticket.
-    active = _cells_from(0)
-    incarnation = _cells_from(1)
-    held = _cells_from(2)  # the ticket that the worker computes
-    unclosed = _cells_from(3)  # the ticket that it pushed last
-    ahead = _cells_from(4)  # the ticket after the held one, for pipelining
-    steps = _cells_from(5)
-    evaluation_steps = _cells_from(6)
-    returned = _cells_from(7)
-    clock = _cells_from(10)  # completed steps, as the gate counts them
-    waiting = _cells_from(11)  # 1 while the worker waits at the gate
-    begins = _cells_from(12)  # the first round in which the worker takes part
-    contributed = _cells_from(13)  # 1 while the worker's gradient is in the current round
-    wanted = _cells_from(14)  # the position in the rounds for which the worker waits
+    active = _worker_field(0)
+    incarnation = _worker_field(1)
+    held = _worker_field(2)  # the ticket that the worker computes
+    unclosed = _worker_field(3)  # the ticket that it pushed last
+    ahead = _worker_field(4)  # the ticket after the held one, for pipelining
+    steps = _worker_field(5)
+    evaluation_steps = _worker_field(6)
+    returned = _worker_field(7)
+    clock = _worker_field(10)  # completed steps, as the gate counts them
+    waiting = _worker_field(11)  # 1 while the worker waits at the gate
+    begins = _worker_field(12)  # the first round in which the worker takes part
+    contributed = _worker_field(13)  # 1 while the worker's gradient is in the current round
+    wanted = _worker_field(14)  # the position in the rounds for which the worker waits
     # The number of tickets for which these stand, if workers take several at once.
-    held_batches = _cells_from(15)
-    unclosed_batches = _cells_from(16)
-    returned_batches = _cells_from(17)
-    pace = _cells_from(20)  # the worker's microseconds per batch; see `quota`
+    held_batches = _worker_field(15)
+    unclosed_batches = _worker_field(16)
+    returned_batches = _worker_field(17)
+    pace = _worker_field(20)  # the worker's microseconds per batch; see `quota`
 
     @property
     def most_returned(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def together_problem(kind: str) -> str:
-    """Return why an optimizer needs a mode in which gradients are applied one by one.
+    """Return the sentence that an optimizer needs a mode which applies gradients one by one.
 
     Args:
         kind: the optimizer's class.

@@ -1,4 +1,4 @@
-"""The ledger of a restarted server, from sources that know more than a checkpoint. Pure.
+"""Make the ledger of a restarted server from other servers and the chief. Pure.
 
 The servers that lived know all updates: a returned server lacks the state of its rows, but not the
 knowledge of applied pushes. So no ticket is applied twice, and none is left out.
@@ -18,7 +18,7 @@ from tfps.consistency.ledger import MAX_CALLS, NEVER, NOTHING, Ledger, LedgerLay
 from tfps.consistency.logic import PlainLogic
 
 
-def returned_ledger(
+def make_returned_ledger(
     layout: LedgerLayout,
     *,
     living: Sequence[int] | None,
@@ -52,7 +52,7 @@ def returned_ledger(
     return cells
 
 
-def applied_by_the_lost(layout: LedgerLayout, seen: Sequence[int] | None) -> Window:
+def applied_on_lost_server(layout: LedgerLayout, seen: Sequence[int] | None) -> Window:
     """Return the window if no server lived: open tickets that were applied.
 
     Pushes of scheduled functions are lost with the rows, and come again.

@@ -1,4 +1,4 @@
-"""A server's rounds, kept in its ledger: a thin shell around `rounds`."""
+"""Keep a server's rounds in its ledger; the decisions are in `rounds`."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ class RoundGate:
 
     def expect(self, workers: tf.Tensor) -> None:
         """Expect workers that will join: no round is completed without them."""
-        self._on_membership(self._state().expecting(workers, vectors=self._vectors))
+        self._decide_on_membership(self._state().expecting(workers, vectors=self._vectors))
 
     def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
         """Note that a worker has joined; if it was not expected, it takes part after `begin`."""
         is_new = self._one_hot(worker, accepted)
-        self._on_membership(
-            self._state().entered(is_new, vectors=self._vectors), all_look_again=True
+        self._decide_on_membership(
+            self._state().after_entry(is_new, vectors=self._vectors), wakes_all=True
         )
 
     def leave(self, worker: tf.Tensor, leaves: tf.Tensor) -> None:
         """Note that a worker does not take part any more."""
         gone = self._one_hot(worker, leaves)
-        self._on_membership(self._state().left(gone, vectors=self._vectors), all_look_again=True)
+        self._decide_on_membership(self._state().left(gone, vectors=self._vectors), wakes_all=True)
 
     def begin(self, worker: tf.Tensor, alive: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         """Let a worker take part from a round on. Returns whether it has to wait for that.
@@ -74,73 +74,75 @@ class RoundGate:
         It waits for expected workers, too: each gets its first ticket before any gets a second.
         """
         mask = self._one_hot(worker, alive)
-        waits = self._has_to_wait(
+        waits = self._decide_if_waiting(
             self._state().beginning(mask, number, vectors=self._vectors), mask
         )
-        return tf.logical_and(alive, tf.logical_or(waits, self._misses_somebody()))
+        return tf.logical_and(alive, tf.logical_or(waits, self._is_worker_missing()))
 
     def await_round(self, worker: tf.Tensor, alive: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         """Let a worker wait for a round or a later one. Returns whether it has to wait."""
         mask = self._one_hot(worker, alive)
-        return self._has_to_wait(
+        return self._decide_if_waiting(
             self._state().waiting_for(mask, number, vectors=self._vectors), mask
         )
 
-    def accepts(self, made: Contribution) -> tuple[tf.Tensor, Rounds]:
+    def accepts(self, contribution: Contribution) -> tuple[tf.Tensor, Rounds]:
         """Return whether a contribution is in time, and the current rounds."""
-        state, mask = self._state(), self._one_hot(made.worker, made.alive)
-        return state.accepts(mask, made.position, vectors=self._vectors) == 1, state
+        state, mask = self._state(), self._one_hot(contribution.worker, contribution.alive)
+        return state.accepts(mask, contribution.position, vectors=self._vectors) == 1, state
 
     def push(
-        self, made: Contribution, found: tuple[tf.Tensor, Rounds], *, apply: Apply
+        self, contribution: Contribution, admission: tuple[tf.Tensor, Rounds], *, apply: Apply
     ) -> tf.Tensor:
         """Count a contribution. Returns whether its worker has to wait.
 
         Args:
-            made: the contribution.
-            found: the result of `accepts`.
+            contribution: the contribution.
+            admission: the result of `accepts`.
             apply: traces the update from the sums of all contributions, if its argument holds.
         """
-        accepted, state = found
-        mask = self._one_hot(made.worker, made.alive)
+        accepted, state = admission
+        mask = self._one_hot(contribution.worker, contribution.alive)
         state = state.after_push(
-            self._ledger.one_hot(made.worker),
+            self._ledger.one_hot(contribution.worker),
             accepted=tf.cast(accepted, tf.int64),
-            alive=tf.cast(made.alive, tf.int64),
-            next_position=made.next_position,
-            call_id=made.call_id,
+            alive=tf.cast(contribution.alive, tf.int64),
+            next_position=contribution.next_position,
+            call_id=contribution.call_id,
             vectors=self._vectors,
         )
-        turn = self._decide(state, made, may_apply=tf.cast(accepted, tf.int64))
-        self._store_after(turn, apply)
-        return self._waits(turn.after, mask)
+        decision = self._decide(state, contribution, may_apply=tf.cast(accepted, tf.int64))
+        self._store_after(decision, apply)
+        return self._is_waiting(decision.after, mask)
 
-    def wait(self, made: Contribution, apply: Apply, *, for_all: bool = False) -> tf.Operation:
+    def wait(
+        self, contribution: Contribution, apply: Apply, *, for_all: bool = False
+    ) -> tf.Operation:
         """Trace waiting until the worker may continue; not under the mutex.
 
         Args:
-            made: the worker's contribution.
+            contribution: the worker's contribution.
             apply: traces the update from the sums of all contributions, if its argument holds.
             for_all: whether it waits for expected workers as well.
         """
-        mask = self._ledger.one_hot(made.worker)
+        mask = self._ledger.one_hot(contribution.worker)
 
-        def look_again(_: tf.Tensor) -> tuple[tf.Tensor]:
-            token = self._waiters.take_token(made.worker)
+        def decide_again(_: tf.Tensor) -> tuple[tf.Tensor]:
+            token = self._waiters.take_token(contribution.worker)
             with tf.control_dependencies([token]), self._ledger.locked():
                 state = self._state()
                 may_apply = state.can_apply(
-                    mask, made.position, call_id=made.call_id, vectors=self._vectors
+                    mask, contribution.position, call_id=contribution.call_id, vectors=self._vectors
                 )
-                turn = self._decide(state, made, may_apply=may_apply)
-                self._store_after(turn, apply)
-                blocked = self._waits(turn.after, mask)
+                decision = self._decide(state, contribution, may_apply=may_apply)
+                self._store_after(decision, apply)
+                blocked = self._is_waiting(decision.after, mask)
                 if for_all:
-                    blocked = tf.logical_or(blocked, self._misses_somebody())
-                blocked = tf.logical_and(blocked, self._is_known(made))
+                    blocked = tf.logical_or(blocked, self._is_worker_missing())
+                blocked = tf.logical_and(blocked, self._is_current_incarnation(contribution))
             return (blocked,)
 
-        (end,) = tf.while_loop(lambda blocked: blocked, look_again, (tf.constant(True),))
+        (end,) = tf.while_loop(lambda blocked: blocked, decide_again, (tf.constant(True),))
         return end.op
 
     def position(self) -> tf.Tensor:
@@ -150,16 +152,18 @@ class RoundGate:
     def _one_hot(self, worker: tf.Tensor, condition: tf.Tensor) -> tf.Tensor:
         return self._ledger.one_hot(worker) * tf.cast(condition, tf.int64)
 
-    def _misses_somebody(self) -> tf.Tensor:
+    def _is_worker_missing(self) -> tf.Tensor:
         """Return whether an expected worker has not joined yet."""
         layout = self._ledger.layout
         begins, active = self._ledger.by_worker(layout.begins, layout.active)
         return tf.reduce_any(tf.logical_and(begins < NEVER, active == 0))
 
-    def _is_known(self, made: Contribution) -> tf.Tensor:
+    def _is_current_incarnation(self, contribution: Contribution) -> tf.Tensor:
         """Return whether the incarnation still takes part: it may have died and been replaced."""
         ledger = self._ledger.open()
-        return ledger.read(ledger.layout.incarnation(made.worker)) == made.incarnation
+        return (
+            ledger.read(ledger.layout.incarnation(contribution.worker)) == contribution.incarnation
+        )
 
     def _state(self) -> Rounds:
         layout = self._ledger.layout
@@ -177,36 +181,38 @@ class RoundGate:
         )
         self._ledger.write(tf.constant(layout.POSITION, tf.int64), state.position)
 
-    def _decide(self, state: Rounds, made: Contribution, *, may_apply: tf.Tensor) -> RoundDecision:
+    def _decide(
+        self, state: Rounds, contribution: Contribution, *, may_apply: tf.Tensor
+    ) -> RoundDecision:
         return rounds.decide(
             state,
             required=self._required,
-            next_position=made.next_position,
+            next_position=contribution.next_position,
             may_apply=may_apply,
-            call_id=made.call_id,
+            call_id=contribution.call_id,
             vectors=self._vectors,
         )
 
-    def _store_after(self, turn: RoundDecision, apply: Apply) -> None:
+    def _store_after(self, decision: RoundDecision, apply: Apply) -> None:
         """Apply what is complete, write the new state, and wake the workers that may continue."""
-        with tf.control_dependencies([apply(turn.completes == 1)]):
-            self._store(turn.after)
-            self._waiters.wake(turn.released + turn.able)
+        with tf.control_dependencies([apply(decision.completes == 1)]):
+            self._store(decision.after)
+            self._waiters.wake(decision.released + decision.able)
 
-    def _on_membership(self, state: Rounds, *, all_look_again: bool = False) -> RoundDecision:
-        """Decide after a change of members; workers that may complete the round look again."""
-        turn = rounds.decide(
+    def _decide_on_membership(self, state: Rounds, *, wakes_all: bool = False) -> RoundDecision:
+        """Decide after a change of members, and wake all workers or those that may continue."""
+        decision = rounds.decide(
             state, required=self._required, next_position=0, may_apply=0, vectors=self._vectors
         )
-        self._store(turn.after)
-        if all_look_again:
+        self._store(decision.after)
+        if wakes_all:
             self._waiters.wake_all()
         else:
-            self._waiters.wake(turn.released + turn.able)
-        return turn
+            self._waiters.wake(decision.released + decision.able)
+        return decision
 
-    def _has_to_wait(self, state: Rounds, mask: tf.Tensor) -> tf.Tensor:
-        return self._waits(self._on_membership(state).after, mask)
+    def _decide_if_waiting(self, state: Rounds, mask: tf.Tensor) -> tf.Tensor:
+        return self._is_waiting(self._decide_on_membership(state).after, mask)
 
-    def _waits(self, state: Rounds, mask: tf.Tensor) -> tf.Tensor:
+    def _is_waiting(self, state: Rounds, mask: tf.Tensor) -> tf.Tensor:
         return tf.reduce_any(tf.logical_and(mask == 1, state.wanted >= 0))

@@ -1,4 +1,4 @@
-"""A moment between two rounds to which all servers can go back. Pure.
+"""Describe a state between two rounds to which all servers can go back. Pure.
 
 No worker takes part at that moment, and a checkpoint has the variables' values. The rest is small:
 the ledgers, and which of the returned tickets a server had applied. Later tickets are issued again
@@ -39,10 +39,10 @@ class RoundPoint:
         """Return the number of updates of each server."""
         return tuple(cells[layout.VERSION] for cells in self.ledgers)
 
-    def is_state(
+    def is_unchanged(
         self, layout: LedgerLayout, ledgers: Mapping[int, Sequence[int]], writes: Mapping[str, int]
     ) -> bool:
-        """Return whether no variable has changed since.
+        """Return whether no variable has changed since this point.
 
         Args:
             layout: the layout of the ledgers.
@@ -58,12 +58,12 @@ class RoundPoint:
         return same and not self.written_since(writes)
 
     def written_since(self, writes: Mapping[str, int]) -> list[str]:
-        """Return the variables that this process has written since."""
+        """Return the variables that this process has written since this point."""
         return sorted(name for name, count in writes.items() if count != self.writes.get(name, 0))
 
 
-def returned_tickets(layout: LedgerLayout, tickets: Sequence[int]) -> list[int]:
-    """Return the tickets that wait to be issued again.
+def list_returned_tickets(layout: LedgerLayout, tickets: Sequence[int]) -> list[int]:
+    """Return the returned tickets, which wait to be issued again.
 
     Args:
         layout: the layout of the ledger.
@@ -72,9 +72,9 @@ def returned_tickets(layout: LedgerLayout, tickets: Sequence[int]) -> list[int]:
     return [int(tickets[layout.returned(k)]) for k in range(int(tickets[layout.RETURNED]))]
 
 
-def ledger_at(
+def make_ledger_at_point(
     layout: LedgerLayout,
-    then: Sequence[int],
+    past_cells: Sequence[int],
     *,
     incarnations: Mapping[int, int],
     position: int,
@@ -84,12 +84,12 @@ def ledger_at(
 
     Args:
         layout: the layout of the ledger.
-        then: the cells at the point.
+        past_cells: the cells at the point.
         incarnations: the newest incarnation of each worker; it and older ones are refused.
         position: the position in the rounds from which all servers continue.
         fence: the current fence.
     """
-    cells = without_workers(layout, then)
+    cells = without_workers(layout, past_cells)
     cells[layout.LIMIT] = cells[layout.NEXT]
     cells[layout.POSITION], cells[layout.FENCE] = position, fence
     for worker in range(layout.workers):
@@ -100,7 +100,7 @@ def ledger_at(
     return cells
 
 
-def next_position(layout: LedgerLayout, ledgers: Collection[Sequence[int]]) -> int:
+def choose_next_position(layout: LedgerLayout, ledgers: Collection[Sequence[int]]) -> int:
     """Return a new position for all servers, where a round begins.
 
     Contributions to a round that was not completed do not count towards another one.
@@ -109,8 +109,8 @@ def next_position(layout: LedgerLayout, ledgers: Collection[Sequence[int]]) -> i
     return (newest // MAX_CALLS + 1) * MAX_CALLS
 
 
-def oldest_kept(checkpoints: Sequence[int], *, committed: Collection[int]) -> int:
-    """Return the index of the oldest point that must stay.
+def index_of_oldest_kept(checkpoints: Sequence[int], *, committed: Collection[int]) -> int:
+    """Return the index of the oldest point that must be kept.
 
     Args:
         checkpoints: the numbers of the points' checkpoints, the oldest first.
@@ -118,7 +118,7 @@ def oldest_kept(checkpoints: Sequence[int], *, committed: Collection[int]) -> in
 
     Example:
 
-    >>> oldest_kept([3, 4, 5, 6, 7], committed={3, 4, 5, 6})
+    >>> index_of_oldest_kept([3, 4, 5, 6, 7], committed={3, 4, 5, 6})
     2
     """
     complete = [k for k, number in enumerate(checkpoints) if number in committed]

@@ -71,7 +71,7 @@ class Rounds:
         """
         return replace(self, begins=vectors.where(mask == 1, self.number, self.begins))
 
-    def entered(self, mask: Any, *, vectors: Vectors) -> Rounds:
+    def after_entry(self, mask: Any, *, vectors: Vectors) -> Rounds:
         """Return the state after workers have joined, without contributions."""
         return self._without(mask, begins=self.begins, vectors=vectors)
 

@@ -1,4 +1,4 @@
-"""A server's ledger as named resources: a thin shell around `ledger`'s decisions."""
+"""Keep a server's ledger in named resources; the decisions are in `ledger`."""
 
 from __future__ import annotations
 
@@ -247,21 +247,21 @@ class ServerLedger:
             resource=self._applied.handle, indices=cell, dtype=tf.int64
         )
 
-    def remember(self, *, cell: tf.Tensor, key: tf.Tensor) -> tf.Operation:
-        """Note the largest key applied in a cell of the window."""
+    def record_applied_key(self, *, cell: tf.Tensor, key: tf.Tensor) -> tf.Operation:
+        """Record the largest key that was applied in a cell of the window."""
         return tf.raw_ops.ResourceScatterUpdate(
             resource=self._applied.handle, indices=cell, updates=key
         )
 
-    def let_come_again(self, *, cells: tf.Tensor, keys: tf.Tensor) -> None:
-        """Forget that some keys were applied, if they are the largest of their cells.
+    def allow_repeated_keys(self, *, cells: tf.Tensor, keys: tf.Tensor) -> None:
+        """Remove applied keys from their cells, so that pushes with these keys count again.
 
         Args:
             cells: cells of the window.
             keys: a key for each cell. All smaller keys still count as applied.
         """
         known = self.applied_key(cells)
-        self.remember(cell=cells, key=tf.where(known == keys, keys - 1, known))
+        self.record_applied_key(cell=cells, key=tf.where(known == keys, keys - 1, known))
 
     def count_durations(self, ledger: Ledger, kind: int, microseconds: tf.Tensor) -> None:
         """Add durations to their histograms, except those that are -1 (not measured).

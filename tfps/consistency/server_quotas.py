@@ -1,4 +1,4 @@
-"""The workers' paces, kept in a server's ledger: a thin shell around `quota`."""
+"""Keep the workers' paces in a server's ledger; the decisions are in `quota`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Quotas:
         self._ledger, self._adaptive_batches = ledger, adaptive_batches
         self._vectors = TensorVectors()
 
-    def known(self, worker: tf.Tensor) -> tf.Tensor:
+    def current(self, worker: tf.Tensor) -> tf.Tensor:
         """Return the quota of a worker without a new measurement, such as one that joins."""
         paces, begins = self._by_worker()
         return self._quota(self._ledger.one_hot(worker), paces, begins)
 
-    def measured(
+    def after_measurement(
         self, ledger: Ledger, worker: tf.Tensor, *, alive: tf.Tensor, microseconds: tf.Tensor
     ) -> tf.Tensor:
         """Return the quota of a worker that reports the time for its last batches.

@@ -1,4 +1,4 @@
-"""The book of a pass: the batch and the shard of each ticket. Pure."""
+"""Record the shard and the batch of each ticket of a pass. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 # Values for tickets without a place.
-UNASKED = -1
+NOT_ASSIGNED = -1
 CLOSED = -2
 # The most batches of a shard, so that a place fits into one integer.
-MOST_BATCHES = 1 << 40
+MAX_BATCHES = 1 << 40
 
 
 class BatchPlace(NamedTuple):
@@ -41,7 +41,7 @@ class ShardBook:
         self._next = [0] * shards
         self._lengths: list[int | None] = [None] * shards
         self._leases: dict[int, int] = {}  # worker -> shard
-        self._begun: set[int] = set()
+        self._is_begun: set[int] = set()
         self._offset = 0  # of the current ticket run in the pass
         self._places = array("q")
         self._lock = threading.Lock()
@@ -64,19 +64,19 @@ class ShardBook:
         """
         with self._lock:
             known = self._read(position)
-            if known >= 0 and self._has(*divmod(known, MOST_BATCHES)):
-                return BatchPlace(*divmod(known, MOST_BATCHES))
+            if known >= 0 and self._may_have_batch(*divmod(known, MAX_BATCHES)):
+                return BatchPlace(*divmod(known, MAX_BATCHES))
             shard = None if known == CLOSED else self._shard_for(worker)
             if shard is None:
-                self._write(position, UNASKED if may_wait else CLOSED)
+                self._write(position, NOT_ASSIGNED if may_wait else CLOSED)
                 return None
             place = BatchPlace(shard, self._next[shard])
             self._next[shard] += 1
-            self._write(position, place.shard * MOST_BATCHES + place.batch)
+            self._write(position, place.shard * MAX_BATCHES + place.batch)
             return place
 
     def end(self, place: BatchPlace) -> None:
-        """Note that a shard has no batch at a place, nor after it."""
+        """Record that a shard has no batch at a place or after it."""
         with self._lock:
             known = self._lengths[place.shard]
             length = place.batch if known is None else min(known, place.batch)
@@ -86,7 +86,7 @@ class ShardBook:
         """Return whether a batch belongs to a ticket."""
         with self._lock:
             known = self._read(position)
-            return known >= 0 and self._has(*divmod(known, MOST_BATCHES))
+            return known >= 0 and self._may_have_batch(*divmod(known, MAX_BATCHES))
 
     @property
     def exhausted(self) -> bool:
@@ -103,25 +103,25 @@ class ShardBook:
         turn = [(worker + step) % count for step in range(count)]
         left = [shard for shard in turn if self._has_more(shard)]
         leased = {shard: other for other, shard in self._leases.items() if other != worker}
-        for shard in [s for s in left if s not in self._begun] + left:
+        for shard in [s for s in left if s not in self._is_begun] + left:
             if shard not in leased or not self._is_at_work(leased[shard]):
                 self._leases.pop(leased.get(shard, worker), None)
                 self._leases[worker] = shard
-                self._begun.add(shard)
+                self._is_begun.add(shard)
                 return shard
         return None
 
     def _has_more(self, shard: int) -> bool:
         """Return whether a shard may have batches that belong to no ticket."""
-        return self._has(shard, self._next[shard])
+        return self._may_have_batch(shard, self._next[shard])
 
-    def _has(self, shard: int, index: int) -> bool:
+    def _may_have_batch(self, shard: int, index: int) -> bool:
         length = self._lengths[shard]
         return length is None or index < length
 
     def _read(self, position: int) -> int:
-        return self._places[position] if position < len(self._places) else UNASKED
+        return self._places[position] if position < len(self._places) else NOT_ASSIGNED
 
     def _write(self, position: int, known: int) -> None:
-        self._places.extend([UNASKED] * (position + 1 - len(self._places)))
+        self._places.extend([NOT_ASSIGNED] * (position + 1 - len(self._places)))
         self._places[position] = known

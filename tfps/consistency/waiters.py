@@ -1,4 +1,4 @@
-"""The queues of tokens by which workers wait on a server, without a thread of the server."""
+"""Let workers wait on a server, in queues of tokens, without occupying server threads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TensorVectors:
 
 
 class Waiters:
-    """The queues of one server's workers.
+    """Keeps a queue for each worker, which blocks until the worker may continue.
 
     A change that lets workers continue puts a token into each of their queues. They look at the
     ledger again before they continue, so a token too many does no harm.

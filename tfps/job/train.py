@@ -76,7 +76,7 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
         partial(_train, spec, config_argument, overrides),
         supervised=supervised,
         stopping=STOP_SIGNALS,
-        tell=_tell,
+        report_error=_report_error,
     )
 
 
@@ -135,7 +135,7 @@ def _train(spec: ClusterSpec, config_argument: str | None, overrides: Sequence[s
     run_job(config, inputs, connect=connect, say=say)
 
 
-def _tell(error: BaseException) -> None:
+def _report_error(error: BaseException) -> None:
     """Print the message of a tfps error, and the traceback of any other."""
     if isinstance(error, TfpsError):
         print(f"Error: {error}", file=sys.stderr)

@@ -255,7 +255,7 @@ def import_time_variables(environment: Mapping[str, str]) -> frozenset[tuple[str
 
     Example:
 
-    >>> read_at_import({"HOME": "/root", "TF_CONFIG": "{}", "OMP_NUM_THREADS": "1"})
+    >>> import_time_variables({"HOME": "/root", "TF_CONFIG": "{}", "OMP_NUM_THREADS": "1"})
     frozenset({('OMP_NUM_THREADS', '1')})
     """
     return frozenset(

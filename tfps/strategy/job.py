@@ -96,7 +96,7 @@ def max_workers_problem(max_workers: Any, *, workers: int | None) -> str | None:
 
     Example:
 
-    >>> room_problem(1, workers=2)
+    >>> max_workers_problem(1, workers=2)
     "received 1, expected 2 at least, the cluster's workers, or None"
     """
     if max_workers is None:

@@ -21,7 +21,7 @@ def count_rows_looked_up(model: Any, *, batch_size: int) -> dict[str, int]:
     Example:
 
     >>> layers = [keras.Input((4,)), keras.layers.Embedding(100, 8, name="words")]
-    >>> rows_looked_up(keras.Sequential(layers, name="small"), batch_size=32)
+    >>> count_rows_looked_up(keras.Sequential(layers, name="small"), batch_size=32)
     {'small/words/embeddings': 128}
     """
     tables = [layer for layer in _all_layers(model) if isinstance(layer, keras.layers.Embedding)]
@@ -41,7 +41,7 @@ def largest_activation_bytes(model: Any, *, batch_size: int) -> int | None:
     Example:
 
     >>> layers = [keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(2)]
-    >>> activation_bytes(keras.Sequential(layers), batch_size=32)
+    >>> largest_activation_bytes(keras.Sequential(layers), batch_size=32)
     1024
     """
     counts = [

@@ -65,7 +65,7 @@ class StrategyRecovery:
             RoundPoints(strategy.runtime, every_steps=self._every_steps) if in_rounds else None
         )
         self._runtime = runtime = strategy.runtime
-        runtime.on_manager = make_weak_method(self, "_adopt")
+        runtime.on_manager = make_weak_method(self, "_use_manager")
         self._restoration = Restoration(runtime, self)
         self._rounds = RoundRestoration(runtime, self)
         new_addresses = NewAddresses(
@@ -108,9 +108,9 @@ class StrategyRecovery:
                 return self._rounds.go_back(points.run, manager=self.manager, restarted=restarted)
             reading = self.last_reading()
             cells = reading.cells.tolist() if reading is not None and reading.is_current else None
-            number = points.unchanged(living, seen=cells)
+            number = points.current_checkpoint(living, reading=cells)
             losses = self._restoration.restore_all(restarted, living, checkpoint=number)
-            points.renew()
+            points.refresh()
             return losses
 
     def evict_workers(self) -> None:
@@ -136,7 +136,7 @@ class StrategyRecovery:
     def begin_run(self, run: TicketRun) -> None:
         """Take note that a run is about to issue its first tickets."""
         if self.points is not None:
-            self.points.begin(run)
+            self.points.start_run(run)
 
     def end_run(self, run: TicketRun, *, is_whole: bool) -> None:
         """Take note that a run was drained; if it is not whole, an error has ended it."""
@@ -144,13 +144,13 @@ class StrategyRecovery:
             self.abandon_run()
             return
         if self.points is not None:
-            self.points.end(run)
+            self.points.finish_run(run)
         self._begun_closures = self._count_begun_closures()
 
     def abandon_run(self) -> None:
         """Take note that a run has ended with an error."""
         if self.points is not None:
-            self.points.abandon()
+            self.points.forget_run()
         self._begun_closures = self._count_begun_closures()
 
     def _count_begun_closures(self) -> int:
@@ -180,7 +180,7 @@ class StrategyRecovery:
         if self.manager is self._own_manager and (
             self._own_manager is None or self._own_manager.model is not model
         ):
-            self._own_manager = CheckpointManager(model, self._folder)  # which calls `_adopt`
+            self._own_manager = CheckpointManager(model, self._folder)  # which calls `_use_manager`
         assert self.manager is not None
         if self.points is not None and self.manager.model is model:
             saver = RoundCheckpoints(
@@ -205,7 +205,7 @@ class StrategyRecovery:
         if self._saver is not None:
             self._saver.save_after_warm_up(steps)
 
-    def _adopt(self, manager: CheckpointManager) -> None:
+    def _use_manager(self, manager: CheckpointManager) -> None:
         """Use a new `CheckpointManager` if it saves into the folder of the fault tolerance.
 
         If it has the same model, it also takes over the checkpoints of the previous manager.
@@ -217,14 +217,14 @@ class StrategyRecovery:
         self.manager = manager
         manager.outlives_servers = True
         if self.points is not None:
-            self.points.adopt(manager)
+            self.points.use_manager(manager)
 
     def has_rounds(self) -> bool:
         """Return whether workers may wait for each other now: in rounds, or in a warm-up."""
         strategy = self._strategy()
         if self._runtime.mode.backup_workers is not None:
             return True
-        return strategy is not None and any(run.in_rounds for run in strategy.run_state.going_on)
+        return strategy is not None and any(run.in_rounds for run in strategy.run_state.open_runs)
 
     def last_reading(self) -> LastReading | None:
         """Return the ledger that the current or last run has read from the ticket server."""
@@ -234,7 +234,7 @@ class StrategyRecovery:
         state = strategy.run_state
         last = [] if state.last_run is None else [state.last_run]
         # The oldest first: runs of one program share the place of their reports.
-        known = sorted([*state.going_on, *last], key=lambda run: run.sampled_s)
+        known = sorted([*state.open_runs, *last], key=lambda run: run.sampled_s)
         if not known:
             return None
 

@@ -11,7 +11,7 @@ import keras
 from tfps.checkpoint.callback import Checkpoint
 
 # How far ahead a callback is asked; there it is asked again.
-FARTHEST_STEPS = 10_000
+MAX_STEPS_AHEAD = 10_000
 
 
 def saves_at_steps(callback: Any) -> bool:
@@ -26,10 +26,10 @@ def writes_at_steps(callback: Any) -> bool:
     return isinstance(callback, keras.callbacks.TensorBoard) and callback.update_freq != "epoch"
 
 
-def next_action(
-    callbacks: Iterable[Any], *, done_steps: int, steps_per_call: int, looks: bool
+def next_action_step(
+    callbacks: Iterable[Any], *, done_steps: int, steps_per_call: int, includes_logging: bool
 ) -> int | None:
-    """Return after how many steps of the epoch the next callback acts; None: none does.
+    """Return the number of steps of the epoch after which the next callback acts, or None.
 
     Asked before the function of a call runs, and after its hooks for the call's begin.
 
@@ -37,27 +37,33 @@ def next_action(
         callbacks: of a `fit`.
         done_steps: of the epoch.
         steps_per_call: of an execution.
-        looks: whether those count that only look.
+        includes_logging: whether to include callbacks that only write logs.
     """
     calls = [
         count
         for callback in callbacks
-        for count in [_calls_to_act(callback, done_steps, steps_per_call, looks=looks)]
+        for count in [
+            _calls_until_action(
+                callback, done_steps, steps_per_call, includes_logging=includes_logging
+            )
+        ]
         if count is not None
     ]
     return done_steps + min(calls) * steps_per_call if calls else None
 
 
-def _calls_to_act(callback: Any, done: int, per_call: int, *, looks: bool) -> int | None:
+def _calls_until_action(
+    callback: Any, done: int, per_call: int, *, includes_logging: bool
+) -> int | None:
     if isinstance(callback, Checkpoint):
         steps = callback.steps_to_save
         return None if steps is None else -(-steps // per_call)
     if saves_at_steps(callback):
         probe = copy.copy(callback)  # it counts when it is asked
-        farthest = max(1, min(FARTHEST_STEPS, callback.save_freq) // per_call + 1)
+        farthest = max(1, min(MAX_STEPS_AHEAD, callback.save_freq) // per_call + 1)
         ends = (done + (call + 1) * per_call - 1 for call in range(farthest))
         found = (number for number, end in enumerate(ends, 1) if probe._should_save_on_batch(end))
         return next(found, farthest)
-    if looks and writes_at_steps(callback):
+    if includes_logging and writes_at_steps(callback):
         return 1 + -callback._global_train_batch % int(callback.update_freq)
     return None

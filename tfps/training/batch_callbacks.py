@@ -1,4 +1,4 @@
-"""Whether a callback may see sampled batches or must run between them."""
+"""Decide whether a callback may see sampled batches or must run between batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BATCH_HOOKS = {
 SETTINGS = ("auto", "sampled", "lock_step")
 
 # Packages whose batch hooks count, log, show progress or save, and change nothing of the training.
-LOOKING = frozenset(
+OBSERVING_PACKAGES = frozenset(
     {
         "aim",
         "clearml",
@@ -45,7 +45,7 @@ def check_setting(setting: str) -> str:
 
 
 def may_change_things(callback: Any, *, kind: str) -> bool:
-    """Return whether a callback has a batch hook of a package not known to only look.
+    """Return whether a callback has a batch hook that may do more than observe.
 
     Args:
         callback: any object with hooks.
@@ -55,6 +55,6 @@ def may_change_things(callback: Any, *, kind: str) -> bool:
         # `LambdaCallback` has them in the object.
         hook = vars(callback).get(name) or getattr(type(callback), name, None)
         module = getattr(hook, "__module__", "") or ""
-        if module.split(".")[0] not in LOOKING:
+        if module.split(".")[0] not in OBSERVING_PACKAGES:
             return True
     return False

@@ -1,4 +1,4 @@
-"""The steps after which workers wait for the hooks of callbacks."""
+"""Compute the steps after which workers wait for callbacks' hooks."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import keras
 
 from tfps.bridge.method_scope import writes_of_this_thread
-from tfps.training.acting_steps import next_action
+from tfps.training.acting_steps import next_action_step
 from tfps.training.batch_callbacks import may_change_things
 
 logger = logging.getLogger(__name__)
 
 WATCHED_CALLS = 20  # in lock-step, in which hooks that change nothing show it
 UNTIMED_CALLS = 2  # of them: the first ones start the workers
-LATE = (
+LATE_CHANGE = (
     "the callback %s changed something (a weight, the learning rate or another variable, or it "
     "stopped) after step %d of the epoch, which counts from step %d on. It had changed nothing "
     "in the first %d executions, so workers did not wait for it; from now on they wait for the "
@@ -58,7 +58,7 @@ class BatchHooks:
             if setting == "auto" and may_change_things(callback, kind=kind)
         ]
         self._callbacks = callbacks if kind == "train" else ()
-        self._looks = setting != "sampled"
+        self._includes_logging = setting != "sampled"
         self.stops_at_nan = any(
             isinstance(callback, keras.callbacks.TerminateOnNaN) for callback in self._callbacks
         )
@@ -71,32 +71,35 @@ class BatchHooks:
         self._stop_steps: int | None = 0
 
     @property
-    def waits(self) -> bool:
+    def must_wait(self) -> bool:
         """Whether workers wait for the hooks of every execution now."""
         is_watching = bool(self.watched) and self._calls <= WATCHED_CALLS
         return self.is_lock_step or self._has_changed or is_watching
 
     def next_stop(self, upto_steps: int, *, steps_per_call: int) -> int | None:
-        """Return after how many steps of the epoch workers wait; None: not before it ends.
+        """Return the step of the epoch at which workers wait, or None if they do not.
 
         Args:
             upto_steps: of the epoch, that a call waits for.
             steps_per_call: of an execution.
         """
-        self._count(steps_per_call)
-        if self.waits:
+        self._record_call(steps_per_call)
+        if self.must_wait:
             return upto_steps
         is_new_epoch, self._asked_steps = upto_steps < self._asked_steps, upto_steps
         is_behind = self._stop_steps is not None and self._stop_steps < upto_steps
         if is_new_epoch or is_behind or upto_steps <= steps_per_call:
             done = (upto_steps - 1) // steps_per_call * steps_per_call
-            self._stop_steps = next_action(
-                self._callbacks, done_steps=done, steps_per_call=steps_per_call, looks=self._looks
+            self._stop_steps = next_action_step(
+                self._callbacks,
+                done_steps=done,
+                steps_per_call=steps_per_call,
+                includes_logging=self._includes_logging,
             )
         return self._stop_steps
 
-    def _count(self, steps_per_call: int) -> None:
-        """Note how long the steps in lock-step have taken, and when others began."""
+    def _record_call(self, steps_per_call: int) -> None:
+        """Measure how long the steps in lock-step took, and when the later steps began."""
         self._calls += 1
         now_s = time.monotonic()
         if self._calls == UNTIMED_CALLS + 1:
@@ -108,7 +111,7 @@ class BatchHooks:
         self._steps_per_call = steps_per_call
 
     def call_watched(self, callback: Any, model: Any, call: Callable[[], None]) -> bool:
-        """Call a hook; return whether it changed something while workers were already further on.
+        """Call a hook; return whether it changed the model after workers had gone on.
 
         Args:
             callback: the callback that has the hook.
@@ -119,13 +122,13 @@ class BatchHooks:
             call()
             return False
         before = (writes_of_this_thread(), getattr(model, self._stops, False))
-        waits = self.waits
+        must_wait = self.must_wait
         call()
         changes = (writes_of_this_thread(), getattr(model, self._stops, False)) != before
         self._has_changed = self._has_changed or changes
-        return changes and not waits
+        return changes and not must_wait
 
-    def say_late(self, callback: Any, meant_steps: int, done_steps: int) -> None:
+    def warn_late_change(self, callback: Any, meant_steps: int, done_steps: int) -> None:
         """Warn that a callback's change took effect after more steps than the callback could see.
 
         Args:
@@ -138,4 +141,4 @@ class BatchHooks:
             steps = (self._calls - WATCHED_CALLS) * self._steps_per_call
             rates = f", {self._per_second:.0f} instead of about {steps / seconds:.0f} per second"
         name = type(callback).__name__
-        logger.warning(LATE, name, meant_steps, done_steps + 1, WATCHED_CALLS, rates)
+        logger.warning(LATE_CHANGE, name, meant_steps, done_steps + 1, WATCHED_CALLS, rates)

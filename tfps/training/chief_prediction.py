@@ -36,28 +36,30 @@ class ChiefPrediction:
         return model.__dict__.setdefault("_tfps_on_chief", cls())
 
     @contextlib.contextmanager
-    def going_on(self, model: Any) -> Iterator[None]:
+    def predicting(self, model: Any) -> Iterator[None]:
         """Let Keras predict in this process while the context is open.
 
         Weights are read once; the rows of large tables come with each batch.
         """
-        with model._distribute_strategy.runtime.turn.taken(), self._going_on(model):
+        with model._distribute_strategy.runtime.turn.taken(), self._predicting(model):
             yield
 
     @contextlib.contextmanager
-    def _going_on(self, model: Any) -> Iterator[None]:
+    def _predicting(self, model: Any) -> Iterator[None]:
         strategy = model._distribute_strategy
         strategy.runtime.refuse_if_closed()
         strategy.run_state.drain()
         tables = _large_tables(model)
         natives = [shard._value for shard in all_shards(tables)]
         handles = [(each if each.slab is None else each.slab)._handle for each in natives]
-        is_traced = len(handles) == len(self._handles) and all(map(_is, handles, self._handles))
+        is_traced = len(handles) == len(self._handles) and all(
+            map(_is_same_object, handles, self._handles)
+        )
         if not is_traced:  # a table was moved, or its server was started anew
             self._predict_function, self._handles = None, handles
         travelling = {id(table) for table in tables}
         replacements = [
-            (variable, self._copy_of(variable, strategy.runtime.topology.chief))
+            (variable, self._update_copy(variable, strategy.runtime.topology.chief))
             for variable in model.variables
             if isinstance(variable._value, ServerVariable) and id(variable) not in travelling
         ]
@@ -82,8 +84,8 @@ class ChiefPrediction:
                     with strategy.scope():
                         variable._initialize(variable.numpy())
 
-    def _copy_of(self, variable: Any, chief: str) -> tf.Variable:
-        """Return a variable of this process with the value that the servers have now."""
+    def _update_copy(self, variable: Any, chief: str) -> tf.Variable:
+        """Copy a server variable's present value to a variable of this process, and return that."""
         value, copies = variable._value.numpy(), self._copies  # in parts, where it is large
         with private.placed_on(chief), private.default_replica_context():
             if id(variable) in copies:
@@ -94,10 +96,10 @@ class ChiefPrediction:
 
 
 def _large_tables(model: Any) -> list[Any]:
-    """Return the embedding tables of which only servers may hold all rows."""
+    """Return the embedding tables that are too large for the chief."""
     layers = [layer for layer in model._flatten_layers() if asks_for_rows(layer) and layer.built]
     return [layer._embeddings for layer in layers if is_large(layer._embeddings)]
 
 
-def _is(one: Any, other: Any) -> bool:
+def _is_same_object(one: Any, other: Any) -> bool:
     return one is other

@@ -41,26 +41,28 @@ class EpochRunner:
     def __init__(self, model: Any, *, strategy: FitStrategy, step: str) -> None:
         self._model, self._strategy, self._kind = model, strategy, step
         self._state = strategy.run_state
-        self._flags = TrainableFlags(model, tells=step == "train")
+        self._flags = TrainableFlags(model, warns=step == "train")
         self.hooks = BatchHooks()
         self.compiler = StepCompiler(model, strategy=strategy, kind=step)
         self._run: TicketRun | None = None
         self._request: TicketRunRequest | None = None
         self._logs: dict[str, Any] = {}
         self._taken_samples = 0  # of the run, that the model's metrics have taken over
-        self._outer: tuple[Any, Any] = (None, None)  # the run that this one interrupts
+        self._outer_run: tuple[Any, Any] = (None, None)  # the run that this one interrupts
         self._thread = threading.get_ident()  # that the run belongs to
         self._warmed_up_steps = 0  # of this request, before the run
-        self._results_known = False  # whether the results of metrics were computed before
+        self._has_computed_results = False  # whether the results of metrics were computed before
 
-    def __call__(self, asked: Any) -> Any:
-        request = asked
-        if not isinstance(asked, TicketRunRequest):  # `train_on_batch` hands over a generator
-            request = TicketRunRequest.of_one_step(OneBatch(next(iter(asked))))
+    def __call__(self, request_or_batches: Any) -> Any:
+        request = request_or_batches
+        if not isinstance(
+            request_or_batches, TicketRunRequest
+        ):  # `train_on_batch` hands over a generator
+            request = TicketRunRequest.for_one_step(OneBatch(next(iter(request_or_batches))))
         if request.tickets == 0:
             raise StopIteration  # an empty input is no mistake to Keras
         if request is not self._request:
-            with self._flags.in_force():
+            with self._flags.apply_first_flags():
                 self._start(request)
         elif self._run is None:
             raise StopIteration  # the data ended within the call before
@@ -70,21 +72,21 @@ class EpochRunner:
         try:
             # With `stop_training` set before the epoch, Keras still runs one execution: no more.
             stops = self._kind == "train" and self._model.stop_training
-            asked = max(0, request.upto_steps - self._warmed_up_steps)
-            stop = self.hooks.next_stop(request.upto_steps, steps_per_call=self._per_call())
-            waits = stop is not None and request.upto_steps >= stop
+            asked_steps = max(0, request.upto_steps - self._warmed_up_steps)
+            stop = self.hooks.next_stop(request.upto_steps, steps_per_call=self._steps_per_call())
+            must_wait = stop is not None and request.upto_steps >= stop
             rest = None if stop is None else max(0, stop - self._warmed_up_steps)
             limit = whole_rounds(rest, strategy.consistency, alive=strategy.alive_workers)
-            run.run_to(asked if stops and not waits else limit)
+            run.run_to(asked_steps if stops and not must_wait else limit)
             self._state.run, self._state.epoch_runner = run, self
             self._state.rates[self._kind] = run.rate
             if run.trains:
                 self._state.traffic = run.traffic
             if isinstance(request.source, ResidentArrays):
                 request.source.orders.draw_ahead()  # while the workers compute
-            steps = limit if waits and limit else asked
-            reached = run.wait_for(steps, meanwhile=self._show, wait=self._wait)
-            reached = reached or run.completed >= asked
+            steps = limit if must_wait and limit else asked_steps
+            reached = run.wait_for(steps, on_sample=self._show_progress, wait=self._wait)
+            reached = reached or run.completed >= asked_steps
             if not reached and request.source.failure is not None:
                 source = request.source
                 explain(source.failure, source.input_graphs, place="in the input, on the chief,")
@@ -92,32 +94,32 @@ class EpochRunner:
         except BaseException as error:
             self._abandon(run, error)
             raise
-        if waits:
+        if must_wait:
             run.drain()
-        if not reached and run.completed <= asked - self._per_call():
-            self.end_of_epoch()
+        if not reached and run.completed <= asked_steps - self._steps_per_call():
+            self.finish_epoch()
             raise StopIteration
         if request.is_last or not reached:
-            self.end_of_epoch()
+            self.finish_epoch()
         else:
-            self._bring_home()
+            self._update_logs()
         return self._logs
 
     @property
-    def is_mine(self) -> bool:
-        """Whether this thread has started the run."""
+    def is_of_this_thread(self) -> bool:
+        """Whether the run was started by this thread."""
         return self._thread == threading.get_ident()
 
     @property
     def outer_run(self) -> tuple[TicketRun | None, Any]:
         """The run that this one interrupts, and its runner."""
-        return self._outer
+        return self._outer_run
 
-    def follows(self, request: TicketRunRequest | None) -> bool:
+    def has_started(self, request: TicketRunRequest | None) -> bool:
         """Return whether `request` is the one that started the latest run."""
         return request is not None and self._request is request
 
-    def end_of_epoch(self, *, is_whole: bool = True) -> None:
+    def finish_epoch(self, *, is_whole: bool = True) -> None:
         """Stop the run, wait for every worker, and take its exact results.
 
         Args:
@@ -131,26 +133,26 @@ class EpochRunner:
             if self._state.recovery is not None:
                 self._state.recovery.end_run(run, is_whole=is_whole)
         finally:
-            self._leave()
+            self._restore_outer_run()
             self._state.last_run = run
-        self._finish(run)
+        self._take_final_results(run)
 
     def give_up(self, error: BaseException) -> None:
         """Abandon the run after an error in Keras's loop, such as in a user's hook."""
         if self._run is not None:
             self._abandon(self._run, error)
 
-    def _leave(self) -> None:
-        self._state.run, self._state.epoch_runner = self._outer
-        self._outer = (None, None)
+    def _restore_outer_run(self) -> None:
+        self._state.run, self._state.epoch_runner = self._outer_run
+        self._outer_run = (None, None)
 
-    def _per_call(self) -> int:
+    def _steps_per_call(self) -> int:
         return int(self._model.steps_per_execution)
 
     def _abandon(self, run: TicketRun, error: BaseException) -> None:
         """Stop following the run after an error; its workers stop at their next ticket."""
         self._run = self._request = None
-        self._leave()
+        self._restore_outer_run()
         if self._state.recovery is not None:
             self._state.recovery.abandon_run()
         with contextlib.suppress(tf.errors.OpError):  # the first error is the one to report
@@ -160,8 +162,8 @@ class EpochRunner:
                 run.dispatch.halt()
 
     def _start(self, request: TicketRunRequest) -> None:
-        self.end_of_epoch()
-        self._outer = (self._state.run, self._state.epoch_runner)
+        self.finish_epoch()
+        self._outer_run = (self._state.run, self._state.epoch_runner)
         self._thread = threading.get_ident()
         if self._state.run is not None:  # a hook of its loop evaluates or trains
             self._state.run.drain_for_another_run()
@@ -170,7 +172,7 @@ class EpochRunner:
         self._state.watch_tasks(self._strategy.coordinator)
         self._strategy.runtime.collect()
         self._logs, self._request, self._warmed_up_steps = {}, request, 0
-        if self._warms_up(request):
+        if self._should_warm_up(request):
             self._warm_up(request)
         tickets = request.tickets
         self._run = self._new_run(
@@ -181,7 +183,7 @@ class EpochRunner:
         if self._state.recovery is not None:
             self._state.recovery.begin_run(self._run)
 
-    def _warms_up(self, request: TicketRunRequest) -> bool:
+    def _should_warm_up(self, request: TicketRunRequest) -> bool:
         """Return whether to warm up: at the start of a job, unless a checkpoint was restored."""
         strategy = self._strategy
         return (
@@ -203,14 +205,14 @@ class EpochRunner:
         try:
             self._state.run, self._state.epoch_runner = run, self
             run.run_to(None)
-            run.wait_for(tickets, meanwhile=self._show)
+            run.wait_for(tickets, on_sample=self._show_progress)
             run.drain()
         except BaseException as error:
             self._abandon(run, error)
             raise
-        self._state.run, self._state.epoch_runner = self._outer
+        self._state.run, self._state.epoch_runner = self._outer_run
         self._state.last_run = run
-        self._finish(run)
+        self._take_final_results(run)
         self._warmed_up_steps = run.completed
         self._strategy.runtime.local_slots.free()  # the optimizer begins as new
         if self._state.recovery is not None:
@@ -222,7 +224,7 @@ class EpochRunner:
         with strategy.runtime.turn.lent(lambda: self._state.run is run):
             private.closure_queue(strategy.coordinator).wait_until_idle(seconds)
 
-    def _show(self, completed: int) -> None:
+    def _show_progress(self, completed: int) -> None:
         """Show the steps that are done on the progress line, also within an execution."""
         progress, request = self._state.progress, self._request
         if progress is None or request is None:
@@ -260,30 +262,30 @@ class EpochRunner:
     def _step(self) -> Callable[[Any], Any]:
         return keras_step(self._model, self._kind)
 
-    def _bring_home(self) -> None:
-        """Write totals into the model's metrics, and update the logs that Keras shows."""
+    def _update_logs(self) -> None:
+        """Write metric totals into the model, and update the logs that Keras shows."""
         run = self._run
         # One sample may serve many calls; its values are written once.
         if run is None or run.samples == self._taken_samples:
             return
         self._taken_samples = run.samples
-        self._take(run)
+        self._write_results(run)
 
-    def _finish(self, run: TicketRun) -> None:
-        self._take(run)
+    def _take_final_results(self, run: TicketRun) -> None:
+        self._write_results(run)
         advance_seeds(run.compiled.program, steps=run.completed, totals=run.metrics)
 
-    def _take(self, run: TicketRun) -> None:
+    def _write_results(self, run: TicketRun) -> None:
         program = run.compiled.program
         values = program.totals.values(run.metrics, run.metrics_before)
         for variable, value in zip(program.metrics, values, strict=True):
             variable._value.assign(value.astype(variable._dtype))
         if run.completed:
             self._logs.clear()
-            if not self._results_known:
+            if not self._has_computed_results:
                 # Keras asks for them after the epoch, and what is new to TensorFlow then would wait
                 # for a worker that hangs by that time.
                 self._model.get_metrics_result()
-                self._results_known = True
+                self._has_computed_results = True
             chief = self._strategy.runtime.topology.chief
             self._logs.update(program.logs(self._model, run.outputs, chief=chief))

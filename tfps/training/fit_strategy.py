@@ -1,4 +1,4 @@
-"""A strategy, as the parts that train on it know it."""
+"""Lists the members of a strategy that training uses."""
 
 from __future__ import annotations
 

@@ -25,12 +25,12 @@ class MethodsInUse:
 
     @classmethod
     def from_model(cls, model: Any) -> MethodsInUse:
-        """Return the model's own, created on first use."""
+        """Return the model's object of this class, created on first use."""
         return model.__dict__.setdefault("_tfps_in_use", cls())
 
     @contextlib.contextmanager
-    def going_on(self, model: Any, kind: str, turn: ThreadTurn) -> Iterator[None]:
-        """Keep other threads from running a step of this kind while it is open.
+    def running(self, model: Any, kind: str, turn: ThreadTurn) -> Iterator[None]:
+        """Within the block, keep other threads from running a step of this kind.
 
         Training waits for an evaluation or a prediction that another thread has begun before it:
         it may move variables to other places, where the steps of those do not look for them.

@@ -1,4 +1,4 @@
-"""`predict` on the workers: outputs come back by ticket and are handed on in the input's order."""
+"""Run `predict` on the workers, and return outputs in the input's order."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from tfps.training.input.epoch_iterator import TicketIterator, TicketRunRequest
 from tfps.training.run.ticket_run import TicketRun
 
 # Below, sending out closures costs more than the chief needs to predict itself.
-LEAST_BATCHES_PER_WORKER = 4
+MIN_BATCHES_PER_WORKER = 4
 
 
 def is_worth_distributing(batches: int | None, *, workers: int) -> bool:
-    """Whether a prediction is large enough for the workers; an unknown length is.
+    """Return whether a prediction has enough batches, or an unknown number, for the workers.
 
     >>> is_worth_distributing(8, workers=2), is_worth_distributing(7, workers=2)
     (True, False)
     """
-    return batches is None or batches >= LEAST_BATCHES_PER_WORKER * workers
+    return batches is None or batches >= MIN_BATCHES_PER_WORKER * workers
 
 
 class Outputs:
-    """The outputs that workers have sent for each batch, by its position. Pure."""
+    """Stores the outputs that workers have sent, by the batch's position. Pure."""
 
     def __init__(self) -> None:
         self._components: dict[int, list[Any]] = {}
@@ -69,11 +69,11 @@ class Predictor(EpochRunner):
 
     @property
     def completed(self) -> int | None:
-        """Steps of the run under way; None while there is none."""
+        """The completed steps of the current run; None if there is no run."""
         return None if self._run is None else self._run.completed
 
     def batch(self, components: Sequence[Any]) -> Any:
-        """One batch's outputs in the structure that `predict_step` returned."""
+        """Return one batch's outputs in the structure that `predict_step` returned."""
         flat = [tf.constant(component) for component in components]
         return tf.nest.pack_sequence_as(self._structure, flat, expand_composites=True)
 
@@ -110,14 +110,16 @@ class Predictor(EpochRunner):
         return tf.ensure_shape(sent, [])
 
     def _receive(self, position: tf.Tensor, *components: tf.Tensor) -> list[tf.Tensor]:
-        return [tf.numpy_function(self._keep, [position, *components], tf.int64)]
+        return [tf.numpy_function(self._store_outputs, [position, *components], tf.int64)]
 
-    def _keep(self, position: np.ndarray[Any, Any], *components: Any) -> np.ndarray[Any, Any]:
+    def _store_outputs(
+        self, position: np.ndarray[Any, Any], *components: Any
+    ) -> np.ndarray[Any, Any]:
         self.outputs.put(int(position), components)
         return np.array(1, np.int64)
 
-    def _take(self, run: TicketRun) -> None:
-        """A prediction changes no metric."""
+    def _write_results(self, run: TicketRun) -> None:
+        """Do nothing: a prediction has no metrics."""
 
 
 class PredictionIterator(TicketIterator):
@@ -141,7 +143,7 @@ class PredictionIterator(TicketIterator):
 
 
 class _Results:
-    """Outputs of one pass, waiting for each in turn."""
+    """Iterates over the outputs of one pass, and waits for each batch."""
 
     def __init__(self, predictor: Predictor, request: TicketRunRequest) -> None:
         self._predictor, self._request = predictor, request
@@ -170,7 +172,7 @@ class _Results:
             self._ended = self._predictor.completed is None  # the run is over
 
 
-class Joined:
+class JoinedPrediction:
     """`model.predict_function` while workers predict: Keras drops it when the model is compiled.
 
     Args:
@@ -181,12 +183,12 @@ class Joined:
         self.predictor = predictor
 
     def __call__(self, batches: list[Any]) -> Any:
-        """Outputs of the batches of one execution as one batch."""
+        """Return the outputs of one execution's batches, joined to one batch."""
         if len(batches) == 1:
             return batches[0]
         return tree.map_structure(lambda *parts: concat(parts), *batches)
 
 
 def overrides_prediction(model: keras.Model) -> bool:
-    """Whether a model's class makes its own predict function, which runs on the chief."""
+    """Return whether a model's class makes its own predict function, which runs on the chief."""
     return type(model).make_predict_function is not keras.Model.make_predict_function

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Recovery(Protocol):
-    """Brings lost servers back, also while a run goes on."""
+    """Recovers lost servers, also while a run goes on."""
 
     @property
     def updates_lost(self) -> int:
@@ -89,12 +89,12 @@ class RunState:
         self.describe_pace: Callable[[], str] = str
 
     @property
-    def newest(self) -> TicketRun | None:
+    def newest_run(self) -> TicketRun | None:
         """The run that goes on, or else the last one."""
         return self.run or self.last_run
 
     @property
-    def going_on(self) -> list[TicketRun]:
+    def open_runs(self) -> list[TicketRun]:
         """The run that goes on, and those that it interrupts."""
         runs, epoch_runner = [self.run], self.epoch_runner
         while epoch_runner is not None:

@@ -68,7 +68,7 @@ class StepCompiler:
                 batch_spec=source.batch_spec,
                 trains=self._kind == "train",
                 keras_metrics=self._model.metrics,
-                in_turn=self._runs_in_turn(source),
+                in_turn=self._is_sequential(source),
                 devices=strategy.devices,
                 stops_at_nan=hooks.stops_at_nan,
             )
@@ -79,7 +79,7 @@ class StepCompiler:
                 codecs = strategy.runtime.compression if alone is None else None
                 program = keep_to(program, mode, compression=codecs, adds_counts=alone is None)
                 if alone is None:
-                    pipelines = self._pipelines(program, hooks)
+                    pipelines = self._should_pipeline(program, hooks)
                     program = program.scheduled(is_pipelined=pipelines)
                 program = let_rows_travel(program)
                 strategy.updates.of_program(program)  # what optimizers have settles before a trace
@@ -101,7 +101,7 @@ class StepCompiler:
         if progress is None or not self.is_new:
             return contextlib.nullcontext()
         kind = "training" if self._kind == "train" else "evaluation"
-        return progress.during(f"compiling the {kind} step")
+        return progress.show_during(f"compiling the {kind} step")
 
     def try_step(self, batch_spec: Any) -> None:
         """Trace the step of `fit` or `evaluate` for the error that it raises; keep nothing of it.
@@ -119,13 +119,13 @@ class StepCompiler:
         with self._strategy.scope():
             discover(program, self._strategy)
 
-    def _runs_in_turn(self, source: BatchSource) -> bool:
-        """Whether no two steps of a run, nor parts of one, are computed at the same time."""
+    def _is_sequential(self, source: BatchSource) -> bool:
+        """Return whether no two steps of a run, nor parts of one, are computed at the same time."""
         is_alone = self._strategy.runtime.workers == 1 or isinstance(source, OneBatch)
         return is_alone and len(self._strategy.devices.names) == 1
 
-    def _pipelines(self, program: Program, hooks: BatchHooks) -> bool:
-        """Whether steps overlap; in lock-step each begins after the update of the one before."""
+    def _should_pipeline(self, program: Program, hooks: BatchHooks) -> bool:
+        """Return whether a worker may begin a step before the update of the previous step."""
         mode = self._strategy.consistency
         pipelines = can_be_pipelined(program, mode=mode, model=self._model.name)
         return pipelines and not hooks.is_lock_step

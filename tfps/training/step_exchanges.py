@@ -29,7 +29,7 @@ def refuse_several_exchanges(program: Program, *, mode: Mode, model: str) -> Non
 
 
 def can_be_pipelined(program: Program, *, mode: Mode, model: str) -> bool:
-    """Whether the mode wants a program pipelined, and it can be; warn where it cannot."""
+    """Return whether the mode wants a program pipelined, and it can be; warn where it cannot."""
     wanted = program.trains and mode.pipeline_steps > 0
     if wanted and not program.ends_with_its_exchange:
         logger.warning(

@@ -16,22 +16,22 @@ AS_COMPILED = (
 
 
 class TrainableFlags:
-    """Lets a step be traced again as it was the first time, whatever was set since.
+    """Keeps the trainable flags of a step's first trace, for later traces.
 
     Keras traces a step once after `compile`. Here it is traced again for other inputs, for example,
     when a layer may have been frozen, or thawed, of which the optimizer knows nothing.
 
     Args:
         model: whose step it is.
-        tells: log a warning where flags have changed.
+        warns: log a warning where flags have changed.
     """
 
-    def __init__(self, model: Any, *, tells: bool) -> None:
-        self._model, self._tells = model, tells
+    def __init__(self, model: Any, *, warns: bool) -> None:
+        self._model, self._warns = model, warns
         self._known: dict[int, tuple[Any, bool]] | None = None
 
     @contextlib.contextmanager
-    def in_force(self) -> Iterator[None]:
+    def apply_first_flags(self) -> Iterator[None]:
         """Set the flags as at the first call, until the end of the block."""
         now = self._flags()
         known = self._known = self._known or now
@@ -41,15 +41,15 @@ class TrainableFlags:
         if not changed:
             yield
             return
-        if self._tells:
-            self._tells = False
+        if self._warns:
+            self._warns = False
             names = ", ".join(dict.fromkeys(each.path or each.name for each, _ in changed.values()))
             logger.warning(AS_COMPILED, self._model.name, names)
-        _set({**now, **known})
+        _apply_flags({**now, **known})
         try:
             yield
         finally:
-            _set(now)
+            _apply_flags(now)
 
     def _flags(self) -> dict[int, tuple[Any, bool]]:
         """Read layers, each before those in it, then variables: a layer sets all below it."""
@@ -57,6 +57,6 @@ class TrainableFlags:
         return {id(each): (each, each.trainable) for each in flagged}
 
 
-def _set(flags: dict[int, tuple[Any, bool]]) -> None:
+def _apply_flags(flags: dict[int, tuple[Any, bool]]) -> None:
     for each, trainable in flags.values():
         each.trainable = trainable

@@ -23,7 +23,7 @@ from tfps.training.chief_prediction import ChiefPrediction
 from tfps.training.epoch_runner import EpochRunner
 from tfps.training.fit_strategy import FitStrategy
 from tfps.training.input.dataset_function import is_dataset_function
-from tfps.training.input.early_dataset import on_this_task
+from tfps.training.input.early_dataset import move_to_this_task
 from tfps.training.input.endless_input import refuse_endless_input
 from tfps.training.input.epoch_iterator import TicketIterator
 from tfps.training.methods_in_use import MethodsInUse
@@ -57,9 +57,9 @@ class Trainer:
     def make_function(self, model: Any, kind: str, force: bool) -> None:
         attribute = f"{kind}_function"
         if _asks_for_xla(model):
-            say_once(model, "jit_compile", JIT_IGNORED, model.name)
+            warn_once(model, "jit_compile", JIT_IGNORED, model.name)
         if kind == "train" and _sums_in_rounds(model):
-            say_once(model, "summed_loss", SUMMED_LOSS, model.name)
+            warn_once(model, "summed_loss", SUMMED_LOSS, model.name)
         if getattr(model, attribute) is None or force:
             function = EpochRunner(model, strategy=model._distribute_strategy, step=kind)
             setattr(model, attribute, function)
@@ -103,7 +103,7 @@ class Trainer:
             )
         refuse_endless_input("predict", {"x": x, **options}, strategy=strategy)
         if isinstance(x, tf.data.Dataset):
-            x = on_this_task(x)
+            x = move_to_this_task(x)
         steps = options.get("steps")
         adapter = get_data_adapter(
             x, batch_size=options.get("batch_size"), steps_per_epoch=steps, shuffle=False
@@ -113,12 +113,12 @@ class Trainer:
         ):
             with self.predicting(model):
                 return original(model, adapter, **options)
-        with MethodsInUse.from_model(model).going_on(model, "predict", strategy.runtime.turn):
+        with MethodsInUse.from_model(model).running(model, "predict", strategy.runtime.turn):
             with _predicting_on_workers(model, strategy):
                 return original(model, adapter, **options)
 
     def predicting(self, model: Any) -> contextlib.AbstractContextManager[None]:
-        return ChiefPrediction.from_model(model).going_on(model)
+        return ChiefPrediction.from_model(model).predicting(model)
 
     @contextlib.contextmanager
     def eagerly(self, model: Any) -> Iterator[None]:
@@ -127,7 +127,7 @@ class Trainer:
         strategy = model._distribute_strategy
         strategy.runtime.refuse_if_closed()
         strategy.run_state.drain()
-        say_once(model, "run_eagerly", RUNS_EAGERLY, model.name)
+        warn_once(model, "run_eagerly", RUNS_EAGERLY, model.name)
         attributes = model.__dict__
         functions = {name: attributes.pop(name) for name in ("train_function", "test_function")}
         attributes.update(train_function=None, test_function=None, _distribute_strategy=None)
@@ -144,14 +144,18 @@ class Trainer:
         strategy = model._distribute_strategy
         strategy.runtime.refuse_if_closed()
         turn = strategy.runtime.turn
-        with turn.taken(), MethodsInUse.from_model(model).going_on(model, kind, turn):
+        with turn.taken(), MethodsInUse.from_model(model).running(model, kind, turn):
             outer = strategy.run_state.epoch_runner
             try:
                 yield
             except BaseException as error:
                 strategy.run_state.progress = None
                 epoch_runner = strategy.run_state.epoch_runner
-                if epoch_runner is not None and epoch_runner is not outer and epoch_runner.is_mine:
+                if (
+                    epoch_runner is not None
+                    and epoch_runner is not outer
+                    and epoch_runner.is_of_this_thread
+                ):
                     epoch_runner.give_up(error)
                 raise
 
@@ -181,8 +185,8 @@ class Trainer:
                         strategy = model._distribute_strategy
                         strategy.run_state.drain()
                         meant_steps = call.args[1] + name.endswith("_end")
-                        run = strategy.run_state.newest
-                        function.hooks.say_late(callback, meant_steps, run.completed)
+                        run = strategy.run_state.newest_run
+                        function.hooks.warn_late_change(callback, meant_steps, run.completed)
             finally:
                 callbacks.callbacks = everyone
 
@@ -190,9 +194,10 @@ class Trainer:
         """Lend the workers to other threads, so that a hook can wait for such a thread."""
         strategy: FitStrategy = model._distribute_strategy
         state, epoch_runner = strategy.run_state, strategy.run_state.epoch_runner
-        is_mine = epoch_runner is not None and epoch_runner.is_mine
+        is_of_this_thread = epoch_runner is not None and epoch_runner.is_of_this_thread
         return strategy.runtime.turn.lent(
-            lambda: not is_mine or state.epoch_runner is epoch_runner, after_s=SAMPLE_PERIOD_S
+            lambda: not is_of_this_thread or state.epoch_runner is epoch_runner,
+            after_s=SAMPLE_PERIOD_S,
         )
 
     def check_arguments(self, model: Any, method: str, arguments: Mapping[str, Any]) -> None:
@@ -218,7 +223,7 @@ class Trainer:
                 f"inside `with strategy.scope():`; {method} may be called anywhere."
             )
         if model._distribute_strategy is None and WORKER_USE.is_possible:
-            say_once(model, "outside scope", OUTSIDE_SCOPE, model.name, method)
+            warn_once(model, "outside scope", OUTSIDE_SCOPE, model.name, method)
 
     def adopt_callbacks(self, model: Any, callbacks: Any) -> None:
         strategy = model._distribute_strategy
@@ -302,7 +307,7 @@ RUNS_EAGERLY = (
 )
 
 
-def say_once(model: Any, topic: str, message: str, *arguments: Any) -> None:
+def warn_once(model: Any, topic: str, message: str, *arguments: Any) -> None:
     """Log a warning, the first time for a model."""
     said = model.__dict__.setdefault("_tfps_said", set())
     if topic not in said:
@@ -363,7 +368,7 @@ def _build_symbolically(model: Any, strategy: FitStrategy, data_batch: Any) -> N
             model._symbolic_build(data_batch=data_batch)
         return
     except Exception as error:  # noqa: BLE001 - raised below, as itself
-        reason = _reason_not_to_build(error)
+        reason = _original_error(error)
     # In one process nothing is built before the step runs, and the error is that of the step. That
     # may have none: only without variables a value that a branch or a loop writes stays inside.
     compiler = StepCompiler(model, strategy=strategy, kind="train" if trains() else "test")
@@ -377,7 +382,7 @@ def _is_built(model: Any) -> bool:
     return all(part.built for part in parts if part is not None)
 
 
-def _reason_not_to_build(error: Exception) -> BaseException:
+def _original_error(error: Exception) -> BaseException:
     """Return the error that Keras wraps into a `RuntimeError` of its own."""
     if isinstance(error, RuntimeError) and str(error).startswith("Unable to automatically build"):
         return error.__context__ or error

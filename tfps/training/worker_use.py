@@ -1,4 +1,4 @@
-"""Whether the strategies of this process have given their workers anything to do. Pure."""
+"""Record whether the strategies of this process have used their workers. Pure."""
 
 from __future__ import annotations
 

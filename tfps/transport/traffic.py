@@ -51,7 +51,7 @@ class CodedGroups:
     Example:
 
     >>> groups = CodedGroups()
-    >>> groups.numbered("up", [CodedPart("Cast(float16)", "all", 512, 1024)])
+    >>> groups.assign_numbers("up", [CodedPart("Cast(float16)", "all", 512, 1024)])
     [CountedPart(group_number=0, sent_bytes=512, plain_bytes=1024)]
     >>> groups.names
     [('up', 'Cast(float16)', 'all')]

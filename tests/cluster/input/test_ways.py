@@ -203,7 +203,7 @@ def test_an_evaluation_with_a_function_visits_each_example_once(
 def test_fit_says_once_that_a_function_is_not_exact(
     model: keras.Model, visits: Callable[[], list[int]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    epoch_iterator.say_once.cache_clear()
+    epoch_iterator.warn_once.cache_clear()
     for _ in range(2):
         model.fit(_share, validation_data=_share, verbose=0)
         model.evaluate(_share, verbose=0)

@@ -75,7 +75,7 @@ def test_a_task_that_comes_back_with_another_secret(
     """The check at the start has passed: its connections are refused, and the error says why."""
     monkeypatch.setenv("TFPS_JOB_SECRET", "correct horse")
     with contextlib.closing(_strategy(guarded)) as strategy:
-        monkeypatch.setitem(guarded._extra, "TFPS_JOB_SECRET", "battery staple")
+        monkeypatch.setitem(guarded._extra_environment, "TFPS_JOB_SECRET", "battery staple")
         guarded.restart("worker", 0)
         with pytest.raises(tf.errors.UnavailableError, match="TFPS_JOB_SECRET"):
             small_fit(strategy)

@@ -67,7 +67,7 @@ class EchoServer:
                 counts_update=True,
                 staleness_bin=0,
             )
-            server_ledger.remember(cell=cell, key=tf.where(admission.fresh, key, applied))
+            server_ledger.record_applied_key(cell=cell, key=tf.where(admission.fresh, key, applied))
             server_ledger.post(ledger)
         reply = {
             Reply.STATUS: admission.status,

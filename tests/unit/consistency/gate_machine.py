@@ -54,7 +54,7 @@ class GateMachine(RuleBasedStateMachine):
         active = self.state.active | one(worker, self.workers)
         state = Clocks(self.state.clocks, active, self.state.waiting)
         others = [c for s, c in enumerate(state.clocks) if active[s] and s != worker]
-        self._decide(state.entered(one(worker, self.workers), vectors=VECTORS), 0 * active)
+        self._decide(state.after_entry(one(worker, self.workers), vectors=VECTORS), 0 * active)
         assert self.state.clocks[worker] == min(others, default=0)
         self.computing.add(worker)
 
@@ -65,7 +65,7 @@ class GateMachine(RuleBasedStateMachine):
         before = self.state.clocks[worker]
         mask = one(worker, self.workers)
         self.computing.discard(worker)
-        decision = self._decide(self.state.ticked(mask, before + 1, vectors=VECTORS), mask)
+        decision = self._decide(self.state.after_step(mask, before + 1, vectors=VECTORS), mask)
         assert self.state.clocks[worker] == before + 1
         (self.waiting if decision.blocked[worker] else self.computing).add(worker)
 

@@ -107,12 +107,12 @@ def test_each_push_counts_once_on_every_server(steps: list[tuple[str, int]], off
         job.runs.append(Run(number))
     while job.runs:
         job.send(job.runs[-1])
-    every = {key_of_function(number, position) for number in begun for position in range(PUSHES)}
+    all_hold = {key_of_function(number, position) for number in begun for position in range(PUSHES)}
     for server in job.servers:
-        assert server.applied == Counter(dict.fromkeys(every, 1))
-        assert server.cells[LAYOUT.VERSION] == len(every)
+        assert server.applied == Counter(dict.fromkeys(all_hold, 1))
+        assert server.cells[LAYOUT.VERSION] == len(all_hold)
         pushes = server.cells[LAYOUT.EXCHANGES]
-        assert server.cells[LAYOUT.DUPLICATES] == pushes - len(every)
+        assert server.cells[LAYOUT.DUPLICATES] == pushes - len(all_hold)
         assert server.cells[LAYOUT.DROPPED] == 0
         if begun:
             assert newest_function([blank_window(), server.window]) == begun[-1]

@@ -30,8 +30,8 @@ def test_tensors_decide_as_arrays(
 ) -> None:
     def answers(convert: Any, vectors: Any) -> list[list[int]]:
         state = Clocks(convert(clocks), convert(active), convert(waiting))
-        state = state.entered(convert(asking), vectors=vectors)
-        state = state.ticked(convert(active), convert(4), vectors=vectors)
+        state = state.after_entry(convert(asking), vectors=vectors)
+        state = state.after_step(convert(active), convert(4), vectors=vectors)
         found = decide(state, asking=convert(asking), bound_steps=bound, vectors=vectors)
         parts = (found.after.clocks, found.after.waiting, found.released, found.blocked, found.gap)
         return [np.asarray(part).tolist() for part in parts]

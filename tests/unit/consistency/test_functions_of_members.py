@@ -19,7 +19,7 @@ from tests.unit.consistency.plain_ledger import PlainLedger
 from tfps.consistency import ledger as decide
 from tfps.consistency.applied_window import blank_window, key_of_function
 from tfps.consistency.ledger import LedgerLayout, Status, takes_part
-from tfps.consistency.returned_ledger import returned_ledger
+from tfps.consistency.returned_ledger import make_returned_ledger
 from tfps.runtime.server.admission import Arrival, ByMember, Terms, judge
 from tfps.transport.message import REQUEST_FIELDS, Request
 
@@ -60,7 +60,7 @@ class Server(PlainLedger):
 
     def return_from(self, living: Server, incarnations: dict[int, int]) -> None:
         """It was started anew; what its rows lack is counted as lost, and not of interest here."""
-        self.cells = returned_ledger(
+        self.cells = make_returned_ledger(
             LAYOUT, living=living.cells, seen=None, incarnations=incarnations
         )
         self.window, self.counted = living.window.copy(), living.counted.copy()

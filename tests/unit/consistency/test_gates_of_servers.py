@@ -30,12 +30,12 @@ class Server:
         worker = one(slot, self.slots)
         active = self.state.active | worker
         state = Clocks(self.state.clocks, active, self.state.waiting)
-        self._decide(state.entered(worker, vectors=VECTORS), nothing(self.slots))
+        self._decide(state.after_entry(worker, vectors=VECTORS), nothing(self.slots))
         return int(self.state.clocks[slot])
 
     def push(self, slot: int, clock: int) -> None:
         worker = one(slot, self.slots)
-        self._decide(self.state.ticked(worker, clock, vectors=VECTORS), worker)
+        self._decide(self.state.after_step(worker, clock, vectors=VECTORS), worker)
 
     def lose(self, slot: int) -> None:
         active = self.state.active * (1 - one(slot, self.slots))

@@ -11,7 +11,7 @@ from tfps.consistency import chief_requests, issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.applied_window import NOT_APPLIED, TICKET_CELLS
 from tfps.consistency.ledger import LedgerLayout
-from tfps.consistency.returned_ledger import applied_by_the_lost, returned_ledger
+from tfps.consistency.returned_ledger import applied_on_lost_server, make_returned_ledger
 
 WORKERS, TICKETS = 3, 12
 LAYOUT = LedgerLayout(WORKERS)
@@ -66,7 +66,7 @@ def test_each_ticket_is_closed_once(before: list[int], more: int) -> None:
         job.step(worker)
     again = Job()
     again.ledger = BlankLedger(
-        returned_ledger(
+        make_returned_ledger(
             LAYOUT, living=None, seen=seen, incarnations=job.incarnations, limit=TICKETS
         )
     )
@@ -88,7 +88,7 @@ def test_each_ticket_is_closed_once(before: list[int], more: int) -> None:
 def test_an_older_incarnation_stays_out() -> None:
     living = LAYOUT.blank()
     living[LAYOUT.incarnation(0)], living[LAYOUT.VERSION] = 5, 30
-    cells = returned_ledger(LAYOUT, living=living, seen=None, incarnations={0: 4, 1: 7})
+    cells = make_returned_ledger(LAYOUT, living=living, seen=None, incarnations={0: 4, 1: 7})
     ledger = BlankLedger(cells)
     assert cells[LAYOUT.VERSION] == 30
     assert not ledger.do(decide.enter, worker=0, incarnation=5)
@@ -99,8 +99,8 @@ def test_an_older_incarnation_stays_out() -> None:
 def test_a_halted_run_stays_halted() -> None:
     seen = LAYOUT.blank()
     seen[LAYOUT.NEXT], seen[LAYOUT.LIMIT] = 8, 100
-    halted = returned_ledger(LAYOUT, living=None, seen=seen, incarnations={}, limit=-1)
-    goes_on = returned_ledger(LAYOUT, living=None, seen=seen, incarnations={}, limit=90)
+    halted = make_returned_ledger(LAYOUT, living=None, seen=seen, incarnations={}, limit=-1)
+    goes_on = make_returned_ledger(LAYOUT, living=None, seen=seen, incarnations={}, limit=90)
     assert (halted[LAYOUT.LIMIT], goes_on[LAYOUT.LIMIT]) == (8, 90)
 
 
@@ -108,7 +108,7 @@ def test_clocks_go_on() -> None:
     """Clocks are the same on all servers, on which a worker's next steps rely."""
     living = LAYOUT.blank()
     living[LAYOUT.clock(1)], living[LAYOUT.waiting(1)] = 12, 1
-    cells = returned_ledger(LAYOUT, living=living, seen=None, incarnations={})
+    cells = make_returned_ledger(LAYOUT, living=living, seen=None, incarnations={})
     assert (cells[LAYOUT.clock(1)], cells[LAYOUT.waiting(1)]) == (12, 0)
 
 
@@ -116,7 +116,7 @@ def test_what_was_applied_and_not_closed_is_remembered() -> None:
     """If no server lived, only the chief knows of it."""
     seen = LAYOUT.blank()
     seen[LAYOUT.unclosed(1)] = TICKET_CELLS + 3
-    known = applied_by_the_lost(LAYOUT, seen)
+    known = applied_on_lost_server(LAYOUT, seen)
     assert np.flatnonzero(known != NOT_APPLIED).tolist() == [3]
     assert known[3] >= decide.key_of(TICKET_CELLS + 3, 0)
-    assert set(applied_by_the_lost(LAYOUT, None)) == {NOT_APPLIED}
+    assert set(applied_on_lost_server(LAYOUT, None)) == {NOT_APPLIED}

@@ -17,10 +17,10 @@ from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import MAX_CALLS, NEVER, NO_TICKET, LedgerLayout
 from tfps.consistency.round_point import (
     RoundPoint,
-    ledger_at,
-    next_position,
-    oldest_kept,
-    returned_tickets,
+    choose_next_position,
+    index_of_oldest_kept,
+    list_returned_tickets,
+    make_ledger_at_point,
 )
 
 WORKERS, SERVERS, TICKETS, EXAMPLES = 3, 2, 14, 4
@@ -126,7 +126,7 @@ class Job:
         """A checkpoint, and the point that belongs to it."""
         self.drain()
         ledgers = tuple(tuple(server.cells) for server in self.servers)
-        returned = returned_tickets(LAYOUT, ledgers[0])
+        returned = list_returned_tickets(LAYOUT, ledgers[0])
         point = RoundPoint(
             checkpoint=len(self.points),
             ledgers=ledgers,
@@ -145,11 +145,11 @@ class Job:
         del self.points[point + 1 :]
         then, rows = self.points[point]
         self.servers[anew] = RepeatedServer()
-        position = next_position(LAYOUT, [*(s.cells for s in self.servers), *then.ledgers])
+        position = choose_next_position(LAYOUT, [*(s.cells for s in self.servers), *then.ledgers])
         for server, cells, keys, values in zip(
             self.servers, then.ledgers, then.applied, rows, strict=True
         ):
-            server.cells = ledger_at(
+            server.cells = make_ledger_at_point(
                 LAYOUT, cells, incarnations=self.incarnations, position=position, fence=0
             )
             server.rows = copy.copy(values)
@@ -215,8 +215,8 @@ def test_what_was_contributed_before_does_not_count() -> None:
     then, now = LAYOUT.blank(), LAYOUT.blank()
     then[LAYOUT.POSITION], now[LAYOUT.POSITION] = 3 * MAX_CALLS, 5 * MAX_CALLS + 1
     then[LAYOUT.contributed(1)], then[LAYOUT.begins(1)] = 1, 2
-    position = next_position(LAYOUT, [then, now])
-    back = ledger_at(LAYOUT, then, incarnations={1: 7}, position=position, fence=9)
+    position = choose_next_position(LAYOUT, [then, now])
+    back = make_ledger_at_point(LAYOUT, then, incarnations={1: 7}, position=position, fence=9)
     assert (position, back[LAYOUT.POSITION]) == (6 * MAX_CALLS, 6 * MAX_CALLS)
     assert (back[LAYOUT.contributed(1)], back[LAYOUT.begins(1)]) == (0, NEVER)
     assert (back[LAYOUT.FENCE], back[LAYOUT.incarnation(1)]) == (9, 7)
@@ -225,19 +225,19 @@ def test_what_was_contributed_before_does_not_count() -> None:
 def test_what_this_process_writes_changes_the_state() -> None:
     cells = tuple(LAYOUT.blank())
     point = RoundPoint(checkpoint=1, ledgers=(cells,), applied=({},), writes={"rate": 2, "w": 0})
-    assert point.is_state(LAYOUT, {0: cells}, {"rate": 2, "w": 0})
+    assert point.is_unchanged(LAYOUT, {0: cells}, {"rate": 2, "w": 0})
     assert point.written_since({"rate": 3, "w": 0, "new": 1}) == ["new", "rate"]
-    assert not point.is_state(LAYOUT, {0: cells}, {"rate": 3})
+    assert not point.is_unchanged(LAYOUT, {0: cells}, {"rate": 3})
     for cell in (LAYOUT.VERSION, LAYOUT.FENCE):
         moved = list(cells)
         moved[cell] += 1
-        assert not point.is_state(LAYOUT, {0: moved}, {"rate": 2})
+        assert not point.is_unchanged(LAYOUT, {0: moved}, {"rate": 2})
 
 
 @given(st.lists(st.booleans(), max_size=8))
 def test_two_complete_checkpoints_stay(complete: list[bool]) -> None:
     """All checkpoints newer than these stay as well, which may be complete soon."""
     committed = {k for k, is_there in enumerate(complete) if is_there}
-    oldest = oldest_kept(range(len(complete)), committed=committed)
+    oldest = index_of_oldest_kept(range(len(complete)), committed=committed)
     assert len([k for k in committed if k >= oldest]) == min(2, len(committed))
     assert oldest == 0 or oldest in committed

@@ -116,7 +116,7 @@ class Worker:
         servers = self.job.servers
         for server in servers:
             yield None
-            server.decide(server.state.entered(server.one(self.worker), vectors=VECTORS))
+            server.decide(server.state.after_entry(server.one(self.worker), vectors=VECTORS))
         yield from self._agree(enters=True)
         while self.job.tickets:
             self.job.tickets -= 1

@@ -82,7 +82,7 @@ def _push(server_ledger: ServerLedger) -> Callable[..., list[int]]:
                 ledger, alive=alive, worker=worker, ticket=acked_ticket, steps=1, examples=7
             )
             following = issuing.issue(ledger, alive=alive, worker=worker, pushed=ticket)
-            server_ledger.remember(cell=cell, key=tf.where(admission.fresh, key, applied))
+            server_ledger.record_applied_key(cell=cell, key=tf.where(admission.fresh, key, applied))
             server_ledger.post(ledger)
         return [tf.cast(admission.status, tf.int64), following.ticket]
 

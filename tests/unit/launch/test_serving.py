@@ -29,7 +29,7 @@ def _quick_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("told", "status"), [(0, 0), (1, 1), (7, 1), (75, 75), (130, 1)])
 def test_the_message_ends_the_task(told: int, status: int) -> None:
     end = ServiceEnd()
-    threading.Timer(0.1, end.tell, [told]).start()
+    threading.Timer(0.1, end.report, [told]).start()
     assert end.wait("127.0.0.1:1", chief_timeout_s=30) == status
     assert end.reason
 
@@ -65,7 +65,7 @@ def test_a_chief_that_comes_back_is_waited_for_anew(monkeypatch: pytest.MonkeyPa
 def test_a_chief_that_answers_is_never_away() -> None:
     with socket.create_server(("127.0.0.1", 0)) as chief:
         end = ServiceEnd()
-        threading.Timer(1.0, end.tell, [0]).start()
+        threading.Timer(1.0, end.report, [0]).start()
         address = f"127.0.0.1:{chief.getsockname()[1]}"
         assert end.wait(address, chief_timeout_s=0.3) == 0
 

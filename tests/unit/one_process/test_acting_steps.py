@@ -13,7 +13,7 @@ import pytest
 
 import tfps
 from tfps.checkpoint.retention import KeepLatest
-from tfps.training.acting_steps import next_action
+from tfps.training.acting_steps import next_action_step
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -213,6 +213,8 @@ def test_modes_end_as_well(make_strategy: Make, mode: Callable[[], Any]) -> None
 def test_the_next_step(every: int, seen: int, per_call: int, expected: int) -> None:
     callback = keras.callbacks.ModelCheckpoint("a.keras", save_freq=every)
     callback._batches_seen_since_last_saving = seen
-    found = next_action([callback], done_steps=0, steps_per_call=per_call, looks=True)
+    found = next_action_step(
+        [callback], done_steps=0, steps_per_call=per_call, includes_logging=True
+    )
     assert found == expected
     assert callback._batches_seen_since_last_saving == seen

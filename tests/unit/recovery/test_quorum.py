@@ -31,7 +31,7 @@ def test_a_job_ends_after_so_long_without_enough_workers(
 def test_nobody_waits_for_who_cannot_return() -> None:
     quorum = Quorum(workers=2, fault_tolerance=FaultTolerance(min_workers=2))
     reasons = [
-        quorum.end_reason(answering=answering, now_s=0.0, hopeless="the budget is spent")
+        quorum.end_reason(answering=answering, now_s=0.0, supervisor_reason="the budget is spent")
         for answering in (2, 1, 0, 2)
     ]
     assert reasons == ["", "the budget is spent", "the budget is spent", ""]

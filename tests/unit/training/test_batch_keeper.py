@@ -86,7 +86,7 @@ def test_many_workers_at_once_get_each_batch_once(slots: int) -> None:
     for thread in threads:
         thread.join(timeout=30)
     assert sorted(found) == list(range(300))
-    assert keeper.kept <= ACCOUNT * slots
+    assert keeper.kept_count <= ACCOUNT * slots
 
 
 @given(
@@ -129,9 +129,9 @@ def test_workers_with_tickets_visit_every_batch(
                 worker.deliver(0, [server])
             if not is_last and data.draw(st.booleans()):
                 server.set_limit(-1)
-            assert keeper.kept <= (ACCOUNT * most + 1) * started
+            assert keeper.kept_count <= (ACCOUNT * most + 1) * started
         keeper.on_drained()
-        assert keeper.kept == 0
+        assert keeper.kept_count == 0
     assert sorted(ticket for ticket, _ in server.closed) == list(range(batches))
 
 
@@ -169,7 +169,7 @@ def test_a_batch_stays_until_the_chief_has_seen_its_ticket_closed() -> None:
     assert seen == 4
     assert keeper.get(6, worker=1) == 6
     assert [keeper.get(number, worker=2) for number in range(2)] == [0, 1]
-    keeper.are_seen(seen)
+    keeper.drop_seen(seen)
     assert keeper.get(3, worker=3) is None
     assert keeper.get(4, worker=3) == 4
 
@@ -180,9 +180,9 @@ def test_what_the_chief_has_not_seen_closed_is_asked_for_again_when_the_server_r
         assert keeper.get(number, worker=1) == number
     before = keeper.closed
     keeper.on_server_return()
-    keeper.are_seen(before)
+    keeper.drop_seen(before)
     assert [keeper.get(number, worker=2) for number in range(6)] == list(range(6))
     assert keeper.closed == before + 4
-    keeper.are_seen(keeper.closed)
+    keeper.drop_seen(keeper.closed)
     assert keeper.get(3, worker=3) is None
     assert keeper.get(4, worker=3) == 4

@@ -192,7 +192,7 @@ def test_a_file_hears_of_what_keeps_the_main_thread_busy(
     file = io.StringIO()
     monkeypatch.setattr("sys.stdout", file)
     bar = ClusterProgbar(Cluster(), target=9, schedule=LineSchedule(first_s=0.01, longest_s=0.01))
-    with bar.during("compiling the training step"):
+    with bar.show_during("compiling the training step"):
         ends_at = time.monotonic() + 20
         while file.getvalue().count("\n") < 2 and time.monotonic() < ends_at:
             time.sleep(0.01)
@@ -207,7 +207,7 @@ def test_a_quick_compilation_leaves_no_line_in_a_file(
     file = io.StringIO()
     monkeypatch.setattr("sys.stdout", file)
     bar = ClusterProgbar(Cluster(), target=9)
-    with bar.during("compiling the training step"):
+    with bar.show_during("compiling the training step"):
         clock.now_s += 3
     bar.show(0, "starting the workers")
     assert file.getvalue() == ""
@@ -220,7 +220,7 @@ def test_a_terminal_says_at_once_what_goes_on_before_the_first_step(
     monkeypatch.setattr("sys.stdout", terminal_)
     monkeypatch.setenv("COLUMNS", "100")
     bar = ClusterProgbar(Cluster(), target=9)
-    with bar.during("compiling the training step"):
+    with bar.show_during("compiling the training step"):
         clock.now_s += 0.01
     bar.show(0, "copying the data to every worker")
     bar.show(0, "copying the data to every worker")  # too soon to be drawn again

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfps.training.report.step_rate import LEAST_MEASURED_S, StepRate
+from tfps.training.report.step_rate import MIN_MEASURED_S, StepRate
 
 
 def test_reports_that_come_together_say_nothing() -> None:
@@ -33,5 +33,5 @@ def test_a_late_report_changes_a_rate_by_a_tenth(
     for pause_s in pauses_s:
         now_s += pause_s
         rate.count(1000 + round((now_s - 100.0) * per_second), now_s=now_s)
-    half_a_step = 0.5 / LEAST_MEASURED_S  # reports have whole ones
+    half_a_step = 0.5 / MIN_MEASURED_S  # reports have whole ones
     assert (rate.per_second or 0.0) <= 1.1 * per_second + half_a_step + 1e-3

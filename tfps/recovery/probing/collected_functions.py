@@ -50,7 +50,7 @@ def remove_collected_functions(addresses: Mapping[Task, str], *, deadline_s: flo
 def encode_removal(name: str, *, context_id: int) -> bytes:
     """Return the request that removes a function, an encoded `EnqueueRequest`.
 
-    >>> removal("f", context_id=7).hex(" ")
+    >>> encode_removal("f", context_id=7).hex(" ")
     '09 07 00 00 00 00 00 00 00 1a 05 42 03 0a 01 66'
     """
     item = _encode_field(REMOVE_FUNCTION, _encode_field(FUNCTION_NAME, name.encode()))

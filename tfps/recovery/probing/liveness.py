@@ -44,7 +44,7 @@ class ProbePolicy:
 
     Example:
 
-    >>> ProbePolicy(period_s=0.5).longest_s
+    >>> ProbePolicy(period_s=0.5).max_detection_s
     9.5
     """
 

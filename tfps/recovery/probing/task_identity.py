@@ -59,7 +59,7 @@ def _parse_identity(task: Task, response: bytes) -> TaskIdentity:
 def parse_first_device(response: bytes) -> tuple[str, int]:
     """Return the name and the incarnation of the first device in a `GetStatusResponse`.
 
-    >>> first_device(bytes([10, 12, 10, 1, 97, 49, 7, 0, 0, 0, 0, 0, 0, 0]))
+    >>> parse_first_device(bytes([10, 12, 10, 1, 97, 49, 7, 0, 0, 0, 0, 0, 0, 0]))
     ('a', 7)
     """
     devices = (value for field, value in _parse_fields(response) if field == DEVICE_ATTRIBUTES)

@@ -68,7 +68,7 @@ def find_recorded_values(records: Sequence[JobRecord]) -> dict[str, RecordedValu
     >>> view = View("dense/kernel", 0, "slabs/adam", 0, (4, 3), "float32")
     >>> records = [JobRecord(chief="a:1", workers=1, servers=1, consistency="Asynchronous()",
     ...                      views={"variables/dense/kernel": view})]
-    >>> list(recorded_values(records))
+    >>> list(find_recorded_values(records))
     ['dense/kernel']
     """
     found: dict[str, dict[int, RecordedPart]] = {}

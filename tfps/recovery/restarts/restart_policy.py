@@ -146,7 +146,7 @@ class RestartPolicy:
     >>> policy = RestartPolicy([("worker", 0)], fault_tolerance=once)
     >>> policy.handle(Death(("worker", 0), -9), now_s=10.0)
     [Restart(task=('worker', 0), number=1, after_s=0.25)]
-    >>> policy.due_actions(now_s=10.1), policy.due(now_s=10.3)
+    >>> policy.due_actions(now_s=10.1), policy.due_actions(now_s=10.3)
     ([], [Start(task=('worker', 0))])
     >>> [*_, end] = policy.handle(Death(("worker", 0), -9), now_s=11.0)
     >>> end.reason

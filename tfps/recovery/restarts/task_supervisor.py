@@ -87,7 +87,7 @@ def describe_restarts(restarts: Iterable[str]) -> str:
 
     Example:
 
-    >>> in_words(["worker 1 (SIGKILL)", "worker 0 (status 1)"])
+    >>> describe_restarts(["worker 1 (SIGKILL)", "worker 0 (status 1)"])
     '2 restarts: worker 1 (SIGKILL), worker 0 (status 1)'
     """
     found = list(restarts)

@@ -91,7 +91,7 @@ def find_moved_servers(
     Example:
 
     >>> known = ClusterSpec(jobs={"chief": ("c:1",), "worker": ("w:1",), "ps": ("p:1", "q:1")})
-    >>> servers_elsewhere(known, known.with_address("ps", 0, "r:1"), [0, 1])
+    >>> find_moved_servers(known, known.with_address("ps", 0, "r:1"), [0, 1])
     {0: 'r:1'}
     """
     there, before = now.count("ps"), known.count("ps")

@@ -10,9 +10,9 @@ import numpy as np
 
 from tfps.checkpoint.lost_rows import mirrors_on, restore_lost_rows
 from tfps.checkpoint.manager import CheckpointManager
-from tfps.consistency.returned_ledger import applied_by_the_lost, returned_ledger
+from tfps.consistency.returned_ledger import applied_on_lost_server, make_returned_ledger
 from tfps.errors import CheckpointError
-from tfps.recovery.chief.job_record import COUNT
+from tfps.recovery.chief.job_record import ITERATION_SUFFIX
 from tfps.recovery.servers.server_loss import ServerLoss
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
@@ -140,7 +140,7 @@ class Restoration:
         layout = server.layout
         seen = self._job.last_reading() if server.hands_out_tickets else None
         of_living = known[0].ledger.values() if known else None
-        cells = returned_ledger(
+        cells = make_returned_ledger(
             layout,
             living=None if of_living is None else of_living.cells.tolist(),
             seen=None if seen is None else seen.cells.tolist(),
@@ -150,7 +150,7 @@ class Restoration:
             },
             limit=server.limit,
         )
-        applied = applied_by_the_lost(layout, None if seen is None else seen.cells.tolist())
+        applied = applied_on_lost_server(layout, None if seen is None else seen.cells.tolist())
         if of_living is not None:
             applied = of_living.applied
         cells[layout.TERM] = server.term
@@ -175,7 +175,7 @@ class Restoration:
             copies = [device for device in variable.devices[1:] if device in devices]
             if copies:
                 variable.take_from_mirror(copies[0])
-            elif updates > 0 and variable.shared_name.endswith(COUNT):
+            elif updates > 0 and variable.shared_name.endswith(ITERATION_SUFFIX):
                 variable.count_on(updates)
             variable.refresh_mirrors()
 

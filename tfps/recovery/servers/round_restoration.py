@@ -16,9 +16,9 @@ from tfps.checkpoint.parallel import in_parallel
 from tfps.consistency.applied_window import cell_of_ticket, window_after
 from tfps.consistency.round_point import (
     RoundPoint,
-    ledger_at,
-    next_position,
-    returned_tickets,
+    choose_next_position,
+    list_returned_tickets,
+    make_ledger_at_point,
 )
 from tfps.errors import CheckpointError
 from tfps.recovery.servers.server_loss import ServerLoss
@@ -74,7 +74,7 @@ def current_round_point(runtime: Runtime, *, checkpoint: int) -> RoundPoint:
         checkpoint: the number of the checkpoint that contains the variables' present values.
     """
     layout, ledgers = runtime.ticket_server.layout, runtime.cells()
-    returned = returned_tickets(layout, ledgers[0].tolist())
+    returned = list_returned_tickets(layout, ledgers[0].tolist())
     applied: list[Mapping[int, int]] = []
     for server in runtime.servers:
         window = server.ledger.values().applied if returned else None
@@ -200,13 +200,15 @@ class RoundRestoration:
     def _write_ledgers(self, point: RoundPoint) -> None:
         runtime, layout = self._runtime, self._runtime.ticket_server.layout
         now = [server.cells() for server in runtime.servers]
-        position = next_position(layout, [*(cells.tolist() for cells in now), *point.ledgers])
+        position = choose_next_position(
+            layout, [*(cells.tolist() for cells in now), *point.ledgers]
+        )
         incarnations = {w: runtime.latest_incarnation(w) or 0 for w in range(runtime.workers)}
         number = runtime.closure_numbers.renew()
         for server, cells, past_cells, keys in zip(
             runtime.servers, now, point.ledgers, point.applied, strict=True
         ):
-            new_cells = ledger_at(
+            new_cells = make_ledger_at_point(
                 layout,
                 past_cells,
                 incarnations=incarnations,

@@ -78,7 +78,7 @@ class ServerLoss:
 
         >>> restarts = ["ps 0 (SIGKILL)", "worker 1 (SIGKILL)"]
         >>> loss = ServerLoss(0, checkpoint=3, restored_updates=12, updates=15, seconds=2.0)
-        >>> loss.into(restarts)
+        >>> loss.add_to_restarts(restarts)
         >>> restarts[0]
         'ps 0 (SIGKILL, back at update 12 of 15: 3 updates lost on its rows)'
         """

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfps.consistency import chief_requests, issuing
 from tfps.consistency import ledger as decide
-from tfps.consistency.gate import BoundedGate, Gate, Membership, Memberships, OpenGate
+from tfps.consistency.gate import BoundedGate, Gate, Membership, MembershipGroup, OpenGate
 from tfps.consistency.ledger import Ledger, LedgerLayout
 from tfps.consistency.mode import Mode
 from tfps.consistency.round_gate import RoundGate
@@ -70,7 +70,7 @@ class Server:
             required = workers - (mode.backup_workers or 0)
             self.rounds = RoundGate(self.ledger, required=required)
         gates: list[Membership] = [self.gate] if self.rounds is None else [self.gate, self.rounds]
-        self.membership: Membership = Memberships(gates)
+        self.membership: Membership = MembershipGroup(gates)
         self.control: ControlChannel = self.open_channel()
         self.term = 0  # the term of this process as the chief
         self._claim_job = self._decides(chief_requests.claim_job, "term")

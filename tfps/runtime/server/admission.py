@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
-from tfps.consistency.admission import admit, either, every
+from tfps.consistency.admission import admit, all_hold, choose_value
 from tfps.consistency.applied_window import cell_of_function, cell_of_ticket
 from tfps.consistency.issuing import NO_GRANT, TicketGrant
 from tfps.consistency.ledger import STALENESS_BINS, Ledger, Status
@@ -175,7 +175,7 @@ def judge(ledger: Ledger, terms: Terms, arrival: Arrival) -> PushVerdict:
     counts_update = terms.is_update and not terms.in_rounds
     admitted = admit(
         ledger,
-        alive=every(logic, arrival.alive, is_reached),
+        alive=all_hold(logic, arrival.alive, is_reached),
         is_new=is_new,
         in_time=in_time,
         counts_update=counts_update,
@@ -183,10 +183,10 @@ def judge(ledger: Ledger, terms: Terms, arrival: Arrival) -> PushVerdict:
     )
     closed, grant = terms.admission.grant(ledger, arrival)
     if counts_update:
-        version = version + either(logic, admitted.fresh, 1, 0)
-    status = either(logic, is_reached, admitted.status, int(Status.AHEAD))
+        version = version + choose_value(logic, admitted.fresh, 1, 0)
+    status = choose_value(logic, is_reached, admitted.status, int(Status.AHEAD))
     return PushVerdict(
-        status=either(logic, arrival.is_ours, status, int(Status.REPLAN)),
+        status=choose_value(logic, arrival.is_ours, status, int(Status.REPLAN)),
         version=version,
         staleness=staleness,
         fresh=admitted.fresh,

@@ -140,7 +140,7 @@ class Contributions:
             held = keys.read_value()
             held = tf.boolean_mask(held, held != NOT_APPLIED)
             server_ledger = self._call.server.ledger
-            server_ledger.let_come_again(cells=cell_of_function(held), keys=held)
+            server_ledger.allow_repeated_keys(cells=cell_of_function(held), keys=held)
             self._weights.assign(tf.zeros([3], tf.float64), read_value=False)
             return tf.constant(0)
 

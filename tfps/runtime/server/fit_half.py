@@ -130,7 +130,7 @@ class FitHalf(ServerHalf):
         version = ledger.read(server_ledger.layout.VERSION)
         clock = ledger.read(server_ledger.layout.clock(worker))
         if self.server.hands_out_tickets:
-            quota = None if self.quotas is None else self.quotas.known(worker)
+            quota = None if self.quotas is None else self.quotas.current(worker)
             grant = issuing.issue(
                 ledger, alive=accepted, worker=worker, pushed=NO_TICKET, quota=quota
             )

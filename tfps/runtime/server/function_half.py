@@ -213,7 +213,7 @@ class FunctionHalf(ServerHalf):
                     value.assign_add(change / workers, read_value=False)
                 else:
                     value.assign_add(change, read_value=False)
-            server_ledger.remember(cell=cell, key=key)
+            server_ledger.record_applied_key(cell=cell, key=key)
             return tf.constant(0)
 
         ledger = server_ledger.open()

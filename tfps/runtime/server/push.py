@@ -85,7 +85,7 @@ class Push:
             outcome = self._compiled(request) if self._is_compiled else self._traced(request)
             arrival, verdict, done = outcome.arrival, outcome.verdict, outcome.done
             if cell is not None:
-                remember = server_ledger.remember(cell=cell, key=verdict.remembered)
+                remember = server_ledger.record_applied_key(cell=cell, key=verdict.remembered)
                 private.run_after(remember, done.op)
             coding.count(header)
             has_to_wait, version = self.gate.end_step(arrival, verdict, done=done)
@@ -182,7 +182,7 @@ class Push:
         quota = None
         if self.quotas is not None:
             took = header[Request.BATCH_MICROSECONDS]
-            quota = self.quotas.measured(ledger, worker, alive=alive, microseconds=took)
+            quota = self.quotas.after_measurement(ledger, worker, alive=alive, microseconds=took)
         return self.gate.arrive(
             Arrival(header, worker, is_ours, alive, applied_key=request.applied_key, quota=quota)
         )

@@ -19,7 +19,7 @@ def describe_pace(alive: Sequence[bool], *, state: RunState, runtime: Runtime) -
         runtime: the job.
     """
     text = f"{sum(alive)}/{len(alive)} workers"
-    run, progress = state.newest, state.progress
+    run, progress = state.newest_run, state.progress
     if run is None:
         return text
     begin = runtime.ticket_server.layout.staleness(0)

@@ -1,4 +1,4 @@
-"""Arrays as input: they lie on every worker, and a ticket names a slice of the epoch's order."""
+"""Train on arrays: each worker has a copy, and a ticket names a slice of the epoch's order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
 MAX_RESIDENT_BYTES = 1 << 30
 
 
-class Orders:
+class ExampleOrders:
     """Draws the order of the examples for each pass, as Keras's own adapter draws it.
 
     Args:
@@ -38,7 +38,7 @@ class Orders:
             self._next = tf.range(examples, dtype=tf.int64)
 
     def draw_ahead(self) -> None:
-        """Draw the next order early: TensorFlow takes its time to make the pipeline."""
+        """Draw the next order early, since TensorFlow takes time to make the pipeline."""
         if self._next is None:
             parts = [tree.flatten(indices)[0] for indices in self._dataset]
             self._next = tf.cast(tf.concat(parts, 0), tf.int64)
@@ -62,7 +62,7 @@ class ArraysPass:
         orders: where it is drawn from.
     """
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, orders: ExampleOrders) -> None:
         self._orders = orders
 
     @functools.cached_property
@@ -89,22 +89,24 @@ class ResidentArrays(BatchSource):
         specs = tf.nest.flatten(self.batch_spec)
         present = [array for array in arrays if array is not None]
         self._arrays = [
-            tf.cast(tf.convert_to_tensor(_plain(array)), spec.dtype)
+            tf.cast(tf.convert_to_tensor(_to_array(array)), spec.dtype)
             for array, spec in zip(present, specs, strict=True)
         ]
-        self.orders = Orders(adapter)
+        self.orders = ExampleOrders(adapter)
 
     @staticmethod
     def suits(adapter: Any) -> bool:
-        """Whether the input is dense arrays small enough to lie on every worker."""
+        """Return whether the input is dense arrays small enough to lie on every worker."""
         if not isinstance(adapter, ArrayDataAdapter):
             return False
         arrays = [a for a in tree.flatten(adapter._inputs) if a is not None]
         dense = all(hasattr(a, "shape") and hasattr(a, "dtype") for a in arrays) and not any(
             isinstance(a, (tf.SparseTensor, tf.RaggedTensor)) or hasattr(a, "tocoo") for a in arrays
         )
-        numeric = dense and all(tf.as_dtype(a.dtype) != tf.string for a in arrays if _known(a))
-        return dense and numeric and all(_size_bytes(a) <= MAX_RESIDENT_BYTES for a in arrays)
+        numeric = dense and all(
+            tf.as_dtype(a.dtype) != tf.string for a in arrays if _is_supported_array(a)
+        )
+        return dense and numeric and all(_array_bytes(a) <= MAX_RESIDENT_BYTES for a in arrays)
 
     @property
     def description(self) -> str:
@@ -128,7 +130,7 @@ class ResidentArrays(BatchSource):
         return (*self._arrays, data_pass.indices, tf.constant(offset_steps, tf.int64))
 
     def argument_specs(self, arguments: Any) -> Any:
-        """Return specs for any number of examples: another number is not traced anew."""
+        """Return specs without the number of examples, so that other numbers need no new trace."""
         *parts, offset = arguments
         return (*(tf.TensorSpec([None, *part.shape[1:]], part.dtype) for part in parts), offset)
 
@@ -152,7 +154,7 @@ def _spec_of_batches(adapter: ArrayDataAdapter, *, is_even: bool) -> Any:
     It is read from a dataset of one row: one of all rows would copy the arrays once more.
     """
     row = tree.map_structure(lambda a: None if a is None else a[:1], adapter._inputs)
-    alone = ArrayDataAdapter(*_unpacked(row), batch_size=1).get_tf_dataset().element_spec
+    alone = ArrayDataAdapter(*_to_tuple(row), batch_size=1).get_tf_dataset().element_spec
     length = adapter._batch_size if is_even else None
 
     def of_batch(spec: Any) -> Any:
@@ -163,12 +165,12 @@ def _spec_of_batches(adapter: ArrayDataAdapter, *, is_even: bool) -> Any:
     return tf.nest.map_structure(of_batch, alone)
 
 
-def _unpacked(inputs: Any) -> tuple[Any, ...]:
+def _to_tuple(inputs: Any) -> tuple[Any, ...]:
     """Return the inputs as a tuple, also where Keras has packed x alone."""
     return inputs if isinstance(inputs, tuple) else (inputs,)
 
 
-def _plain(array: Any) -> Any:
+def _to_array(array: Any) -> Any:
     """Convert Pandas objects to arrays, as Keras does."""
     sliceables = tree.flatten(
         array_slicing.convert_to_sliceable(array, target_backend="tensorflow")
@@ -176,7 +178,7 @@ def _plain(array: Any) -> Any:
     return sliceables[0] if tf.is_tensor(sliceables[0]) else np.asarray(sliceables[0])
 
 
-def _known(array: Any) -> bool:
+def _is_supported_array(array: Any) -> bool:
     try:
         tf.as_dtype(array.dtype)
     except TypeError:
@@ -184,6 +186,6 @@ def _known(array: Any) -> bool:
     return True
 
 
-def _size_bytes(array: Any) -> int:
-    item_bytes = tf.as_dtype(array.dtype).size if _known(array) else 8
+def _array_bytes(array: Any) -> int:
+    item_bytes = tf.as_dtype(array.dtype).size if _is_supported_array(array) else 8
     return math.prod(array.shape) * int(item_bytes)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 
 def empty_component(spec: tf.TensorSpec) -> np.ndarray[Any, Any]:
-    """An empty value of one component; goes with the answer that there is no batch."""
+    """Return an empty value of one component, which is sent if there is no batch."""
     sizes = spec.shape.as_list() if spec.shape.rank else []
     empty = b"" if spec.dtype == tf.string else 0
     return np.full([size or 0 for size in sizes], empty, spec.dtype.as_numpy_dtype)
@@ -52,8 +52,8 @@ def common_spec(specs: Sequence[Any], *, each: str) -> Any:
     return tf.nest.pack_sequence_as(specs[0], common)
 
 
-def numbered(batches: tf.data.Dataset, *labels: tf.Tensor) -> tf.data.Dataset:
-    """(number, (*labels, whether it is a batch, *components)), without end.
+def number_batches(batches: tf.data.Dataset, *labels: tf.Tensor) -> tf.data.Dataset:
+    """Return an endless dataset of (number, (*labels, whether it is a batch, *components)).
 
     Args:
         batches: of any structure.
@@ -74,7 +74,7 @@ def numbered(batches: tf.data.Dataset, *labels: tf.Tensor) -> tf.data.Dataset:
 
 
 def restore_batch(spec: Any, components: Sequence[tf.Tensor]) -> Any:
-    """A batch from its flat components, with the shapes that its spec promises."""
+    """Return the batch of some flat components, with the static shapes of its spec."""
     flat_specs = tf.nest.flatten(spec, expand_composites=True)
     shaped = [
         tf.ensure_shape(component, component_spec.shape)

@@ -18,7 +18,7 @@ from tfps.training.input.sharded_dataset import ShardedDataset
 
 
 class DatasetFunctionAdapter(DataAdapter):
-    """Lets Keras's epoch iterator carry a dataset function; it knows nothing of its length.
+    """Wraps a dataset function for Keras's epoch iterator; its length is unknown.
 
     Args:
         function: makes a dataset.
@@ -36,7 +36,7 @@ class DatasetFunctionAdapter(DataAdapter):
     def from_input(
         cls, x: Any, options: dict[str, Any], *, shards: int | None
     ) -> DatasetFunctionAdapter:
-        """An adapter that sees to the other arguments of `fit` or `evaluate`.
+        """Return an adapter that also applies the other arguments of `fit` or `evaluate`.
 
         Args:
             x: a callable, an object with a ``dataset_fn``, or a `ShardedDataset`.
@@ -73,7 +73,7 @@ def _with_class_weights(
 
 
 def is_dataset_function(x: Any) -> bool:
-    """Whether the input of `fit` is a callable (or a `DatasetCreator`) that makes a dataset.
+    """Return whether the input of `fit` is a callable (or a `DatasetCreator`) that makes a dataset.
 
     In shards or not.
     """
@@ -85,7 +85,7 @@ def is_dataset_function(x: Any) -> bool:
 
 
 def takes_context(function: Callable[..., Any]) -> bool:
-    """Whether a dataset function is to be called with a `tf.distribute.InputContext`.
+    """Return whether a dataset function is to be called with a `tf.distribute.InputContext`.
 
     It is when a positional parameter needs a value, or when the first one is named after the
     context; ``def make(batch_size=64)`` wants none.
@@ -132,7 +132,7 @@ def dataset_of_pipeline(
 
 
 class WorkerPipelines(BatchSource):
-    """One pipeline per worker; a ticket is the right to draw one batch from the own one.
+    """Builds one pipeline per worker; with a ticket a worker draws one batch from its pipeline.
 
     The function receives a true `tf.distribute.InputContext` (workers, index, local replicas) and
     should shard by it; one that ignores it shows all data to each worker.
@@ -181,7 +181,7 @@ class WorkerPipelines(BatchSource):
     def new_pass(self) -> list[Any]:
         """Build every worker's pipeline anew."""
         return private.create_on_workers(
-            self._coordinator, [_maker_of_iterators(dataset) for dataset in self._datasets]
+            self._coordinator, [_make_iterator_factory(dataset) for dataset in self._datasets]
         )
 
     def arguments(self, iterators: list[Any], offset_steps: int) -> list[Any]:
@@ -211,5 +211,5 @@ class WorkerPipelines(BatchSource):
         return there, restore_batch(self.batch_spec, components)
 
 
-def _maker_of_iterators(dataset: Callable[[], Any]) -> Callable[[], Any]:
+def _make_iterator_factory(dataset: Callable[[], Any]) -> Callable[[], Any]:
     return lambda: iter(dataset())

@@ -1,4 +1,4 @@
-"""Whether a dataset can be iterated by every worker, and the graph by which they do it."""
+"""Convert a dataset to a graph that every worker can iterate, if that is possible."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.functions.traced_graph import operations_below
-from tfps.training.input.early_dataset import calls_python, graph_of, nodes_of
+from tfps.training.input.early_dataset import calls_python, iterate_nodes, to_graph
 
 AttrValue = tf.compat.v1.AttrValue
 
@@ -19,8 +19,21 @@ AttrValue = tf.compat.v1.AttrValue
 # that holds more data than this is cheaper sent batch by batch.
 MAX_GRAPH_BYTES = 16 << 20
 # Resources that other tasks cannot open, and pipelines that write files or are served elsewhere.
-BOUND_TO_A_TASK = ("MutableHashTable", "MutableDenseHashTable", "DataService", "Snapshot", "Save")
-READING_FILES = ("TFRecord", "TextLine", "FixedLengthRecord", "CSV", "ReadFile", "MatchingFiles")
+TASK_BOUND_OPERATIONS = (
+    "MutableHashTable",
+    "MutableDenseHashTable",
+    "DataService",
+    "Snapshot",
+    "Save",
+)
+FILE_READING_OPERATIONS = (
+    "TFRecord",
+    "TextLine",
+    "FixedLengthRecord",
+    "CSV",
+    "ReadFile",
+    "MatchingFiles",
+)
 # Operations with a seed, and which of their inputs hold it.
 SEED_INPUTS = {
     "ShuffleDatasetV3": (2, 3),
@@ -28,30 +41,30 @@ SEED_INPUTS = {
     "RandomDataset": (0, 1),
     "RandomDatasetV2": (0, 1),
 }
-SEEDLESS = ("ShuffleDataset", "ShuffleDatasetV2", "ShuffleAndRepeatDataset")
+OPERATIONS_WITHOUT_SEED = ("ShuffleDataset", "ShuffleDatasetV2", "ShuffleAndRepeatDataset")
 
 
 class NotPortable(Exception):
-    """A dataset must be iterated where it was made; says why."""
+    """Raised if a dataset must be iterated in its own process; the message says why."""
 
 
 def portable_graph(dataset: tf.data.Dataset) -> tf.compat.v1.GraphDef:
-    """A dataset's graph, which any task can iterate.
+    """Return a dataset's graph, which any task can iterate.
 
     Raises:
         NotPortable: its batches depend on this process, or it holds too many data.
     """
     if calls_python(dataset):
         raise NotPortable("it calls Python")
-    _check_size(_held_bytes(dataset))
+    _check_size(_estimate_graph_bytes(dataset))
     policy = tf.data.experimental.ExternalStatePolicy.FAIL
     try:
-        graph = graph_of(dataset, external_state=policy)
+        graph = to_graph(dataset, external_state=policy)
     except tf.errors.FailedPreconditionError as error:
-        raise NotPortable(_reason(error)) from None
+        raise NotPortable(_short_message(error)) from None
     _check_size(graph.ByteSize())
-    for node in nodes_of(graph):
-        if node.op.startswith(BOUND_TO_A_TASK) or node.op in SEEDLESS:
+    for node in iterate_nodes(graph):
+        if node.op.startswith(TASK_BOUND_OPERATIONS) or node.op in OPERATIONS_WITHOUT_SEED:
             raise NotPortable(f"its {node.op} works in one task only")
     try:
         tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
@@ -61,7 +74,7 @@ def portable_graph(dataset: tf.data.Dataset) -> tf.compat.v1.GraphDef:
 
 
 def make_deterministic(graph: tf.compat.v1.GraphDef) -> None:
-    """Let all tasks make the same batches in the same order.
+    """Change a graph so that all tasks make the same batches in the same order.
 
     What the user left to chance is settled: a shuffle without a seed gets one, and parallel
     operations that may change the order keep it.
@@ -69,7 +82,7 @@ def make_deterministic(graph: tf.compat.v1.GraphDef) -> None:
     Raises:
         NotPortable: something cannot be settled.
     """
-    for node in nodes_of(graph):
+    for node in iterate_nodes(graph):
         if "deterministic" in node.attr:
             node.attr["deterministic"].s = b"true"
         if "sloppy" in node.attr:
@@ -79,8 +92,8 @@ def make_deterministic(graph: tf.compat.v1.GraphDef) -> None:
 
 
 def reads_files(graph: tf.compat.v1.GraphDef) -> bool:
-    """Whether its batches come from files, which another machine may not have."""
-    return any(node.op.startswith(READING_FILES) for node in nodes_of(graph))
+    """Return whether a graph reads files, which another machine may not have."""
+    return any(node.op.startswith(FILE_READING_OPERATIONS) for node in iterate_nodes(graph))
 
 
 def _check_size(held_bytes: int) -> None:
@@ -90,13 +103,13 @@ def _check_size(held_bytes: int) -> None:
         )
 
 
-def _held_bytes(dataset: tf.data.Dataset) -> int:
-    """About how many bytes of tensors its graph would hold."""
+def _estimate_graph_bytes(dataset: tf.data.Dataset) -> int:
+    """Estimate how many bytes of tensors a dataset's graph would hold."""
     tensors = list(getattr(dataset, "_tensors", ()))
     for function in dataset._functions():
         tensors += [t for t in function.function.captured_inputs if hasattr(t, "numpy")]
     own = sum(_size_bytes(tensor) for tensor in tensors)
-    return own + sum(_held_bytes(before) for before in dataset._inputs())
+    return own + sum(_estimate_graph_bytes(before) for before in dataset._inputs())
 
 
 def _size_bytes(tensor: Any) -> int:
@@ -106,19 +119,19 @@ def _size_bytes(tensor: Any) -> int:
 
 
 def _make_nodes_deterministic(nodes: Iterable[Any]) -> None:
-    """Give seeds to what has none."""
+    """Give seeds to all random nodes without one."""
     by_name = {node.name: node for node in nodes}
     for node in nodes:
         positions = SEED_INPUTS.get(node.op)
         if positions is not None:
             if node.op.startswith("Shuffle"):
-                _forget_generator(by_name.get(node.input[-1].split(":")[0]))
-            _seed(node, [by_name.get(node.input[at].split(":")[0]) for at in positions])
+                _rename_generator(by_name.get(node.input[-1].split(":")[0]))
+            _set_seed(node, [by_name.get(node.input[at].split(":")[0]) for at in positions])
         elif node.op.startswith("CacheDataset") and node.op != "CacheDataset":
             _check_cache(node, by_name)
 
 
-def _seed(node: Any, constants: list[Any]) -> None:
+def _set_seed(node: Any, constants: list[Any]) -> None:
     if any(constant is None or constant.op != "Const" for constant in constants):
         raise NotPortable(f"it computes the seed of its {node.op}")
     seeds = [int(tf.make_ndarray(constant.attr["value"].tensor)) for constant in constants]
@@ -129,8 +142,8 @@ def _seed(node: Any, constants: list[Any]) -> None:
         constant.attr["value"].tensor.CopyFrom(seed)
 
 
-def _forget_generator(constant: Any) -> None:
-    """Found in this process, it would go on there; by another name, each copy makes its own."""
+def _rename_generator(constant: Any) -> None:
+    """Rename the resource of a random generator, so that each copy of the graph makes its own."""
     for handle in constant.attr["value"].tensor.resource_handle_val if constant else ():
         handle.name, handle.device = f"tfps_{secrets.token_hex(8)}", ""
 
@@ -145,7 +158,7 @@ def _check_cache(node: Any, by_name: dict[str, Any]) -> None:
         raise NotPortable("it is cached in a file, which one task can write")
 
 
-def _reason(error: tf.errors.OpError) -> str:
+def _short_message(error: tf.errors.OpError) -> str:
     """Return TensorFlow's message without the names of its own operations around it."""
     text = error.message.split("graph: ")[-1].split(" [Op:")[0].strip().rstrip(".")
     return f"TensorFlow cannot serialize it: {text}"
@@ -153,7 +166,7 @@ def _reason(error: tf.errors.OpError) -> str:
 
 @contextlib.contextmanager
 def without_global_seed(graph: Any) -> Iterator[None]:
-    """While it is open, a shuffle of a graph has a seed only if the user gives it one.
+    """Within the block, let a traced shuffle have a seed only if the user sets one.
 
     With the program's global seed TensorFlow gives another one to each operation, so that shards
     of a list of files, say, which is shuffled for each of them, would overlap.
@@ -169,7 +182,7 @@ def without_global_seed(graph: Any) -> Iterator[None]:
 
 
 def make_operations_deterministic(graph: Any, number: tf.Tensor) -> set[str]:
-    """Let a function that is traced make its datasets in one order, another one for each number.
+    """Make a traced function's datasets deterministic, with another order for each number.
 
     As `make_deterministic` does for graphs, but a shuffle has the same order whenever its dataset
     is iterated: workers iterate it as often as they must. One that the user does not want to differ
@@ -205,7 +218,7 @@ def make_operations_deterministic(graph: Any, number: tf.Tensor) -> set[str]:
     return {
         operation.type
         for operation in operations_below(graph)
-        if id(operation) not in mine and _is_left_to_chance(operation)
+        if id(operation) not in mine and _is_nondeterministic(operation)
     }
 
 
@@ -214,13 +227,13 @@ def _is_unseeded(operation: Any) -> bool:
     return all(tf.get_static_value(operation.inputs[at]) == 0 for at in positions)
 
 
-def _is_left_to_chance(operation: Any) -> bool:
-    """Whether an operation of a dataset need not make the same elements in the same order again."""
+def _is_nondeterministic(operation: Any) -> bool:
+    """Return whether an operation may make other elements, or another order, the next time."""
     if operation.type in SEED_INPUTS:
         return _is_unseeded(operation)
     names = [attribute.name for attribute in operation.op_def.attr]
     return (
-        operation.type in SEEDLESS
+        operation.type in OPERATIONS_WITHOUT_SEED
         or ("deterministic" in names and operation.get_attr("deterministic") == b"false")
         or ("sloppy" in names and operation.get_attr("sloppy"))
     )

@@ -14,29 +14,29 @@ EARLY_DEVICE = "/job:localhost"
 PYTHON_OPERATIONS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 
 
-def on_this_task(dataset: tf.data.Dataset) -> tf.data.Dataset:
+def move_to_this_task(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Return the dataset on a device that exists; else TensorFlow fails with "unknown device".
 
     A dataset derived from it is made on today's device, without a copy. Functions that call Python
     name the old device in their graph; they are taken from the graph of the dataset, in which no
     device is left. That graph begins its shuffles anew, so it is the second choice.
     """
-    if not _is_gone(dataset._variant_tensor.device):
+    if not _names_missing_device(dataset._variant_tensor.device):
         return dataset
     return _without_devices(dataset) if calls_python(dataset) else dataset.take(-1)
 
 
-def tells_of_an_early_device(error: tf.errors.OpError) -> bool:
-    """Whether an error names a device of before the connection."""
-    return _is_gone(str(error))
+def names_early_device(error: tf.errors.OpError) -> bool:
+    """Return whether an error names a device of before the connection."""
+    return _names_missing_device(str(error))
 
 
-def _is_gone(text: str) -> bool:
-    """Whether a text names a device that this process had once, and has no more."""
+def _names_missing_device(text: str) -> bool:
+    """Return whether a text names a device that this process no longer has."""
     return EARLY_DEVICE in text and is_on_a_cluster()
 
 
-def graph_of(dataset: tf.data.Dataset, *, external_state: Any) -> tf.compat.v1.GraphDef:
+def to_graph(dataset: tf.data.Dataset, *, external_state: Any) -> tf.compat.v1.GraphDef:
     """Return a dataset as a graph that names no device.
 
     Args:
@@ -50,12 +50,12 @@ def graph_of(dataset: tf.data.Dataset, *, external_state: Any) -> tf.compat.v1.G
     graph = tf.compat.v1.GraphDef()
     serialized = dataset._as_serialized_graph(external_state_policy=external_state)
     graph.ParseFromString(serialized.numpy())
-    for node in nodes_of(graph):
+    for node in iterate_nodes(graph):
         node.device = ""
     return graph
 
 
-def nodes_of(graph: tf.compat.v1.GraphDef) -> Iterator[Any]:
+def iterate_nodes(graph: tf.compat.v1.GraphDef) -> Iterator[Any]:
     """Yield all nodes, also those of functions."""
     yield from graph.node
     for function in graph.library.function:
@@ -63,18 +63,18 @@ def nodes_of(graph: tf.compat.v1.GraphDef) -> Iterator[Any]:
 
 
 def calls_python(dataset: tf.data.Dataset) -> bool:
-    """Whether one of its functions, or of those before it, calls Python."""
+    """Return whether one of its functions, or of those before it, calls Python."""
     own = any(
         node.op in PYTHON_OPERATIONS
         for function in dataset._functions()
-        for node in nodes_of(function.function.graph.as_graph_def())
+        for node in iterate_nodes(function.function.graph.as_graph_def())
     )
     return own or any(calls_python(before) for before in dataset._inputs())
 
 
 def _without_devices(dataset: tf.data.Dataset) -> tf.data.Dataset:
     policy = tf.data.experimental.ExternalStatePolicy.IGNORE
-    graph = graph_of(dataset, external_state=policy)
+    graph = to_graph(dataset, external_state=policy)
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
     moved = tf.data.experimental.from_variant(variant, dataset.element_spec)
     length = dataset.cardinality()

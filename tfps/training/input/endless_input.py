@@ -14,7 +14,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.keras_private import max_steps_per_epoch, unpack_x_y_sample_weight
 from tfps.errors import ConfigError
 from tfps.training.input.dataset_function import dataset_of_pipeline, is_dataset_function
-from tfps.training.input.epoch_iterator import undistributed
+from tfps.training.input.epoch_iterator import get_original_input
 from tfps.training.input.sharded_dataset import ShardedDataset
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Limit:
-    """The argument that says how much of some data is used.
+    """Names the argument that limits how much of a data argument is used.
 
     Args:
         data_argument: the argument with the data.
@@ -34,7 +34,7 @@ class Limit:
 
     data_argument: str
     steps_argument: str
-    endless: str
+    endless_part: str
     meaning: str
 
 
@@ -56,7 +56,7 @@ LIMITS = {
 def refuse_endless_input(
     method: str, arguments: Mapping[str, Any], *, strategy: FitStrategy
 ) -> None:
-    """Refuse to begin what would never end, where that can be known.
+    """Raise an error if a call is known to never end.
 
     Args:
         method: of a model.
@@ -74,12 +74,12 @@ def refuse_endless_input(
         if data is None or arguments.get(limit.steps_argument):
             continue
         x, _, _ = unpack_x_y_sample_weight(data)
-        kind = _kind_of_endless(undistributed(x), strategy)
+        kind = _kind_of_endless(get_original_input(x), strategy)
         if kind is not None:
             raise ConfigError(
                 f"{method} received {kind} without an end as `{limit.data_argument}`, so "
-                f"{limit.endless} would never end. When passing an infinitely repeating dataset, "
-                f"please specify a `{limit.steps_argument}` value: {limit.meaning}; or leave out "
+                f"{limit.endless_part} would never end. When passing an infinitely repeating "
+                f"dataset, please specify a `{limit.steps_argument}` value: {limit.meaning}; or leave out "
                 "repeat()."
             )
 

@@ -21,7 +21,7 @@ from tfps.training.input.dataset_function import (
     is_dataset_function,
 )
 from tfps.training.input.dataset_graph import NotPortable
-from tfps.training.input.early_dataset import on_this_task
+from tfps.training.input.early_dataset import move_to_this_task
 from tfps.training.input.feeder import Feeder
 from tfps.training.input.shard_pipelines import ShardPipelines
 from tfps.training.input.sharded_dataset import ShardedDataset
@@ -37,7 +37,7 @@ NOT_EXACT = (
     "fit with a dataset function: when a worker dies, the epoch skips the rest of its data. To "
     "use each example exactly once, pass tfps.ShardedDataset(function, number=n)."
 )
-IDLE = (
+IDLE_WORKERS = (
     "tfps.ShardedDataset: received number=%d with %d workers, which leaves %d of them without "
     "data; set number to several times the number of workers."
 )
@@ -46,7 +46,7 @@ IDLE = (
 def choose_source(
     adapter: DataAdapter, *, coordinator: Any, workers: int, period_steps: int
 ) -> BatchSource:
-    """Arrays lie on the workers, functions and datasets run there, what cannot is fed.
+    """Return the source of an input: on the workers if possible, else fed by the chief.
 
     Args:
         adapter: what Keras made of the arguments of `fit` or `evaluate`.
@@ -63,7 +63,7 @@ def choose_source(
     if ResidentArrays.suits(adapter):
         return ResidentArrays(adapter)
     made = adapter.get_tf_dataset()
-    dataset = on_this_task(made)
+    dataset = move_to_this_task(made)
     try:
         return WorkerDataset(dataset, identity=made, coordinator=coordinator, workers=workers)
     except NotPortable as reason:
@@ -90,8 +90,8 @@ class TicketRunRequest:
         self.upto_steps = 0
 
     @classmethod
-    def of_one_step(cls, source: Any) -> TicketRunRequest:
-        """A request for the only step that a source has a batch for."""
+    def for_one_step(cls, source: Any) -> TicketRunRequest:
+        """Return a request for the single step of a source with one batch."""
         request = cls(source, None, offset_steps=0, tickets=1)
         request.upto_steps = 1
         return request
@@ -111,15 +111,15 @@ class TicketIterator(EpochIterator):
     """
 
     def __init__(self, *, strategy: FitStrategy, x: Any, **options: Any) -> None:
-        x = undistributed(x)
+        x = get_original_input(x)
         # Only `fit` passes class weights; an evaluation visits each example once, whatever is set.
         fits, workers = "class_weight" in options, strategy.runtime.workers
-        if fits and (function := pipeline_per_worker(_weighted(x, options))):
+        if fits and (function := pipeline_per_worker(_with_class_weights(x, options))):
             x, options["class_weight"] = function, None
         elif isinstance(x, ShardedDataset) and x.number < workers:
-            say_once(IDLE, x.number, workers, workers - x.number)
+            warn_once(IDLE_WORKERS, x.number, workers, workers - x.number)
         elif fits and not isinstance(x, ShardedDataset) and is_dataset_function(x):
-            say_once(NOT_EXACT)
+            warn_once(NOT_EXACT)
         if is_dataset_function(x):
             # As many as the function would make pipelines in `fit`, so that it is called alike.
             x = DatasetFunctionAdapter.from_input(x, options, shards=None if fits else workers)
@@ -129,7 +129,7 @@ class TicketIterator(EpochIterator):
             self.data_adapter,
             coordinator=strategy.coordinator,
             workers=workers,
-            period_steps=_most_steps(strategy),
+            period_steps=_max_steps_between_exchanges(strategy),
         )
         if isinstance(self.source, Feeder):
             self.source.until_seen = strategy.run_state.recovery is not None
@@ -176,12 +176,12 @@ class TicketIterator(EpochIterator):
 
     def tf_sync(self) -> None:
         """End the run on all workers; Keras calls this when its loop ends, also early."""
-        self._end_of_epoch(is_whole=True)
+        self._finish_epoch(is_whole=True)
 
-    def _end_of_epoch(self, *, is_whole: bool) -> None:
+    def _finish_epoch(self, *, is_whole: bool) -> None:
         epoch_runner = self._strategy.run_state.epoch_runner
-        if epoch_runner is not None and epoch_runner.follows(self._request):
-            epoch_runner.end_of_epoch(is_whole=is_whole)
+        if epoch_runner is not None and epoch_runner.has_started(self._request):
+            epoch_runner.finish_epoch(is_whole=is_whole)
 
     def _interrupted_warning(self) -> None:
         """Skip Keras's warning if the length is unknown: its advice to repeat data is wrong."""
@@ -194,17 +194,17 @@ class TicketIterator(EpochIterator):
             try:
                 yield
             except StopIteration:
-                self._end_of_epoch(is_whole=True)
+                self._finish_epoch(is_whole=True)
                 raise
             except KeyboardInterrupt:
                 raise  # no worker is waited for: `Trainer.following` gives the run up
             except BaseException:
-                self._end_of_epoch(is_whole=False)
+                self._finish_epoch(is_whole=False)
                 raise
-            self._end_of_epoch(is_whole=True)
+            self._finish_epoch(is_whole=True)
 
 
-def undistributed(x: Any) -> Any:
+def get_original_input(x: Any) -> Any:
     """Return the input that `experimental_distribute_dataset` and its kin were given."""
     for attribute in ("_original_dataset", "_dataset_fn"):
         if isinstance(x, tf.distribute.DistributedDataset) and hasattr(x, attribute):
@@ -213,19 +213,19 @@ def undistributed(x: Any) -> Any:
 
 
 @functools.cache
-def say_once(message: str, *arguments: int) -> None:
+def warn_once(message: str, *arguments: int) -> None:
     """Log a warning, unless this process has logged it before."""
     logger.warning(message, *arguments)
 
 
-def _weighted(x: Any, options: dict[str, Any]) -> Any:
+def _with_class_weights(x: Any, options: dict[str, Any]) -> Any:
     """Return the dataset with the class weights that `fit` was given."""
     if not isinstance(x, tf.data.Dataset) or options["class_weight"] is None:
         return x
     return TFDatasetAdapter(x, class_weight=options["class_weight"]).get_tf_dataset()
 
 
-def _most_steps(strategy: FitStrategy) -> int:
+def _max_steps_between_exchanges(strategy: FitStrategy) -> int:
     """Return how many steps a worker can take between two exchanges."""
     adaptive_batches = adaptive_batches_of(strategy.consistency)
     if adaptive_batches > 1:

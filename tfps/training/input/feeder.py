@@ -1,4 +1,4 @@
-"""Any other dataset as input: the chief iterates it, a worker asks for the batch of its ticket."""
+"""Feed any other dataset: the chief iterates it, and workers request the batches of tickets."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tfps.bridge.functions.traced_graph import graphs_of_dataset
 from tfps.errors import UnsupportedError
 from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
 from tfps.training.input.batch import empty_component, restore_batch
-from tfps.training.input.early_dataset import tells_of_an_early_device
+from tfps.training.input.early_dataset import names_early_device
 
 
 class BatchKeeper:
-    """Numbers the batches of an iterator and keeps each until its ticket is surely closed. Pure.
+    """Numbers an iterator's batches, and keeps each until its ticket is closed. Pure.
 
     A worker's request for a new ticket proves that the one before the last is closed; the batches
     of a lost worker stay until another worker has asked for them, or until the workers are drained.
@@ -39,24 +39,24 @@ class BatchKeeper:
     ) -> None:
         self._batches, self._most_open = batches, 2 * period_steps
         self._until_seen = until_seen
-        self._held_from: int | None = None
+        self._first_repeatable: int | None = None
         self._closed: collections.deque[int] = collections.deque()  # not seen by the chief
-        self._passed = 0  # how many were closed before these
+        self._passed_count = 0  # how many were closed before these
         self._next = 0
         self._kept: dict[int, Any] = {}
-        self._asked: dict[int, collections.deque[int]] = {}
-        self._owner: dict[int, int] = {}
+        self._requests_of_worker: dict[int, collections.deque[int]] = {}
+        self._worker_of_batch: dict[int, int] = {}
         self._lock = threading.Lock()
         self.exhausted = False
         self.failure: Exception | None = None
 
     @property
-    def kept(self) -> int:
-        """How many batches are held for workers that may ask for them again."""
+    def kept_count(self) -> int:
+        """The number of batches that are kept for workers that may request them again."""
         return len(self._kept)
 
     def get(self, number: int, *, worker: int) -> Any | None:
-        """The batch of a number, or None if the iterator ended, or failed, before it."""
+        """Return the batch with a number, or None if the iterator ended or failed before it."""
         with self._lock:
             while number >= self._next and not self.exhausted:
                 try:
@@ -70,66 +70,66 @@ class BatchKeeper:
                     self.exhausted = True
             batch = self._kept.get(number)
             if batch is not None:
-                self._note(number, worker)
+                self._record_request(number, worker)
             return batch
 
     def on_drained(self) -> None:
-        """All tickets handed out so far are closed: forget the batches that were asked for.
+        """Drop all requested batches, once every issued ticket is closed.
 
         Those of the last two tickets of every closure stay otherwise, and in lock-step each step
         has its own.
         """
         with self._lock:
-            for number in (*self._owner, *self._closed):
-                if self._held_from is None:
+            for number in (*self._worker_of_batch, *self._closed):
+                if self._first_repeatable is None:
                     self._kept.pop(number, None)
-            self._pass_over()
-            self._owner.clear()
-            self._asked.clear()
+            self._mark_passed()
+            self._worker_of_batch.clear()
+            self._requests_of_worker.clear()
 
     def hold_from(self, number: int) -> None:
         """Keep batches from a number on, which may be asked for again; drop those before."""
         with self._lock:
-            self._held_from = number
+            self._first_repeatable = number
             for done in [known for known in self._kept if known < number]:
                 del self._kept[done]
 
     @property
     def closed(self) -> int:
-        """How many batches had their tickets closed, up to now."""
+        """The number of batches whose tickets are closed."""
         with self._lock:
-            return self._passed + len(self._closed)
+            return self._passed_count + len(self._closed)
 
-    def are_seen(self, closed: int) -> None:
+    def drop_seen(self, closed: int) -> None:
         """Drop batches, now that the chief has seen the tickets of `closed` batches closed."""
         with self._lock:
-            while self._passed < closed and self._closed:
+            while self._passed_count < closed and self._closed:
                 self._kept.pop(self._closed.popleft(), None)
-                self._passed += 1
+                self._passed_count += 1
 
     def on_server_return(self) -> None:
         """Keep batches that the chief has not seen closed: they are asked for once more."""
         with self._lock:
-            self._pass_over()
+            self._mark_passed()
 
-    def _pass_over(self) -> None:
-        self._passed += len(self._closed)
+    def _mark_passed(self) -> None:
+        self._passed_count += len(self._closed)
         self._closed.clear()
 
     @property
     def drawn(self) -> int:
-        """How many batches the iterator has given so far."""
+        """The number of batches that were drawn from the iterator."""
         return self._next
 
-    def _note(self, number: int, worker: int) -> None:
-        self._owner[number] = worker
-        asked = self._asked.setdefault(worker, collections.deque())
+    def _record_request(self, number: int, worker: int) -> None:
+        self._worker_of_batch[number] = worker
+        asked = self._requests_of_worker.setdefault(worker, collections.deque())
         asked.append(number)
         if len(asked) > self._most_open:
             closed = asked.popleft()
-            if self._owner.get(closed) == worker:
-                self._owner.pop(closed, None)
-                if self._held_from is not None:
+            if self._worker_of_batch.get(closed) == worker:
+                self._worker_of_batch.pop(closed, None)
+                if self._first_repeatable is not None:
                     return
                 if self._until_seen:
                     self._closed.append(closed)
@@ -187,7 +187,7 @@ class Feeder(BatchSource):
                 iter(self._dataset), period_steps=self._period_steps, until_seen=self.until_seen
             )
         except tf.errors.OpError as error:
-            if not tells_of_an_early_device(error):
+            if not names_early_device(error):
                 raise
             raise UnsupportedError(
                 "the dataset uses a variable, a table or a layer with a vocabulary created "
@@ -215,12 +215,12 @@ class Feeder(BatchSource):
         return there, restore_batch(self.batch_spec, components)
 
     def hold_from(self, position: int) -> None:
-        """From a position of the run on, batches may be asked for again."""
+        """Keep batches from a position of the run on, which may be requested again."""
         if self.keeper is not None:
             self.keeper.hold_from(self._first_number + position)
 
     def on_drained(self) -> None:
-        """Forget the batches of all steps so far."""
+        """Drop the batches of all steps so far."""
         if self.keeper is not None:
             self.keeper.on_drained()
 

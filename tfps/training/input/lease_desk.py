@@ -1,4 +1,4 @@
-"""The chief's desk, where workers ask which batch of which shard is theirs."""
+"""Answer workers' requests on the chief for the shard and batch of a ticket."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.server_function import server_function
 from tfps.consistency.shard_book import BatchPlace, ShardBook
 
-NOWHERE = -1
+NO_SHARD = -1
 _desks: weakref.WeakKeyDictionary[Any, LeaseDesk] = weakref.WeakKeyDictionary()
 
 
@@ -58,14 +58,14 @@ class LeaseDesk:
         returns_ticket: bool,
         ended: Any,
     ) -> list[tf.Tensor]:
-        """Return the shard and index of a ticket's batch, or `NOWHERE`; traced on a worker.
+        """Return the shard and index of a ticket's batch, or `NO_SHARD`; traced on a worker.
 
         Args:
             name: of the book.
             worker: its index.
             position: of the ticket in its run.
             returns_ticket: whether the ticket goes back if there is no batch.
-            ended: the shard and the index where the worker found nothing just now, or `NOWHERE`.
+            ended: the shard and the index where the worker found nothing just now, or `NO_SHARD`.
         """
         asked = tf.stack(
             [name, worker, position, tf.constant(int(returns_ticket), tf.int64), *ended]
@@ -83,7 +83,7 @@ class LeaseDesk:
         name, worker, position, returns_ticket, *ended = (int(value) for value in asked)
         book, place = self._books.get(name), None
         if book is not None:
-            if ended[0] != NOWHERE:
+            if ended[0] != NO_SHARD:
                 book.end(BatchPlace(*ended))
             place = book.place(position, worker=worker, may_wait=bool(returns_ticket))
-        return np.array([NOWHERE, 0] if place is None else place, np.int64)
+        return np.array([NO_SHARD, 0] if place is None else place, np.int64)

@@ -1,4 +1,4 @@
-"""One batch as input, for `train_on_batch` and `test_on_batch`."""
+"""Pass a single batch to a worker, for `train_on_batch` and `test_on_batch`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
 
 
 class OneBatch(BatchSource):
-    """A batch that travels as an argument of the closure; there is one ticket for it.
+    """Passes one batch as an argument of the closure, with one ticket.
 
     Args:
         batch: structure of arrays, with Nones at its end left out.

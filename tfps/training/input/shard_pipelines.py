@@ -1,4 +1,4 @@
-"""A dataset function in shards: each is one worker's at a time, and each batch is used once."""
+"""Iterate a sharded dataset function, so that each batch is used once."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.shard_book import ShardBook
 from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
-from tfps.training.input.batch import common_spec, empty_batch, numbered, restore_batch
+from tfps.training.input.batch import common_spec, empty_batch, number_batches, restore_batch
 from tfps.training.input.dataset_function import dataset_of_pipeline, takes_context
 from tfps.training.input.dataset_graph import make_operations_deterministic, without_global_seed
-from tfps.training.input.lease_desk import NOWHERE, LeaseDesk
+from tfps.training.input.lease_desk import NO_SHARD, LeaseDesk
 
 logger = logging.getLogger(__name__)
 
 # Dataset operations run on processors only, and so must what picks one.
-PROCESSOR = "/device:CPU:0"
+CPU_DEVICE = "/device:CPU:0"
 IN_ORDER = tf.data.Options()
 IN_ORDER.deterministic = True
 
@@ -87,7 +87,7 @@ class ShardPipelines(BatchSource):
         return ("shards", str(self.batch_spec))
 
     def new_pass(self) -> ShardPass:
-        """All shards from their begins, in another order if they are shuffled."""
+        """Start a new pass over all shards, in a new order if they are shuffled."""
         return ShardPass(ShardBook(self._number, is_at_work=self._is_at_work))
 
     def arguments(self, data_pass: ShardPass, offset_steps: int) -> Any:
@@ -100,7 +100,7 @@ class ShardPipelines(BatchSource):
             data_pass.on_workers = private.create_on_workers(
                 self._coordinator,
                 [
-                    functools.partial(self._begin, worker % self._number, number)
+                    functools.partial(self._start_iterator, worker % self._number, number)
                     for worker in range(self._workers)
                 ],
             )
@@ -121,7 +121,7 @@ class ShardPipelines(BatchSource):
     def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
         iterator, pipelines, numbers = arguments
         name, worker = tf.unstack(numbers)
-        nowhere = [tf.constant(NOWHERE, tf.int64), tf.constant(0, tf.int64)]
+        nowhere = [tf.constant(NO_SHARD, tf.int64), tf.constant(0, tf.int64)]
 
         def ask(ended: Sequence[tf.Tensor]) -> list[tf.Tensor]:
             return self._desk.ask(
@@ -132,8 +132,8 @@ class ShardPipelines(BatchSource):
                 ended=ended,
             )
 
-        def go(shard: tf.Tensor, index: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
-            number, there, *components = self._reach(iterator, pipelines, (shard, index))
+        def draw_next(shard: tf.Tensor, index: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
+            number, there, *components = self._draw_batch_at(iterator, pipelines, (shard, index))
             place = tf.cond(there, lambda: [shard, index], lambda: ask([shard, number]))
             return [*place, there, *components]
 
@@ -141,7 +141,7 @@ class ShardPipelines(BatchSource):
         scalar = tf.TensorShape([])
         _, _, there, *components = tf.while_loop(
             lambda shard, _, there, *__: (shard >= 0) & ~there,
-            go,
+            draw_next,
             [*place, tf.constant(False), *empty_batch(self.batch_spec)],
             shape_invariants=[scalar, scalar, scalar, *(s.shape for s in self._flat_specs)],
             parallel_iterations=1,
@@ -153,22 +153,22 @@ class ShardPipelines(BatchSource):
         alive = private.alive_workers(self._coordinator)[worker]
         return alive and worker not in queue.barred | queue.recalled
 
-    def _begin(self, shard: int, number: int) -> Any:
-        """On a worker: an iterator of the shard that it most likely begins with, and all shards."""
+    def _start_iterator(self, shard: int, number: int) -> Any:
+        """Create on a worker the iterator of its likely first shard, and all pipelines."""
         dataset, pipelines = self._open(tf.constant(shard, tf.int64), tf.constant(number, tf.int64))
         return iter(dataset), pipelines
 
     def _trace(self, first: tf.Tensor, number: tf.Tensor) -> Any:
-        """One shard with its batches numbered, and the pipelines of all, in the order of a pass."""
+        """Trace an iterator of one shard, and all shards' pipelines in the order of a pass."""
         graph = private.current_graph()
         with without_global_seed(graph):
             datasets = [dataset.with_options(IN_ORDER) for dataset in self._datasets()]
         self.batch_spec = common_spec([dataset.element_spec for dataset in datasets], each="shard")
         unsettled = make_operations_deterministic(graph, number)
         if unsettled:
-            logger.warning(UNSETTLED, ", ".join(sorted(unsettled)))
+            logger.warning(RANDOM_IN_FUNCTION, ", ".join(sorted(unsettled)))
         variants = [dataset._variant_tensor for dataset in datasets]
-        with tf.device(PROCESSOR):
+        with tf.device(CPU_DEVICE):
             # TensorFlow makes another operation of a stack of one, which knows no datasets.
             pipelines = tf.stack(variants if self._number > 1 else variants * 2)
         return self._pipeline_of_shard(pipelines, first), pipelines
@@ -192,11 +192,13 @@ class ShardPipelines(BatchSource):
         Its elements are (position in the shard, (shard, whether it is a batch, *components)); after
         the last batch, empty batches follow.
         """
-        with tf.device(PROCESSOR):
+        with tf.device(CPU_DEVICE):
             variant = tf.gather(pipelines, shard)
-            return numbered(tf.data.experimental.from_variant(variant, self.batch_spec), shard)
+            return number_batches(
+                tf.data.experimental.from_variant(variant, self.batch_spec), shard
+            )
 
-    def _reach(
+    def _draw_batch_at(
         self, iterator: Any, pipelines: tf.Tensor, place: tuple[tf.Tensor, tf.Tensor]
     ) -> list[tf.Tensor]:
         """Draw up to a place, or its shard's end: return (number, whether it exists, *batch)."""
@@ -208,7 +210,7 @@ class ShardPipelines(BatchSource):
             number, (drawn, there, *components) = iterator.get_next()
             return [number, drawn, there, *components]
 
-        def go_on() -> list[tf.Tensor]:
+        def keep_drawing() -> list[tf.Tensor]:
             return list(
                 tf.while_loop(
                     lambda number, drawn, there, *_: (drawn == shard) & there & (number < index),
@@ -219,22 +221,22 @@ class ShardPipelines(BatchSource):
                 )
             )
 
-        def begin_anew() -> list[tf.Tensor]:
+        def restart() -> list[tf.Tensor]:
             dataset = self._pipeline_of_shard(pipelines, shard)
             dataset = dataset._apply_debug_options()  # as iter() does
             begun = tf.raw_ops.MakeIterator(
                 dataset=dataset._variant_tensor, iterator=iterator._iterator_resource
             )
             with tf.control_dependencies([begun]):
-                return go_on()
+                return keep_drawing()
 
-        found = go_on()
+        found = keep_drawing()
         elsewhere = (found[1] != shard) | (found[0] > index)
-        number, _, there, *components = tf.cond(elsewhere, begin_anew, lambda: found)
+        number, _, there, *components = tf.cond(elsewhere, restart, lambda: found)
         return [number, there, *components]
 
 
-UNSETTLED = (
+RANDOM_IN_FUNCTION = (
     "the dataset function has %s in a function of its dataset, without a seed or in any order, "
     "so two workers may read a shard in different orders. If a worker dies, an example may be "
     "used twice or not at all. Set a seed, or deterministic=True."

@@ -1,4 +1,4 @@
-"""How many shards a dataset function makes, each of which one worker walks at a time."""
+"""Describe how many shards a dataset function makes."""
 
 from __future__ import annotations
 

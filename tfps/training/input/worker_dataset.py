@@ -1,4 +1,4 @@
-"""A dataset that every worker iterates itself; a ticket says which batch counts."""
+"""Iterate a whole dataset on every worker; a ticket tells which batch a worker uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.traced_graph import graphs_of_dataset
 from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
-from tfps.training.input.batch import empty_batch, numbered, restore_batch
+from tfps.training.input.batch import empty_batch, number_batches, restore_batch
 from tfps.training.input.dataset_graph import (
     NotPortable,
     make_deterministic,
@@ -33,7 +33,7 @@ class WorkerPass:
 
 
 class WorkerDataset(BatchSource):
-    """One dataset on all workers, from one graph, so that all see the same batches.
+    """Runs one dataset graph on all workers, so that all see the same batches.
 
     A worker draws until it holds the batch of its ticket and leaves the ones before to the others:
     nothing but the graph leaves the chief, however long the dataset is. A ticket that came back
@@ -63,9 +63,9 @@ class WorkerDataset(BatchSource):
         self._identity, self._coordinator = identity, coordinator
         self._first_pass = _passes_of.get(identity, 0)
         self._next_pass = [0] * workers  # that an iterator of a worker's dataset would be
-        self._numbered = tf.function(self._make, autograph=False).get_concrete_function(
-            tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)
-        )
+        self._numbered = tf.function(
+            self._make_numbered_dataset, autograph=False
+        ).get_concrete_function(tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64))
         self._numbered_spec = self._numbered.structured_outputs.element_spec
         makers = [functools.partial(self._create, worker) for worker in range(workers)]
         self._datasets = private.create_on_workers(coordinator, makers)
@@ -85,7 +85,7 @@ class WorkerDataset(BatchSource):
         return ("worker_dataset", str(self.batch_spec))
 
     def new_pass(self) -> WorkerPass:
-        """Begin the dataset anew, in the order of its next iteration."""
+        """Start a new pass over the dataset, in the order of its next iteration."""
         number = _passes_of.get(self._identity, 0)
         _passes_of[self._identity] = number + 1
         return WorkerPass(number)
@@ -93,7 +93,7 @@ class WorkerDataset(BatchSource):
     def arguments(self, data_pass: WorkerPass, offset_steps: int) -> Any:
         if not data_pass.iterators:
             makers = [
-                functools.partial(self._begin, worker, data_pass.number)
+                functools.partial(self._start_iterator, worker, data_pass.number)
                 for worker in range(len(self._datasets))
             ]
             data_pass.iterators = private.create_on_workers(self._coordinator, makers)
@@ -119,7 +119,7 @@ class WorkerDataset(BatchSource):
             number, (there, *components) = iterator.get_next()
             return [number, there, *components]
 
-        def reach() -> list[tf.Tensor]:
+        def draw_up_to_ticket() -> list[tf.Tensor]:
             return list(
                 tf.while_loop(
                     lambda number, *_: number < wanted,
@@ -130,20 +130,22 @@ class WorkerDataset(BatchSource):
                 )
             )
 
-        def begin_anew() -> list[tf.Tensor]:
-            dataset = self._make(graph, numbers[0])._apply_debug_options()  # as iter() does
+        def restart() -> list[tf.Tensor]:
+            dataset = self._make_numbered_dataset(
+                graph, numbers[0]
+            )._apply_debug_options()  # as iter() does
             begun = tf.raw_ops.MakeIterator(
                 dataset=dataset._variant_tensor, iterator=iterator._iterator_resource
             )
             with tf.control_dependencies([begun]):
-                return reach()
+                return draw_up_to_ticket()
 
-        def find() -> list[tf.Tensor]:
-            found = reach()
-            return list(tf.cond(found[0] > wanted, begin_anew, lambda: found))
+        def find_batch() -> list[tf.Tensor]:
+            found = draw_up_to_ticket()
+            return list(tf.cond(found[0] > wanted, restart, lambda: found))
 
         nothing = [tf.constant(0, tf.int64), tf.constant(False), *empty_batch(self.batch_spec)]
-        _, there, *components = tf.cond(claim.ticket >= 0, find, lambda: nothing)
+        _, there, *components = tf.cond(claim.ticket >= 0, find_batch, lambda: nothing)
         return there, restore_batch(self.batch_spec, components)
 
     def _create(self, worker: int) -> tf.data.Dataset:
@@ -151,7 +153,7 @@ class WorkerDataset(BatchSource):
         self._next_pass[worker] = self._first_pass
         return self._numbered(self._graph, tf.constant(self._first_pass, tf.int64))
 
-    def _begin(self, worker: int, number: int) -> Any:
+    def _start_iterator(self, worker: int, number: int) -> Any:
         """Return a pass's iterator, after earlier passes have taken their seeds."""
         dataset = private.remote_result(self._datasets[worker])
         while self._next_pass[worker] < number:
@@ -160,7 +162,7 @@ class WorkerDataset(BatchSource):
         self._next_pass[worker] = number + 1
         return iter(dataset)
 
-    def _make(self, graph: tf.Tensor, passes: tf.Tensor) -> tf.data.Dataset:
+    def _make_numbered_dataset(self, graph: tf.Tensor, passes: tf.Tensor) -> tf.data.Dataset:
         """Return an endless dataset of (number, (whether it is a batch, *components))."""
         variant = tf.raw_ops.DatasetFromGraph(graph_def=graph)
         dataset = tf.data.experimental.from_variant(variant, self.batch_spec)
@@ -171,7 +173,7 @@ class WorkerDataset(BatchSource):
 
         before = tf.while_loop(lambda done: done < passes, pass_over, [tf.constant(0, tf.int64)])
         with tf.control_dependencies(before):
-            return numbered(dataset)
+            return number_batches(dataset)
 
     def _check_files(self, coordinator: Any, workers: int) -> None:
         """Raise NotPortable if a worker cannot read the files, which the chief has."""

@@ -1,4 +1,4 @@
-"""The lines about the input: which way it takes when `fit` begins, how long workers waited."""
+"""Print how data reach the workers, and how long workers waited for data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-WAIT = 2  # the histogram of the ledger
+WAIT_KIND = 2  # the histogram of the ledger
 
 
 class InputReport(keras.callbacks.Callback):
@@ -32,26 +32,26 @@ class InputReport(keras.callbacks.Callback):
         self._before = np.zeros(DURATION_BINS, np.int64)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._before = self._waits()
+        self._before = self._wait_histograms()
         source = self._strategy.run_state.source
         if source is not None:
-            self._say(f"input: {source.description}")
+            self._print_line(f"input: {source.description}")
 
     def on_train_end(self, logs: Any = None) -> None:
-        counts = [int(count) for count in self._waits() - self._before]
+        counts = [int(count) for count in self._wait_histograms() - self._before]
         middle, high = (quantile_seconds(counts, fraction) for fraction in (0.5, 0.99))
         if middle is not None and high is not None:
-            self._say(
+            self._print_line(
                 f"input: workers waited {_milliseconds(middle)} for a batch (median), "
                 f"{_milliseconds(high)} at most for 99 % of them"
             )
 
-    def _waits(self) -> np.ndarray[Any, Any]:
+    def _wait_histograms(self) -> np.ndarray[Any, Any]:
         server = self._strategy.runtime.ticket_server
-        begin = server.layout.duration(WAIT, 0)
+        begin = server.layout.duration(WAIT_KIND, 0)
         return np.asarray(server.cells()[begin : begin + DURATION_BINS])
 
-    def _say(self, line: str) -> None:
+    def _print_line(self, line: str) -> None:
         if self.params.get("verbose"):
             io_utils.print_msg(line)
         else:

@@ -68,12 +68,12 @@ class ClusterProgbar:
         self._own_rate = StepRate()
         self._verbose = verbose
         self._schedule = schedule
-        self._columns = _columns()
+        self._terminal_columns = _terminal_columns()
         self._values: dict[str, Any] = {}
         self._note = ""
         self._current = 0
         self._started = self._advanced = time.monotonic()
-        self._written = -math.inf if self._columns else self._started
+        self._written = -math.inf if self._terminal_columns else self._started
         self._lines = 0
         self._width = 0
 
@@ -94,7 +94,7 @@ class ClusterProgbar:
             self._write(now, last=last)
 
     def show(self, current: int, note: str = "") -> None:
-        """Show how far an execution has come, or what goes on before its first step has ended.
+        """Show an execution's completed steps, or a note before its first step has ended.
 
         Args:
             current: steps that are done, in all.
@@ -102,12 +102,12 @@ class ClusterProgbar:
         """
         now = self._advance(current)
         changes, self._note = note != self._note, note
-        if self._is_due(now) or (changes and self._columns and self._verbose == 1):
+        if self._is_due(now) or (changes and self._terminal_columns and self._verbose == 1):
             self._write(now, last=False)
 
     @contextlib.contextmanager
-    def during(self, note: str) -> Iterator[None]:
-        """Show what goes on while this thread is busy with it and cannot call `show`.
+    def show_during(self, note: str) -> Iterator[None]:
+        """Show a note while this thread is busy and cannot call `show`.
 
         On a terminal it is drawn once: code of a user's may run meanwhile, and ask for something.
 
@@ -115,7 +115,7 @@ class ClusterProgbar:
             note: in a few words.
         """
         self.show(self._current, note)
-        if self._columns or self._verbose != 1:
+        if self._terminal_columns or self._verbose != 1:
             yield
             return
         ends = threading.Event()
@@ -142,7 +142,9 @@ class ClusterProgbar:
         return now
 
     def _due_s(self) -> float:
-        pause_s = REDRAW_INTERVAL_S if self._columns else self._schedule.pause_s(self._lines)
+        pause_s = (
+            REDRAW_INTERVAL_S if self._terminal_columns else self._schedule.pause_s(self._lines)
+        )
         return self._written + pause_s
 
     def _is_due(self, now: float) -> bool:
@@ -154,25 +156,25 @@ class ClusterProgbar:
         self._written = now
         self._lines += 1
         self._note = "" if last else self._note
-        if self._columns and self._verbose == 1:
+        if self._terminal_columns and self._verbose == 1:
             self._redraw(now, last=last)
             terminal.open_line(not last)
         else:
-            parts = [self._count(), self._time(now, last=last), *self._facts()]
+            parts = [self._steps_text(), self._time_text(now, last=last), *self._metric_texts()]
             io_utils.print_msg(" - ".join(parts))
 
     @property
     def steps_per_s(self) -> float | None:
-        """From the first step that was seen to the last, as `StepRate` says."""
+        """The rate from the first reported step to the last, as in `StepRate`."""
         measured = self._pace.step_rate(self.kind, since_s=self._started)
         return (measured or self._own_rate).per_second
 
     def _redraw(self, now: float, *, last: bool) -> None:
-        count, facts = self._count(), self._facts()
-        spent = self._time(now, last=last).removesuffix(" left")
+        count, facts = self._steps_text(), self._metric_texts()
+        spent = self._time_text(now, last=last).removesuffix(" left")
         text = " - ".join([spent, *facts])
         # The last column stays free: a full line would make some terminals go on to the next.
-        room = self._columns - 1 - len(count)
+        room = self._terminal_columns - 1 - len(count)
         while not last and facts and 1 + len(text) > room:
             facts.pop()
             text = " - ".join([spent, *facts])
@@ -181,23 +183,23 @@ class ClusterProgbar:
         width = len(count) + 1 + len(text) + (bar + 1 if bar else 0)
         blank = " " * max(0, self._width - width)
         self._width = width
-        drawn = f" {_bar(bar, self._current / self.target)}" if bar and self.target else ""
+        drawn = f" {_bar_text(bar, self._current / self.target)}" if bar and self.target else ""
         io_utils.print_msg(f"\r\x1b[1m{count}\x1b[0m{drawn} {text}{blank}", line_break=last)
 
-    def _count(self) -> str:
+    def _steps_text(self) -> str:
         if self.target is None:
             return str(self._current)
         return f"{self._current:>{len(str(self.target))}}/{self.target}"
 
-    def _time(self, now: float, *, last: bool) -> str:
+    def _time_text(self, now: float, *, last: bool) -> str:
         if last or self.target is None or not 0 < self._current < self.target:
-            return _duration(now - self._started)
+            return _duration_text(now - self._started)
         per_step_s = (self._advanced - self._started) / self._current
-        return f"{_duration(per_step_s * (self.target - self._current))} left"
+        return f"{_duration_text(per_step_s * (self.target - self._current))} left"
 
-    def _facts(self) -> list[str]:
+    def _metric_texts(self) -> list[str]:
         facts = [self._note] if self._note else []
-        facts += [f"{name}: {_number(value)}" for name, value in self._values.items()]
+        facts += [f"{name}: {_number_text(value)}" for name, value in self._values.items()]
         steps_per_s = self.steps_per_s
         if steps_per_s is not None:
             facts.append(f"{steps_per_s:.{0 if steps_per_s >= 10 else 1}f} steps/s")
@@ -229,19 +231,19 @@ class TrainingProgress(keras.callbacks.ProgbarLogger):
         self._pace.progress = None
 
 
-def _columns() -> int:
-    """How wide a line that is redrawn may be; 0 where lines cannot be redrawn."""
+def _terminal_columns() -> int:
+    """Return the width for a line that is redrawn; 0 if lines cannot be redrawn."""
     if "ipykernel" in sys.modules or "PYCHARM_HOSTED" in os.environ:
         return sys.maxsize
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
-def _bar(width: int, share: float) -> str:
+def _bar_text(width: int, share: float) -> str:
     done = int(width * share)
     return f"\x1b[32m{'━' * done}\x1b[37m{'━' * (width - done)}\x1b[0m"
 
 
-def _duration(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     whole = round(seconds)
     if whole < 60:
         return f"{whole}s"
@@ -250,6 +252,6 @@ def _duration(seconds: float) -> str:
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 
-def _number(value: Any) -> str:
+def _number_text(value: Any) -> str:
     mean = float(np.mean(value))
     return f"{mean:.4f}" if abs(mean) > 1e-3 else f"{mean:.4e}"

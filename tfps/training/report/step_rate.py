@@ -1,4 +1,4 @@
-"""The one meaning of "steps/s": from the first step that is seen to the last. Pure."""
+"""Measure "steps/s" from the first reported step to the last. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SAMPLE_PERIOD_S = 0.05
 LONGEST_SAMPLE_PERIOD_S = 0.2
 # A report takes a millisecond to come, and some more on a busy machine: between two that are closer
 # together that is most of what is measured, and the rate may be many times too high.
-LEAST_MEASURED_S = 0.02
+MIN_MEASURED_S = 0.02
 
 
 class _Report(NamedTuple):
@@ -26,7 +26,7 @@ class StepRate:
 
     What comes before the first step (starting, tracing) does not count, as in Keras's own time of a
     step, and neither does what comes after the last (validation). None until two reports differ
-    that are `LEAST_MEASURED_S` apart.
+    that are `MIN_MEASURED_S` apart.
 
     Args:
         began_s: when the epoch began.
@@ -68,7 +68,7 @@ class StepRate:
 
     @property
     def per_second(self) -> float | None:
-        """The rate; None where it cannot be measured."""
+        """The steps per second of all workers; None if they cannot be measured."""
         first, seconds = self._first, self._measured_s
         if first is None or seconds is None:
             return None
@@ -78,7 +78,7 @@ class StepRate:
     def _measured_s(self) -> float | None:
         """The time between the first report and the latest; None where it says little."""
         seconds = 0.0 if self._first is None else self._latest.now_s - self._first.now_s
-        return seconds if seconds >= LEAST_MEASURED_S else None
+        return seconds if seconds >= MIN_MEASURED_S else None
 
     def expected_s(self, steps: int) -> float | None:
         """Return how long a number of steps takes; None where that cannot be told."""

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.training.report.step_rate import LEAST_MEASURED_S, StepRate
+from tfps.training.report.step_rate import MIN_MEASURED_S, StepRate
 from tfps.transport.traffic import message_bytes
 
 # Each sample costs the chief and every server a millisecond.
@@ -36,7 +36,7 @@ class TrafficRate:
             is_last: no more steps follow; read sooner then, so that a short epoch has a rate.
         """
         servers = self._runtime.servers
-        due_s = self._due_s - (SAMPLE_PERIOD_S - LEAST_MEASURED_S if is_last else 0.0)
+        due_s = self._due_s - (SAMPLE_PERIOD_S - MIN_MEASURED_S if is_last else 0.0)
         is_due = steps > self._rate.steps and now_s >= due_s
         if not is_due or any(server.lost is not None for server in servers):
             return

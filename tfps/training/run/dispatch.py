@@ -53,8 +53,10 @@ class Dispatch:
             self._compiled.source.on_drained()
         if self._compiled.program.schedule.in_rounds:
             self._runtime.membership.evict_all()  # those of scheduled functions just before
-            present = self.present
-            self._closure.invitations.renew([w in present for w in range(self._runtime.workers)])
+            present_workers = self.present_workers
+            self._closure.invitations.renew(
+                [w in present_workers for w in range(self._runtime.workers)]
+            )
 
     def schedule(self, closures: int) -> None:
         """Schedule a number of closures, each for the next worker that is free."""
@@ -63,7 +65,7 @@ class Dispatch:
             private.schedule_callable(self._coordinator, self._closure)
 
     def check(self) -> None:
-        """Note whether all closures have ended; a worker that hangs is not invited any more.
+        """Check whether all closures have ended, and stop inviting workers that hang.
 
         Raises:
             Exception: what a closure raised, from the coordinator.
@@ -80,7 +82,7 @@ class Dispatch:
         self._coordinator.join()
 
     @property
-    def may_have_forgotten(self) -> bool:
+    def has_lost_tickets(self) -> bool:
         """Whether the ticket server was started anew since closures were sent out.
 
         They may have ended before that, with steps that no sample had seen: those are open again.
@@ -88,16 +90,16 @@ class Dispatch:
         return self._runtime.ticket_server.starts != self._sent_out_at
 
     @property
-    def present(self) -> frozenset[int]:
+    def present_workers(self) -> frozenset[int]:
         """The workers that are alive and take closures."""
         alive = private.alive_workers(self._coordinator)
         away = self.queue.barred | self.queue.recalled
         return frozenset(worker for worker, there in enumerate(alive) if there) - away
 
     @property
-    def left_out(self) -> frozenset[int]:
+    def workers_without_closure(self) -> frozenset[int]:
         """The workers that are present and have ended no closure since closures were sent out."""
-        return self.present - self._closure.visited
+        return self.present_workers - self._closure.visited
 
     def halt(self) -> None:
         """Stop handing out tickets, without waiting for workers."""

@@ -33,7 +33,7 @@ NO_CHECKPOINT = (
 
 
 class FunctionCheckpoints:
-    """Saves before the first function and every few functions; a program's own saves count too.
+    """Saves before the first scheduled function and every few functions; other saves count too.
 
     If a checkpoint cannot be written, the program goes on, and later functions try again: 10 s
     after the first failure at the earliest, then after twice as long each time, up to 10 minutes.
@@ -51,8 +51,8 @@ class FunctionCheckpoints:
         self._every_steps = every_steps
         self._attempts = Attempts()
         self._queue: ClosureQueue | None = None
-        self.begins_anew = True
-        self.since = 0
+        self.is_unsaved = True
+        self.functions_since_save = 0
 
     def watch_closures(self, queue: ClosureQueue, before: Callable[[Any], None]) -> None:
         """Begin to watch the closures of a coordinator.
@@ -69,21 +69,21 @@ class FunctionCheckpoints:
 
         self._queue, queue.on_scheduled = queue, on_scheduled
 
-    def taken(self) -> None:
-        """A checkpoint has what the servers hold."""
+    def mark_saved(self) -> None:
+        """Record that a checkpoint has the servers' present variables."""
         if self._queue is None or self._queue.is_idle:  # else it may lack some of the functions
-            self.begins_anew, self.since = False, 0
+            self.is_unsaved, self.functions_since_save = False, 0
 
-    def count(self) -> None:
-        """A function that changes variables is about to be queued."""
-        self.since += 1
+    def count_function(self) -> None:
+        """Record that a function that changes variables is about to be queued."""
+        self.functions_since_save += 1
 
     @property
     def is_due(self) -> bool:
-        """Whether to save before the next function."""
+        """Whether a checkpoint is due before the next function."""
         if self._every_steps is None:
             return False
-        if not self.begins_anew and self.since < self._every_steps:
+        if not self.is_unsaved and self.functions_since_save < self._every_steps:
             return False
         return self._attempts.may_save(now_s=time.monotonic())
 
@@ -111,7 +111,7 @@ class FunctionCheckpoints:
         Raises:
             CheckpointError: functions have changed variables since the newest checkpoint.
         """
-        if not self.since:
+        if not self.functions_since_save:
             return
         numbers = Folder(folder).numbers()
         advice = NEWEST % (folder, max(numbers)) if numbers else NO_CHECKPOINT % folder

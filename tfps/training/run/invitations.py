@@ -9,7 +9,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 
 
 class Invitations:
-    """Keeps the servers from completing rounds without workers that are about to join.
+    """Makes the servers' rounds wait for workers that are about to join.
 
     Each worker that is sent out takes one invitation. The coordinator does not say which worker
     takes a closure: where one takes another's, an invitation is left over that no worker would
@@ -23,11 +23,11 @@ class Invitations:
         self._runtime, self._lock = runtime, threading.Lock()
         self._open: set[int] = set()
 
-    def renew(self, there: Sequence[bool]) -> None:
-        """Invite the workers that are alive, as `there` says of each."""
+    def renew(self, is_alive: Sequence[bool]) -> None:
+        """Invite the workers that are alive, as `is_alive` says of each."""
         with self._lock:
-            self._open = {worker for worker, alive in enumerate(there) if alive}
-            self._runtime.expect(there)
+            self._open = {worker for worker, alive in enumerate(is_alive) if alive}
+            self._runtime.expect(is_alive)
 
     def cancel(self, workers: frozenset[int]) -> None:
         """Cancel the invitations of workers that hang: they get no closure."""

@@ -63,7 +63,7 @@ class RoundCheckpoints(Checkpoint):
         if not self._is_kept():
             super()._save(logs, background=background)
 
-    def keep(self, *, done_steps: int | None) -> None:
+    def save_and_wait(self, *, done_steps: int | None) -> None:
         """Save the present state and wait, unless an attempt has failed just before.
 
         Args:

@@ -1,4 +1,4 @@
-"""Sees to it that training in rounds can be repeated from a checkpoint, whenever a server is lost.
+"""Record the points from which training in rounds can be repeated after a server's loss.
 
 While a run of `fit` trains, it can go back to the points that it has noted: one when it begins, and
 one with each checkpoint. Where no run trains, a checkpoint has all variables as they are, so that
@@ -33,12 +33,12 @@ from tfps.training.run.ticket_run import TicketRun
 
 logger = logging.getLogger(__name__)
 
-NOTHING_KEPT = (
+NO_CHECKPOINT = (
     "there is no checkpoint of the trained variables. Under tfps.Synchronous, fit saves "
     "checkpoints of the model in the folder of tfps.FaultTolerance where it needs them, and "
     "every_steps saves them between scheduled functions; set both for this model"
 )
-CHANGED = (
+CANNOT_REPEAT = (
     "variables have changed since checkpoint %d in a way that cannot be repeated: only steps of "
     "fit can be repeated, with a dataset function only in a tfps.ShardedDataset; train_on_batch, "
     "scheduled functions and writes of this script cannot. Start the job again from its newest "
@@ -58,7 +58,7 @@ NOT_REPEATABLE = (
 
 
 class RoundPoints:
-    """The points that the servers of a job can go back to.
+    """Records the points that a job's servers can go back to.
 
     Args:
         runtime: the job.
@@ -79,25 +79,25 @@ class RoundPoints:
         self.run: TicketRun | None = None
         self.lock = threading.Lock()
 
-    def adopt(self, manager: CheckpointManager) -> None:
-        """Go by the checkpoints of a manager from now on."""
+    def use_manager(self, manager: CheckpointManager) -> None:
+        """Use the checkpoints of a manager from now on."""
         if self._manager is None or self._manager.model is not manager.model:
-            self._newest, self.functions.begins_anew = None, True
+            self._newest, self.functions.is_unsaved = None, True
         self._manager = manager
-        manager.taken = self._on_checkpoint
+        manager.on_snapshot = self._on_checkpoint
 
     def save_with(self, saver: RoundCheckpoints) -> None:
         """Have checkpoints saved by a callback while its `fit` goes on."""
         self._savers = [*filter(_is_active, self._savers), saver]
 
-    def begin(self, run: TicketRun) -> None:
-        """A run is about to hand out its first tickets."""
+    def start_run(self, run: TicketRun) -> None:
+        """Record that a run is about to issue its first tickets."""
         self.run = None
-        run.resumed = functools.partial(self._let_go_back, run)
-        self._let_go_back(run)
+        run.resumed = functools.partial(self._add_point, run)
+        self._add_point(run)
 
-    def end(self, run: TicketRun) -> None:
-        """A run has ended and is drained; what it has made is kept."""
+    def finish_run(self, run: TicketRun) -> None:
+        """Record that a run has ended and is drained, and save its result."""
         while run.trains and not run.is_of_one_batch and self._saver is not None:
             starts = count_server_starts(self._runtime)
             run.drain()
@@ -107,13 +107,13 @@ class RoundPoints:
                     self.run = None
                     break
         self.run = None  # one that it has interrupted is noted anew when it goes on
-        self.functions.begins_anew |= run.trains
+        self.functions.is_unsaved |= run.trains
 
-    def abandon(self) -> None:
-        """A run has ended with an error, and with it what saves for it."""
+    def forget_run(self) -> None:
+        """Record that a run has ended with an error; its callbacks save no longer."""
         self._savers.clear()
         self.run = None
-        self.functions.begins_anew = True
+        self.functions.is_unsaved = True
 
     def before_closure(self, closure: Any) -> None:
         """Save a checkpoint before a scheduled function changes variables, where one is due."""
@@ -121,40 +121,40 @@ class RoundPoints:
         if not changes_variables(closure):
             return
         if self.run is None:
-            if functions.begins_anew and self.is_kept():
-                functions.taken()
+            if functions.is_unsaved and self.is_kept():
+                functions.mark_saved()
             if manager is not None and functions.is_due:
                 functions.save(manager)
-            elif functions.begins_anew and not functions.since:
+            elif functions.is_unsaved and not functions.functions_since_save:
                 warn_once(FUNCTIONS_NOT_SAVED)
         functions.count()
 
-    def unchanged(self, living: Sequence[Server], *, seen: Sequence[int] | None) -> int:
-        """Return the checkpoint that has all variables as they are now; no run trains.
+    def current_checkpoint(self, living: Sequence[Server], *, reading: Sequence[int] | None) -> int:
+        """Return the number of the checkpoint with the variables' present values, between runs.
 
         Args:
             living: the servers that hold what they held.
-            seen: the ledger of the ticket server as it was read last; None: unknown.
+            reading: the ledger of the ticket server as it was read last; None: unknown.
 
         Raises:
             CheckpointError: there is no such checkpoint.
         """
         point = self._newest
-        if point is None or point.checkpoint not in self._there():
-            raise CheckpointError(NOTHING_KEPT)
+        if point is None or point.checkpoint not in self._complete_checkpoints():
+            raise CheckpointError(NO_CHECKPOINT)
         layout, writes = self._runtime.ticket_server.layout, count_chief_writes(self._runtime)
         ledgers = {server.index: server.cells().tolist() for server in living}
         if living:
-            same = point.is_state(layout, ledgers, writes)
+            same = point.is_unchanged(layout, ledgers, writes)
         else:
-            same = seen is not None and seen[layout.VERSION] == point.versions(layout)[0]
+            same = reading is not None and reading[layout.VERSION] == point.versions(layout)[0]
             same = same and not point.written_since(writes)
         if not same:
-            raise CheckpointError(CHANGED % point.checkpoint)
+            raise CheckpointError(CANNOT_REPEAT % point.checkpoint)
         return point.checkpoint
 
-    def renew(self) -> None:
-        """Note that servers, filled from the newest checkpoint, still hold what it has."""
+    def refresh(self) -> None:
+        """Update the newest point after servers were filled from its checkpoint."""
         if self._newest is not None:
             self._newest = current_round_point(self._runtime, checkpoint=self._newest.checkpoint)
 
@@ -163,8 +163,8 @@ class RoundPoints:
         """The saver of the innermost `fit` that goes on."""
         return next(filter(_is_active, reversed(self._savers)), None)
 
-    def _let_go_back(self, run: TicketRun) -> None:
-        """Note where a run is, which neither has tickets out nor moves."""
+    def _add_point(self, run: TicketRun) -> None:
+        """Save the state of a run that is at rest as a point to go back to."""
         while self._saver is not None and not run.is_of_one_batch:
             starts = count_server_starts(self._runtime)
             self._save_if_needed(None)
@@ -175,7 +175,7 @@ class RoundPoints:
             run.sample()
             if self._newest is not None and self.is_kept():
                 point = current_round_point(self._runtime, checkpoint=self._newest.checkpoint)
-                run.note(point, committed=self._there())
+                run.add_point(point, committed=self._complete_checkpoints())
             with self.lock:
                 if count_server_starts(self._runtime) == starts:
                     self.run = run if run.points else None
@@ -185,7 +185,7 @@ class RoundPoints:
         """Save a checkpoint and wait for it, unless one of the servers' present values exists."""
         while (saver := self._saver) is not None and not self.is_kept():
             starts = count_server_starts(self._runtime)
-            saver.keep(done_steps=done_steps)
+            saver.save_and_wait(done_steps=done_steps)
             if count_server_starts(self._runtime) == starts:
                 return  # it is saved, or a warning has said why it cannot be
 
@@ -200,22 +200,26 @@ class RoundPoints:
             if count_server_starts(self._runtime) != starts:
                 return
             self._newest = point
-            self.functions.taken()
+            self.functions.mark_saved()
             if self.run is not None:
-                self.run.note(point, committed=self._there())
+                self.run.add_point(point, committed=self._complete_checkpoints())
 
-    def _there(self) -> list[int]:
+    def _complete_checkpoints(self) -> list[int]:
         """Return the numbers of the checkpoints that are complete."""
         return [] if self._manager is None else Folder(self._manager.directory).numbers()
 
     def is_kept(self) -> bool:
         """Return whether a complete checkpoint has what the servers hold now."""
         point = self._newest
-        if point is None or self.functions.since or point.checkpoint not in self._there():
+        if (
+            point is None
+            or self.functions.functions_since_save
+            or point.checkpoint not in self._complete_checkpoints()
+        ):
             return False
         ledgers = {s.index: s.cells().tolist() for s in self._runtime.servers}
         layout = self._runtime.ticket_server.layout
-        return point.is_state(layout, ledgers, count_chief_writes(self._runtime))
+        return point.is_unchanged(layout, ledgers, count_chief_writes(self._runtime))
 
 
 def _is_active(saver: RoundCheckpoints) -> bool:

@@ -1,4 +1,4 @@
-"""The closure of a ticket run: a worker takes tickets until it finds none."""
+"""Run the closure of a ticket run, in which a worker takes tickets until none are left."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tfps.training.run.run_progress import RunProgress
 logger = logging.getLogger(__name__)
 
 # A connection that breaks while its server lives is rare; one that breaks each time has a reason.
-ATTEMPTS = 5
+MAX_ATTEMPTS = 5
 RECONNECT_AFTER_S = 0.2
 
 Array = np.ndarray[Any, Any]
@@ -66,7 +66,7 @@ class RunClosure:
         """Run in a worker's thread of the coordinator; a lost worker's tickets go back at once."""
         worker = private.worker_index()
         self.invitations.take(worker)
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in range(1, MAX_ATTEMPTS + 1):
             incarnation = self._runtime.next_incarnation(worker)
             if self._queue.is_recalled():
                 self._runtime.cancel_expected(worker)
@@ -92,7 +92,7 @@ class RunClosure:
                 "of %d)",
                 worker,
                 attempt,
-                ATTEMPTS,
+                MAX_ATTEMPTS,
             )
             time.sleep(RECONNECT_AFTER_S * attempt)
         raise tf.errors.UnavailableError(
@@ -103,7 +103,7 @@ class RunClosure:
         )
 
     def _run_as(self, worker: int, incarnation: int) -> bool:
-        """Run a closure; returns whether every server had the last word."""
+        """Run a closure; return whether every server replied to its last message."""
         compiled, progress = self._progress.compiled, self._progress
         known_to, first, steps = compiled.known_to, progress.first, progress.steps
         control = closure_control(
@@ -130,7 +130,7 @@ def seed_states(program: Program) -> Array:
     return np.stack(states) if states else np.zeros([0, 2], np.int64)
 
 
-def _after_draws(program: Program, seeds: Array, *, steps: int = 0, totals: Array) -> Array:
+def _seeds_after_draws(program: Program, seeds: Array, *, steps: int = 0, totals: Array) -> Array:
     """Return the states of seed generators behind what steps have drawn.
 
     Args:
@@ -146,7 +146,7 @@ def _after_draws(program: Program, seeds: Array, *, steps: int = 0, totals: Arra
 
 
 def _seeds_of_closure_run(compiled: CompiledProgram, seeds: Array, *, workers: int) -> tf.Tensor:
-    """Return a worker's first seed states; an only worker goes on behind its own draws.
+    """Return a worker's first seed states; a single worker continues after its own draws.
 
     Args:
         compiled: the program.
@@ -155,12 +155,12 @@ def _seeds_of_closure_run(compiled: CompiledProgram, seeds: Array, *, workers: i
     """
     if None in compiled.program.draws_per_step and workers == 1:
         _, totals, _ = compiled.servers[0].report()
-        seeds = _after_draws(compiled.program, seeds, totals=totals)
+        seeds = _seeds_after_draws(compiled.program, seeds, totals=totals)
     return chief_constant(seeds, tf.int64)
 
 
 def advance_seeds(program: Program, *, steps: int, totals: Array) -> None:
-    """Let the generators go on behind what steps have drawn; see `_after_draws`."""
-    states = _after_draws(program, seed_states(program), steps=steps, totals=totals)
+    """Advance the seed generators past the draws of all steps."""
+    states = _seeds_after_draws(program, seed_states(program), steps=steps, totals=totals)
     for variable, state in zip(program.seeds, states, strict=True):
         variable._value.assign(state.astype(variable._dtype))

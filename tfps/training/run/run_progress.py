@@ -1,4 +1,4 @@
-"""How far a ticket run has come, and where it can go back to."""
+"""Track the progress of a ticket run, and the points that it can go back to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfps.consistency.round_point import RoundPoint, oldest_kept, returned_tickets
+from tfps.consistency.round_point import RoundPoint, index_of_oldest_kept, list_returned_tickets
 from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import UNLIMITED_TICKETS
@@ -19,7 +19,7 @@ from tfps.training.report.traffic_rate import TrafficRate
 
 
 class RunPoint(NamedTuple):
-    """A run between two rounds, as the chief knows it.
+    """Describes a run's state between two rounds, as the chief knows it.
 
     Data, seeds and the order of the examples go by the tickets' positions in the run, so nothing
     is kept of them.
@@ -49,7 +49,7 @@ class RunProgress:
 
     Attributes:
         steps: how many the run has at most.
-        completed: steps that count; fewer than `known` after servers went back.
+        completed: steps that count; fewer than `known_completed` after servers went back.
         known: the most steps that the chief has ever read.
         running: whether closures may be at work.
         samples: how often progress was read.
@@ -76,11 +76,11 @@ class RunProgress:
         self._completed_before = int(cells[self._layout.COMPLETED])
         self.metrics = metrics
         self.outputs = np.zeros([compiled.program.output_items])
-        self.completed = self.known = 0
+        self.completed = self.known_completed = 0
         self.running = False
         self._recalled = False  # closures end for a moment, and are sent out once more
         self._points: list[RunPoint] = []
-        self._went_back = self._repeated = 0  # how often, and by how many steps the last time
+        self._went_back_count = self._repeated = 0  # how often, and by how many steps the last time
         self._sampling = threading.Lock()  # servers are recovered in a thread of its own
         self.samples, self.sampled_s = 0, time.monotonic()
         self.rate, self.traffic = StepRate(self.sampled_s), TrafficRate(runtime)
@@ -94,13 +94,13 @@ class RunProgress:
         server, keeper = self._runtime.ticket_server, self._keeper
         while True:
             starts, closed = server.starts, 0 if keeper is None else keeper.closed
-            went_back = self._went_back
+            went_back = self._went_back_count
             report = self.compiled.servers[0].report()
             is_same = (server.starts, server.lost) == (starts, None)
             if is_same and self.take_report(report, went_back=went_back):
                 break  # else it goes on from what was seen before
         if keeper is not None:
-            keeper.are_seen(closed)
+            keeper.drop_seen(closed)
         self.samples += 1
         self.sampled_s = time.monotonic()
         by_worker = [int(self.cells[server.layout.steps(w)]) for w in range(self._runtime.workers)]
@@ -109,37 +109,37 @@ class RunProgress:
         self.traffic.sample(self.completed, now_s=self.sampled_s, is_last=is_last)
 
     def take_report(self, report: tuple[np.ndarray[Any, Any], ...], *, went_back: int) -> bool:
-        """Take what the ticket server has reported, unless the run went back meanwhile.
+        """Use a report of the ticket server, unless the run went back since it was requested.
 
         Args:
             report: its ledger, the totals of metrics, and the newest outputs.
             went_back: how often it had when the report was asked for.
         """
         with self._sampling:
-            if self._went_back != went_back:
+            if self._went_back_count != went_back:
                 return False
             self.cells, self.metrics, self.outputs = report
             self.completed = int(self.cells[self._layout.COMPLETED]) - self._completed_before
-            self.known = max(self.known, self.completed)
+            self.known_completed = max(self.known_completed, self.completed)
             return True
 
     @property
-    def is_behind(self) -> bool:
-        """Whether steps that the chief has read as done have still to be repeated."""
-        return self.completed < self.known
+    def has_steps_to_repeat(self) -> bool:
+        """Whether steps that the chief has seen completed must still be repeated."""
+        return self.completed < self.known_completed
 
     @property
-    def repeats(self) -> str:
+    def repeat_note(self) -> str:
         """A note for the progress line while lost steps are repeated; else empty."""
-        return f"repeating {self._repeated} steps" if self.is_behind else ""
+        return f"repeating {self._repeated} steps" if self.has_steps_to_repeat else ""
 
     @property
     def points(self) -> list[RoundPoint]:
-        """Where the run can go back to, the oldest first."""
+        """The points that the run can go back to, the oldest first."""
         return [point.servers for point in self._points]
 
-    def note(self, servers: RoundPoint, *, committed: Collection[int]) -> None:
-        """Let the run go back to where it is now, unless it has moved meanwhile.
+    def add_point(self, servers: RoundPoint, *, committed: Collection[int]) -> None:
+        """Add the present state as a point to go back to, unless the run has gone on.
 
         Args:
             servers: where they are, while no worker takes part.
@@ -151,7 +151,10 @@ class RunProgress:
             if any(self.cells[cell] != servers.ledgers[0][cell] for cell in same):
                 return
             self._points = [p for p in self._points if p.servers.checkpoint != servers.checkpoint]
-            still_open = [*returned_tickets(layout, servers.ledgers[0]), self.cells[layout.NEXT]]
+            still_open = [
+                *list_returned_tickets(layout, servers.ledgers[0]),
+                self.cells[layout.NEXT],
+            ]
             self._points.append(
                 RunPoint(
                     servers,
@@ -166,23 +169,23 @@ class RunProgress:
                 )
             )
             numbers = [point.servers.checkpoint for point in self._points]
-            del self._points[: oldest_kept(numbers, committed=committed)]
+            del self._points[: index_of_oldest_kept(numbers, committed=committed)]
             held_from = self._points[0].open_position
         self.hold_from(held_from)
 
     def go_back(self, point: RoundPoint) -> int:
         """Begin again from a point, and return how many known steps are repeated."""
         with self._sampling:
-            at = [known.servers for known in self._points].index(point)
+            at = [known_completed.servers for known_completed in self._points].index(point)
             back = self._points[at]
             del self._points[at + 1 :]
             self._limit += back.first - self.first
             self.first, self._end = back.first, back.end
             self._completed_before, self.completed = back.completed_before, back.completed
             self.cells, self.metrics, self.outputs = back.cells, back.metrics, back.outputs
-            self._went_back += 1
+            self._went_back_count += 1
             self._recalled = self.running  # closures find no tickets; they are sent out once more
-            self._repeated = self.known - self.completed
+            self._repeated = self.known_completed - self.completed
             return self._repeated
 
     def hold_from(self, position: int) -> None:

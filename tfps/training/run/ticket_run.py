@@ -62,8 +62,8 @@ class TicketRun(RunProgress):
         )
         self.in_rounds = compiled.program.schedule.in_rounds  # also in a warm-up
         self.resumed: Callable[[], None] = lambda: None  # called before it goes on after another
-        self._meanwhile: Callable[[int], None] = lambda _: None
-        self._upto: int | None = None  # the steps that workers may take tickets for
+        self._on_sample: Callable[[int], None] = lambda _: None
+        self._requested_steps: int | None = None  # the steps that workers may take tickets for
         self._failure: Exception | None = None  # that another thread met when it drained the run
         self._interrupted = False
         closure = RunClosure(
@@ -89,19 +89,19 @@ class TicketRun(RunProgress):
         return not (self.is_of_one_batch or self.compiled.source.is_per_worker)
 
     def run_to(self, steps: int | None) -> None:
-        """Let workers take tickets up to a number of steps of this run (None: all)."""
-        self._upto = steps
+        """Issue tickets up to a number of steps of this run; None: all."""
+        self._requested_steps = steps
         if self._interrupted:
             self._resume()
             self.resumed()
         limit = self._end if steps is None else min(self._end, self.first + self._periods(steps))
         is_new, self._limit = limit != self._limit, limit
         if not self.running:
-            self._send_out()
+            self._schedule_closures()
         elif is_new and not self._recalled:
             self._runtime.ticket_server.set_limit(limit)
 
-    def _send_out(self) -> None:
+    def _schedule_closures(self) -> None:
         """Schedule a closure per worker; each ends when it finds no ticket."""
         self.running = True
         self.dispatch.prepare()
@@ -112,21 +112,21 @@ class TicketRun(RunProgress):
         self,
         steps: int,
         *,
-        meanwhile: Callable[[int], None],
+        on_sample: Callable[[int], None],
         wait: Callable[[float], None] | None = None,
     ) -> bool:
         """Sample until `steps` are done; return False if the run ended before.
 
         Args:
             steps: of this run.
-            meanwhile: called with the steps that are done, after each sample.
+            on_sample: called with the steps that are done, after each sample.
             wait: called with the seconds until the next sample; it may let another thread drain
                 the run, which goes on afterwards. None: no other thread can.
 
         Raises:
             Exception: what a closure raised, from the coordinator.
         """
-        self._meanwhile, goes_on = meanwhile, False
+        self._on_sample, goes_on = on_sample, False
         while self.completed < steps:
             due_s = self.sampled_s + self.rate.period_s(steps - self.completed)
             # After another thread has drained it, it takes some steps before it is drained again.
@@ -137,17 +137,17 @@ class TicketRun(RunProgress):
             goes_on = not self.running
             if goes_on:
                 self._runtime.refuse_if_closed()
-                self.run_to(self._upto)
+                self.run_to(self._requested_steps)
                 continue
             self.dispatch.check()
             self.sample()
-            meanwhile(self.completed)
+            on_sample(self.completed)
             if self.dispatch.ended and self.completed < steps:
-                if self._recalled or self.dispatch.may_have_forgotten:
+                if self._recalled or self.dispatch.has_lost_tickets:
                     self._recalled = False
-                    self._send_out()
-                elif left_out := self._left_out(steps):
-                    self.dispatch.schedule(left_out)
+                    self._schedule_closures()
+                elif workers_without_closure := self._count_further_closures(steps):
+                    self.dispatch.schedule(workers_without_closure)
                 else:
                     return False
             elif self.dispatch.failures.connects and not self._recalled:
@@ -156,21 +156,25 @@ class TicketRun(RunProgress):
                 self._runtime.ticket_server.halt()
         return True
 
-    def _left_out(self, steps: int) -> int:
-        """Return how many closures shall look for data that no worker has asked for.
+    def _count_further_closures(self, steps: int) -> int:
+        """Return how many closures to schedule for data that no worker has requested.
 
         The coordinator does not say which worker takes a closure: while one still builds its
         pipeline, another can take both, and the second finds its own data used up.
         """
         source, dispatch = self.compiled.source, self.dispatch
         if source.shard_leases is not None:
-            return max(1, len(dispatch.present)) if self._goes_on(source.shard_leases, steps) else 0
-        return len(dispatch.left_out) if source.is_per_worker else 0
+            return (
+                max(1, len(dispatch.present_workers))
+                if self._has_more_batches(source.shard_leases, steps)
+                else 0
+            )
+        return len(dispatch.workers_without_closure) if source.is_per_worker else 0
 
-    def _goes_on(self, shards: ShardBook, steps: int) -> bool:
-        """Return whether batches are left, now that no worker found any, and tickets for them."""
+    def _has_more_batches(self, shards: ShardBook, steps: int) -> bool:
+        """Return whether there are still batches, and tickets for them."""
         if shards.exhausted:
-            return self._has_returned()
+            return self._has_returned_batch()
         layout = self._runtime.ticket_server.layout
         if self.cells[layout.RETURNED] or self.cells[layout.NEXT] < self._limit:
             return True
@@ -180,7 +184,7 @@ class TicketRun(RunProgress):
             return True
         return False
 
-    def _has_returned(self) -> bool:
+    def _has_returned_batch(self) -> bool:
         """Return whether a ticket came back that surely has a batch.
 
         Once all shards are used up, withdraw those without one: they would be drawn before it.
@@ -220,20 +224,20 @@ class TicketRun(RunProgress):
             self.running = self._recalled = False
             if self._runtime.equal_counts():
                 self.sample()
-            if not self.is_behind:
+            if not self.has_steps_to_repeat:
                 return
-            self._catch_up()
+            self._repeat_lost_steps()
 
-    def _catch_up(self) -> None:
-        """Repeat the steps that the chief has read as done, and no others."""
-        self._limit = min(self._end, self.first + self._periods(self.known))
-        self._meanwhile(self.completed)
-        self._send_out()
-        if not self.wait_for(self.known, meanwhile=self._meanwhile):
+    def _repeat_lost_steps(self) -> None:
+        """Repeat the steps that the chief has already seen completed."""
+        self._limit = min(self._end, self.first + self._periods(self.known_completed))
+        self._on_sample(self.completed)
+        self._schedule_closures()
+        if not self.wait_for(self.known_completed, on_sample=self._on_sample):
             raise CheckpointError(
                 f"input: received batches for {self.completed} steps in the repetition after the "
                 "loss of a parameter server, expected the same batches again for all "
-                f"{self.known} completed steps"
+                f"{self.known_completed} completed steps"
             )
 
     def drain_for_another_run(self) -> None:
@@ -241,14 +245,16 @@ class TicketRun(RunProgress):
         self.drain()
         layout, before = self._runtime.ticket_server.layout, -1
         # Those that lost workers held; what lies behind the end of the data comes back each time.
-        while self.cells[layout.RETURNED] and (self.completed > before or self._has_returned()):
+        while self.cells[layout.RETURNED] and (
+            self.completed > before or self._has_returned_batch()
+        ):
             before, self.running = self.completed, True
             self.dispatch.schedule(self._runtime.workers)
             self.drain()
         self._interrupted = True
 
     def _resume(self) -> None:
-        """Number the steps that are left after the tickets that others have taken meanwhile."""
+        """Renumber the remaining tickets after the tickets of the run in between."""
         self._interrupted = False
         server = self._runtime.ticket_server
         cells = server.cells()
@@ -259,6 +265,6 @@ class TicketRun(RunProgress):
         )
 
     def give_up(self) -> None:
-        """End the run for good, without a worker to begin what is left of it."""
+        """End the run for good, and cancel closures that have not begun."""
         self.dispatch.give_up()
         self.running = self._recalled = False

@@ -58,7 +58,7 @@ class Listener:
     >>> from tfps.transport.direct import Plain, connect
     >>> secret, arrived = secrets.token_bytes(32), queue.Queue()
     >>> listener = Listener(
-    ...     host="", port=0, secret_of=lambda _: secret, encryption=Plain(),
+    ...     host="", port=0, find_secret=lambda _: secret, encryption=Plain(),
     ...     on_connection=lambda connection, hello: arrived.put((connection, hello)),
     ... )
     >>> endpoint = listener.endpoint("localhost")
