@@ -235,7 +235,7 @@ class EpochRunner:
             progress.show(progress.target or 0, f"validation: {completed}{total}")
         else:
             copies = isinstance(request.source, ResidentArrays)
-            note = "" if self._run is None else self._run.repeats
+            note = "" if self._run is None else self._run.repeat_note
             if self.compiler.is_new:
                 note = "copying the data to every worker" if copies else "starting the workers"
             progress.show(self._warmed_up_steps + completed, note)

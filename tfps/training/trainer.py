@@ -28,7 +28,7 @@ from tfps.training.input.endless_input import refuse_endless_input
 from tfps.training.input.epoch_iterator import TicketIterator
 from tfps.training.methods_in_use import MethodsInUse
 from tfps.training.prediction import (
-    Joined,
+    JoinedPrediction,
     PredictionIterator,
     Predictor,
     is_worth_distributing,
@@ -350,8 +350,8 @@ def _can_predict_on_workers(model: Any) -> bool:
 def _predicting_on_workers(model: Any, strategy: FitStrategy) -> Iterator[None]:
     """Let the loop of Keras's `predict` receive the outputs of the workers, in order."""
     attributes = model.__dict__
-    if not isinstance(model.predict_function, Joined):
-        attributes["predict_function"] = Joined(Predictor(model, strategy=strategy))
+    if not isinstance(model.predict_function, JoinedPrediction):
+        attributes["predict_function"] = JoinedPrediction(Predictor(model, strategy=strategy))
     with strategy.run_state.predicting(model.predict_function.predictor):
         yield
 

@@ -26,7 +26,7 @@ from tests.cluster.input.numbered_examples import (
 )
 from tests.messages import raises
 from tfps.training.input import epoch_iterator
-from tfps.training.input.epoch_iterator import IDLE, NOT_EXACT
+from tfps.training.input.epoch_iterator import IDLE_WORKERS, NOT_EXACT
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -214,7 +214,7 @@ def test_fit_says_once_that_a_function_is_not_exact(
     )
     assert visits() == [1] * EXAMPLES
     messages = [r.getMessage() for r in caplog.records if r.name == epoch_iterator.__name__]
-    assert messages == [NOT_EXACT, IDLE % (1, 2, 1)]
+    assert messages == [NOT_EXACT, IDLE_WORKERS % (1, 2, 1)]
 
 
 @pytest.mark.repeats

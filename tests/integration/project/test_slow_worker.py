@@ -30,7 +30,7 @@ def test_the_readme_says_what_is_drawn() -> None:
 
 
 def test_the_script_draws_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.slow_worker", tmp_path]
+    command = [sys.executable, "-m", "benchmarks.slow_worker", str(tmp_path)]
     subprocess.run(command, check=True, timeout=120, cwd=ROOT)
     assert [path.name for path in tmp_path.iterdir()] == ["slow_worker.png"]
     assert (FOLDER / "pictures/slow_worker.png").is_file()

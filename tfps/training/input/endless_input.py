@@ -79,8 +79,8 @@ def refuse_endless_input(
             raise ConfigError(
                 f"{method} received {kind} without an end as `{limit.data_argument}`, so "
                 f"{limit.endless_part} would never end. When passing an infinitely repeating "
-                f"dataset, please specify a `{limit.steps_argument}` value: {limit.meaning}; or leave out "
-                "repeat()."
+                f"dataset, please specify a `{limit.steps_argument}` value: {limit.meaning}; or leave "
+                "out repeat()."
             )
 
 

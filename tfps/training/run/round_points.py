@@ -127,7 +127,7 @@ class RoundPoints:
                 functions.save(manager)
             elif functions.is_unsaved and not functions.functions_since_save:
                 warn_once(FUNCTIONS_NOT_SAVED)
-        functions.count()
+        functions.count_function()
 
     def current_checkpoint(self, living: Sequence[Server], *, reading: Sequence[int] | None) -> int:
         """Return the number of the checkpoint with the variables' present values, between runs.
