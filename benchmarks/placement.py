@@ -24,7 +24,7 @@ from benchmarks.settings import REPETITIONS
 from benchmarks.table import Columns, case_table
 from benchmarks.turn import TaskNumbers, Turn
 from tfps.partitioners import Balanced, MinSizePartitioner, Partitioner, Whole
-from tfps.placement.division import divided
+from tfps.placement.division import divide_variables
 from tfps.placement.forecast import Forecast, PlannedVariable, imbalance
 from tfps.placement.policy import LeastLoaded, Placement, RoundRobin
 
@@ -196,7 +196,7 @@ class Placing(Benchmark):
 def _forecast(
     wanted: list[PlannedVariable], *, servers: int, way: Way
 ) -> tuple[list[Any], Forecast]:
-    shards = divided(wanted, way.partitioner, servers=servers)
+    shards = divide_variables(wanted, way.partitioner, servers=servers)
     return shards, Forecast.from_variables(shards, servers=servers, placement=way.placement)
 
 

@@ -53,13 +53,13 @@ def version_differences(
     ['tfps 0.1.0 (here 0.2.0)', 'python 3.12.1 (here 3.11.7)']
     """
 
-    def compared(version: str | None, parts: int | None) -> list[str]:
+    def parts_to_compare(version: str | None, parts: int | None) -> list[str]:
         return (version or "").split(".")[:parts]
 
     return [
         f"{package} {other.get(package) or 'missing'} (here {own.get(package) or 'missing'})"
         for package, parts in COMPARED_PARTS.items()
-        if compared(other.get(package), parts) != compared(own.get(package), parts)
+        if parts_to_compare(other.get(package), parts) != parts_to_compare(own.get(package), parts)
     ]
 
 

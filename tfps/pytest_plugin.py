@@ -27,7 +27,7 @@ MARKERS = {
     "tfps_one_process": "tfps_one_process(workers=2, ps=1): the workers and the parameter servers "
     "that the fixture of this name makes within this process",
 }
-SHOWN_LINES = 40
+MAX_SHOWN_LINES = 40
 
 _log_folders = pytest.StashKey[list[Path]]()
 _pool = pytest.StashKey["ClusterPool"]()
@@ -44,8 +44,8 @@ def tfps_cluster(
     """
     from tfps.testing import assert_no_leaks
 
-    start = _starts(request.node, tmp_path_factory)
-    with assert_no_leaks(), start(**_marked(request.node, "tfps_cluster")) as cluster:
+    start = _make_starter(request.node, tmp_path_factory)
+    with assert_no_leaks(), start(**_read_mark(request.node, "tfps_cluster")) as cluster:
         yield cluster
 
 
@@ -65,7 +65,7 @@ def tfps_cluster_factory(
     tmp_path_factory: pytest.TempPathFactory,
     _tfps_cluster_pool: ClusterPool,
 ) -> Iterator[Callable[..., LocalCluster]]:
-    """A function that starts a cluster, or hands out the one of that size that waits.
+    """A function that starts a cluster, or returns a pooled cluster of that size.
 
     Tests of a module that leave its tasks as they were share one, and so does the next module that
     asks for the same: where no process can be forked, a start takes seconds. It takes ``workers``,
@@ -77,7 +77,7 @@ def tfps_cluster_factory(
     from tfps.testing import assert_no_leaks
 
     pool, failed = _tfps_cluster_pool, request.session.testsfailed
-    start = _starts(request.node, tmp_path_factory)
+    start = _make_starter(request.node, tmp_path_factory)
     clusters: dict[Any, LocalCluster] = {}
     with contextlib.ExitStack() as stack:
         stack.enter_context(assert_no_leaks(kept=lambda: pool.brought))
@@ -118,7 +118,7 @@ def tfps_one_process(request: pytest.FixtureRequest) -> Iterator[InProcessCluste
     """
     from tfps.testing import InProcessCluster
 
-    with InProcessCluster(**_marked(request.node, "tfps_one_process")) as cluster:
+    with InProcessCluster(**_read_mark(request.node, "tfps_one_process")) as cluster:
         yield cluster
 
 
@@ -130,9 +130,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Called by pytest: a marker that says nothing sound is an error of what it stands in."""
+    """Called by pytest: report invalid markers as errors of their module."""
     report = yield
-    mistakes = _mistakes([item for item in report.result or () if isinstance(item, pytest.Item)])
+    mistakes = _marker_problems(
+        [item for item in report.result or () if isinstance(item, pytest.Item)]
+    )
     if mistakes:
         report.outcome, report.longrepr, report.result = "failed", mistakes, []
     return report
@@ -141,7 +143,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Called by pytest: let TensorFlow start with enough devices for each selected test."""
     sizes = [
-        _marked(item, "tfps_one_process")
+        _read_mark(item, "tfps_one_process")
         for item in session.items
         if "tfps_one_process" in getattr(item, "fixturenames", ())
     ]
@@ -161,11 +163,11 @@ def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Called by pytest: add the ends of the tasks' logs to the report of a failed test."""
-    with _collector_off():
+    with _disable_garbage_collection():
         report = yield
     if report.failed:
         folders = [path for node in item.listchain() for path in node.stash.get(_log_folders, ())]
-        report.sections += [section for folder in folders for section in _sections(folder)]
+        report.sections += [section for folder in folders for section in _log_sections(folder)]
     return report
 
 
@@ -173,7 +175,7 @@ def pytest_runtest_makereport(
 def pytest_runtest_teardown(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, None, None]:
-    """Called by pytest: what waits for the next module ends where that asks for no cluster."""
+    """Called by pytest: stop pooled clusters that the next module does not request."""
     yield
     pool = item.config.stash.get(_pool, None)
     if pool is not None and nextitem is not None and nextitem.path != item.path:
@@ -183,7 +185,7 @@ def pytest_runtest_teardown(
 
 
 @contextlib.contextmanager
-def _collector_off() -> Iterator[None]:
+def _disable_garbage_collection() -> Iterator[None]:
     """Let pytest parse the source that it shows of a failure.
 
     Python 3.11 raises "AST constructor recursion depth mismatch" where a finalizer that the
@@ -199,7 +201,9 @@ def _collector_off() -> Iterator[None]:
             gc.enable()
 
 
-def _starts(node: pytest.Item | pytest.Collector, folders: Any) -> Callable[..., LocalCluster]:
+def _make_starter(
+    node: pytest.Item | pytest.Collector, folders: Any
+) -> Callable[..., LocalCluster]:
     """Return a function that starts clusters; their logs are in the reports of a node's tests."""
     from tfps.launch import LocalCluster
 
@@ -219,7 +223,7 @@ def _keep_logs(node: pytest.Item | pytest.Collector, folder: Path) -> None:
         folders.append(folder)
 
 
-def _marked(node: pytest.Item, name: str) -> dict[str, Any]:
+def _read_mark(node: pytest.Item, name: str) -> dict[str, Any]:
     """Return the options of the nearest mark with a name, or the defaults."""
     from tfps.testing.marks import options_of
 
@@ -227,7 +231,7 @@ def _marked(node: pytest.Item, name: str) -> dict[str, Any]:
     return options_of(name, *mark.args, **mark.kwargs) if mark else options_of(name)
 
 
-def _mistakes(items: list[pytest.Item]) -> str:
+def _marker_problems(items: list[pytest.Item]) -> str:
     """Return a text with all mistakes in the markers of tests; empty if there are none."""
     marked: dict[str, tuple[pytest.Item, pytest.Mark]] = {}
     for item in items:
@@ -248,13 +252,15 @@ def _mistakes(items: list[pytest.Item]) -> str:
     return str(ConfigError.joined(mistakes)) if mistakes else ""
 
 
-def _sections(folder: Path) -> list[tuple[str, str]]:
+def _log_sections(folder: Path) -> list[tuple[str, str]]:
     from tfps.launch.process import last_lines
 
     return [
         (
             f"log of {path.stem.replace('-', ' ')}",
-            "\n".join([*last_lines(path, SHOWN_LINES, with_noise=True), f"(all of it: {path})"]),
+            "\n".join(
+                [*last_lines(path, MAX_SHOWN_LINES, with_noise=True), f"(all of it: {path})"]
+            ),
         )
         for path in sorted(folder.glob("*.log"))
     ]

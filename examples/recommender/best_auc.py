@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from recommender.click_log import ClickLog
 from recommender.planted_inputs import TEST, log_of
-from tfps.cli.job_arguments import takes_job_arguments
+from tfps.cli.job_arguments import add_job_arguments
 from tfps.config import load
 from tfps.config.bundle import config_path
 
@@ -56,7 +56,7 @@ def best_auc(log: ClickLog, *, examples: int) -> float:
 
 
 @click.command()
-@takes_job_arguments
+@add_job_arguments
 def main(config: str | None, overrides: tuple[str, ...]) -> None:
     """Print the best possible AUC on the test examples of the job that CONFIG describes."""
     data = load(config_path(config or "recommender"), overrides).data

@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from tfps.job.figures import GRID, INK, PALE, PERCENT, TRAINING, VALIDATION, entitle, new_figure
+from tfps.job.figures import GRID, INK, PALE, PERCENT, TRAINING, VALIDATION, new_figure, write_title
 
 
 def roc_and_calibration(result: Mapping[str, Any]) -> Figure:
@@ -17,7 +17,7 @@ def roc_and_calibration(result: Mapping[str, Any]) -> Figure:
         [["how", "how"], ["roc", "calibration"]], height_ratios=[0.001, 1]
     )
     plots["how"].set_axis_off()
-    entitle(figure, result, above=plots["how"])
+    write_title(figure, result, above=plots["how"])
     roc, axes = result["roc"], plots["roc"]
     axes.plot(roc["false_positive_rate"], roc["true_positive_rate"], color=TRAINING, linewidth=2)
     axes.fill_between(

@@ -10,7 +10,7 @@ LONGEST_PAUSE_S = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Attempts:
-    """The saves that have failed one after the other.
+    """Counts the saves that have failed one after the other.
 
     Args:
         failures: the number of failures.
@@ -18,7 +18,7 @@ class Attempts:
 
     Example:
 
-    >>> attempts = Attempts().failed(now_s=100.0)
+    >>> attempts = Attempts().after_failure(now_s=100.0)
     >>> attempts.may_save(now_s=105.0), attempts.may_save(now_s=110.0)
     (False, True)
     """
@@ -32,7 +32,7 @@ class Attempts:
         doubled = FIRST_PAUSE_S * 2.0 ** min(self.failures - 1, 30)
         return min(doubled, LONGEST_PAUSE_S) if self.failures else 0.0
 
-    def failed(self, *, now_s: float) -> Attempts:
+    def after_failure(self, *, now_s: float) -> Attempts:
         """Return the state after one more failure."""
         more = Attempts(failures=self.failures + 1)
         return Attempts(failures=more.failures, not_before_s=now_s + more.pause_s)

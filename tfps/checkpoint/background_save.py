@@ -13,9 +13,9 @@ from pathlib import Path
 import tensorflow as tf
 
 from tfps.checkpoint.commit import Folder
-from tfps.checkpoint.file_error import writing_into
+from tfps.checkpoint.file_error import translate_write_errors
 from tfps.checkpoint.manifest import Manifest
-from tfps.checkpoint.retention import RetentionPolicy, superfluous
+from tfps.checkpoint.retention import RetentionPolicy, find_superfluous
 from tfps.checkpoint.snapshot import Snapshot
 from tfps.errors import CheckpointNotSaved
 
@@ -47,15 +47,15 @@ class BackgroundSave:
 
     @property
     def is_done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether the save has ended, with or without an error."""
         return not self._thread.is_alive()
 
     def join(self) -> None:
-        """Wait for the end, without raising its error."""
+        """Wait for the end of the save, without raising its error."""
         self._thread.join()
 
     def wait(self) -> None:
-        """Wait for the end.
+        """Wait for the end of the save.
 
         Raises:
             tf.errors.UnavailableError: a parameter server was lost meanwhile.
@@ -69,7 +69,7 @@ class BackgroundSave:
     def _run(self) -> None:
         number, path = self._manifest.number, self._folder.path
         try:
-            with writing_into(path):
+            with translate_write_errors(path):
                 self._write()
         except CheckpointNotSaved as error:
             self._error = error
@@ -92,13 +92,13 @@ class BackgroundSave:
             folder.commit(temporary, manifest)
             self.seconds = time.monotonic() - self._began_s
         except BaseException:
-            _forget(temporary)
+            _delete_temporary(temporary)
             raise
 
     def _delete_old(self) -> None:
         """Delete old checkpoints; a failure is only a warning, since the new one is saved."""
         try:
-            self._delete_superfluous()
+            self._apply_retention()
         except OSError as error:
             logger.warning(
                 "checkpoint %d is saved, but old checkpoints in %s cannot be deleted: %s; the next "
@@ -108,11 +108,11 @@ class BackgroundSave:
                 error,
             )
 
-    def _delete_superfluous(self) -> None:
-        for number in superfluous(self._folder.sound(), self._keep):
+    def _apply_retention(self) -> None:
+        for number in find_superfluous(self._folder.undamaged_checkpoints(), self._keep):
             self._folder.delete(number)
 
 
-def _forget(temporary: Path) -> None:
-    """Delete a temporary folder now, and not at the begin of the next save."""
+def _delete_temporary(temporary: Path) -> None:
+    """Delete the temporary folder of a failed save."""
     shutil.rmtree(temporary, ignore_errors=True)

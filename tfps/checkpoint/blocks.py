@@ -1,4 +1,4 @@
-"""The blocks in which shards are stored, and the files of these blocks."""
+"""Divide shards into the blocks and files in which they are stored."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.checkpoint.contents import StoredShard
-from tfps.checkpoint.layout import RowBlock, blocks_of, grouped_by_bytes
+from tfps.checkpoint.layout import RowBlock, divide_into_blocks, group_by_bytes
 from tfps.transport.chunk import chunk_bytes_from_environment
 
 # The limit of bytes on their way at once, and of a block that is read for some of its rows.
-MOST_BYTES = 64 * 2**20
+MAX_FILE_BYTES = 64 * 2**20
 
 
-def files_of(shards: Sequence[StoredShard]) -> list[list[tuple[StoredShard, RowBlock]]]:
-    """Return the blocks of some shards, file by file."""
-    limit_bytes = min(MOST_BYTES, chunk_bytes_from_environment())
+def group_blocks_by_file(shards: Sequence[StoredShard]) -> list[list[tuple[StoredShard, RowBlock]]]:
+    """Return the blocks of each file in which some shards are stored."""
+    limit_bytes = min(MAX_FILE_BYTES, chunk_bytes_from_environment())
     blocks = [
         ((shard, block), block.rows * shard.row_bytes)
         for shard in shards
-        for block in blocks_of(
+        for block in divide_into_blocks(
             tensor=shard.tensor,
             shard=shard.index,
             rows=shard.rows,
             rows_per_block=limit_bytes // max(1, shard.row_bytes),
         )
     ]
-    return grouped_by_bytes(blocks, limit_bytes=limit_bytes)
+    return group_by_bytes(blocks, limit_bytes=limit_bytes)
 
 
-def block_of_array(value: np.ndarray[Any, Any], block: RowBlock) -> np.ndarray[Any, Any]:
-    """Return the rows of a block, from the value of its shard."""
+def slice_array(value: np.ndarray[Any, Any], block: RowBlock) -> np.ndarray[Any, Any]:
+    """Slice the rows of a block from its shard's value, an array."""
     return value[block.places.start : block.places.stop] if value.ndim else value
 
 
-def block_of_storage(storage: tf.Tensor, shard: StoredShard, block: RowBlock) -> tf.Tensor:
-    """Return the rows of a block, from the value of the variable or slab that holds its shard.
+def slice_storage(storage: tf.Tensor, shard: StoredShard, block: RowBlock) -> tf.Tensor:
+    """Slice the rows of a block from the variable or slab that holds its shard.
 
     A slice along the first axis shares the memory of its source.
     """
@@ -60,12 +60,12 @@ def _shape(shard: StoredShard, rows: int) -> list[int]:
 
 
 def snapshot_name(storage: Any) -> str:
-    """Return the name, on a server, of a variable's or slab's value during a save."""
+    """Return the server's name for the saved copy of a variable or slab."""
     return f"snapshot_{storage.shared_name}"
 
 
 def snapshot_handle(storage: Any) -> tf.Tensor:
-    """Return the handle, on a server, of a variable's or slab's value during a save."""
+    """Return the server's handle for the saved copy of a variable or slab."""
     return private.variable_handle(
         shape=storage.shape,
         dtype=storage.dtype,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.checkpoint.file_error import reason_of
+from tfps.checkpoint.file_error import short_reason
 from tfps.errors import CheckpointDamaged
 
 
@@ -52,7 +52,7 @@ class Bundle:
 
     def __init__(self, prefix: str | os.PathLike[str]) -> None:
         self._prefix = prefix
-        with self._reading():
+        with self._translate_read_errors():
             self._reader = tf.train.load_checkpoint(os.fspath(prefix))
 
     def array(self, key: str) -> np.ndarray[Any, Any]:
@@ -61,13 +61,13 @@ class Bundle:
         Raises:
             CheckpointDamaged: its file is damaged.
         """
-        with self._reading():
+        with self._translate_read_errors():
             return np.asarray(self._reader.get_tensor(key))
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _translate_read_errors(self) -> Iterator[None]:
         try:
             yield
         except (tf.errors.OpError, IndexError) as error:  # IndexError if a file ends early
-            said = reason_of(error) if isinstance(error, tf.errors.OpError) else str(error)
+            said = short_reason(error) if isinstance(error, tf.errors.OpError) else str(error)
             raise CheckpointDamaged(f"{os.fspath(self._prefix)}: {said}") from error

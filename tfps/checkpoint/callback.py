@@ -83,18 +83,18 @@ class Checkpoint(keras.callbacks.Callback):
         self._steps += batch - self._batch  # more than one with `steps_per_execution`
         self._batch = batch
         if self._every_steps is not None:
-            self._look(self._manager.check)
+            self._raise_and_count(self._manager.check)
             is_due = self._steps // self._every_steps > before // self._every_steps
             self._save_if(is_due, logs)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        self._look(self._manager.check)
+        self._raise_and_count(self._manager.check)
         self._epoch = epoch + 1
         if self._every_epochs is not None:
             self._save_if(self._epoch % self._every_epochs == 0, logs)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        self._look(self._manager.wait)
+        self._raise_and_count(self._manager.wait)
         if self._attempts.failures:
             self._save(logs, background=False)
             self._attempts = Attempts()
@@ -103,18 +103,18 @@ class Checkpoint(keras.callbacks.Callback):
         """Save if a checkpoint is due or the last one has failed, and the pause is over."""
         is_missing = self._attempts.failures and not self._manager.is_saving
         if (is_due or is_missing) and self._attempts.may_save(now_s=time.monotonic()):
-            self._look(lambda: self._save(logs))
+            self._raise_and_count(lambda: self._save(logs))
 
     def _save(self, logs: dict[str, Any] | None, *, background: bool = True) -> None:
         self._manager.save(epoch=self._epoch, step=self._steps, metrics=logs, background=background)
 
-    def _look(self, at: Callable[[], None]) -> None:
-        """Call a function that raises the error of the last save, and count the failure."""
+    def _raise_and_count(self, at: Callable[[], None]) -> None:
+        """Call a function that raises the last save's error, and count a failure."""
         was_saving = self._manager.is_saving
         try:
             at()
         except CheckpointNotSaved:  # already in the log
-            self._attempts = self._attempts.failed(now_s=time.monotonic())
+            self._attempts = self._attempts.after_failure(now_s=time.monotonic())
             logger.warning(
                 "training continues without that checkpoint. The next attempt follows at the end "
                 "of training, or in %.0f s at the earliest; %d have failed",

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-PROBLEMS_SHOWN = 5
+MAX_PROBLEMS_SHOWN = 5
 # TensorFlow's file of values under a prefix; their checksums are in the other file, the index.
-VALUES = ".data-"
+VALUES_INFIX = ".data-"
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ def text_checksum(text: str) -> int:
 
 def checksum_of(path: Path) -> Checksum:
     """Return the checksum of a file; for values only their size."""
-    if VALUES in path.name:
+    if VALUES_INFIX in path.name:
         return Checksum(os.stat(path).st_size, None)
     content = path.read_bytes()
     return Checksum(len(content), zlib.crc32(content))
 
 
-def damage(folder: Path, expected: Mapping[str, Checksum]) -> list[str]:
-    """Return which files of a folder have changed.
+def find_damage(folder: Path, expected: Mapping[str, Checksum]) -> list[str]:
+    """Return a sentence for each file of a folder that has changed.
 
     Args:
         folder: the folder of a checkpoint.
@@ -76,5 +76,5 @@ def damage(folder: Path, expected: Mapping[str, Checksum]) -> list[str]:
         else:
             if found != wanted:
                 problems.append(f"{name} has {found}, expected {wanted}")
-    more = len(problems) - PROBLEMS_SHOWN
-    return problems[:PROBLEMS_SHOWN] + ([f"... and {more} more files"] if more > 0 else [])
+    more = len(problems) - MAX_PROBLEMS_SHOWN
+    return problems[:MAX_PROBLEMS_SHOWN] + ([f"... and {more} more files"] if more > 0 else [])

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfps.checkpoint.checksum import checksum_of, damage
+from tfps.checkpoint.checksum import checksum_of, find_damage
 from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.retention import Saved
 from tfps.errors import CheckpointDamaged, CheckpointError, ConfigError
@@ -54,7 +54,7 @@ class Folder:
         self.path = Path(os.path.abspath(text))
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"directory: received the file {self.path}, expected a folder")
-        self._passed_over: set[int] = set()
+        self._damaged_numbers: set[int] = set()
 
     def numbers(self) -> list[int]:
         """Return the numbers of the committed checkpoints, the oldest first."""
@@ -101,33 +101,33 @@ class Folder:
             CheckpointDamaged: files differ; the message names the first few.
         """
         folder = self.checkpoint_path(manifest.number)
-        problems = damage(folder, manifest.checksums)
+        problems = find_damage(folder, manifest.checksums)
         if problems:
             raise CheckpointDamaged(f"{folder}: {', '.join(problems)}")
 
-    def pass_over(self, lines: Mapping[int, str]) -> None:
-        """Warn of damaged checkpoints, and do not count them any more.
+    def exclude_damaged(self, lines: Mapping[int, str]) -> None:
+        """Warn of damaged checkpoints, and exclude them from now on.
 
         Args:
             lines: the warning for each of them, by its number.
         """
         for line in lines.values():
             logger.warning("%s", line)
-        self._passed_over |= lines.keys()
+        self._damaged_numbers |= lines.keys()
 
-    def sound(self) -> list[Saved]:
+    def undamaged_checkpoints(self) -> list[Saved]:
         """Return the checkpoints that are not known to be damaged, the oldest first.
 
         Damaged ones stay in the folder, since their content is not known.
         """
         sound = []
         for number in self.numbers():
-            if number not in self._passed_over:
+            if number not in self._damaged_numbers:
                 try:
                     manifest = self.manifest(number)
                     self.verify(manifest)
                 except CheckpointError as error:
-                    self.pass_over({number: str(error)})
+                    self.exclude_damaged({number: str(error)})
                 else:
                     sound.append(manifest.saved)
         return sound
@@ -145,18 +145,18 @@ class Folder:
         whole = dataclasses.replace(manifest, checksums=sums)
         (temporary / MARKER).write_text(whole.to_json())
         for entry in temporary.iterdir():
-            _to_disk(entry)
-        _to_disk(temporary)
+            _flush_to_disk(entry)
+        _flush_to_disk(temporary)
         final = self.checkpoint_path(manifest.number)
         os.rename(temporary, final)
-        _to_disk(self.path)
+        _flush_to_disk(self.path)
         return final
 
     def delete(self, number: int) -> None:
         """Delete a checkpoint; if this is interrupted, the rest does not count as a checkpoint."""
         gone = self.path / f"{DELETED}{number:06d}-{secrets.token_hex(4)}"
         os.rename(self.checkpoint_path(number), gone)
-        _to_disk(self.path)
+        _flush_to_disk(self.path)
         shutil.rmtree(gone)
 
     def clean(self) -> list[str]:
@@ -175,7 +175,7 @@ class Folder:
         return left
 
 
-def _to_disk(path: Path) -> None:
+def _flush_to_disk(path: Path) -> None:
     """Flush a file or a folder: only then a loss of power keeps the names in a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""The places of a model's variables: their shards, by their names."""
+"""Find the places of a model's variables: their shards, by name."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class StoredShard:
 
 @dataclass(frozen=True)
 class Contents:
-    """A model's variables.
+    """Lists a model's variables and their shards.
 
     Args:
         tensors: the variables, by name.
@@ -70,7 +70,7 @@ class Contents:
         )
 
 
-def contents_of(named: Mapping[str, Any], *, servers: Sequence[str] = ()) -> Contents:
+def find_contents(named: Mapping[str, Any], *, servers: Sequence[str] = ()) -> Contents:
     """Find the places of variables.
 
     Args:
@@ -81,7 +81,7 @@ def contents_of(named: Mapping[str, Any], *, servers: Sequence[str] = ()) -> Con
     found: list[StoredShard] = []
     for name, variable in named.items():
         shards = [
-            StoredShard(name, index, _server_of(shard._value, servers), shard._value)
+            StoredShard(name, index, _server_index(shard._value, servers), shard._value)
             for index, shard in enumerate(shards_of(variable))
         ]
         tensors[name] = Tensor(
@@ -95,7 +95,7 @@ def contents_of(named: Mapping[str, Any], *, servers: Sequence[str] = ()) -> Con
     return Contents(tensors, tuple(found))
 
 
-def _server_of(native: Any, servers: Sequence[str]) -> int:
+def _server_index(native: Any, servers: Sequence[str]) -> int:
     if isinstance(native, ServerVariable):
         return servers.index(native.device)
     return CHIEF

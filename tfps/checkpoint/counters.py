@@ -1,4 +1,4 @@
-"""The counters of a server's ledger that a checkpoint keeps, and that new servers take over."""
+"""Convert the counters of servers' ledgers to and from a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfps.checkpoint.manifest import Counters
 from tfps.consistency.ledger import STALENESS_BINS, LedgerLayout
 
 
-def counters_of(layout: LedgerLayout, all_cells: Sequence[np.ndarray[Any, Any]]) -> Counters:
+def read_counters(layout: LedgerLayout, all_cells: Sequence[np.ndarray[Any, Any]]) -> Counters:
     """Read the ledgers of all servers while the workers are drained.
 
     Args:
@@ -29,7 +29,7 @@ def counters_of(layout: LedgerLayout, all_cells: Sequence[np.ndarray[Any, Any]])
     )
 
 
-def cells_of(layout: LedgerLayout, counters: Counters, *, servers: int) -> list[dict[int, int]]:
+def to_cells(layout: LedgerLayout, counters: Counters, *, servers: int) -> list[dict[int, int]]:
     """Return the cells to write on each server, so that its counts continue.
 
     With the same number of servers each takes over its own counts. With another number all take

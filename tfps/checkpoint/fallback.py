@@ -10,7 +10,7 @@ from tfps.errors import CheckpointDamaged
 Result = TypeVar("Result")
 
 
-def newest_sound(
+def restore_newest_undamaged(
     numbers: Sequence[int], restore: Callable[[int], Result], *, source: str
 ) -> tuple[Result, dict[int, str]]:
     """Restore the newest checkpoint that is not damaged.
@@ -32,7 +32,7 @@ def newest_sound(
     ...     if number == 3:
     ...         raise CheckpointDamaged("checkpoint-000003: a.index is missing")
     ...     return f"restored {number}"
-    >>> newest_sound([1, 2, 3], restore, source="saved")
+    >>> restore_newest_undamaged([1, 2, 3], restore, source="saved")
     ('restored 2', {3: 'checkpoint-000003: a.index is missing; checkpoint 2 is used instead'})
     """
     reasons: dict[int, str] = {}

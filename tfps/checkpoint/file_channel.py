@@ -16,7 +16,7 @@ PATIENCE_S = 300.0
 
 
 class FileChannel:
-    """A channel apart from the one that controls training, so that neither waits for the other.
+    """Calls a server's file functions over a channel of its own, so that training does not wait.
 
     Args:
         server: `tfps.runtime.coordinator.server.Server`; if training finds it lost, every call

@@ -1,4 +1,4 @@
-"""Errors of files, told apart from those of a lost server."""
+"""Distinguish errors of files from errors of lost servers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tfps.errors import CheckpointNotSaved
 logger = logging.getLogger(__name__)
 
 # TensorFlow's forms of an operating system's error that have no other meaning here.
-ALWAYS = (
+FILE_ERRORS = (
     tf.errors.DataLossError,
     tf.errors.OutOfRangeError,  # a file ends early, or may not become so large
     tf.errors.PermissionDeniedError,
     tf.errors.ResourceExhaustedError,  # no space
 )
 # TensorFlow raises these for resources and functions as well.
-WITH_PATH = (
+FILE_ERRORS_WITH_PATH = (
     tf.errors.FailedPreconditionError,
     tf.errors.InvalidArgumentError,
     tf.errors.NotFoundError,
@@ -33,7 +33,7 @@ WITH_PATH = (
 def file_error(
     error: BaseException, path: str | os.PathLike[str]
 ) -> OSError | tf.errors.OpError | None:
-    """Return the error of a file that is behind an error, or None if there is no such one.
+    """Return the file error that caused an error, or None if no file caused it.
 
     Args:
         error: may be that of a channel, which says that a server has not replied.
@@ -41,15 +41,15 @@ def file_error(
     """
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, (OSError, *ALWAYS)):
+        if isinstance(seen, (OSError, *FILE_ERRORS)):
             return seen
-        if isinstance(seen, WITH_PATH) and os.fspath(path) in seen.message:
+        if isinstance(seen, FILE_ERRORS_WITH_PATH) and os.fspath(path) in seen.message:
             return seen
         seen = seen.__cause__
     return None
 
 
-def reason_of(error: OSError | tf.errors.OpError) -> str:
+def short_reason(error: OSError | tf.errors.OpError) -> str:
     """Return the reason of an error in one line."""
     if isinstance(error, OSError):
         return str(error)
@@ -61,7 +61,7 @@ def reason_of(error: OSError | tf.errors.OpError) -> str:
 
 
 @contextlib.contextmanager
-def writing_into(folder: Path) -> Iterator[None]:
+def translate_write_errors(folder: Path) -> Iterator[None]:
     """Raise, and log, that a checkpoint was not saved if a file cannot be written.
 
     Args:
@@ -77,9 +77,9 @@ def writing_into(folder: Path) -> Iterator[None]:
         if reason is None:
             raise
         said = (
-            f"cannot save a checkpoint in {folder}: {reason_of(reason)}. Earlier checkpoints are "
-            "unchanged. Free space there, or let the chief and the servers that share the folder "
-            "write into it"
+            f"cannot save a checkpoint in {folder}: {short_reason(reason)}. Earlier checkpoints "
+            "are unchanged. Free space there, or let the chief and the servers that share the "
+            "folder write into it"
         )
         logger.error("%s", said)
         raise CheckpointNotSaved(said) from error

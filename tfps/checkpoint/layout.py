@@ -1,4 +1,4 @@
-"""The rows of stored blocks that make up the rows of a wanted shard. Pure: NumPy.
+"""Find the rows of stored blocks that make up a wanted shard. Pure: NumPy.
 
 A tensor is stored by shards: each in its own order of rows, cut into blocks. A reader asks for the
 rows of a shard by its own rule, which may differ from the stored one.
@@ -20,7 +20,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class RowBlock:
-    """Neighbouring rows of a stored shard, in the shard's order.
+    """Describes neighbouring rows of a stored shard.
 
     Args:
         tensor: the tensor's name.
@@ -45,8 +45,8 @@ class RowBlock:
 
 
 @dataclass(frozen=True)
-class Move:
-    """Rows of a block that become rows of a shard, one by one.
+class RowMapping:
+    """Maps rows of a stored block to rows of a wanted shard, one by one.
 
     Args:
         block: the stored block.
@@ -64,12 +64,14 @@ class Move:
         return isinstance(self.source, range) and self.source == range(self.block.rows)
 
 
-def blocks_of(*, tensor: str, shard: int, rows: int, rows_per_block: int) -> list[RowBlock]:
+def divide_into_blocks(
+    *, tensor: str, shard: int, rows: int, rows_per_block: int
+) -> list[RowBlock]:
     """Return the blocks of a shard; a shard without rows has one block without rows.
 
     Example:
 
-    >>> [block.key for block in blocks_of(tensor="a", shard=1, rows=5, rows_per_block=2)]
+    >>> [block.key for block in divide_into_blocks(tensor="a", shard=1, rows=5, rows_per_block=2)]
     ['a@1+0', 'a@1+2', 'a@1+4']
     """
     step = max(1, rows_per_block)
@@ -79,7 +81,7 @@ def blocks_of(*, tensor: str, shard: int, rows: int, rows_per_block: int) -> lis
     ]
 
 
-def grouped_by_bytes(items: Iterable[tuple[Item, int]], *, limit_bytes: int) -> list[list[Item]]:
+def group_by_bytes(items: Iterable[tuple[Item, int]], *, limit_bytes: int) -> list[list[Item]]:
     """Group items up to a number of bytes; a larger item is alone in its group.
 
     Args:
@@ -88,7 +90,7 @@ def grouped_by_bytes(items: Iterable[tuple[Item, int]], *, limit_bytes: int) -> 
 
     Example:
 
-    >>> grouped_by_bytes([("a", 3), ("b", 3), ("c", 9), ("d", 1)], limit_bytes=6)
+    >>> group_by_bytes([("a", 3), ("b", 3), ("c", 9), ("d", 1)], limit_bytes=6)
     [['a', 'b'], ['c'], ['d']]
     """
     groups: list[list[Item]] = []
@@ -102,9 +104,9 @@ def grouped_by_bytes(items: Iterable[tuple[Item, int]], *, limit_bytes: int) -> 
     return groups
 
 
-def moves(
+def find_moves(
     blocks: Sequence[RowBlock], *, stored: RowRule, wanted: RowRule, shard: int
-) -> Iterator[Move]:
+) -> Iterator[RowMapping]:
     """Yield the moves that fill one shard; blocks without any of its rows have none.
 
     Args:
@@ -116,21 +118,21 @@ def moves(
     for block in blocks:
         if stored == wanted:
             if block.shard == shard:
-                yield Move(block, range(block.rows), block.places)
+                yield RowMapping(block, range(block.rows), block.places)
             continue
-        rows = rows_at(stored, block.shard, block.places)
+        rows = logical_rows_at(stored, block.shard, block.places)
         source = np.flatnonzero(wanted.shard_of(rows) == shard)
         if len(source):
             target = np.asarray(wanted.place_of(rows[source]))
-            yield Move(block, _regular(source), _regular(target))
+            yield RowMapping(block, _to_range_if_regular(source), _to_range_if_regular(target))
 
 
-def rows_at(rule: RowRule, shard: int, places: range) -> np.ndarray[Any, Any]:
+def logical_rows_at(rule: RowRule, shard: int, places: range) -> np.ndarray[Any, Any]:
     """Return the logical numbers of the rows at some places of a shard."""
     return rule.row_at(shard, np.arange(places.start, places.stop))
 
 
-def _regular(rows: np.ndarray[Any, Any]) -> Rows:
+def _to_range_if_regular(rows: np.ndarray[Any, Any]) -> Rows:
     """Return rows at equal distances as a range, which takes no memory and no bytes in messages."""
     if len(rows) == 1:
         return range(int(rows[0]), int(rows[0]) + 1)

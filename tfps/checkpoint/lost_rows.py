@@ -6,7 +6,7 @@ from typing import Any
 
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.checkpoint.commit import MARKER
-from tfps.checkpoint.contents import Contents, contents_of
+from tfps.checkpoint.contents import Contents, find_contents
 from tfps.checkpoint.file_channel import FileChannel
 from tfps.checkpoint.manager import CheckpointManager
 from tfps.checkpoint.manifest import Manifest
@@ -44,17 +44,19 @@ def restore_lost_rows(
             f"{server.index} was lost; save one when training begins ("
             "tfps.FaultTolerance with every_steps does)"
         )
-    contents = contents_in(manager)
+    contents = find_contents_of_manager(manager)
     strategy = strategy_of(manager.model)
-    check_held(server, contents, others=[] if strategy is None else strategy.runtime.contents)
+    check_all_are_stored(
+        server, contents, others=[] if strategy is None else strategy.runtime.contents
+    )
     restore_rows(manager, server, manifest=manifest, contents=contents)
     return manifest
 
 
-def contents_in(manager: CheckpointManager) -> Contents:
+def find_contents_of_manager(manager: CheckpointManager) -> Contents:
     """Return the places of the variables of a manager's model."""
     strategy = strategy_of(manager.model)
-    return contents_of(named_variables(manager.model), servers=devices_of(strategy))
+    return find_contents(named_variables(manager.model), servers=devices_of(strategy))
 
 
 def restore_rows(
@@ -88,7 +90,7 @@ def restore_rows(
         channel.close()
 
 
-def mirrors_on(device: str, contents: Any) -> list[ServerVariable]:
+def variables_with_copy_on(device: str, contents: Any) -> list[ServerVariable]:
     """Return the variables of other servers that have a copy on this one.
 
     Args:
@@ -104,8 +106,8 @@ def mirrors_on(device: str, contents: Any) -> list[ServerVariable]:
     ]
 
 
-def check_held(server: Any, contents: Contents, *, others: Any) -> None:
-    """Refuse to continue with zeros instead of trained values.
+def check_all_are_stored(server: Any, contents: Contents, *, others: Any) -> None:
+    """Raise an error if a lost server held variables that checkpoints do not contain.
 
     Raises:
         CheckpointError: the server held variables that no checkpoint of the model holds.
@@ -113,7 +115,7 @@ def check_held(server: Any, contents: Contents, *, others: Any) -> None:
     natives = [shard.native for shard in contents.on(server.index)]
     held = {native.shared_name for native in natives}
     held |= {native.slab.shared_name for native in natives if native.slab is not None}
-    held |= {variable.shared_name for variable in mirrors_on(server.device, others)}
+    held |= {variable.shared_name for variable in variables_with_copy_on(server.device, others)}
     missing = sorted(
         resource.shared_name
         for resource, record in list(server.contents.records.items())

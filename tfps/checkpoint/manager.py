@@ -15,12 +15,12 @@ import tensorflow as tf
 
 from tfps.checkpoint.background_save import BackgroundSave
 from tfps.checkpoint.commit import Folder
-from tfps.checkpoint.counters import counters_of
-from tfps.checkpoint.fallback import newest_sound
-from tfps.checkpoint.file_error import writing_into
+from tfps.checkpoint.counters import read_counters
+from tfps.checkpoint.fallback import restore_newest_undamaged
+from tfps.checkpoint.file_error import translate_write_errors
 from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.model_snapshot import ModelSnapshot
-from tfps.checkpoint.next_start import note_look
+from tfps.checkpoint.next_start import record_search
 from tfps.checkpoint.restore import restore_model
 from tfps.checkpoint.retention import KeepLatest, RetentionPolicy
 from tfps.checkpoint.servers import build_optimizer, strategy_of
@@ -84,7 +84,7 @@ class CheckpointManager:
         keep: RetentionPolicy | None = None,
         shared: bool | None = None,
     ) -> None:
-        self._folder = _check(model, directory, keep=keep, shared=shared)
+        self._folder = _check_arguments(model, directory, keep=keep, shared=shared)
         self.model, self.is_shared = model, shared
         self.outlives_servers = False  # whether a lost server ends only the save
         # Called with the manifest of a new checkpoint, while its variables are at rest.
@@ -107,7 +107,7 @@ class CheckpointManager:
 
     @property
     def last_seconds(self) -> float | None:
-        """The duration of the latest successful save, beside training, until it was committed.
+        """The duration in seconds of the latest successful save, until its commit.
 
         ``last_pause_s`` is the time for which the workers were drained for the latest save. Both
         are None before the first.
@@ -153,11 +153,13 @@ class CheckpointManager:
         Raises:
             CheckpointDamaged: all are damaged, with the reason of each.
         """
-        manifest, passed_over = newest_sound(numbers, self._verified, source=str(self.directory))
-        self._folder.pass_over(passed_over)
+        manifest, passed_over = restore_newest_undamaged(
+            numbers, self._read_verified, source=str(self.directory)
+        )
+        self._folder.exclude_damaged(passed_over)
         return manifest
 
-    def _verified(self, number: int) -> Manifest:
+    def _read_verified(self, number: int) -> Manifest:
         manifest = self._folder.manifest(number)
         self._folder.verify(manifest)
         return manifest
@@ -191,7 +193,7 @@ class CheckpointManager:
         """
         self.wait()
         build_optimizer(self.model)
-        with writing_into(self.directory):
+        with translate_write_errors(self.directory):
             self._last_number = max([self._last_number, *self._folder.numbers()])
             self._folder.clean()
             contents, snapshot = self._snapshot.current()
@@ -207,14 +209,14 @@ class CheckpointManager:
             raise
         self.last_pause_s = time.monotonic() - began_s
         if strategy is not None:
-            counters = counters_of(strategy.runtime.ticket_server.layout, all_cells)
+            counters = read_counters(strategy.runtime.ticket_server.layout, all_cells)
         self._last_number += 1
         manifest = Manifest(
             number=self._last_number,
             saved_at_s=time.time(),
             epoch=epoch,
             step=step,
-            metrics=_numbers(metrics or {}),
+            metrics=_to_floats(metrics or {}),
             consistency=None if strategy is None else str(strategy.runtime.mode),
             counters=counters,
             package_versions=package_versions(["tensorflow", "keras", "numpy"]),
@@ -285,16 +287,16 @@ class CheckpointManager:
             Exception: other errors of `restore`.
         """
         self.wait()
-        note_look(self)
+        record_search(self)
         numbers = self._folder.numbers()
         if not numbers:
             return None
-        manifest, passed_over = newest_sound(
+        manifest, passed_over = restore_newest_undamaged(
             numbers,
             partial(self.restore, weights_only=weights_only),
             source=str(self.directory),
         )
-        self._folder.pass_over(passed_over)
+        self._folder.exclude_damaged(passed_over)
         return manifest
 
     def restore(self, number: int, *, weights_only: bool = False) -> Manifest:
@@ -319,13 +321,13 @@ class CheckpointManager:
             tf.errors.UnavailableError: a parameter server is lost.
         """
         self.wait()
-        manifest = self._verified(number)
+        manifest = self._read_verified(number)
         self.of_this_job.add(number)
         restore_model(self.model, manifest, shared=self._shared, weights_only=weights_only)
         return manifest
 
 
-def _check(model: Any, directory: Any, *, keep: Any, shared: Any) -> Folder:
+def _check_arguments(model: Any, directory: Any, *, keep: Any, shared: Any) -> Folder:
     problems = []
     if not hasattr(model, "trainable_variables") or not hasattr(model, "built"):
         problems.append(f"model: received {model!r}, expected a Keras model")
@@ -343,6 +345,6 @@ def _check(model: Any, directory: Any, *, keep: Any, shared: Any) -> Folder:
     return folder
 
 
-def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+def _to_floats(metrics: Mapping[str, Any]) -> dict[str, float]:
     numbers = {name: float(value) for name, value in metrics.items()}
     return {name: value for name, value in numbers.items() if math.isfinite(value)}

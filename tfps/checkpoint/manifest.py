@@ -117,7 +117,7 @@ class Manifest:
         values["checksums"] = {
             name: [one.size_bytes, one.crc32] for name, one in self.checksums.items()
         }
-        return _text(values | {"checksum": text_checksum(_text(values))})
+        return _checksum_text(values | {"checksum": text_checksum(_checksum_text(values))})
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
@@ -131,10 +131,10 @@ class Manifest:
             values = json.loads(text)
             found = values["format"]
             if found == FORMAT:
-                _check_sum(values)
+                _remove_checked_checksum(values)
             if found in (WITHOUT_CHECKSUMS, FORMAT):
                 del values["format"]
-                return cls(**_decoded(values))
+                return cls(**_decode(values))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointDamaged(f"the manifest is damaged: {error}") from error
         raise CheckpointError(
@@ -160,24 +160,24 @@ class Manifest:
         return "\n".join(lines)
 
 
-def _text(values: Mapping[str, Any]) -> str:
+def _checksum_text(values: Mapping[str, Any]) -> str:
     """Return the text for a checksum; the same for values before and after a round trip."""
     return json.dumps(values, indent=1)
 
 
-def _check_sum(values: dict[str, Any]) -> None:
+def _remove_checked_checksum(values: dict[str, Any]) -> None:
     """Remove the checksum from the values that were read, and compare it.
 
     Raises:
         KeyError: there is none.
         ValueError: it differs.
     """
-    expected, found = values.pop("checksum"), text_checksum(_text(values))
+    expected, found = values.pop("checksum"), text_checksum(_checksum_text(values))
     if found != expected:
         raise ValueError(f"received the checksum {found}, expected {expected}")
 
 
-def _decoded(values: dict[str, Any]) -> dict[str, Any]:
+def _decode(values: dict[str, Any]) -> dict[str, Any]:
     tensors = {}
     for name, tensor in values["tensors"].items():
         kind, rows, shards = tensor["rule"]

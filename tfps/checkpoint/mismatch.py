@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from tfps.checkpoint.manifest import Tensor
 from tfps.errors import CheckpointError
 
-NAMES_SHOWN = 20
+MAX_NAMES_SHOWN = 20
 
 
 def check_fit(stored: Mapping[str, Tensor], wanted: Mapping[str, Tensor], *, source: str) -> None:
-    """Refuse a checkpoint that does not fit, with all differences.
+    """Raise an error with all differences if a checkpoint does not fit a model.
 
     Args:
         stored: the checkpoint's tensors, by name.
@@ -22,13 +22,13 @@ def check_fit(stored: Mapping[str, Tensor], wanted: Mapping[str, Tensor], *, sou
         CheckpointError: names are missing on either side, or shapes or dtypes differ.
     """
     problems = [
-        *_listed("in the model only", wanted, wanted.keys() - stored.keys()),
-        *_listed("in the checkpoint only", stored, stored.keys() - wanted.keys()),
-        *_shortened(
-            f"{_described(name, stored[name])} in the checkpoint, "
+        *_list_names("in the model only", wanted, wanted.keys() - stored.keys()),
+        *_list_names("in the checkpoint only", stored, stored.keys() - wanted.keys()),
+        *_limit_lines(
+            f"{_describe(name, stored[name])} in the checkpoint, "
             f"{wanted[name].dtype} {wanted[name].shape} in the model"
             for name in stored.keys() & wanted.keys()
-            if _kind(stored[name]) != _kind(wanted[name])
+            if _shape_and_dtype(stored[name]) != _shape_and_dtype(wanted[name])
         ),
     ]
     if problems:
@@ -38,20 +38,20 @@ def check_fit(stored: Mapping[str, Tensor], wanted: Mapping[str, Tensor], *, sou
         )
 
 
-def _kind(tensor: Tensor) -> tuple[tuple[int, ...], str]:
+def _shape_and_dtype(tensor: Tensor) -> tuple[tuple[int, ...], str]:
     return tensor.shape, tensor.dtype
 
 
-def _described(name: str, tensor: Tensor) -> str:
+def _describe(name: str, tensor: Tensor) -> str:
     return f"{name} ({tensor.path}): {tensor.dtype} {tensor.shape}"
 
 
-def _listed(where: str, tensors: Mapping[str, Tensor], names: Iterable[str]) -> list[str]:
-    return _shortened(f"{where}: {_described(name, tensors[name])}" for name in names)
+def _list_names(where: str, tensors: Mapping[str, Tensor], names: Iterable[str]) -> list[str]:
+    return _limit_lines(f"{where}: {_describe(name, tensors[name])}" for name in names)
 
 
-def _shortened(lines: Iterable[str]) -> list[str]:
+def _limit_lines(lines: Iterable[str]) -> list[str]:
     """Return the lines in order, up to a limit, since another model has thousands."""
     ordered = sorted(lines)
-    more = len(ordered) - NAMES_SHOWN
-    return ordered[:NAMES_SHOWN] + ([f"... and {more} more"] if more > 0 else [])
+    more = len(ordered) - MAX_NAMES_SHOWN
+    return ordered[:MAX_NAMES_SHOWN] + ([f"... and {more} more"] if more > 0 else [])

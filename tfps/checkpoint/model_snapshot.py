@@ -1,18 +1,18 @@
-"""The snapshot of a model, traced once and taken for each save."""
+"""Trace the snapshot of a model once, for all saves."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tfps.checkpoint.contents import Contents, contents_of
+from tfps.checkpoint.contents import Contents, find_contents
 from tfps.checkpoint.names import named_variables
-from tfps.checkpoint.servers import channels_to, devices_of, strategy_of
+from tfps.checkpoint.servers import devices_of, open_channels, strategy_of
 from tfps.checkpoint.shared_folder import SharedFolder
 from tfps.checkpoint.snapshot import Snapshot
 
 
 class ModelSnapshot:
-    """Traces the snapshot of a model anew when a variable has moved.
+    """Keeps the traced snapshot of a model, and traces it again when a variable has moved.
 
     Args:
         model: a built Keras model.
@@ -31,13 +31,13 @@ class ModelSnapshot:
             ConfigError: a server that must see the folder does not.
         """
         strategy = strategy_of(self._model)
-        contents = contents_of(named_variables(self._model), servers=devices_of(strategy))
+        contents = find_contents(named_variables(self._model), servers=devices_of(strategy))
         key = (id(strategy), contents.places)
         if self._current is None or self._current[0] != key:
             servers = [] if strategy is None else strategy.runtime.servers
             if self._seen is None or len(self._seen) != len(servers):
-                with channels_to(servers) as channels:
-                    self._seen = self._folder.seen_by(channels)
+                with open_channels(servers) as channels:
+                    self._seen = self._folder.is_seen_by(channels)
             self.close()
             snapshot = Snapshot(contents, servers=servers, shared=self._seen)
             self._current = (key, contents, snapshot)

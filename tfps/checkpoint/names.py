@@ -1,4 +1,4 @@
-"""Names of a model's variables that are the same in every process, with any other models."""
+"""Name a model's variables alike in every process, whichever other models it has made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNNAMED = re.compile(r"variable(_\d+)?$")
 
 
 def named_variables(model: Any, *, optimizer: bool = True) -> dict[str, Any]:
-    """Return all variables in a checkpoint of a model, as Keras variables by their names.
+    """Return a model's Keras variables by their names in a checkpoint.
 
     Its weights, the state of its seed generators and of its optimizer; not of metrics. A name is
     the path from the model through the kinds of its layers, with a number if a layer has several of
@@ -29,12 +29,12 @@ def named_variables(model: Any, *, optimizer: bool = True) -> dict[str, Any]:
     """
     found: dict[int, str] = {}
     named: dict[str, Any] = {}
-    for name, variable in _with_leftovers(model, _of_layer(model, "model")):
+    for name, variable in _with_untracked_variables(model, _variables_of_layer(model, "model")):
         if id(variable) not in found:
             found[id(variable)] = name
             named[name] = variable
     if optimizer and (built := optimizer_of(model)) is not None:
-        for name, variable in _of_optimizer(built, "optimizer", found):
+        for name, variable in _variables_of_optimizer(built, "optimizer", found):
             named.setdefault(name, variable)
     return named
 
@@ -44,7 +44,9 @@ def optimizer_of(model: Any) -> Any:
     return getattr(model, "optimizer", None)
 
 
-def _with_leftovers(model: Any, found: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+def _with_untracked_variables(
+    model: Any, found: Iterator[tuple[str, Any]]
+) -> Iterator[tuple[str, Any]]:
     """Add variables that a layer keeps outside of Keras's lists, named by their positions."""
     known: set[int] = set()
     for name, variable in found:
@@ -55,19 +57,21 @@ def _with_leftovers(model: Any, found: Iterator[tuple[str, Any]]) -> Iterator[tu
             yield f"model/variables/{position}", variable
 
 
-def _of_layer(layer: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _variables_of_layer(layer: Any, path: str) -> Iterator[tuple[str, Any]]:
     own = [*layer._trainable_variables, *layer._non_trainable_variables]
     own += [generator.state for generator in layer._seed_generators]
-    names = _numbered("variable" if _UNNAMED.match(v.name) else v.name for v in own)
+    names = _make_unique("variable" if _UNNAMED.match(v.name) else v.name for v in own)
     for name, variable in zip(names, own, strict=True):
         yield f"{path}/{name}", variable
     inner = list(layer._flatten_layers(include_self=False, recursive=False))
-    kinds = _numbered(naming.to_snake_case(type(each).__name__) for each in inner)
+    kinds = _make_unique(naming.to_snake_case(type(each).__name__) for each in inner)
     for kind, each in zip(kinds, inner, strict=True):
-        yield from _of_layer(each, f"{path}/{kind}")
+        yield from _variables_of_layer(each, f"{path}/{kind}")
 
 
-def _of_optimizer(optimizer: Any, path: str, known: dict[int, str]) -> Iterator[tuple[str, Any]]:
+def _variables_of_optimizer(
+    optimizer: Any, path: str, known: dict[int, str]
+) -> Iterator[tuple[str, Any]]:
     named: set[int] = set()
     for attribute, value in list(optimizer.__dict__.items()):
         if isinstance(value, keras.Variable):
@@ -87,12 +91,12 @@ def _of_optimizer(optimizer: Any, path: str, known: dict[int, str]) -> Iterator[
             yield f"{path}/variables/{position}", variable
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:
-        yield from _of_optimizer(inner, f"{path}/inner_optimizer", known)
+        yield from _variables_of_optimizer(inner, f"{path}/inner_optimizer", known)
     for position, each in enumerate(getattr(optimizer, "optimizers", ())):
-        yield from _of_optimizer(each, f"{path}/optimizers/{position}", known)
+        yield from _variables_of_optimizer(each, f"{path}/optimizers/{position}", known)
 
 
-def _numbered(names: Any) -> list[str]:
+def _make_unique(names: Any) -> list[str]:
     """Return names, with a number for the second and further ones of a kind."""
     counts: Counter[str] = Counter()
     numbered = []

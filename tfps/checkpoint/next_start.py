@@ -20,17 +20,17 @@ class Checkpoints(Protocol):
         """Return the folder of a checkpoint."""
 
 
-SEARCHED: weakref.WeakSet[Checkpoints] = weakref.WeakSet()
+SEARCHED_CHECKPOINTS: weakref.WeakSet[Checkpoints] = weakref.WeakSet()
 
 
-def note_look(checkpoints: Checkpoints) -> None:
-    """Note that the program has looked for a checkpoint, so its next start will look again."""
-    SEARCHED.add(checkpoints)
+def record_search(checkpoints: Checkpoints) -> None:
+    """Record that the program has looked for a checkpoint, as its next start will."""
+    SEARCHED_CHECKPOINTS.add(checkpoints)
 
 
 def next_checkpoint() -> Path | None:
     """Return the checkpoint that the next start would find, or None."""
-    for checkpoints in list(SEARCHED):
+    for checkpoints in list(SEARCHED_CHECKPOINTS):
         if (latest := checkpoints.latest) is not None:
             return checkpoints.directory_of(latest.number)
     return None

@@ -9,7 +9,7 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 
-def in_parallel(calls: Sequence[Callable[[], Result]]) -> list[Result]:
+def run_in_parallel(calls: Sequence[Callable[[], Result]]) -> list[Result]:
     """Return the results of the calls, in order; each call runs in a thread of its own.
 
     Raises:

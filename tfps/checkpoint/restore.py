@@ -1,4 +1,4 @@
-"""The restore of a model from a checkpoint, on the servers and on the chief."""
+"""Restore a model from a checkpoint, on the servers and on the chief."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from tfps.checkpoint.bundle import Bundle
-from tfps.checkpoint.contents import Contents, contents_of
-from tfps.checkpoint.counters import cells_of
+from tfps.checkpoint.contents import Contents, find_contents
+from tfps.checkpoint.counters import to_cells
 from tfps.checkpoint.file_channel import FileChannel
 from tfps.checkpoint.manifest import CHIEF, Manifest
 from tfps.checkpoint.mismatch import check_fit
 from tfps.checkpoint.names import named_variables, optimizer_of
-from tfps.checkpoint.parallel import in_parallel
+from tfps.checkpoint.parallel import run_in_parallel
 from tfps.checkpoint.server_restore import ServerRestore, ShardFill, shard_moves
-from tfps.checkpoint.servers import build_optimizer, channels_to, devices_of, strategy_of
+from tfps.checkpoint.servers import build_optimizer, devices_of, open_channels, strategy_of
 from tfps.checkpoint.shared_folder import SharedFolder
 
 
@@ -43,7 +43,7 @@ def fill(
     for index, server in enumerate(servers):
         parts = list(shard_moves(manifest, contents.on(index), rules))
         calls.append(partial(server.fill, folder, manifest, parts))
-    in_parallel(calls)
+    run_in_parallel(calls)
     by_shard: dict[int, list[ShardFill]] = {}
     for shard_move in shard_moves(manifest, contents.on(CHIEF), rules):
         by_shard.setdefault(id(shard_move.shard), []).append(shard_move)
@@ -59,18 +59,18 @@ def _fill_on_chief(folder: Path, parts: Sequence[ShardFill]) -> None:
         move = shard_move.move
         block = Bundle(folder / shard_move.file).array(move.block.key)
         if value.ndim:
-            value[_index(move.target)] = block[_index(move.source)]
+            value[_to_index(move.target)] = block[_to_index(move.source)]
         else:
             value = block
     native.assign(value)
 
 
-def _index(rows: Any) -> Any:
+def _to_index(rows: Any) -> Any:
     return slice(rows.start, rows.stop, rows.step) if isinstance(rows, range) else rows
 
 
 @contextlib.contextmanager
-def restoring(
+def open_restores(
     servers: Sequence[Any], *, channels: Sequence[FileChannel], shared: Sequence[bool]
 ) -> Iterator[list[ServerRestore]]:
     """Yield the objects that fill the servers; later writes of these are refused.
@@ -84,9 +84,9 @@ def restoring(
         ServerRestore(channel, server, is_shared=is_shared)
         for server, channel, is_shared in zip(servers, channels, shared, strict=True)
     ]
-    in_parallel([part.begin for part in parts])
+    run_in_parallel([part.begin for part in parts])
     yield parts
-    in_parallel([part.end for part in parts])
+    run_in_parallel([part.end for part in parts])
 
 
 def restore_model(
@@ -105,7 +105,7 @@ def restore_model(
     optimizer = not weights_only and optimizer_of(model) is not None
     strategy = strategy_of(model)
     variables = named_variables(model, optimizer=optimizer)
-    contents = contents_of(variables, servers=devices_of(strategy))
+    contents = find_contents(variables, servers=devices_of(strategy))
     stored = {
         name: tensor
         for name, tensor in manifest.tensors.items()
@@ -118,14 +118,16 @@ def restore_model(
     strategy.run_state.drain_all()
     runtime = strategy.runtime
     runtime.membership.evict_all()  # a worker that comes back reads everything anew
-    with channels_to(runtime.servers) as channels:
-        seen = shared.seen_by(channels, checkpoint=checkpoint)
-        with restoring(runtime.servers, channels=channels, shared=seen) as parts:
+    with open_channels(runtime.servers) as channels:
+        seen = shared.is_seen_by(channels, checkpoint=checkpoint)
+        with open_restores(runtime.servers, channels=channels, shared=seen) as parts:
             fill(contents, manifest, checkpoint, servers=parts)
             if optimizer and manifest.counters is not None:
                 layout = runtime.ticket_server.layout
-                cells = cells_of(layout, manifest.counters, servers=len(parts))
-                in_parallel([partial(p.write_cells, e) for p, e in zip(parts, cells, strict=True)])
+                cells = to_cells(layout, manifest.counters, servers=len(parts))
+                run_in_parallel(
+                    [partial(p.write_cells, e) for p, e in zip(parts, cells, strict=True)]
+                )
     if optimizer:
         update = strategy.updates.for_optimizer(model.optimizer)
         update.refresh_mirrors()

@@ -15,7 +15,7 @@ SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """The part of a checkpoint that a policy sees.
+    """Holds what a retention policy knows of a checkpoint.
 
     Args:
         number: the number of the checkpoint; later ones have larger numbers.
@@ -189,12 +189,12 @@ class AnyOf:
         return set().union(*(policy.kept(saved) for policy in self.policies))
 
 
-def superfluous(saved: Sequence[Saved], policy: RetentionPolicy) -> list[int]:
+def find_superfluous(saved: Sequence[Saved], policy: RetentionPolicy) -> list[int]:
     """Return the numbers of the checkpoints that may be deleted, the oldest first.
 
     Example:
 
-    >>> superfluous([Saved(number=n, saved_at_s=0.0) for n in (3, 1, 2)], KeepLatest(1))
+    >>> find_superfluous([Saved(number=n, saved_at_s=0.0) for n in (3, 1, 2)], KeepLatest(1))
     [1, 2]
     """
     ordered = sorted(saved, key=lambda one: one.number)

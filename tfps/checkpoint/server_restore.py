@@ -16,15 +16,15 @@ from tfps.bridge.variables.row_blocks import write_rows
 from tfps.checkpoint.bundle import Bundle
 from tfps.checkpoint.contents import StoredShard
 from tfps.checkpoint.file_channel import PATIENCE_S, FileChannel
-from tfps.checkpoint.file_error import file_error, reason_of
-from tfps.checkpoint.layout import Move, RowBlock, moves
+from tfps.checkpoint.file_error import file_error, short_reason
+from tfps.checkpoint.layout import RowBlock, RowMapping, find_moves
 from tfps.checkpoint.manifest import Manifest, Tensor
 from tfps.consistency.chief_requests import REPLACED
 from tfps.errors import CheckpointDamaged
 from tfps.partitioners.row_rule import RowRule
 
 # Files of up to 64 MiB: a server reads them at the same time, and needs memory for all of them.
-FILES_AT_ONCE = 4
+MAX_OPEN_FILES = 4
 Source = tuple[str, str]  # a file, and the key of a block in it
 
 
@@ -39,7 +39,7 @@ class ShardFill:
     """
 
     shard: StoredShard
-    move: Move
+    move: RowMapping
     file: str
 
 
@@ -59,7 +59,7 @@ def shard_moves(
             blocks.setdefault(block.tensor, {})[block] = file
     for shard in shards:
         found = blocks.get(shard.tensor, {})
-        for move in moves(
+        for move in find_moves(
             list(found),
             stored=manifest.tensors[shard.tensor].rule,
             wanted=rules[shard.tensor],
@@ -69,7 +69,7 @@ def shard_moves(
 
 
 class ServerRestore:
-    """Lets the server read the files if it sees the folder; else the chief reads and sends blocks.
+    """Restores one server, which reads the files if it sees the folder; else the chief sends them.
 
     Args:
         channel: the channel to the server.
@@ -86,7 +86,7 @@ class ServerRestore:
         self._fence = channel.function(self._trace_fence, arguments=2)
 
     def begin(self) -> None:
-        """Disable the late requests of earlier restores.
+        """Make the server refuse late requests of earlier restores.
 
         Raises:
             ChiefReplaced: another chief has the job; nothing was changed.
@@ -94,7 +94,7 @@ class ServerRestore:
         self._server.obeyed(self._fence(self._number, self._server.term))
 
     def end(self) -> None:
-        """Disable the late requests of this restore."""
+        """Make the server refuse late requests of this restore."""
         self._server.obeyed(self._fence(self._number + 1, self._server.term))
 
     def write_cells(self, cells: Mapping[int, int]) -> None:
@@ -145,16 +145,16 @@ class ServerRestore:
             by_file.setdefault(shard_move.file, []).append(shard_move)
         files = list(by_file)
         # A server reads several files at once; a message has one.
-        step = FILES_AT_ONCE if self._is_shared else 1
+        step = MAX_OPEN_FILES if self._is_shared else 1
         for begin in range(0, len(files), step):
             filled = [part for file in files[begin : begin + step] for part in by_file[file]]
             try:
-                self._fill(folder, filled, _specs(manifest.tensors, filled))
+                self._fill(folder, filled, _block_specs(manifest.tensors, filled))
             except tf.errors.OpError as error:
                 damaged = file_error(error, folder)
                 if damaged is None:
                     raise
-                raise CheckpointDamaged(f"{folder}: {reason_of(damaged)}") from error
+                raise CheckpointDamaged(f"{folder}: {short_reason(damaged)}") from error
 
     def _fill(
         self, folder: Path, filled: list[ShardFill], specs: Mapping[Source, tf.TensorSpec]
@@ -166,9 +166,9 @@ class ServerRestore:
         else:
             arguments = list(specs.values())
             given = [Bundle(folder / file).array(key) for file, key in specs]
-        indices = [rows for shard_move in filled for rows in _irregular(shard_move.move)]
+        indices = [rows for shard_move in filled for rows in _irregular_rows(shard_move.move)]
         call = self._channel.function(
-            self._trace(filled, specs),
+            self._trace_fill(filled, specs),
             arguments=[
                 tf.TensorSpec([], tf.int64),
                 *arguments,
@@ -177,7 +177,7 @@ class ServerRestore:
         )
         call(self._number, *given, *indices, patience_s=PATIENCE_S)
 
-    def _trace(
+    def _trace_fill(
         self, filled: list[ShardFill], specs: Mapping[Source, tf.TensorSpec]
     ) -> Callable[..., list[tf.Tensor]]:
         def trace(number: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:
@@ -193,7 +193,7 @@ class ServerRestore:
                     for rows in (move.source, move.target)
                 )
                 if not move.takes_all:
-                    block = _taken(block, source)
+                    block = _take_rows(block, source)
                 moved.append((shard_move.shard, target, block))
 
             def write() -> tf.Tensor:
@@ -206,7 +206,7 @@ class ServerRestore:
         return trace
 
 
-def _irregular(move: Move) -> list[np.ndarray[Any, Any]]:
+def _irregular_rows(move: RowMapping) -> list[np.ndarray[Any, Any]]:
     return [
         rows.astype(np.int64) for rows in (move.source, move.target) if not isinstance(rows, range)
     ]
@@ -232,7 +232,9 @@ def _read(
     return values
 
 
-def _specs(stored: Mapping[str, Tensor], filled: list[ShardFill]) -> dict[Source, tf.TensorSpec]:
+def _block_specs(
+    stored: Mapping[str, Tensor], filled: list[ShardFill]
+) -> dict[Source, tf.TensorSpec]:
     """Return the shape and dtype of each block."""
     specs = {}
     for shard_move in filled:
@@ -243,7 +245,7 @@ def _specs(stored: Mapping[str, Tensor], filled: list[ShardFill]) -> dict[Source
     return specs
 
 
-def _taken(block: tf.Tensor, rows: tf.Tensor | range) -> tf.Tensor:
+def _take_rows(block: tf.Tensor, rows: tf.Tensor | range) -> tf.Tensor:
     if isinstance(rows, range):
         return block[rows.start : rows.stop : rows.step]
     return tf.gather(block, rows)

@@ -10,7 +10,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge.variables.named_resource import NamedResource
-from tfps.checkpoint.blocks import block_of_storage, files_of, snapshot_handle, snapshot_name
+from tfps.checkpoint.blocks import (
+    group_blocks_by_file,
+    slice_storage,
+    snapshot_handle,
+    snapshot_name,
+)
 from tfps.checkpoint.bundle import write_bundle
 from tfps.checkpoint.contents import StoredShard
 from tfps.checkpoint.file_channel import PATIENCE_S, FileChannel
@@ -19,8 +24,8 @@ from tfps.checkpoint.layout import RowBlock
 Call = Callable[..., list[np.ndarray[Any, Any]]]
 
 
-def note_in_turn(handles: Sequence[tuple[Any, tf.Tensor]]) -> tf.Operation:
-    """Note the values of variables, each after the one before.
+def copy_one_by_one(handles: Sequence[tuple[Any, tf.Tensor]]) -> tf.Operation:
+    """Copy the values of variables one after the other.
 
     TensorFlow copies a variable whose rows are updated when it is read. At the same time, the
     copies of many tables would take all threads of a server, and it would not reply to probes until
@@ -38,7 +43,7 @@ def note_in_turn(handles: Sequence[tuple[Any, tf.Tensor]]) -> tf.Operation:
 
 
 class ServerSnapshot:
-    """Keeps the values of a server's shards there until they are written.
+    """Copies the values of a server's shards on the server, and writes the copies to files.
 
     The server notes its variables' present memory as the snapshot's, which takes no time, except
     for tables of which rows are updated: TensorFlow copies those. Training then changes a copy:
@@ -66,10 +71,10 @@ class ServerSnapshot:
         ]
         self._take = self._channel.function(self._trace_take, arguments=1)
         self._free = self._channel.function(self._trace_free, arguments=0)
-        self._files = [(file, self._writer(file)) for file in files_of(shards)]
+        self._files = [(file, self._make_writer(file)) for file in group_blocks_by_file(shards)]
 
     def take(self, number: int) -> np.ndarray[Any, Any]:
-        """Note all values under the server's mutex. Returns its ledger at that moment.
+        """Copy all values under the server's mutex; return the ledger at that moment.
 
         Args:
             number: larger than any before; an attempt that arrives late notes nothing.
@@ -78,7 +83,7 @@ class ServerSnapshot:
         return self._take(number)[0]
 
     def write(self, folder: Path) -> dict[str, tuple[RowBlock, ...]]:
-        """Write the noted values. Returns the files by name.
+        """Write the copied values to files; return the blocks of each file by its name.
 
         Raises:
             tf.errors.UnavailableError: the server is lost.
@@ -97,7 +102,7 @@ class ServerSnapshot:
         return written
 
     def free(self, *, waits: bool = True) -> None:
-        """Let the server forget the noted values.
+        """Free the copied values on the server.
 
         Args:
             waits: whether to wait for a lost server that may return; else there is one attempt.
@@ -112,7 +117,7 @@ class ServerSnapshot:
         """Close the channel; a snapshot that is kept stays until the server ends."""
         self._channel.close()
 
-    def _writer(self, file: list[tuple[StoredShard, RowBlock]]) -> Call:
+    def _make_writer(self, file: list[tuple[StoredShard, RowBlock]]) -> Call:
         def values() -> list[tf.Tensor]:
             kept: dict[str, tf.Tensor] = {}
             return [self._block(shard, block, kept) for shard, block in file]
@@ -139,14 +144,14 @@ class ServerSnapshot:
                 resource=snapshot_handle(storage), dtype=storage.dtype
             )
             kept[name].set_shape(storage.shape)
-        return block_of_storage(kept[name], shard, block)
+        return slice_storage(kept[name], shard, block)
 
     def _trace_take(self, number: tf.Tensor) -> list[tf.Tensor]:
         ledger = self._server.ledger
         handles = [(storage, snapshot_handle(storage)) for storage in self._storages]
 
         def note() -> tf.Tensor:
-            with tf.control_dependencies([note_in_turn(handles)]):
+            with tf.control_dependencies([copy_one_by_one(handles)]):
                 return tf.constant(True)
 
         with ledger.locked():

@@ -1,4 +1,4 @@
-"""A strategy as checkpoints see it: its model and its servers."""
+"""Find the strategy and the servers of a model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from tfps.checkpoint.file_channel import FileChannel
 from tfps.checkpoint.names import optimizer_of
-from tfps.checkpoint.parallel import in_parallel
+from tfps.checkpoint.parallel import run_in_parallel
 from tfps.errors import CheckpointError
 from tfps.optimizers.wrapped import adopt
 from tfps.runtime.compile.server_updates import ServerUpdates
@@ -76,7 +76,7 @@ def build_optimizer(model: Any) -> None:
 
 
 @contextlib.contextmanager
-def channels_to(servers: Sequence[Any]) -> Iterator[list[FileChannel]]:
+def open_channels(servers: Sequence[Any]) -> Iterator[list[FileChannel]]:
     """Open channels to some servers while the context is open."""
     channels = [FileChannel(server) for server in servers]
     try:
@@ -86,6 +86,8 @@ def channels_to(servers: Sequence[Any]) -> Iterator[list[FileChannel]]:
             channel.close()
 
 
-def who_sees(path: Path, content: bytes, *, channels: Sequence[FileChannel]) -> list[bool]:
+def find_servers_that_see(
+    path: Path, content: bytes, *, channels: Sequence[FileChannel]
+) -> list[bool]:
     """Return for each server whether it finds a file of the chief's."""
-    return in_parallel([partial(channel.sees, path, content) for channel in channels])
+    return run_in_parallel([partial(channel.sees, path, content) for channel in channels])

@@ -1,4 +1,4 @@
-"""A folder of checkpoints that parameter servers may see."""
+"""Find out which parameter servers see a folder of checkpoints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tfps.checkpoint.commit import MARKER, WRITING, Folder
 from tfps.checkpoint.file_channel import FileChannel
-from tfps.checkpoint.servers import who_sees
+from tfps.checkpoint.servers import find_servers_that_see
 from tfps.errors import ConfigError
 
 
@@ -25,7 +25,7 @@ class SharedFolder:
     folder: Folder
     is_shared: bool | None
 
-    def seen_by(
+    def is_seen_by(
         self, channels: Sequence[FileChannel], *, checkpoint: Path | None = None
     ) -> list[bool]:
         """Return for each server whether it sees the folder.
@@ -44,7 +44,7 @@ class SharedFolder:
             seen = self._probe(channels)
         else:
             marker = checkpoint / MARKER
-            seen = who_sees(marker, marker.read_bytes(), channels=channels)
+            seen = find_servers_that_see(marker, marker.read_bytes(), channels=channels)
         blind = [f"ps {index}" for index, sees in enumerate(seen) if not sees]
         if self.is_shared and blind:
             raise ConfigError(
@@ -61,6 +61,6 @@ class SharedFolder:
         probe = self.folder.path / f"{WRITING}probe-{token[:8]}"
         probe.write_text(token)
         try:
-            return who_sees(probe, token.encode(), channels=channels)
+            return find_servers_that_see(probe, token.encode(), channels=channels)
         finally:
             probe.unlink()

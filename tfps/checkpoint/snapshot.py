@@ -1,4 +1,4 @@
-"""All values of a model at one moment, on the servers and on the chief."""
+"""Take and write all values of a model at one moment, on the servers and on the chief."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.checkpoint.blocks import block_of_array, files_of
+from tfps.checkpoint.blocks import group_blocks_by_file, slice_array
 from tfps.checkpoint.bundle import write_bundle
 from tfps.checkpoint.contents import Contents
 from tfps.checkpoint.layout import RowBlock
 from tfps.checkpoint.manifest import CHIEF
-from tfps.checkpoint.parallel import in_parallel
+from tfps.checkpoint.parallel import run_in_parallel
 from tfps.checkpoint.server_snapshot import ServerSnapshot
 from tfps.checkpoint.servers import SavedStrategy
 from tfps.runtime.coordinator.runtime import Runtime
@@ -30,7 +30,7 @@ _warned: weakref.WeakSet[Any] = weakref.WeakSet()  # the jobs that were warned a
 
 
 class Snapshot:
-    """A snapshot that can be taken repeatedly, as long as no variable moves.
+    """Takes snapshots of a model, as long as no variable moves.
 
     Args:
         contents: the variables to keep.
@@ -49,32 +49,32 @@ class Snapshot:
         self._values: dict[int, np.ndarray[Any, Any]] = {}
 
     def take(self) -> list[np.ndarray[Any, Any]]:
-        """Take it while the workers are drained. Returns the ledgers of all servers."""
+        """Take the snapshot while the workers are drained; return the ledgers of all servers."""
         number = time.time_ns()
         # A view of the variable's memory; an update of a variable with a view changes a copy.
         self._values = {id(shard): np.asarray(shard.native.numpy()) for shard in self._on_chief}
-        return in_parallel([partial(part.take, number) for part in self.parts])
+        return run_in_parallel([partial(part.take, number) for part in self.parts])
 
     def write(self, folder: Path) -> dict[str, tuple[RowBlock, ...]]:
         """Write the values, from all servers at once. Returns the files by name."""
         calls = [partial(part.write, folder) for part in self.parts]
-        written = in_parallel([*calls, partial(self._write_own, folder)])
+        written = run_in_parallel([*calls, partial(self._write_chief_values, folder)])
         return {name: blocks for files in written for name, blocks in files.items()}
 
-    def _write_own(self, folder: Path) -> dict[str, tuple[RowBlock, ...]]:
+    def _write_chief_values(self, folder: Path) -> dict[str, tuple[RowBlock, ...]]:
         written = {}
-        for position, file in enumerate(files_of(self._on_chief)):
+        for position, file in enumerate(group_blocks_by_file(self._on_chief)):
             arrays = {
-                block.key: block_of_array(self._values[id(shard)], block) for shard, block in file
+                block.key: slice_array(self._values[id(shard)], block) for shard, block in file
             }
             write_bundle(folder / f"chief-{position:05d}", arrays)
             written[f"chief-{position:05d}"] = tuple(block for _, block in file)
         return written
 
     def free(self, *, waits: bool = True) -> None:
-        """Let the servers forget it; without ``waits``, do not wait for a lost one's return."""
+        """Free the copied values on the servers; ``waits``: also on lost servers."""
         self._values = {}
-        in_parallel([partial(_free, part, waits=waits) for part in self.parts])
+        run_in_parallel([partial(_free_part, part, waits=waits) for part in self.parts])
 
     def close(self) -> None:
         """Close the channels to the servers."""
@@ -94,7 +94,7 @@ def take_drained(snapshot: Snapshot, strategy: SavedStrategy | None) -> list[np.
     """
     if strategy is None:
         return snapshot.take()
-    _say_what_is_missing(strategy.runtime)
+    _warn_of_unsaved_values(strategy.runtime)
     with strategy.runtime.turn.taken():
         while True:
             starts = [server.starts for server in strategy.runtime.servers]
@@ -104,7 +104,7 @@ def take_drained(snapshot: Snapshot, strategy: SavedStrategy | None) -> list[np.
                 return all_cells
 
 
-def _say_what_is_missing(runtime: Runtime) -> None:
+def _warn_of_unsaved_values(runtime: Runtime) -> None:
     """Log, once for a job, which values checkpoints do not have."""
     if runtime.residuals.has_names and runtime not in _warned:
         _warned.add(runtime)
@@ -114,7 +114,7 @@ def _say_what_is_missing(runtime: Runtime) -> None:
         )
 
 
-def _free(part: ServerSnapshot, *, waits: bool) -> None:
+def _free_part(part: ServerSnapshot, *, waits: bool) -> None:
     try:
         part.free(waits=waits)
     except tf.errors.UnavailableError as error:

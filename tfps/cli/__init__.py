@@ -27,10 +27,10 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and imports one when it is called."""
+    """Lists commands by name, and imports a command when it is called."""
 
     def invoke(self, context: click.Context) -> Any:
-        """Call a command; what its user can mend is an error in a line, without a traceback."""
+        """Call a command; print errors that a user can fix in one line, without a traceback."""
         try:
             return super().invoke(context)
         except (ClusterError, ConfigError) as error:
@@ -55,7 +55,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is called; a name that is close to one is answered with it."""
+        """Find the command that is called; the error for an unknown name suggests a similar one."""
         name = args[0]
         close = difflib.get_close_matches(name, self.list_commands(context), n=1)
         if close and close[0] != name:
@@ -68,8 +68,8 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-def _print_version(context: click.Context, _option: click.Parameter, asked: bool) -> None:
-    if asked and not context.resilient_parsing:
+def _print_version(context: click.Context, _option: click.Parameter, is_requested: bool) -> None:
+    if is_requested and not context.resilient_parsing:
         # From what was installed: importing TensorFlow would take seconds.
         tensorflow, keras = (
             package_version(package) or "not installed" for package in ("tensorflow", "keras")

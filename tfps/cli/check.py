@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from tfps.cli.job_arguments import takes_job_arguments
+from tfps.cli.job_arguments import add_job_arguments
 
 
 @click.command()
-@takes_job_arguments
+@add_job_arguments
 def check(config: str | None, overrides: tuple[str, ...]) -> None:
     """Check the job that CONFIG describes without starting anything.
 

@@ -10,8 +10,8 @@ import click
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def takes_job_arguments(command: Command) -> Command:
-    """Give a command the argument CONFIG and the option ``--set``.
+def add_job_arguments(command: Command) -> Command:
+    """Add the argument CONFIG and the option ``--set`` to a command.
 
     Args:
         command: takes ``config`` (a path, a shipped job's name or None) and ``overrides`` (each

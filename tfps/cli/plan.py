@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfps.cli.job_arguments import takes_job_arguments
+from tfps.cli.job_arguments import add_job_arguments
 from tfps.units import format_bytes
 
 if TYPE_CHECKING:
@@ -22,24 +22,28 @@ if TYPE_CHECKING:
 GIB = 1 << 30
 
 
-def _finite(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
-    """Refuse what is above 0 and no number of anything."""
+def _refuse_infinity(
+    context: click.Context, option: click.Parameter, value: float | None
+) -> float | None:
+    """Refuse infinity and NaN, which click takes for numbers above 0."""
     if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"received {value}, expected a finite number.", context, option)
     return value
 
 
-def _amount(flag: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _amount_option(flag: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     kind = click.FloatRange(min=0, min_open=True)
-    return click.option(flag, type=kind, callback=_finite, help=text)
+    return click.option(flag, type=kind, callback=_refuse_infinity, help=text)
 
 
 @click.command()
-@takes_job_arguments
-@_amount("--ps-memory-gib", "Memory of each parameter server: say which ones would run out of it.")
+@add_job_arguments
+@_amount_option(
+    "--ps-memory-gib", "Memory of each parameter server: say which ones would run out of it."
+)
 @click.option("--compare", is_flag=True, help="Say which strategy to train the job with, and why.")
-@_amount("--worker-memory-gib", "With --compare: memory of each task that computes.")
-@_amount("--step-ms", "With --compare: how long one process computes for a step.")
+@_amount_option("--worker-memory-gib", "With --compare: memory of each task that computes.")
+@_amount_option("--step-ms", "With --compare: how long one process computes for a step.")
 def plan(
     config: str | None,
     overrides: tuple[str, ...],
@@ -73,28 +77,30 @@ def plan(
             "remove them."
         )
     install_noise_filter(Path(os.devnull))
-    made = plan_job(config, overrides)
+    job_plan = plan_job(config, overrides)
     console = Console(highlight=False)
     if compare:
         limits = MemoryLimits(*(gib and gib * GIB for gib in (worker_memory_gib, ps_memory_gib)))
-        console.print(_comparison(made.sizes, limits=limits))
-        advice = advise(made.sizes, limits=limits, step_ms=step_ms)
+        console.print(_strategies_table(job_plan.sizes, limits=limits))
+        advice = advise(job_plan.sizes, limits=limits, step_ms=step_ms)
         if advice.strategy is None:
             raise click.ClickException(advice.why)
         console.print(f"Take {advice.strategy.title}: {advice.why}.")
         return
-    console.print(_variables(made), _servers(made), sep="\n\n")
-    console.print(_imbalance(made))
-    for section, rule in made.unused_rules():
+    console.print(_variables_table(job_plan), _servers_table(job_plan), sep="\n\n")
+    console.print(_imbalance_text(job_plan))
+    for section, rule in job_plan.unused_rules():
         console.print(f"{section}.rules: received {rule!r}, which matches no variable.")
-    problems = [] if ps_memory_gib is None else made.memory_problems(ps_memory_gib=ps_memory_gib)
+    problems = (
+        [] if ps_memory_gib is None else job_plan.memory_problems(ps_memory_gib=ps_memory_gib)
+    )
     if problems:
         raise click.ClickException("\n".join(problems))
 
 
-def _variables(made: JobPlan) -> Any:
-    table = _table("variable", "shape", "ps", "value", "+ slots", "per step")
-    forecast = made.forecast
+def _variables_table(job_plan: JobPlan) -> Any:
+    table = _make_table("variable", "shape", "ps", "value", "+ slots", "per step")
+    forecast = job_plan.forecast
     rows = zip(forecast.variables, forecast.places, forecast.slot_bytes(), strict=True)
     for variable, server, slot_bytes in rows:
         if variable.owner is None:
@@ -109,16 +115,16 @@ def _variables(made: JobPlan) -> Any:
     return table
 
 
-def _servers(made: JobPlan) -> Any:
-    table = _table("ps", "variables", "+ slots", "per step", "memory at least")
-    forecast = made.forecast
+def _servers_table(job_plan: JobPlan) -> Any:
+    table = _make_table("ps", "variables", "+ slots", "per step", "memory at least")
+    forecast = job_plan.forecast
     pairs = zip(forecast.variables, forecast.places, strict=True)
     homes = [server for variable, server in pairs if variable.owner is None]
     rows = zip(
         map(homes.count, range(forecast.servers)),
         forecast.bytes_per_server,
         forecast.step_bytes_per_server,
-        made.memory_bytes_per_server,
+        job_plan.memory_bytes_per_server,
         strict=True,
     )
     for server, (count, held, moved, needed) in enumerate(rows):
@@ -127,15 +133,15 @@ def _servers(made: JobPlan) -> Any:
     return table
 
 
-def _imbalance(made: JobPlan) -> str:
+def _imbalance_text(job_plan: JobPlan) -> str:
     from tfps.placement.forecast import imbalance
 
-    held = imbalance(made.forecast.bytes_per_server)
-    moved = imbalance(made.forecast.step_bytes_per_server)
+    held = imbalance(job_plan.forecast.bytes_per_server)
+    moved = imbalance(job_plan.forecast.step_bytes_per_server)
     return f"imbalance (largest / mean): bytes {held:.2f}, traffic {moved:.2f}"
 
 
-def _table(first: str, *columns: str) -> Any:
+def _make_table(first: str, *columns: str) -> Any:
     from rich import box
     from rich.table import Table
 
@@ -146,8 +152,8 @@ def _table(first: str, *columns: str) -> Any:
     return table
 
 
-def _comparison(sizes: JobSizes, *, limits: MemoryLimits) -> Any:
-    """Return a row for each strategy: what it needs for a job, and whether the tasks have it."""
+def _strategies_table(sizes: JobSizes, *, limits: MemoryLimits) -> Any:
+    """Return a table of each strategy's memory and traffic, and of what does not fit."""
     from rich.table import Table
 
     from tfps.placement.advice import sizes_of_strategies
@@ -158,11 +164,11 @@ def _comparison(sizes: JobSizes, *, limits: MemoryLimits) -> Any:
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("needs", no_wrap=True)
     for needed in sizes_of_strategies(sizes):
-        table.add_row(*_cells(needed, limits))
+        table.add_row(*_format_cells(needed, limits))
     return table
 
 
-def _cells(needed: StrategySizes, limits: MemoryLimits) -> list[str]:
+def _format_cells(needed: StrategySizes, limits: MemoryLimits) -> list[str]:
     from tfps.placement.advice import MemoryLimits
 
     title = needed.strategy.title

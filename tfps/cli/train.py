@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tfps.cli.job_arguments import takes_job_arguments
+from tfps.cli.job_arguments import add_job_arguments
 from tfps.errors import TfpsError
 
 EXAMPLES = """\b
@@ -16,7 +16,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@takes_job_arguments
+@add_job_arguments
 def train(config: str | None, overrides: tuple[str, ...]) -> None:
     """Train the job that CONFIG describes: a TOML file, or the name of a shipped one.
 

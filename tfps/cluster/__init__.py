@@ -7,8 +7,8 @@ from tfps.cluster.announcement import (
     announce_finished,
 )
 from tfps.cluster.clients import Client, close_clients, has_clients, register_client
-from tfps.cluster.cluster_file import cluster_of_file
-from tfps.cluster.moves import note_move
+from tfps.cluster.cluster_file import read_cluster_file
+from tfps.cluster.moves import record_move
 from tfps.cluster.ports import PortLease, lease_ports
 from tfps.cluster.process_environment import prepare_process
 from tfps.cluster.spec import JOB_ORDER, TASK_TYPES, ClusterSpec
@@ -29,7 +29,7 @@ __all__ = [
     "announce_at_exit",
     "announce_finished",
     "close_clients",
-    "cluster_of_file",
+    "read_cluster_file",
     "data_connections",
     "devices_of_workers",
     "has_clients",
@@ -37,7 +37,7 @@ __all__ = [
     "lease_ports",
     "logical_cpus",
     "missing_tasks",
-    "note_move",
+    "record_move",
     "prepare_process",
     "register_client",
     "timeout_from_environment",

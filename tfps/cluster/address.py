@@ -49,7 +49,7 @@ def address_problem(address: object) -> str | None:
         )
     host, colon, port = address.partition(":")
     if not colon:
-        return _no_port(address, address or "host")
+        return _missing_port_text(address, address or "host")
     if not host:
         return f"received {address!r}, expected a host; write host:port"
     return _port_problem(address, host, port)
@@ -60,7 +60,7 @@ def _bracketed_problem(address: str) -> str | None:
     if not bracket or ":" not in host:
         return f"received {address!r}, expected an IPv6 address in brackets; write [address]:port"
     if not rest.startswith(":"):
-        return _no_port(address, f"[{host}]")
+        return _missing_port_text(address, f"[{host}]")
     return _port_problem(address, f"[{host}]", rest[1:])
 
 
@@ -68,10 +68,10 @@ def _port_problem(address: str, host: str, port: str) -> str | None:
     is_number = port.isascii() and port.isdigit()
     if is_number and 1 <= int(port) <= LARGEST_PORT:
         return None
-    return _no_port(address, host)
+    return _missing_port_text(address, host)
 
 
-def _no_port(address: str, host: str) -> str:
+def _missing_port_text(address: str, host: str) -> str:
     return (
         f"received {address!r}, expected a port from 1 to {LARGEST_PORT}; "
         f"write host:port, for example {host}:2222"

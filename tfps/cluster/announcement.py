@@ -10,7 +10,7 @@ import numpy as np
 
 from tfps.cluster.exit_status import exit_status, watch_exit
 from tfps.cluster.introduction import ask_one, this_chief
-from tfps.cluster.moves import cluster_now
+from tfps.cluster.moves import get_current_cluster
 from tfps.cluster.served_chief import ChiefIdentity, Question
 from tfps.cluster.spec import ClusterSpec
 from tfps.cluster.task_call import UnknownFunction, call_task
@@ -43,10 +43,10 @@ def announce_finished(spec: ClusterSpec, status: int) -> list[str]:
     """
     informed = []
     # One after the other, since no thread can be started while the interpreter ends.
-    for task_type, index, address in cluster_now(spec).tasks("worker", "ps"):
+    for task_type, index, address in get_current_cluster(spec).tasks("worker", "ps"):
         name = f"{task_type} {index}"
         problem = connection_problem(address, timeout_s=REACH_TIMEOUT_S)
-        problem = problem or tell_task((task_type, index, address), status)
+        problem = problem or report_end_to_task((task_type, index, address), status)
         if problem is None:
             informed.append(name)
         else:
@@ -73,13 +73,13 @@ def _announce_own_end(spec: ClusterSpec, process: int) -> None:
         announce_finished(spec, exit_status())
 
 
-def tell_task(task: Task, status: int) -> str | None:
+def report_end_to_task(task: Task, status: int) -> str | None:
     """Call the task's function in a separate session; return the problem, or None."""
     import tensorflow as tf
 
     try:
         answer = ask_one(task, Question(this_chief()))
-        if answer is not None and (chief := answer.serves) and _is_another(chief):
+        if answer is not None and (chief := answer.serves) and _is_another_process(chief):
             return f"it serves {chief}"
         call_task(
             task,
@@ -95,7 +95,7 @@ def tell_task(task: Task, status: int) -> str | None:
     return None
 
 
-def _is_another(chief: ChiefIdentity) -> bool:
+def _is_another_process(chief: ChiefIdentity) -> bool:
     """Return whether a chief is another process, and still runs."""
     if chief.process == this_chief().process:
         return False

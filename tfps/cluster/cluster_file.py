@@ -11,7 +11,7 @@ from tfps.errors import ConfigError
 CLUSTER_FILE = "TFPS_CLUSTER_FILE"
 
 
-def cluster_of_file() -> ClusterSpec | None:
+def read_cluster_file() -> ClusterSpec | None:
     """Read the cluster from the file that ``TFPS_CLUSTER_FILE`` names; None if it is not set.
 
     Raises:

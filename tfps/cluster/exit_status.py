@@ -7,7 +7,7 @@ import sys
 from typing import NoReturn
 
 TEMPORARY_STATUS = 75  # EX_TEMPFAIL of <sysexits.h>: a retry may succeed
-ASKED_FOR = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _exit = sys.exit
 _last_exit: SystemExit | None = None
@@ -15,7 +15,7 @@ _last_exit: SystemExit | None = None
 
 def watch_exit() -> None:
     """Record the argument of `sys.exit` from now on; calling this again does nothing."""
-    sys.exit = _remembering_exit
+    sys.exit = _recording_exit
 
 
 def exit_status() -> int:
@@ -26,7 +26,7 @@ def exit_status() -> int:
     """
     if getattr(sys, "last_value", None) is not None:
         return 130 if isinstance(sys.last_value, KeyboardInterrupt) else 1
-    if _last_exit is not None and _reached_the_top(_last_exit):
+    if _last_exit is not None and _is_uncaught(_last_exit):
         return status_of(_last_exit)
     return 0
 
@@ -59,7 +59,7 @@ def is_worth_another_try(status: int) -> bool:
     [75, -9, 137, 139]
     """
     number = -status if status < 0 else status - 128
-    return status == TEMPORARY_STATUS or (number > 0 and number not in ASKED_FOR)
+    return status == TEMPORARY_STATUS or (number > 0 and number not in STOP_SIGNALS)
 
 
 def name_of_status(status: int) -> str:
@@ -92,14 +92,14 @@ def shell_status(status: int) -> int:
     return status if status >= 0 else 128 - status
 
 
-def _remembering_exit(status: str | int | None = None, /) -> NoReturn:
+def _recording_exit(status: str | int | None = None, /) -> NoReturn:
     global _last_exit
     _last_exit = SystemExit(status)
     raise _last_exit
 
 
-def _reached_the_top(error: SystemExit) -> bool:
-    """Return whether an exception left the main module instead of being caught before.
+def _is_uncaught(error: SystemExit) -> bool:
+    """Return whether an exception ended the main module, uncaught.
 
     Before Python 3.12 this cannot be found out from the exception. True is then returned, which is
     wrong only for a script that catches the `SystemExit` of `sys.exit`.

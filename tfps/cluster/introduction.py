@@ -1,4 +1,4 @@
-"""The chief's first question to its tasks, before it changes anything: which chief they serve."""
+"""Ask tasks which chief they serve, before anything is changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tfps.cluster.served_chief import INTRODUCE_FUNCTION, ChiefIdentity, Introduction, Question
 from tfps.cluster.task_call import UnknownFunction, call_task
-from tfps.cluster.waiting import ATTEMPTS_AT_ONCE, Task
+from tfps.cluster.waiting import MAX_PARALLEL_ATTEMPTS, Task
 
 ANSWER_TIMEOUT_S = 5.0  # a task replies within milliseconds, even on a busy machine
 
@@ -23,11 +23,11 @@ def this_chief(address: str = "", *, job: str = "", is_ready: bool = False) -> C
         job: the name of its job, if it has one.
         is_ready: whether its server listens.
     """
-    return ChiefIdentity(_process(os.getpid()), address, job, is_ready)
+    return ChiefIdentity(_read_process_name(os.getpid()), address, job, is_ready)
 
 
 @functools.lru_cache(maxsize=1)
-def _process(_pid: int) -> str:
+def _read_process_name(_pid: int) -> str:
     return secrets.token_hex(8)  # a fork is another process
 
 
@@ -45,7 +45,7 @@ def ask(
         tf.errors.OpError: a task did not reply.
     """
     asked = list(tasks)
-    with ThreadPoolExecutor(max(1, min(ATTEMPTS_AT_ONCE, len(asked)))) as pool:
+    with ThreadPoolExecutor(max(1, min(MAX_PARALLEL_ATTEMPTS, len(asked)))) as pool:
         answers = list(pool.map(lambda t: ask_one(t, question, timeout_s=timeout_s), asked))
     return dict(zip(asked, answers, strict=True))
 

@@ -42,7 +42,7 @@ def check_listening(spec: ClusterSpec, task_type: str, task_index: int) -> None:
         raise PortInUse(_explain(f"{task_type} {task_index}", address, problem))
 
 
-def failed_to_listen(spec: ClusterSpec, task_type: str, task_index: int, reason: str) -> PortInUse:
+def make_port_error(spec: ClusterSpec, task_type: str, task_index: int, reason: str) -> PortInUse:
     """Return the error for a server that did not start although the port seemed to be free.
 
     Args:
@@ -82,10 +82,10 @@ def is_elsewhere(address: str) -> bool:
         places = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except OSError:  # the name does not resolve here
         return False
-    return all(_is_not_ours(family, place) for family, _, _, _, place in places)
+    return all(_is_other_address(family, place) for family, _, _, _, place in places)
 
 
-def _is_not_ours(family: int, place: tuple[object, ...]) -> bool:
+def _is_other_address(family: int, place: tuple[object, ...]) -> bool:
     try:
         with socket.socket(family) as sock:
             sock.bind(place)
@@ -97,7 +97,7 @@ def _is_not_ours(family: int, place: tuple[object, ...]) -> bool:
 def _port_problem(port: int) -> str | None:
     """Bind the port as gRPC does, without listening, and release it; return the problem or None."""
     shared = os.environ.get(PortLease.REUSE_PORT_VARIABLE, "").lower() in ("1", "true")
-    for family, host in _everywhere():
+    for family, host in _all_listening_sockets():
         with contextlib.suppress(OSError), socket.socket(family) as sock:
             # With this option a bind fails if a process listens, not if old connections time out.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -110,18 +110,20 @@ def _port_problem(port: int) -> str | None:
             except OSError as error:
                 if error.errno not in REASONS:
                     continue  # for example, IPv6 is disabled
-                return f"port {port} of this machine {REASONS[error.errno]}{_holders(port)}"
+                return (
+                    f"port {port} of this machine {REASONS[error.errno]}{_describe_holders(port)}"
+                )
             return None
     return None
 
 
-def _everywhere() -> Iterator[tuple[int, str]]:
+def _all_listening_sockets() -> Iterator[tuple[int, str]]:
     if socket.has_dualstack_ipv6():
         yield socket.AF_INET6, "::"
     yield socket.AF_INET, "0.0.0.0"
 
 
-def _holders(port: int) -> str:
+def _describe_holders(port: int) -> str:
     """Return a text that names the processes that listen at a port, if this user may know."""
     try:
         connections = psutil.net_connections("tcp")

@@ -8,30 +8,30 @@ from tfps.cluster.spec import ClusterSpec
 
 Jobs = tuple[tuple[str, tuple[str, ...]], ...]
 
-_now: dict[Jobs, ClusterSpec] = {}
+_current_jobs: dict[Jobs, ClusterSpec] = {}
 
 
-def note_move(before: ClusterSpec, now: ClusterSpec) -> None:
+def record_move(before: ClusterSpec, now: ClusterSpec) -> None:
     """Record the new addresses of a cluster.
 
     Example:
 
     >>> at_first = ClusterSpec(jobs={"chief": ("c:1",), "worker": ("w:1",), "ps": ("p:1",)})
-    >>> note_move(at_first, at_first.with_address("ps", 0, "q:1"))
-    >>> note_move(at_first.with_address("ps", 0, "q:1"), at_first.with_address("ps", 0, "r:1"))
-    >>> cluster_now(at_first).address("ps", 0)
+    >>> record_move(at_first, at_first.with_address("ps", 0, "q:1"))
+    >>> record_move(at_first.with_address("ps", 0, "q:1"), at_first.with_address("ps", 0, "r:1"))
+    >>> get_current_cluster(at_first).address("ps", 0)
     'r:1'
     """
     was = _key(before.jobs)
-    for known, spec in list(_now.items()):
+    for known, spec in list(_current_jobs.items()):
         if _key(spec.jobs) == was:
-            _now[known] = now
-    _now[was] = now
+            _current_jobs[known] = now
+    _current_jobs[was] = now
 
 
-def cluster_now(spec: ClusterSpec) -> ClusterSpec:
+def get_current_cluster(spec: ClusterSpec) -> ClusterSpec:
     """Return a cluster with its current addresses; the same object if no task has moved."""
-    return _now.get(_key(spec.jobs), spec)
+    return _current_jobs.get(_key(spec.jobs), spec)
 
 
 def _key(jobs: Mapping[str, tuple[str, ...]]) -> Jobs:

@@ -13,7 +13,7 @@ ATTEMPTS = 20  # another process may take a port between the choice and the rese
 
 
 class PortLease:
-    """Ports of this machine, reserved by sockets that are bound but do not listen.
+    """Reserves ports of this machine by sockets that are bound but do not listen.
 
     On systems with ``SO_REUSEPORT`` the reservation stays while a task listens on the port, so that
     a killed task finds its port free when it restarts. The task's gRPC server must use the option

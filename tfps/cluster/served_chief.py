@@ -97,7 +97,7 @@ class Introduction:
 
 
 class ServedChief:
-    """The chief that this task serves.
+    """Records the chief that this task serves, and replies to chiefs' questions.
 
     Args:
         versions: returns the versions of packages in this process; called for each question.

@@ -84,7 +84,7 @@ class ClusterSpec:
         Raises:
             ConfigError: lists every problem, each with its key.
         """
-        value = _parsed(text_or_mapping, source)
+        value = _parse_tf_config(text_or_mapping, source)
         jobs, task = value.get("cluster"), value.get("task")
         problems = problems_of_jobs(jobs)
         if task is not None:
@@ -233,7 +233,7 @@ class ClusterSpec:
         return "\n".join(lines)
 
 
-def _parsed(text_or_mapping: str | Mapping[str, Any], source: str) -> Mapping[str, Any]:
+def _parse_tf_config(text_or_mapping: str | Mapping[str, Any], source: str) -> Mapping[str, Any]:
     value: Any = text_or_mapping
     if isinstance(value, str):
         try:
@@ -241,7 +241,7 @@ def _parsed(text_or_mapping: str | Mapping[str, Any], source: str) -> Mapping[st
         except json.JSONDecodeError as error:
             raise ConfigError(
                 f"received invalid JSON ({error}), expected "
-                '{"cluster": {...}, "task": {...}}' + _hint_of_a_path(value, source),
+                '{"cluster": {...}, "task": {...}}' + _file_name_hint(value, source),
                 source=source,
             ) from error
     if not isinstance(value, Mapping):
@@ -252,7 +252,7 @@ def _parsed(text_or_mapping: str | Mapping[str, Any], source: str) -> Mapping[st
     return value
 
 
-def _hint_of_a_path(text: str, source: str) -> str:
+def _file_name_hint(text: str, source: str) -> str:
     """Return a hint for an error's text if the value is the name of a file, otherwise nothing."""
     path = text.strip()
     if not os.path.isfile(path) and not path.endswith(".json"):

@@ -6,9 +6,9 @@ import os
 
 from tfps.cluster.spec import ClusterSpec
 
-FEWEST_CONNECTIONS = 12  # in a small cluster many plans may be tried
+MIN_CONNECTIONS = 12  # in a small cluster many plans may be tried
 # For tasks that compute no steps, where idle threads cost nothing.
-FEWEST_THREADS = 8
+MIN_THREADS = 8
 # Threads besides those of waiting calls: for computations and requests of the coordinator.
 SPARE_THREADS = 4
 # Each connection of a worker keeps a thread of the server waiting, and a worker has one connection
@@ -32,7 +32,7 @@ def inter_op_threads(spec: ClusterSpec, task_type: str) -> int:
     True
     """
     waiting = data_connections(spec) if task_type == "ps" else spec.count("ps")
-    fewest = 1 if task_type == "worker" else FEWEST_THREADS
+    fewest = 1 if task_type == "worker" else MIN_THREADS
     return max(fewest, waiting + SPARE_THREADS, os.cpu_count() or 1)
 
 
@@ -46,4 +46,4 @@ def data_connections(spec: ClusterSpec) -> int:
     True
     """
     clients = spec.count("worker") + 1  # the coordinator
-    return max(FEWEST_CONNECTIONS, CONNECTIONS_PER_WORKER * clients)
+    return max(MIN_CONNECTIONS, CONNECTIONS_PER_WORKER * clients)

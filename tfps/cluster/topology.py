@@ -51,10 +51,10 @@ class Topology:
             servers: the number of parameter servers.
         """
         return cls(
-            chief=_device("chief", 0),
-            workers=tuple(_device("worker", index) for index in range(workers)),
-            servers=tuple(_device("ps", index) for index in range(servers)),
-            worker_scopes=tuple(_task("worker", index) for index in range(workers)),
+            chief=_device_name("chief", 0),
+            workers=tuple(_device_name("worker", index) for index in range(workers)),
+            servers=tuple(_device_name("ps", index) for index in range(servers)),
+            worker_scopes=tuple(_task_name("worker", index) for index in range(workers)),
         )
 
     @classmethod
@@ -83,9 +83,9 @@ class Topology:
         return self.servers[index]
 
 
-def _device(job: str, index: int) -> str:
-    return f"{_task(job, index)}/device:CPU:0"
+def _device_name(job: str, index: int) -> str:
+    return f"{_task_name(job, index)}/device:CPU:0"
 
 
-def _task(job: str, index: int) -> str:
+def _task_name(job: str, index: int) -> str:
     return f"/job:{job}/replica:0/task:{index}"

@@ -52,7 +52,7 @@ def problems_of_jobs(jobs: Any) -> list[str]:
     ]
     for name, addresses in jobs.items():
         problems += _problems_of_job(name, addresses)
-    return problems + _duplicates(jobs)
+    return problems + _duplicate_problems(jobs)
 
 
 def problems_of_task(task: Any, jobs: Any) -> list[str]:
@@ -66,7 +66,7 @@ def problems_of_task(task: Any, jobs: Any) -> list[str]:
     if task_type not in TASK_TYPES:
         received = "missing" if task_type is None else f"Unrecognized task_type: {task_type}"
         problems.append(f"task.type: {received}, expected one of {', '.join(TASK_TYPES)}")
-    number = _whole_number(index)
+    number = _to_whole_number(index)
     if number is None:
         received = "missing" if index is None else f"received {index!r}"
         problems.append(f"task.index: {received}, expected a whole number from 0")
@@ -110,7 +110,7 @@ def _problems_of_job(name: object, addresses: Any) -> list[str]:
     return problems
 
 
-def _duplicates(jobs: Mapping[Any, Any]) -> list[str]:
+def _duplicate_problems(jobs: Mapping[Any, Any]) -> list[str]:
     first: dict[str, str] = {}
     problems = []
     for name, addresses in jobs.items():
@@ -128,7 +128,7 @@ def _duplicates(jobs: Mapping[Any, Any]) -> list[str]:
     return problems
 
 
-def _whole_number(value: object) -> int | None:
+def _to_whole_number(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | str):
         return None
     if isinstance(value, str) and not (value.isascii() and value.isdigit()):

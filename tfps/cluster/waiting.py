@@ -12,11 +12,11 @@ from tfps.cluster.spec import ClusterSpec
 from tfps.errors import ConnectTimeout
 
 CONNECT_TIMEOUT_S = 300.0  # a scheduler may start the tasks of one job minutes apart
-REPORT_EVERY_S = 10.0
+REPORT_INTERVAL_S = 10.0
 ATTEMPT_TIMEOUT_S = 2.0  # for one TCP connect; hosts that drop packets never respond
 FIRST_PAUSE_S = 0.05  # tasks on this machine listen within seconds, so try often at first
 LONGEST_PAUSE_S = 1.0
-ATTEMPTS_AT_ONCE = 32  # a task behind a firewall that drops packets takes a whole attempt
+MAX_PARALLEL_ATTEMPTS = 32  # a task behind a firewall that drops packets takes a whole attempt
 
 Task = tuple[str, int, str]
 
@@ -47,7 +47,7 @@ def wait_for_tasks(
         ConnectTimeout: some tasks are still missing; the message lists each with the reason.
     """
     started = time.monotonic()
-    next_report = started + REPORT_EVERY_S
+    next_report = started + REPORT_INTERVAL_S
     pause = FIRST_PAUSE_S
     tasks = [task for task in spec.tasks(*task_types) if index in (None, task[1])]
     missing = dict.fromkeys(tasks, "no attempt yet")
@@ -59,10 +59,12 @@ def wait_for_tasks(
         if not missing:
             return
         if now - started >= timeout_s:
-            raise ConnectTimeout(_failure(missing, timeout_s))
+            raise ConnectTimeout(_timeout_error_text(missing, timeout_s))
         if report is not None and now >= next_report:
-            report(f"waiting for {_names(missing)} ({now - started:.0f} s of {timeout_s:.0f} s)")
-            next_report = now + REPORT_EVERY_S
+            report(
+                f"waiting for {_format_names(missing)} ({now - started:.0f} s of {timeout_s:.0f} s)"
+            )
+            next_report = now + REPORT_INTERVAL_S
         time.sleep(max(0.0, min(pause, timeout_s - (now - started))))
         pause = min(LONGEST_PAUSE_S, pause * 1.5)
 
@@ -72,7 +74,7 @@ def missing_tasks(tasks: Iterable[Task]) -> dict[Task, str]:
     asked = tuple(tasks)
     if not asked:
         return {}
-    with ThreadPoolExecutor(min(ATTEMPTS_AT_ONCE, len(asked))) as pool:
+    with ThreadPoolExecutor(min(MAX_PARALLEL_ATTEMPTS, len(asked))) as pool:
         reasons = pool.map(lambda task: connection_problem(task[2]), asked)
         return {task: reason for task, reason in zip(asked, reasons, strict=True) if reason}
 
@@ -99,11 +101,11 @@ def connection_problem(address: str, *, timeout_s: float = ATTEMPT_TIMEOUT_S) ->
     return None
 
 
-def _names(missing: Iterable[Task]) -> str:
+def _format_names(missing: Iterable[Task]) -> str:
     return ", ".join(f"{kind} {index} at {address}" for kind, index, address in missing)
 
 
-def _failure(missing: dict[Task, str], timeout_s: float) -> str:
+def _timeout_error_text(missing: dict[Task, str], timeout_s: float) -> str:
     count = f"{len(missing)} task{'s' if len(missing) > 1 else ''}"
     lines = [
         f"  - {kind} {index} at {address}: {reason}"

@@ -54,7 +54,7 @@ def devices_of_workers(names: Iterable[str]) -> tuple[str, ...]:
         if match := _NAME.match(name):
             kinds = found.setdefault(int(match["task"]), {})
             kinds.setdefault(match["kind"], []).append(int(match["number"]))
-    own = {task: _of_one_worker(kinds) for task, kinds in sorted(found.items())}
+    own = {task: _devices_of_one_worker(kinds) for task, kinds in sorted(found.items())}
     if len(set(own.values())) > 1:
         counts = ", ".join(f"worker {task} has {len(devices)}" for task, devices in own.items())
         raise ConfigError(
@@ -64,6 +64,6 @@ def devices_of_workers(names: Iterable[str]) -> tuple[str, ...]:
     return next(iter(own.values()), ("/device:CPU:0",))
 
 
-def _of_one_worker(kinds: dict[str, list[int]]) -> tuple[str, ...]:
+def _devices_of_one_worker(kinds: dict[str, list[int]]) -> tuple[str, ...]:
     kind = "GPU" if kinds.get("GPU") else "CPU"
     return tuple(f"/device:{kind}:{number}" for number in sorted(kinds.get(kind, [0])))

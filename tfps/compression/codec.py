@@ -86,14 +86,14 @@ def codec_problem(codec: Codec, items: int) -> str | None:
         data = tf.convert_to_tensor(codec.encode(vector, seed=tf.zeros([2], tf.int64)))
         if data.dtype != tf.uint8 or data.shape != [size]:
             return (
-                f"received {_in_words(data)} from encode() of {items} items, expected a uint8 "
+                f"received {_spec_text(data)} from encode() of {items} items, expected a uint8 "
                 f"vector of {size} bytes, as size_bytes({items}) returns; the graph must know the "
                 "shape"
             )
         back = tf.convert_to_tensor(codec.decode(tf.zeros([size], tf.uint8), items))
         if back.dtype != tf.float32 or back.shape != [items]:
             return (
-                f"received {_in_words(back)} from decode(), expected a float32 vector of {items} "
+                f"received {_spec_text(back)} from decode(), expected a float32 vector of {items} "
                 "items"
             )
     return None
@@ -105,5 +105,5 @@ def check_codec(codec: Codec, items: int) -> None:
         raise ConfigError(f"compression: {codec!r}: {problem}")
 
 
-def _in_words(tensor: tf.Tensor) -> str:
+def _spec_text(tensor: tf.Tensor) -> str:
     return f"a {tensor.dtype.name} tensor of shape {tensor.shape}"

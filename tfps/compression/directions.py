@@ -9,7 +9,7 @@ from tfps.compression.by_path import EXPECTED, ByPath, CodecChoice
 from tfps.compression.codec import Codec, is_codec
 from tfps.compression.delta import is_delta
 from tfps.compression.identity import Identity
-from tfps.compression.memory import keeps_something
+from tfps.compression.memory import keeps_state
 from tfps.errors import ConfigError, refuse
 
 Codecs: TypeAlias = Codec | ByPath  # of one direction
@@ -42,7 +42,7 @@ class PushPull:
         problems = [
             f"{name}: received {codecs!r}, expected {EXPECTED}, or a ByPath"
             for name, codecs in (("push", self.push), ("pull", self.pull))
-            if not _chooses(codecs)
+            if not _is_choice(codecs)
         ]
         refuse(problems, source="PushPull")
 
@@ -57,7 +57,7 @@ def resolve(compression: Any) -> PushPull:
         return PushPull()
     if isinstance(compression, PushPull):
         return compression
-    if _chooses(compression):
+    if _is_choice(compression):
         return PushPull(push=compression)
     raise ConfigError(
         f"compression: received {compression!r}, expected {EXPECTED}, a ByPath or a PushPull of "
@@ -91,20 +91,20 @@ def without_deltas(compression: PushPull) -> PushPull:
     """
     pull = compression.pull
     if isinstance(pull, ByPath):
-        rules = {rule: _whole(codec) for rule, codec in pull.rules.items()}
-        whole = replace(pull, rules=rules, otherwise=_whole(pull.otherwise))
+        rules = {rule: _replace_delta(codec) for rule, codec in pull.rules.items()}
+        whole = replace(pull, rules=rules, otherwise=_replace_delta(pull.otherwise))
         return replace(compression, pull=whole)
-    return replace(compression, pull=_whole(pull))
+    return replace(compression, pull=_replace_delta(pull))
 
 
-def _whole(codec: Codec) -> Codec:
+def _replace_delta(codec: Codec) -> Codec:
     return Identity() if is_delta(codec) else codec
 
 
-def any_keeps_something(codecs: Codecs) -> bool:
+def any_keeps_residuals(codecs: Codecs) -> bool:
     """Return whether workers keep residuals for some of the codecs."""
-    return any(map(keeps_something, all_codecs(codecs)))
+    return any(map(keeps_state, all_codecs(codecs)))
 
 
-def _chooses(value: Any) -> bool:
+def _is_choice(value: Any) -> bool:
     return isinstance(value, ByPath) or is_codec(value)

@@ -1,4 +1,4 @@
-"""The residuals of gradients that a worker keeps for a codec, from one push to the next."""
+"""Encode gradients with residuals that a worker keeps from one push to the next."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Kept: TypeAlias = "tuple[tf.Tensor, ...]"
 
 
 class Remembered(NamedTuple):
-    """An encoded gradient, and the residual that its worker keeps once a server has applied it."""
+    """Holds an encoded gradient, and the worker's state after a server has applied it."""
 
     data: tf.Tensor  # the encoded gradient, uint8
     kept: Kept
@@ -20,7 +20,7 @@ class Remembered(NamedTuple):
 
 @runtime_checkable
 class Memory(Protocol):
-    """The state that a worker keeps for the gradients of one codec.
+    """Encodes the gradients of one codec, with a state that the worker keeps.
 
     It begins with zeros. If a server refuses a gradient, because it came too late or was too stale,
     all floats of the state become zeros again. Give a codec of your own a property ``memory`` if it
@@ -95,6 +95,6 @@ def memory_of(codec: Codec) -> Memory:
     return NoMemory(codec) if getattr(codec, "is_unbiased", False) else ErrorFeedback(codec)
 
 
-def keeps_something(codec: Codec) -> bool:
+def keeps_state(codec: Codec) -> bool:
     """Return whether workers keep a state for a codec."""
     return not isinstance(memory_of(codec), NoMemory)

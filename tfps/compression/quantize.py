@@ -63,7 +63,7 @@ class Quantize:
 
     def encode_rows(self, rows: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
         items = rows.shape[1]
-        blocks = self._in_blocks(rows, items)
+        blocks = self._to_blocks(rows, items)
         scales = self._scales(blocks, items)
         if self.bits == 1:
             levels = tf.cast(blocks >= 0, tf.uint8)
@@ -71,53 +71,53 @@ class Quantize:
             ratio = tf.math.divide_no_nan(blocks, scales[..., None])
             ratio = tf.where(tf.math.is_inf(blocks), tf.sign(blocks), ratio)
             chance = tf.random.stateless_uniform(tf.shape(blocks), seed)
-            level = tf.floor(ratio * self._largest + self._largest + chance)
+            level = tf.floor(ratio * self._largest_level + self._largest_level + chance)
             level = tf.where(tf.math.is_nan(level), 0.0, level)
-            levels = tf.cast(tf.clip_by_value(level, 0, 2 * self._largest), tf.uint8)
-        scale_bytes = SCALE_BYTES * self._blocks(items)
+            levels = tf.cast(tf.clip_by_value(level, 0, 2 * self._largest_level), tf.uint8)
+        scale_bytes = SCALE_BYTES * self._count_blocks(items)
         scales = tf.reshape(tf.bitcast(scales, tf.uint8), [tf.shape(rows)[0], scale_bytes])
-        data = tf.concat([scales, self._packed(self._in_rows(levels, items))], 1)
+        data = tf.concat([scales, self._pack(self._to_rows(levels, items))], 1)
         return tf.ensure_shape(data, [rows.shape[0], self.size_bytes(items)])
 
     def decode_rows(self, data: tf.Tensor, items: int) -> tf.Tensor:
-        scale_bytes, number = SCALE_BYTES * self._blocks(items), tf.shape(data)[0]
-        scales = tf.reshape(data[:, :scale_bytes], [number, self._blocks(items), SCALE_BYTES])
+        scale_bytes, number = SCALE_BYTES * self._count_blocks(items), tf.shape(data)[0]
+        scales = tf.reshape(data[:, :scale_bytes], [number, self._count_blocks(items), SCALE_BYTES])
         scales = tf.bitcast(scales, tf.float32)[..., None]
-        levels = self._unpacked(data[:, scale_bytes:], items)
-        levels = tf.cast(self._in_blocks(levels, items), tf.float32)
+        levels = self._unpack(data[:, scale_bytes:], items)
+        levels = tf.cast(self._to_blocks(levels, items), tf.float32)
         if self.bits == 1:
             blocks = (2 * levels - 1) * scales
         else:
-            steps = levels - self._largest
-            blocks = steps / self._largest * scales
+            steps = levels - self._largest_level
+            blocks = steps / self._largest_level * scales
             is_lost = tf.logical_and(steps == 0, tf.math.is_inf(scales))
             blocks = tf.where(is_lost, 0.0, blocks)
-        return self._in_rows(blocks, items)
+        return self._to_rows(blocks, items)
 
     def size_bytes(self, items: int) -> int:
-        return SCALE_BYTES * self._blocks(items) + math.ceil(items * self.bits / 8)
+        return SCALE_BYTES * self._count_blocks(items) + math.ceil(items * self.bits / 8)
 
     @property
-    def _largest(self) -> int:
+    def _largest_level(self) -> int:
         """The largest level; the smallest is its negative."""
         return int(2 ** (self.bits - 1) - 1)
 
-    def _blocks(self, items: int) -> int:
+    def _count_blocks(self, items: int) -> int:
         return math.ceil(items / self.block_items)
 
-    def _width(self, items: int) -> int:
+    def _block_width(self, items: int) -> int:
         """Return the number of items of a block; at most those of a row."""
         return min(self.block_items, max(1, items))
 
-    def _in_blocks(self, rows: tf.Tensor, items: int) -> tf.Tensor:
+    def _to_blocks(self, rows: tf.Tensor, items: int) -> tf.Tensor:
         """Reshape each row to blocks, padded with zeros."""
-        blocks, width = self._blocks(items), self._width(items)
+        blocks, width = self._count_blocks(items), self._block_width(items)
         filled = tf.pad(rows, [[0, 0], [0, blocks * width - items]])
         return tf.reshape(filled, [tf.shape(rows)[0], blocks, width])
 
-    def _in_rows(self, blocks: tf.Tensor, items: int) -> tf.Tensor:
+    def _to_rows(self, blocks: tf.Tensor, items: int) -> tf.Tensor:
         """Reshape blocks to rows, without the padding."""
-        filled = [tf.shape(blocks)[0], self._blocks(items) * self._width(items)]
+        filled = [tf.shape(blocks)[0], self._count_blocks(items) * self._block_width(items)]
         return tf.reshape(blocks, filled)[:, :items]
 
     def _scales(self, blocks: tf.Tensor, items: int) -> tf.Tensor:
@@ -130,19 +130,19 @@ class Quantize:
         is_lost = tf.reduce_any(tf.math.is_nan(blocks), 2)
         return tf.where(is_lost, float("nan"), tf.reduce_max(sizes, 2))
 
-    def _packed(self, levels: tf.Tensor) -> tf.Tensor:
+    def _pack(self, levels: tf.Tensor) -> tf.Tensor:
         """Pack several levels into each byte, the first into its lowest bits."""
         together, number = 8 // self.bits, tf.shape(levels)[0]
         filled = tf.pad(levels, [[0, 0], [0, -levels.shape[1] % together]])
         grouped = tf.reshape(filled, [number, filled.shape[1] // together, together])
-        shifted = tf.bitwise.left_shift(grouped, self._shifts)
+        shifted = tf.bitwise.left_shift(grouped, self._bit_shifts)
         packed = shifted[..., 0]
         for place in range(1, together):
             packed = tf.bitwise.bitwise_or(packed, shifted[..., place])
         return packed
 
-    def _unpacked(self, data: tf.Tensor, items: int) -> tf.Tensor:
-        shifted = tf.bitwise.right_shift(data[..., None], self._shifts)
+    def _unpack(self, data: tf.Tensor, items: int) -> tf.Tensor:
+        shifted = tf.bitwise.right_shift(data[..., None], self._bit_shifts)
         levels = tf.bitwise.bitwise_and(shifted, tf.constant(2**self.bits - 1, tf.uint8))
         together = 8 // self.bits
         return tf.reshape(levels, [tf.shape(data)[0], math.ceil(items / together) * together])[
@@ -150,5 +150,5 @@ class Quantize:
         ]
 
     @property
-    def _shifts(self) -> tf.Tensor:
+    def _bit_shifts(self) -> tf.Tensor:
         return tf.constant(list(range(0, 8, self.bits)), tf.uint8)

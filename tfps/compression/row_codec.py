@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from tfps.compression.codec import ITEM_BYTES, Codec
 from tfps.compression.late_tensorflow import tf
-from tfps.compression.memory import keeps_something
+from tfps.compression.memory import keeps_state
 
 
 @runtime_checkable
@@ -46,6 +46,6 @@ def row_codec_of(codec: Codec, items: int) -> RowCodec | None:
     Quantize(bits=8, block_items=256)
     >>> row_codec_of(Quantize(8), 1)  # 5 bytes for 4
     """
-    if not isinstance(codec, RowCodec) or keeps_something(codec):
+    if not isinstance(codec, RowCodec) or keeps_state(codec):
         return None
     return codec if codec.size_bytes(items) < ITEM_BYTES * items else None

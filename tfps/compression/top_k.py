@@ -20,13 +20,13 @@ def fraction_problem(fraction: Any) -> str | None:
     return f"fraction: received {fraction!r}, expected a number above 0, up to 1"
 
 
-def chosen_items(fraction: float, items: int) -> int:
+def count_sent_items(fraction: float, items: int) -> int:
     """Return how many of ``items`` numbers are sent."""
     # The small difference keeps a product that is whole but for rounding from being rounded up.
     return min(items, max(1, math.ceil(fraction * items - 1e-6)))
 
 
-def largest_pairs(vector: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
+def encode_largest(vector: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
     """Encode the largest numbers of a vector, and their places; NaN counts as largest."""
     sizes = tf.where(tf.math.is_finite(vector), tf.abs(vector), float("inf"))
     places = tf.math.top_k(sizes, number, sorted=False).indices
@@ -34,7 +34,7 @@ def largest_pairs(vector: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
     return tf.reshape(tf.bitcast(tf.concat(parts, 0), tf.uint8), [-1])
 
 
-def vector_of_pairs(data: tf.Tensor, items: int) -> tf.Tensor:
+def decode_largest(data: tf.Tensor, items: int) -> tf.Tensor:
     """Decode a vector of ``items`` items from its largest numbers; the others are zeros."""
     numbers = tf.bitcast(tf.reshape(data, [-1, PAIR_BYTES // 2]), tf.int32)
     places, values = tf.split(numbers, 2)
@@ -74,10 +74,10 @@ class TopK:
             raise ConfigError(problem, source="TopK")
 
     def encode(self, vector: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
-        return largest_pairs(vector, chosen_items(self.fraction, vector.shape[0]))
+        return encode_largest(vector, count_sent_items(self.fraction, vector.shape[0]))
 
     def decode(self, data: tf.Tensor, items: int) -> tf.Tensor:
-        return vector_of_pairs(data, items)
+        return decode_largest(data, items)
 
     def size_bytes(self, items: int) -> int:
-        return PAIR_BYTES * chosen_items(self.fraction, items)
+        return PAIR_BYTES * count_sent_items(self.fraction, items)

@@ -11,8 +11,8 @@ import tomli_w
 from pydantic import ValidationError
 
 from tfps.config.bundle import example
-from tfps.config.mistakes import contradictions, describe
-from tfps.config.overrides import apply_overrides, source_of
+from tfps.config.mistakes import contradictions, describe_mistakes
+from tfps.config.overrides import apply_overrides, source_of_problem
 from tfps.config.schema import DEFAULT_EXAMPLE, JobConfig
 from tfps.errors import ConfigError, refuse
 
@@ -32,13 +32,15 @@ def load(path: Path, overrides: Sequence[str] = ()) -> JobConfig:
     try:
         config = parse(values)
     except ConfigError as error:
-        errors.append(blamed(error.problems, path=path, overrides=overrides))
+        errors.append(locate_problems(error.problems, path=path, overrides=overrides))
     if config is None or errors:
         raise ConfigError.joined(errors)
     return config
 
 
-def blamed(problems: Sequence[str], *, path: Path, overrides: Sequence[str]) -> ConfigError:
+def locate_problems(
+    problems: Sequence[str], *, path: Path, overrides: Sequence[str]
+) -> ConfigError:
     """Return an error that says for each mistake whether it is in the file or in ``--set``.
 
     Args:
@@ -51,7 +53,7 @@ def blamed(problems: Sequence[str], *, path: Path, overrides: Sequence[str]) -> 
     except ConfigError:
         own = {}
     return ConfigError.joined(
-        ConfigError(problem, source=source_of(problem, own, overrides, file=str(path)))
+        ConfigError(problem, source=source_of_problem(problem, own, overrides, file=str(path)))
         for problem in problems
     )
 
@@ -78,7 +80,9 @@ expected one of workers, ps, max_workers, connect_timeout_s
     try:
         config = schema.model_validate(values)
     except ValidationError as error:
-        raise ConfigError([*describe(error, schema=schema), *problems], source=source) from None
+        raise ConfigError(
+            [*describe_mistakes(error, schema=schema), *problems], source=source
+        ) from None
     refuse(problems, source=source)
     return config
 

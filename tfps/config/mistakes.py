@@ -10,14 +10,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-KINDS = {
+KIND_TEXTS = {
     "boolean": "true or false",
     "integer": "a whole number",
     "number": "a number",
     "string": "a string",
     "object": "a section",
 }
-LIMITS = {
+LIMIT_TEXTS = {
     "minimum": "at least {:g}",
     "exclusiveMinimum": "above {:g}",
     "exclusiveMaximum": "below {:g}",
@@ -25,7 +25,7 @@ LIMITS = {
 }
 
 
-def describe(error: ValidationError, *, schema: type[BaseModel]) -> list[str]:
+def describe_mistakes(error: ValidationError, *, schema: type[BaseModel]) -> list[str]:
     """Return one sentence per mistake, each starting with the path of its key.
 
     Args:
@@ -36,7 +36,7 @@ def describe(error: ValidationError, *, schema: type[BaseModel]) -> list[str]:
     paths = [item["loc"] for item in items]
     # An array whose items are wrong counts as too short as well.
     return [
-        _sentence(item, schema=schema)
+        _to_sentence(item, schema=schema)
         for item in items
         if not any(
             path != item["loc"] and path[: len(item["loc"])] == item["loc"] for path in paths
@@ -51,14 +51,15 @@ def contradictions(values: Mapping[str, Any]) -> list[str]:
         values: the job file as parsed; it may have other mistakes.
     """
     problems = []
-    optimizer = table(values, "training", "optimizer")
+    optimizer = get_section(values, "training", "optimizer")
     if "learning_rate" in optimizer:
         problems.append(
-            f"training.optimizer.learning_rate: received {shown(optimizer['learning_rate'])}, "
-            "expected no such key; set training.learning_rate instead"
+            "training.optimizer.learning_rate: received "
+            f"{format_value(optimizer['learning_rate'])}, expected no such key; set "
+            "training.learning_rate instead"
         )
     problems += [
-        f"training.optimizer.{name}: received {shown(value)}, expected a string, a finite "
+        f"training.optimizer.{name}: received {format_value(value)}, expected a string, a finite "
         "number, true or false, or an array or table of these; leave the argument out for "
         "Keras's default"
         for name, value in optimizer.items()
@@ -76,12 +77,12 @@ def _is_argument(value: Any) -> bool:
     return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
 
 
-def table(values: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+def get_section(values: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     """Return a section of a job file that may have any mistake; empty where there is none.
 
     Example:
 
-    >>> table({"data": {"path": "x"}}, "data"), table({"data": 3}, "data")
+    >>> get_section({"data": {"path": "x"}}, "data"), get_section({"data": 3}, "data")
     ({'path': 'x'}, {})
     """
     found: Any = values
@@ -90,16 +91,16 @@ def table(values: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _sentence(item: Any, *, schema: type[BaseModel]) -> str:
+def _to_sentence(item: Any, *, schema: type[BaseModel]) -> str:
     path, kind = tuple(item["loc"]), item["type"]
     if kind == "extra_forbidden":
-        return _unknown_key(path, schema=schema)
+        return _unknown_key_text(path, schema=schema)
     key = ".".join(str(part) for part in path)
-    expected = _allowed(_node(path, schema=schema))
-    return f"{key}: received {shown(item['input'])}, expected {expected}"
+    expected = _describe_allowed(_find_schema_node(path, schema=schema))
+    return f"{key}: received {format_value(item['input'])}, expected {expected}"
 
 
-def _unknown_key(path: Sequence[int | str], *, schema: type[BaseModel]) -> str:
+def _unknown_key_text(path: Sequence[int | str], *, schema: type[BaseModel]) -> str:
     *parents, key = path
     section = schema
     for part in parents:
@@ -107,26 +108,26 @@ def _unknown_key(path: Sequence[int | str], *, schema: type[BaseModel]) -> str:
     known = list(section.model_fields)
     close = difflib.get_close_matches(str(key), known, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
-    if not close and (home := _home_of(str(key), schema=schema)):
+    if not close and (home := _find_section(str(key), schema=schema)):
         hint = f"did you mean {home}? "
     name = ".".join(map(str, path))
     return f"{name}: unknown key; {hint}expected one of {', '.join(known)}"
 
 
-def _home_of(key: str, *, schema: type[BaseModel], prefix: str = "") -> str | None:
+def _find_section(key: str, *, schema: type[BaseModel], prefix: str = "") -> str | None:
     """Find a key that exists, but in another section."""
     for name, field in schema.model_fields.items():
         if name == key and prefix:
             return f"{prefix}{name}"
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel):
-            found = _home_of(key, schema=inner, prefix=f"{prefix}{name}.")
+            found = _find_section(key, schema=inner, prefix=f"{prefix}{name}.")
             if found:
                 return found
     return None
 
 
-def _node(path: Sequence[int | str], *, schema: type[BaseModel]) -> dict[str, Any]:
+def _find_schema_node(path: Sequence[int | str], *, schema: type[BaseModel]) -> dict[str, Any]:
     """Return the part of the JSON schema that a path leads to."""
     root = _json_schema(schema)
     node: dict[str, Any] = root
@@ -142,10 +143,11 @@ def _json_schema(schema: type[BaseModel]) -> dict[str, Any]:
     return schema.model_json_schema()
 
 
-def _allowed(node: dict[str, Any]) -> str:
-    """Say what a JSON schema allows.
+def _describe_allowed(node: dict[str, Any]) -> str:
+    """Describe the values that a JSON schema allows.
 
-    >>> _allowed({"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1}})
+    >>> item = {"type": "integer", "minimum": 1}
+    >>> _describe_allowed({"type": "array", "minItems": 1, "items": item})
     'an array with at least 1 item, each a whole number, at least 1'
     """
     if "const" in node:  # an example allows one of several
@@ -153,19 +155,19 @@ def _allowed(node: dict[str, Any]) -> str:
     if "enum" in node:
         return f"one of {', '.join(map(str, node['enum']))}"
     if "anyOf" in node:  # a setting that may be left out; TOML has no way to write nothing
-        return _allowed(node["anyOf"][0])
+        return _describe_allowed(node["anyOf"][0])
     if node["type"] == "array":
         least, most = node["minItems"], node.get("maxItems")
         number = f"{least} items" if least == most else f"at least {least} item"
-        return f"an array with {number}, each {_allowed(node['items'])}"
-    kind = KINDS[node["type"]]
-    limits = [text.format(node[name]) for name, text in LIMITS.items() if name in node]
+        return f"an array with {number}, each {_describe_allowed(node['items'])}"
+    kind = KIND_TEXTS[node["type"]]
+    limits = [text.format(node[name]) for name, text in LIMIT_TEXTS.items() if name in node]
     if node.get("minLength"):
         limits = ["not empty"]
     return ", ".join([kind, " and ".join(limits)]) if limits else kind
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value as a message shows it."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -61,13 +61,15 @@ def apply_overrides(
     for text in overrides:
         try:
             path, value = parse_override(text)
-            _set(result, path, value)
+            _set_value(result, path, value)
         except ConfigError as error:
             errors.append(error)
     return result, errors
 
 
-def source_of(problem: str, own: Mapping[str, Any], overrides: Sequence[str], *, file: str) -> str:
+def source_of_problem(
+    problem: str, own: Mapping[str, Any], overrides: Sequence[str], *, file: str
+) -> str:
     """Return what a mistake was read from: the file, ``--set``, or both.
 
     Args:
@@ -78,7 +80,7 @@ def source_of(problem: str, own: Mapping[str, Any], overrides: Sequence[str], *,
 
     Example:
 
-    >>> source_of("training.epochs: received 0", {}, ["training.epochs=0"], file="job.toml")
+    >>> source_of_problem("training.epochs: received 0", {}, ["training.epochs=0"], file="job.toml")
     '--set'
     """
     key = tuple(problem.partition(":")[0].split("."))
@@ -88,11 +90,11 @@ def source_of(problem: str, own: Mapping[str, Any], overrides: Sequence[str], *,
     if any(path == key[: len(path)] for path in paths):
         return SOURCE
     if any(key == path[: len(key)] for path in paths):  # of a table that is not all its own
-        return f"{file} with {SOURCE}" if _value(own, key) else SOURCE
+        return f"{file} with {SOURCE}" if _get_value(own, key) else SOURCE
     return file
 
 
-def _value(values: Mapping[str, Any], key: tuple[str, ...]) -> Any:
+def _get_value(values: Mapping[str, Any], key: tuple[str, ...]) -> Any:
     value: Any = values
     for part in key:
         value = value.get(part) if isinstance(value, Mapping) else None
@@ -115,7 +117,7 @@ def _parse_value(value: str, *, text: str) -> Any:
     return document["value"]
 
 
-def _set(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+def _set_value(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     section = values
     for depth, part in enumerate(path[:-1], start=1):
         inner = section.setdefault(part, {})

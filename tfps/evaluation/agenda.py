@@ -1,4 +1,4 @@
-"""Selects the next checkpoint to evaluate; without TensorFlow and without a clock."""
+"""Select the next checkpoint to evaluate, without TensorFlow and without a clock."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tfps.evaluation.checkpoint import CheckpointFile
 FIRST_PAUSE_S = 1.0  # between two attempts at an unchanged file; doubles each time
 # Together they take a minute: an NFS client may show a file that is being written as unchanged for
 # that long.
-ATTEMPTS = 7
+MAX_ATTEMPTS = 7
 
 
 @dataclass
 class _Failure:
     attempts: int
-    again_at_s: float
+    retry_at_s: float
 
 
 class Agenda:
@@ -39,7 +39,7 @@ class Agenda:
     >>> checkpoint = agenda.next(checkpoints_among(files), now_s=0.0)
     >>> checkpoint.name
     'ckpt-2.weights.h5'
-    >>> agenda.evaluated(checkpoint)
+    >>> agenda.mark_evaluated(checkpoint)
     >>> agenda.is_complete
     True
     """
@@ -49,8 +49,8 @@ class Agenda:
         self._max_evaluations = max_evaluations
         self._last: CheckpointFile | None = None
         self._failures: dict[CheckpointFile, _Failure] = {}
-        self._given_up: set[CheckpointFile] = set()
-        self._nothing_more_is_written = False
+        self._unreadable: set[CheckpointFile] = set()
+        self._has_training_ended = False
 
     @property
     def is_complete(self) -> bool:
@@ -71,42 +71,42 @@ class Agenda:
         """
         present = set(found)
         self._failures = {c: f for c, f in self._failures.items() if c in present}
-        self._given_up &= present
+        self._unreadable &= present
         for checkpoint in found:
             if self._last is not None and checkpoint.age <= self._last.age:
                 return None
-            if checkpoint in self._given_up:
+            if checkpoint in self._unreadable:
                 continue
             failure = self._failures.get(checkpoint)
-            if failure is None or self._nothing_more_is_written or now_s >= failure.again_at_s:
+            if failure is None or self._has_training_ended or now_s >= failure.retry_at_s:
                 return checkpoint
         return None
 
-    def evaluated(self, checkpoint: CheckpointFile) -> None:
+    def mark_evaluated(self, checkpoint: CheckpointFile) -> None:
         """Record that a checkpoint was evaluated; older ones will be skipped."""
         self.evaluations += 1
         self._last = checkpoint
 
-    def failed(
-        self, checkpoint: CheckpointFile, *, now_s: float, most_attempts: int = ATTEMPTS
+    def mark_failed(
+        self, checkpoint: CheckpointFile, *, now_s: float, max_attempts: int = MAX_ATTEMPTS
     ) -> bool:
-        """Record that a checkpoint could not be read; return whether it is given up.
+        """Record that a checkpoint could not be read; return whether no more attempt follows.
 
         Args:
             checkpoint: the checkpoint as it was found.
             now_s: the time of a monotonic clock.
-            most_attempts: the number of attempts while the checkpoint does not change.
+            max_attempts: the number of attempts while the checkpoint does not change.
         """
         attempts = 1
         if checkpoint in self._failures:
             attempts += self._failures[checkpoint].attempts
-        if attempts >= most_attempts or self._nothing_more_is_written:
-            self._given_up.add(checkpoint)
+        if attempts >= max_attempts or self._has_training_ended:
+            self._unreadable.add(checkpoint)
             return True
         pause_s = FIRST_PAUSE_S * 2.0 ** (attempts - 1)
         self._failures[checkpoint] = _Failure(attempts, now_s + pause_s)
         return False
 
     def finish(self) -> None:
-        """Record that no more is written, so that an unreadable checkpoint stays unreadable."""
-        self._nothing_more_is_written = True
+        """Record that training has ended, so that an unreadable checkpoint stays unreadable."""
+        self._has_training_ended = True

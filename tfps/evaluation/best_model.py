@@ -47,15 +47,15 @@ class SidecarEvaluatorModelExport(keras.callbacks.ModelCheckpoint):
         if options.get("save_freq") == "eval":
             del options["save_freq"]
         super().__init__(export_filepath, monitor=monitor, save_best_only=True, **options)
-        self._about: dict[str, Any] = {}
+        self._checkpoint_fields: dict[str, Any] = {}
         self._evaluations = 0
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
-        self._about = dict(logs or {})
+        self._checkpoint_fields = dict(logs or {})
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
         self._evaluations += 1
-        number = self._about.get("number")
+        number = self._checkpoint_fields.get("number")
         epoch = self._evaluations if number is None else int(number)  # Keras makes logs floats
         iterations = int(self.model.optimizer.iterations) if self.model.optimizer else 0
         # Keras counts epochs from 1 in the names of files.

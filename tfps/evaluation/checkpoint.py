@@ -64,7 +64,7 @@ class CheckpointFile:
 
         Names with the same numbers, such as ``ckpt-1`` and ``ckpt-01``, are ordered as well.
         """
-        return self.changed_ns, _natural(self.name), self.name, self.size_bytes
+        return self.changed_ns, _natural_sort_key(self.name), self.name, self.size_bytes
 
     @property
     def number(self) -> int | None:
@@ -76,7 +76,7 @@ class CheckpointFile:
         >>> CheckpointFile(name="epoch-12.weights.h5", **values).number
         12
         """
-        match = _NUMBER.search(_stem(self.name))
+        match = _NUMBER.search(_remove_ending(self.name))
         return int(match[1]) if match else None
 
 
@@ -98,7 +98,7 @@ def checkpoints_among(files: Iterable[File]) -> list[CheckpointFile]:
     }
     found = []
     for file in files:
-        name, format_ = file.name, _format(file.name)
+        name, format_ = file.name, _find_format(file.name)
         if name.endswith(_INDEX) and name.removesuffix(_INDEX) in complete:
             name, format_ = name.removesuffix(_INDEX), Format.TENSORFLOW
         if format_ is not None:
@@ -113,20 +113,20 @@ def checkpoints_among(files: Iterable[File]) -> list[CheckpointFile]:
     return sorted(found, key=lambda checkpoint: checkpoint.age, reverse=True)
 
 
-def _format(name: str) -> Format | None:
+def _find_format(name: str) -> Format | None:
     for ending, format_ in _ENDINGS.items():
         if name.endswith(ending):
             return format_
     return None
 
 
-def _stem(name: str) -> str:
+def _remove_ending(name: str) -> str:
     for ending in _ENDINGS:
         name = name.removesuffix(ending)
     return name
 
 
-def _natural(name: str) -> tuple[tuple[int, str], ...]:
+def _natural_sort_key(name: str) -> tuple[tuple[int, str], ...]:
     """Return a key that sorts ``ckpt-9`` before ``ckpt-10``."""
     parts = re.split(r"(\d+)", name)
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)

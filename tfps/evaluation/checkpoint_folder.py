@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfps.errors import ConfigError
 from tfps.evaluation.checkpoint import CheckpointFile, File, Format, checkpoints_among
 
-NAMES_SHOWN = 3
+MAX_NAMES_SHOWN = 3
 
 
 class CheckpointFolder:
@@ -39,7 +39,7 @@ class CheckpointFolder:
 
     def checkpoints(self) -> list[CheckpointFile]:
         """Return the complete checkpoints in the folder now, the newest first."""
-        return checkpoints_among(self._files())
+        return checkpoints_among(self._list_files())
 
     def holds(self, checkpoint: CheckpointFile) -> bool:
         """Return whether a checkpoint is unchanged: neither deleted nor overwritten."""
@@ -53,23 +53,25 @@ class CheckpointFolder:
 
     def describe_contents(self) -> str:
         """Return a text that explains why no checkpoint was found."""
-        names = [file.name for file in self._files()]
+        names = [file.name for file in self._list_files()]
         expected = ", ".join(format_.value for format_ in Format)
         if not tf.io.gfile.isdir(self.path):
             return f"{self.path} does not exist (the first save of the training creates it)"
         if not names:
             return f"{self.path} is empty"
-        shown = ", ".join(sorted(names)[:NAMES_SHOWN]) + (", ..." * (len(names) > NAMES_SHOWN))
+        shown = ", ".join(sorted(names)[:MAX_NAMES_SHOWN]) + (
+            ", ..." * (len(names) > MAX_NAMES_SHOWN)
+        )
         return f"{self.path} has no complete checkpoint, only {shown}; expected {expected}"
 
-    def _files(self) -> list[File]:
+    def _list_files(self) -> list[File]:
         try:
             names = tf.io.gfile.listdir(self.path)
         except tf.errors.NotFoundError:
             return []
-        return [file for name in names if (file := self._file(name)) is not None]
+        return [file for name in names if (file := self._read_file(name)) is not None]
 
-    def _file(self, name: str) -> File | None:
+    def _read_file(self, name: str) -> File | None:
         path = os.path.join(self.path, name)
         try:
             if "://" not in path:  # TensorFlow has a resolution of a second only

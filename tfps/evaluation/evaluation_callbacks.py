@@ -22,14 +22,18 @@ class EvaluationCallbacks(keras.callbacks.CallbackList):
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback], model: keras.Model) -> None:
         super().__init__(callbacks=list(callbacks), model=model, epochs=1, verbose=0)
-        self._about: dict[str, Any] = {}
+        self._checkpoint_fields: dict[str, Any] = {}
 
     def announce(self, *, checkpoint: str, number: int | None, iterations: int) -> None:
         """Set the checkpoint of the next evaluation."""
-        self._about = {"checkpoint": checkpoint, "number": number, "iterations": iterations}
+        self._checkpoint_fields = {
+            "checkpoint": checkpoint,
+            "number": number,
+            "iterations": iterations,
+        }
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
-        super().on_test_begin({**(logs or {}), **self._about})
+        super().on_test_begin({**(logs or {}), **self._checkpoint_fields})
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
         super().on_test_end(logs)

@@ -17,31 +17,31 @@ from tfps.evaluation.job_watch import JobWatch
 from tfps.launch.environment import CHIEF_TIMEOUT_S
 from tfps.launch.serving import DEFAULT_CHIEF_TIMEOUT_S
 
-LOOK_EVERY_S = 1.0  # a TCP connection to the chief
+POLL_INTERVAL_S = 1.0  # a TCP connection to the chief
 
 
 class JobEnd(Protocol):
-    """The condition that ends an evaluator."""
+    """Decides when an evaluator ends."""
 
     def end_reason(self) -> str | None:
         """Return why no more checkpoints will be written; None while more may be."""
 
-    def see_checkpoint(self) -> None:
+    def record_checkpoint(self) -> None:
         """Record that a new checkpoint was found."""
 
 
 class Unknown:
-    """The end of the training is unknown, so the evaluator continues."""
+    """Never ends an evaluator, whose job is unknown."""
 
     def end_reason(self) -> str | None:
         return None
 
-    def see_checkpoint(self) -> None:
+    def record_checkpoint(self) -> None:
         pass
 
 
 class ClusterEnd:
-    """The end of a cluster's job, as seen by a task that the cluster does not list.
+    """Detects the end of a cluster's job, for an evaluator that the cluster does not list.
 
     Args:
         spec: the cluster.
@@ -53,23 +53,23 @@ class ClusterEnd:
         self._watch = JobWatch(
             now_s=time.monotonic(), chief_timeout_s=chief_timeout_s, variable=CHIEF_TIMEOUT_S
         )
-        self._looked_at_s = -math.inf
+        self._checked_s = -math.inf
 
     def end_reason(self) -> str | None:
-        if time.monotonic() - self._looked_at_s >= LOOK_EVERY_S:
+        if time.monotonic() - self._checked_s >= POLL_INTERVAL_S:
             chief = accepts_connections(self._spec.address("chief", 0))
             # The other tasks, which may be many, matter only without the chief.
-            others = not chief and bool(self._reached("worker", "ps"))
-            self._looked_at_s = time.monotonic()
-            self._watch.observe(now_s=self._looked_at_s, chief=chief, others=others)
+            others = not chief and bool(self._reachable_tasks("worker", "ps"))
+            self._checked_s = time.monotonic()
+            self._watch.observe(now_s=self._checked_s, chief=chief, others=others)
         return self._watch.end
 
-    def _reached(self, *task_types: str) -> set[tuple[str, int, str]]:
+    def _reachable_tasks(self, *task_types: str) -> set[tuple[str, int, str]]:
         tasks = set(self._spec.tasks(*task_types))
         return tasks - missing_tasks(tasks).keys()
 
-    def see_checkpoint(self) -> None:
-        self._watch.see_checkpoint(now_s=time.monotonic())
+    def record_checkpoint(self) -> None:
+        self._watch.record_checkpoint(now_s=time.monotonic())
 
 
 def end_of_this_job() -> JobEnd:

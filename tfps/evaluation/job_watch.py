@@ -62,7 +62,7 @@ class JobWatch:
                 f"the chief did not respond for {self._chief_timeout_s:g} s ({self._variable})"
             )
 
-    def see_checkpoint(self, *, now_s: float) -> None:
+    def record_checkpoint(self, *, now_s: float) -> None:
         """Record a new checkpoint, which shows that the job still trains."""
         if self._chief_gone_at_s is not None:
             self._chief_gone_at_s = now_s

@@ -17,7 +17,7 @@ from tfps.errors import CheckpointError
 from tfps.evaluation.checkpoint import Format, Unreadable
 from tfps.evaluation.iterations import counter_of
 
-NAMES_SHOWN = 3
+MAX_NAMES_SHOWN = 3
 WEIGHTS_IN_MODEL = "model.weights.h5"  # the member of a .keras archive
 _MISMATCH = re.compile(
     r"variable\.shape=(?P<model>\(.*?\)), Received: value\.shape=(?P<file>\(.*?\))\. "
@@ -43,18 +43,20 @@ def load_keras_file(path: str, model: keras.Model, *, format: Format) -> int | N
     with tempfile.TemporaryDirectory(prefix="tfps-evaluation-") as folder:
         copy = os.path.join(folder, "copy.weights.h5")
         try:
-            _copy(path, copy, format=format)
+            _copy_weights(path, copy, format=format)
             with h5py.File(copy, "r") as file:
-                count = _counter(file, model.optimizer)
+                count = _read_counter(file, model.optimizer)
             model.load_weights(copy, objects_to_skip=[model.optimizer])
         except (OSError, KeyError, zipfile.BadZipFile, tf.errors.OpError) as error:
             raise Unreadable(f"{type(error).__name__}: {_first_line(error)}") from error
         except ValueError as error:
-            raise CheckpointError(f"{path} does not fit the model: {_explain(error)}") from error
+            raise CheckpointError(
+                f"{path} does not fit the model: {_shorten_message(error)}"
+            ) from error
     return count
 
 
-def _copy(path: str, copy: str, *, format: Format) -> None:  # noqa: A002
+def _copy_weights(path: str, copy: str, *, format: Format) -> None:  # noqa: A002
     """Copy the weights, since HDF5 locks a file that it reads, and the training could not write."""
     if format is Format.WEIGHTS:
         tf.io.gfile.copy(path, copy)
@@ -64,7 +66,7 @@ def _copy(path: str, copy: str, *, format: Format) -> None:  # noqa: A002
             shutil.copyfileobj(source, target)
 
 
-def _counter(file: Any, optimizer: Any) -> int | None:
+def _read_counter(file: Any, optimizer: Any) -> int | None:
     """Return the optimizer's counter, which the file stores by its position among the variables."""
     if optimizer is None:
         return None
@@ -74,13 +76,13 @@ def _counter(file: Any, optimizer: Any) -> int | None:
     return None if value is None or value.shape else int(value[()])
 
 
-def _explain(error: ValueError) -> str:
+def _shorten_message(error: ValueError) -> str:
     """Return a short version of Keras's message about shapes, without the values of the weights."""
     different = [
         f"{match['path']} has the shape {match['model']}, and {match['file']} in the checkpoint"
         for match in _MISMATCH.finditer(str(error))
     ]
-    return "; ".join(different[:NAMES_SHOWN]) or " ".join(str(error).split())
+    return "; ".join(different[:MAX_NAMES_SHOWN]) or " ".join(str(error).split())
 
 
 def _first_line(error: Exception) -> str:

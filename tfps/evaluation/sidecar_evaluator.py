@@ -33,10 +33,10 @@ Data: TypeAlias = (
     | Sequence[Any]
     | Mapping[str, Any]
 )
-LOOK_EVERY_S = 1.0  # between looks into the folder, as in tf.train.checkpoints_iterator
-NOTICE_AFTER_S = 30.0  # without a checkpoint
+POLL_INTERVAL_S = 1.0  # between looks into the folder, as in tf.train.checkpoints_iterator
+NOTICE_PAUSE_S = 30.0  # without a checkpoint
 # A checkpoint of another model stays one; the second attempt is for a file that was half written.
-ATTEMPTS_OF_OTHERS = 2
+MAX_ATTEMPTS_OF_OTHERS = 2
 
 
 class SidecarEvaluator:
@@ -92,9 +92,9 @@ class SidecarEvaluator:
         callbacks: Sequence[keras.callbacks.Callback] | None = None,
     ) -> None:
         problems = [
-            *_problems_of_model(model),
-            *_problems_of_count("steps", steps),
-            *_problems_of_count("max_evaluations", max_evaluations),
+            *_model_problems(model),
+            *_count_problems("steps", steps),
+            *_count_problems("max_evaluations", max_evaluations),
         ]
         refuse(problems, source="SidecarEvaluator")
         self.model = model
@@ -115,7 +115,7 @@ class SidecarEvaluator:
         agenda = Agenda(max_evaluations=self.max_evaluations)
         callbacks = EvaluationCallbacks(self.callbacks, self.model)
         end = end_of_this_job()
-        notice_at_s = time.monotonic() + NOTICE_AFTER_S
+        notice_at_s = time.monotonic() + NOTICE_PAUSE_S
         while not agenda.is_complete:
             # In this order, so that checkpoints written just before the end are found.
             reason = end.end_reason()
@@ -124,9 +124,9 @@ class SidecarEvaluator:
             checkpoint = agenda.next(self._folder.checkpoints(), now_s=time.monotonic())
             if checkpoint is not None:
                 if self._evaluate(checkpoint, agenda, callbacks):
-                    end.see_checkpoint()
+                    end.record_checkpoint()
             elif reason is not None:
-                _say(f"{_count(agenda.evaluations)}: {reason}")
+                _print_line(f"{_count_text(agenda.evaluations)}: {reason}")
                 return
             else:
                 if agenda.evaluations == 0 and time.monotonic() >= notice_at_s:
@@ -134,8 +134,10 @@ class SidecarEvaluator:
                     logger.warning(
                         "no checkpoint yet: %s; waiting", self._folder.describe_contents()
                     )
-                time.sleep(LOOK_EVERY_S)
-        _say(f"{_count(agenda.evaluations)}: reached max_evaluations={self.max_evaluations}")
+                time.sleep(POLL_INTERVAL_S)
+        _print_line(
+            f"{_count_text(agenda.evaluations)}: reached max_evaluations={self.max_evaluations}"
+        )
 
     def _evaluate(
         self, checkpoint: CheckpointFile, agenda: Agenda, callbacks: EvaluationCallbacks
@@ -145,12 +147,14 @@ class SidecarEvaluator:
         try:
             count = self._load(checkpoint)
         except Unreadable as error:
-            if agenda.failed(checkpoint, now_s=time.monotonic()) and self._folder.holds(checkpoint):
+            if agenda.mark_failed(checkpoint, now_s=time.monotonic()) and self._folder.holds(
+                checkpoint
+            ):
                 logger.warning("skipped %s: cannot read it: %s", path, error)
             return False
         except CheckpointError:
-            if agenda.failed(
-                checkpoint, now_s=time.monotonic(), most_attempts=ATTEMPTS_OF_OTHERS
+            if agenda.mark_failed(
+                checkpoint, now_s=time.monotonic(), max_attempts=MAX_ATTEMPTS_OF_OTHERS
             ) and self._folder.holds(checkpoint):
                 raise
             return False
@@ -162,10 +166,10 @@ class SidecarEvaluator:
         logs = self.model.evaluate(
             self.data, steps=self.steps, callbacks=callbacks, verbose=0, return_dict=True
         )
-        agenda.evaluated(checkpoint)
-        metrics = ", ".join(f"{name} {value:.4g}" for name, value in sorted(_scalars(logs)))
+        agenda.mark_evaluated(checkpoint)
+        metrics = ", ".join(f"{name} {value:.4g}" for name, value in sorted(_scalar_logs(logs)))
         seconds = time.monotonic() - started
-        _say(f"{checkpoint.name}, iteration {iterations}: {metrics} ({seconds:.1f} s)")
+        _print_line(f"{checkpoint.name}, iteration {iterations}: {metrics} ({seconds:.1f} s)")
         return True
 
     def _load(self, checkpoint: CheckpointFile) -> int | None:
@@ -183,7 +187,7 @@ class SidecarEvaluator:
         return count
 
 
-def _problems_of_model(model: Any) -> list[str]:
+def _model_problems(model: Any) -> list[str]:
     if not isinstance(model, keras.Model):
         return [f"model: received a {type(model).__name__}, expected a keras.Model of Keras 3"]
     problems = []
@@ -201,19 +205,19 @@ def _problems_of_model(model: Any) -> list[str]:
     return problems
 
 
-def _problems_of_count(name: str, value: Any) -> list[str]:
+def _count_problems(name: str, value: Any) -> list[str]:
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
         return []
     return [f"{name}: received {value!r}, expected None or an integer of at least 1"]
 
 
-def _scalars(logs: dict[str, Any]) -> list[tuple[str, float]]:
+def _scalar_logs(logs: dict[str, Any]) -> list[tuple[str, float]]:
     return [(name, value) for name, value in logs.items() if isinstance(value, float)]
 
 
-def _count(evaluations: int) -> str:
+def _count_text(evaluations: int) -> str:
     return f"{evaluations} checkpoint{'' if evaluations == 1 else 's'} evaluated"
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     print(f"evaluation: {line}", flush=True)

@@ -15,7 +15,7 @@ from tfps.evaluation.checkpoint import Unreadable
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 ITERATIONS = "/_iterations/.ATTRIBUTES/VARIABLE_VALUE"
 OWN_NAMES = ("root", "save_counter")  # of every tf.train.Checkpoint
-NAMES_SHOWN = 3
+MAX_NAMES_SHOWN = 3
 
 
 class _Value(NamedTuple):
@@ -76,7 +76,7 @@ def _values_for(model: keras.Model, path: str, reader: Any) -> list[_Value]:
             for attribute in graph.nodes[node].attributes
             if hasattr(trackable, "assign")
         ]
-        problem = _problem(model, values)
+        problem = _shape_problem(model, values)
         if problem is None:
             skipped = {id(variable) for variable in _optimizer_variables(model)}
             return [value for value in values if id(value.variable) not in skipped]
@@ -84,7 +84,7 @@ def _values_for(model: keras.Model, path: str, reader: Any) -> list[_Value]:
     raise CheckpointError(f"{path} does not fit the model: {max(problems)[1]}")
 
 
-def _problem(model: keras.Model, values: list[_Value]) -> str | None:
+def _shape_problem(model: keras.Model, values: list[_Value]) -> str | None:
     found = {id(value.variable): value.shape for value in values}
     missing, different = [], []
     for weight in model.weights:
@@ -96,10 +96,10 @@ def _problem(model: keras.Model, values: list[_Value]) -> str | None:
                 f"{weight.path} has the shape {tuple(weight.shape)}, and {shape} in the checkpoint"
             )
     if different:
-        return "; ".join(different[:NAMES_SHOWN])
+        return "; ".join(different[:MAX_NAMES_SHOWN])
     if not missing:
         return None
-    names = ", ".join(missing[:NAMES_SHOWN]) + (", ..." * (len(missing) > NAMES_SHOWN))
+    names = ", ".join(missing[:MAX_NAMES_SHOWN]) + (", ..." * (len(missing) > MAX_NAMES_SHOWN))
     return (
         f"it has no value for {len(missing)} of {len(model.weights)} weights ({names}). It "
         "belongs to another model, or the model keeps these layers in a list or a dict, which "

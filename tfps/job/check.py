@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tfps.cluster import ClusterSpec, timeout_from_environment
-from tfps.config import JobConfig, blamed, bundle, load, salvage
+from tfps.config import JobConfig, bundle, load, locate_problems, salvage
 from tfps.config.schema import OptimizerSection
 from tfps.errors import ConfigError, DataError
 from tfps.job import optimizer
 from tfps.job.compression import compression_problems
 from tfps.job.consistency import consistency_problems, mode_of
 from tfps.job.fault_tolerance import folder_problems, recovery_problems, restarts_problems
-from tfps.job.forecast import forecast_of
+from tfps.job.forecast import make_forecast
 from tfps.job.named_job import naming_problems, room_problems
 from tfps.job.partitioner import partitioner_of
 from tfps.job.placement import placement_of
@@ -31,18 +31,18 @@ from tfps.strategy.cluster_size import ClusterSize, size_problems
 from tfps.strategy.environment import environment_errors
 from tfps.transport.setting import wanted_transport
 
-T = TypeVar("T")
+Result = TypeVar("Result")
 FindProblems = Callable[[OptimizerSection], list[str]]
 # The environment variables of the job's tasks, beside those that the strategy reads.
-READERS: tuple[Callable[[], Any], ...] = (
+ENVIRONMENT_READERS: tuple[Callable[[], Any], ...] = (
     data_port,
     lambda: timeout_from_environment(CHIEF_TIMEOUT_S, default_s=DEFAULT_CHIEF_TIMEOUT_S),
 )
 
 
 @dataclass(frozen=True)
-class Checked:
-    """A job that has passed the checks.
+class CheckedJob:
+    """Holds a job that has passed the checks.
 
     Args:
         path: the job's file.
@@ -61,7 +61,7 @@ class Checked:
     forecast: Forecast | None = None
 
 
-def check_settings(config_argument: str | None, overrides: Sequence[str] = ()) -> Checked:
+def check_settings(config_argument: str | None, overrides: Sequence[str] = ()) -> CheckedJob:
     """Check a job's file, its overrides, `TF_CONFIG` and the other environment variables.
 
     It is what every task needs; it checks neither data nor model.
@@ -81,7 +81,7 @@ def check_start(
     overrides: Sequence[str] = (),
     *,
     argument_problems: FindProblems = optimizer.argument_problems,
-) -> Checked:
+) -> CheckedJob:
     """Check the same as `check_settings`, the data files and the output folder.
 
     A chief calls it before it starts anything; it raises the same errors.
@@ -92,12 +92,12 @@ def check_start(
         argument_problems: returns what is wrong with the optimizer's arguments, which Keras knows.
     """
     check = _Check(config_argument, overrides, argument_problems=argument_problems)
-    check.look_at_data()
-    check.look_at_output()
+    check.check_data()
+    check.check_output()
     return check.result()
 
 
-def check_job(config_argument: str | None, overrides: Sequence[str] = ()) -> Checked:
+def check_job(config_argument: str | None, overrides: Sequence[str] = ()) -> CheckedJob:
     """Check the same as `check_start`, and make the model to find what a strategy would refuse.
 
     Starts, downloads and writes nothing; arguments and errors are the same. `tfps train` leaves the
@@ -105,8 +105,8 @@ def check_job(config_argument: str | None, overrides: Sequence[str] = ()) -> Che
     cannot set its number of threads.
     """
     check = _Check(config_argument, overrides)
-    check.look_at_data()
-    check.look_at_output()
+    check.check_data()
+    check.check_output()
     check.make_model()
     return check.result()
 
@@ -135,56 +135,56 @@ class _Check:
         self._overrides = overrides
         self._data = ""
         self._forecast: Forecast | None = None
-        self._spec = self._tried(cluster_of_environment)
+        self._spec = self._try_to_read(cluster_of_environment)
         has_cluster = not self._errors
-        path = self._tried(lambda: bundle.config_path(config_argument))
+        path = self._try_to_read(lambda: bundle.config_path(config_argument))
         if path is None:
             raise ConfigError.joined(reversed(self._errors))
         self._path: Path = path
-        self._tried(lambda: load(path, overrides))
-        self._config, self._wrong = salvage(path, overrides)
+        self._try_to_read(lambda: load(path, overrides))
+        self._config, self._wrong_keys = salvage(path, overrides)
         own = self._config.cluster
         size = ClusterSize.from_spec(self._spec) if self._spec else ClusterSize(own.workers, own.ps)
         self._size = size if has_cluster else None
         problems = self._value_problems()
-        self._add(problems)
-        self._has_right_values = not self._wrong and not problems
+        self._add_problems(problems)
+        self._has_right_values = not self._wrong_keys and not problems
         self._errors += environment_errors()
-        for read in (*READERS, lambda: wanted_transport(self._config.transport.name)):
-            self._tried(read)
+        for read in (*ENVIRONMENT_READERS, lambda: wanted_transport(self._config.transport.name)):
+            self._try_to_read(read)
 
-    def look_at_data(self) -> None:
+    def check_data(self) -> None:
         config = self._config
         if self._is_wrong("example", "data.source", "data.path"):
             return
         try:
             self._data = workload_of(config.example).check_data(config)
         except ConfigError as error:
-            self._add(error.problems)
+            self._add_problems(error.problems)
         except DataError as error:
             key = "data.path" if config.data.path else "data.source"
-            self._add([f"{key}: {line}" for line in str(error).splitlines()])
+            self._add_problems([f"{key}: {line}" for line in str(error).splitlines()])
 
-    def look_at_output(self) -> None:
+    def check_output(self) -> None:
         if not self._is_wrong("training.output"):
             problem = folder_problem(Path(self._config.training.output), name="training.output")
-            self._add([problem] if problem else [])
+            self._add_problems([problem] if problem else [])
         if not self._is_wrong("recovery"):
-            self._add(folder_problems(self._config))
+            self._add_problems(folder_problems(self._config))
 
     def make_model(self) -> None:
         """Make the model, unless a value is wrong, which would make a different one."""
         size = self._size
         if size is not None and self._has_right_values:
             try:
-                self._forecast = forecast_of(self._config, size=size)
+                self._forecast = make_forecast(self._config, size=size)
             except ConfigError as error:
-                self._add(error.problems)
+                self._add_problems(error.problems)
 
-    def result(self) -> Checked:
+    def result(self) -> CheckedJob:
         if self._errors or self._size is None:
             raise ConfigError.joined(self._errors)
-        return Checked(
+        return CheckedJob(
             path=self._path,
             config=self._config,
             size=self._size,
@@ -229,16 +229,16 @@ class _Check:
         """Return whether one of these keys, a key below it, or a section around it, was wrong."""
         return any(
             key == path or key.startswith(f"{path}.") or path.startswith(f"{key}.") or not path
-            for path in self._wrong
+            for path in self._wrong_keys
             for key in keys
         )
 
-    def _add(self, problems: Sequence[str]) -> None:
+    def _add_problems(self, problems: Sequence[str]) -> None:
         if problems:
-            error = blamed(problems, path=self._path, overrides=self._overrides)
+            error = locate_problems(problems, path=self._path, overrides=self._overrides)
             self._errors.append(error)
 
-    def _tried(self, read: Callable[[], T]) -> T | None:
+    def _try_to_read(self, read: Callable[[], Result]) -> Result | None:
         try:
             return read()
         except ConfigError as error:

@@ -12,7 +12,7 @@ from tfps.placement.forecast import Forecast, PlannedVariable
 
 
 def bytes_left_out(forecast: Forecast, compression: PushPull) -> int:
-    """Return how many bytes codecs save in a worker's step, with its push and its reply.
+    """Return how many bytes codecs save in the push and the reply of a worker's step.
 
     Only variables that are sent whole count, since tables are sent by rows. A codec counts as if it
     encoded each variable alone: together on a server they take a few bytes less.
@@ -25,13 +25,13 @@ def bytes_left_out(forecast: Forecast, compression: PushPull) -> int:
 
     >>> from tfps.compression import Quantize
     >>> from tfps.placement import LeastLoaded
-    >>> kernel = Wanted("dense/kernel", (784, 128), "float32", is_pulled=True, is_trained=True)
+    >>> kernel = PlannedVariable("kernel", (784, 128), "float32", is_pulled=True, is_trained=True)
     >>> forecast = Forecast.from_variables([kernel], servers=1, placement=LeastLoaded())
     >>> bytes_left_out(forecast, PushPull(push=Quantize(8)))
     299488
     """
     return sum(
-        _left_out(variable, codecs)
+        _bytes_saved(variable, codecs)
         for variable in forecast.variables
         if _is_coded(variable)
         for codecs in (compression.push, compression.pull)
@@ -52,7 +52,7 @@ def kept_bytes_per_server(
 
     >>> from tfps.compression import Delta, TopK
     >>> from tfps.placement import LeastLoaded
-    >>> kernel = Wanted("dense/kernel", (784, 128), "float32", is_pulled=True, is_trained=True)
+    >>> kernel = PlannedVariable("kernel", (784, 128), "float32", is_pulled=True, is_trained=True)
     >>> forecast = Forecast.from_variables([kernel], servers=2, placement=LeastLoaded())
     >>> kept_bytes_per_server(forecast, PushPull(pull=Delta(TopK(0.01))), workers=4)
     (1605632, 0)
@@ -73,7 +73,7 @@ def _codec_of(variable: PlannedVariable, codecs: Codecs) -> Codec:
     return choice_for(codecs, variable.path, size_bytes=variable.size_bytes).codec
 
 
-def _left_out(variable: PlannedVariable, codecs: Codecs) -> int:
+def _bytes_saved(variable: PlannedVariable, codecs: Codecs) -> int:
     sent = _codec_of(variable, codecs).size_bytes(math.prod(variable.shape))
     assert variable.size_bytes == ITEM_BYTES * math.prod(variable.shape)
     return max(0, variable.size_bytes - sent)

@@ -32,14 +32,14 @@ def mode_of(section: ConsistencySection) -> Mode:
     )
 
 
-def mode_in_words(section: ConsistencySection) -> str:
+def describe_mode(section: ConsistencySection) -> str:
     """Return a text with the mode of ``[consistency]`` and its settings, for titles.
 
     Example:
 
-    >>> mode_in_words(ConsistencySection(mode="synchronous", backup_workers=1))
+    >>> describe_mode(ConsistencySection(mode="synchronous", backup_workers=1))
     'synchronous, 1 backup worker'
-    >>> mode_in_words(ConsistencySection(mode="bounded_staleness"))
+    >>> describe_mode(ConsistencySection(mode="bounded_staleness"))
     'bounded staleness, at most 4 steps ahead'
     """
     pipelined, backups, warm_up = (

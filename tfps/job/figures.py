@@ -19,8 +19,8 @@ from tfps.units import counted
 
 TRAINING, VALIDATION, INK, PALE, GRID = "#1f6fb4", "#e07b22", "#333333", "#666666", "#e3e3e3"
 DOTS_PER_INCH = 150
-MOST_UPRIGHT_NUMBERS = 14  # more bars than that are too narrow for upright numbers
-FEWEST_PLACES = 4  # for bars: a single bar would be as wide as the picture
+MAX_UPRIGHT_NUMBERS = 14  # more bars than that are too narrow for upright numbers
+MIN_PLACES = 4  # for bars: a single bar would be as wide as the picture
 CHARACTERS_PER_INCH = 11  # of the line below the title
 PERCENT = FuncFormatter(lambda share, _: f"{round(100 * share, 6):g}%")
 
@@ -56,7 +56,7 @@ def curves(result: Mapping[str, Any], *, metric: str) -> Figure:
     figure = new_figure(10, 4.5)
     plots = figure.subplot_mosaic([["how", "how"], ["loss", metric]], height_ratios=[0.001, 1])
     plots["how"].set_axis_off()
-    entitle(figure, result, above=plots["how"])
+    write_title(figure, result, above=plots["how"])
     loss, beside = plots["loss"], plots[metric]
     _draw_pair(loss, result["history"], "loss")
     _draw_pair(beside, result["history"], metric)
@@ -76,13 +76,13 @@ def staleness(result: Mapping[str, Any]) -> Figure:
     found = f"gradients lacked {mean:.2f} updates on average" if counts else ""
     figure = new_figure(8, 4.5)
     axes = figure.subplots()
-    entitle(figure, result, above=axes, found=found)
+    write_title(figure, result, above=axes, found=found)
     # The edge keeps a bar visible that would be less than a dot high.
     axes.bar(
         list(shares), list(shares.values()), 0.8, color=TRAINING, edgecolor=TRAINING, linewidth=0.8
     )
     last = max(counts, default=0)
-    upright = last < MOST_UPRIGHT_NUMBERS
+    upright = last < MAX_UPRIGHT_NUMBERS
     for lacked, share in shares.items():
         axes.annotate(
             percent(share),
@@ -102,7 +102,7 @@ def staleness(result: Mapping[str, Any]) -> Figure:
         axes.legend(framealpha=1, edgecolor="white", labelcolor=INK, loc="upper right")
     axes.set_xlabel("staleness of a gradient, in updates", color=INK)
     axes.set_ylabel("share of gradients", color=INK)
-    axes.set_xlim(-0.6, max(last, FEWEST_PLACES) + 0.6)
+    axes.set_xlim(-0.6, max(last, MIN_PLACES) + 0.6)
     axes.set_ylim(0, 1.18 * max(shares.values(), default=1))  # room for the numbers
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if last == STALENESS_BINS - 1:  # the bin of all larger values
@@ -155,7 +155,7 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def entitle(
+def write_title(
     figure: Figure, result: Mapping[str, Any], *, above: Any, found: str | None = None
 ) -> None:
     """Write the title: what was trained and its result, and below it the mode and the cluster.

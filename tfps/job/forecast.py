@@ -14,13 +14,13 @@ from tfps.job.job import build_model
 from tfps.job.optimizer import trial_problems
 from tfps.job.partitioner import partitioner_of
 from tfps.job.placement import placement_of
-from tfps.placement.division import divided
+from tfps.placement.division import divide_variables
 from tfps.placement.forecast import Forecast, PlannedVariable
 from tfps.placement.step_rows import with_step_rows
 from tfps.strategy.cluster_size import ClusterSize
 
 
-def forecast_of(config: JobConfig, *, size: ClusterSize) -> Forecast:
+def make_forecast(config: JobConfig, *, size: ClusterSize) -> Forecast:
     """Make a job's model, divide it, and place each shard. Starts nothing.
 
     Args:
@@ -40,7 +40,7 @@ def forecast_of(config: JobConfig, *, size: ClusterSize) -> Forecast:
     refuse(trial_problems(config.training))
     wanted = dry_run.planned_variables(model)
     try:
-        shards = divided(wanted, partitioner_of(config.partitioner), servers=size.servers)
+        shards = divide_variables(wanted, partitioner_of(config.partitioner), servers=size.servers)
     except ConfigError as error:
         raise ConfigError([f"partitioner: {problem}" for problem in error.problems]) from error
     batch_size = config.data.batch_size
@@ -64,7 +64,7 @@ def _refusals(optimizer: Any, forecast: Forecast) -> list[str]:
         for shard, place in zip(forecast.variables, forecast.places, strict=True)
         if shard.is_trained
     ]
-    shards = _shards(forecast.variables)
+    shards = _count_shards(forecast.variables)
     divided_ones = shard_problems(optimizer, shards_of=lambda v: shards.get(v.path, 1))
     clipped_ones = clip_problems(optimizer, servers_of=lambda _: len(set(trained)))
     # Only the first of each, as in a strategy: the others have the same reason.
@@ -74,6 +74,6 @@ def _refusals(optimizer: Any, forecast: Forecast) -> list[str]:
     ]
 
 
-def _shards(wanted: Sequence[PlannedVariable]) -> Counter[str]:
+def _count_shards(wanted: Sequence[PlannedVariable]) -> Counter[str]:
     """Return the number of shards of each divided variable, by its path."""
     return Counter(shard.path.rpartition("/")[0] for shard in wanted if shard.is_trained)

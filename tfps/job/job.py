@@ -14,10 +14,10 @@ from typing import Any
 
 from tfps.config import JobConfig, to_toml
 from tfps.errors import ConfigError
-from tfps.job.consistency import mode_in_words
+from tfps.job.consistency import describe_mode
 from tfps.job.epochs import TrainingRecord
 from tfps.job.inputs import Inputs
-from tfps.job.result import PACKAGES, Result, host, now
+from tfps.job.result import RECORDED_PACKAGES, Result, host, now
 from tfps.job.workload import workload_of
 from tfps.launch.folder import make_folder
 from tfps.package_versions import package_versions
@@ -41,7 +41,7 @@ def load_inputs(config: JobConfig, *, say: Callable[[str], None]) -> Inputs:
         DataError: files are missing, corrupt or truncated; names them.
     """
     workload = workload_of(config.example)
-    return workload.load(config, say=lambda text: say(_in_whole_words(text)))
+    return workload.load(config, say=lambda text: say(_wrap_to_terminal(text)))
 
 
 def run_job(
@@ -75,20 +75,20 @@ def run_job(
         train_seconds = time.monotonic() - started
         stats = strategy.stats()
         took = format_seconds(train_seconds)
-        say(f"Trained in {took}{_of_which(training)}{_staleness(stats)}; testing ...")
+        say(f"Trained in {took}{_step_time_text(training)}{_staleness_text(stats)}; testing ...")
         with status("testing"):
             measured = workload.test(model, inputs)
             announce("saving the model")
             # Not earlier: the results of an earlier run survive one that fails.
             (output / "result.json").unlink(missing_ok=True)
             saved = save_model(model, output, how=config.training.saved)
-        cluster = _cluster(strategy, stats)
+        cluster = _cluster_fields(strategy, stats)
     result = Result(
         title=workload.title(config),
         example=config.example,
         started_at=started_at,
         mode=config.consistency.mode,
-        mode_in_words=mode_in_words(config.consistency),
+        mode_in_words=describe_mode(config.consistency),
         cluster=cluster,
         host=host(),
         test=measured,
@@ -106,7 +106,7 @@ def run_job(
         worker_lives=stats.worker_lives,
         history=training.epochs,
         data_source=inputs.source,
-        package_versions=package_versions(PACKAGES),
+        package_versions=package_versions(RECORDED_PACKAGES),
     )
     (output / "config.toml").write_text(to_toml(config))
     with status("drawing the plots"):
@@ -192,7 +192,7 @@ def _check_inputs(config: JobConfig, inputs: Inputs, *, steps: int | None) -> No
         )
 
 
-def _cluster(strategy: Any, stats: Any) -> dict[str, Any]:
+def _cluster_fields(strategy: Any, stats: Any) -> dict[str, Any]:
     tasks = list(strategy.cluster.tasks("chief", "worker", "ps"))
     return {
         "workers": sum(task_type == "worker" for task_type, _, _ in tasks),
@@ -202,7 +202,7 @@ def _cluster(strategy: Any, stats: Any) -> dict[str, Any]:
     }
 
 
-def _of_which(training: TrainingRecord) -> str:
+def _step_time_text(training: TrainingRecord) -> str:
     """Return a text with the duration of the steps; the rest is start and validation."""
     if training.step_seconds is None:
         return ""
@@ -210,7 +210,7 @@ def _of_which(training: TrainingRecord) -> str:
     return f" ({counted(training.steps, 'step')} in {seconds})"
 
 
-def _staleness(stats: Any) -> str:
+def _staleness_text(stats: Any) -> str:
     """Return a text with the mean staleness of gradients; empty if it was not counted."""
     counts = stats.gradient_staleness_updates or {}
     gradients = sum(counts.values())
@@ -220,7 +220,7 @@ def _staleness(stats: Any) -> str:
     return f" with a mean gradient staleness of {mean:.2f} updates"
 
 
-def _in_whole_words(text: str) -> str:
+def _wrap_to_terminal(text: str) -> str:
     """Wrap a text to the width of the terminal; one line if there is no terminal."""
     if not sys.stdout.isatty():
         return text

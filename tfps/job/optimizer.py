@@ -80,9 +80,9 @@ def build_optimizer(section: TrainingSection, *, steps: int | None) -> Any:
         problems = [f"training.optimizer.{problem}" for problem in error.problems]
         raise ConfigError(problems) from error
     except (TypeError, ValueError) as error:
-        raise ConfigError(_refusal(cls, error)) from error
-    optimizer = _for_stale_gradients(optimizer, section.staleness)
-    return _of_rows(optimizer) if section.sparse_updates else optimizer
+        raise ConfigError(_short_error(cls, error)) from error
+    optimizer = _wrap_for_staleness(optimizer, section.staleness)
+    return _with_sparse_updates(optimizer) if section.sparse_updates else optimizer
 
 
 def trial_problems(section: TrainingSection) -> list[str]:
@@ -100,17 +100,17 @@ def trial_problems(section: TrainingSection) -> list[str]:
     try:
         optimizer.apply([keras.ops.ones((2, 2))], [weight])
     except Exception as error:  # noqa: BLE001 - whatever it is, it comes from the arguments
-        return [_refusal(optimizer_class(section.optimizer.name), error)]
+        return [_short_error(optimizer_class(section.optimizer.name), error)]
     return []
 
 
-def _refusal(cls: type, error: Exception) -> str:
+def _short_error(cls: type, error: Exception) -> str:
     # TensorFlow's messages begin with the node that failed.
     reason = re.sub(r"^\{\{.*?\}\} ", "", str(error).strip().partition("\n")[0])
     return f"training.optimizer: {cls.__name__} does not accept these arguments: {reason}"
 
 
-def _for_stale_gradients(optimizer: Any, section: StalenessSection) -> Any:
+def _wrap_for_staleness(optimizer: Any, section: StalenessSection) -> Any:
     """Wrap an optimizer only if a setting needs it: loading a saved model needs the wrapper."""
     from tfps.optimizers import GapAware, StalenessAware
 
@@ -121,7 +121,7 @@ def _for_stale_gradients(optimizer: Any, section: StalenessSection) -> Any:
     return StalenessAware(optimizer, discount=section.discount, drop_above=section.drop_above)
 
 
-def _of_rows(optimizer: Any) -> Any:
+def _with_sparse_updates(optimizer: Any) -> Any:
     from tfps.optimizers import SparseUpdates
 
     try:

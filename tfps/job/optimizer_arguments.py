@@ -17,7 +17,7 @@ from tfps.launch.parent import end_with_parent
 COMMAND = (sys.executable, "-P", "-m", "tfps.job.optimizer_arguments")
 
 
-def argument_problems_elsewhere(section: OptimizerSection) -> list[str]:
+def argument_problems_in_subprocess(section: OptimizerSection) -> list[str]:
     """Call `tfps.job.optimizer.argument_problems` in another process, which imports Keras.
 
     If that process fails, the result is empty: the chief checks again, and reports the failure.

@@ -18,7 +18,7 @@ from tfps.partitioners import (
 )
 
 # By the names of the job file; each reads its own keys of the section.
-MAKERS: Mapping[str, Callable[[PartitionerSection], Partitioner]] = {
+PARTITIONER_MAKERS: Mapping[str, Callable[[PartitionerSection], Partitioner]] = {
     "whole": lambda _: Whole(),
     "balanced": lambda section: Balanced(section.min_shard_bytes),
     "fixed_shards": lambda section: FixedShardsPartitioner(section.shards or 2),
@@ -35,6 +35,6 @@ def partitioner_of(section: PartitionerSection) -> Partitioner:
     Raises:
         ConfigError: a rule is not a regular expression.
     """
-    otherwise = MAKERS[section.name](section)
-    rules = {rule: MAKERS[name](section) for rule, name in section.rules.items()}
+    otherwise = PARTITIONER_MAKERS[section.name](section)
+    rules = {rule: PARTITIONER_MAKERS[name](section) for rule, name in section.rules.items()}
     return ByPath(rules, otherwise=otherwise) if rules else otherwise

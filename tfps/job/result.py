@@ -15,7 +15,7 @@ from typing import Any
 from tfps.job.epochs import Epoch
 
 # The packages that compute the numbers.
-PACKAGES = ("tensorflow", "keras", "tensorflow-datasets", "numpy")
+RECORDED_PACKAGES = ("tensorflow", "keras", "tensorflow-datasets", "numpy")
 DIGITS = 6  # more than two runs have in common
 # A list of numbers that `json` has written on several lines.
 NUMBERS = re.compile(r"\[\s+(-?\d[^\[\]{}\"]*?)\s+\]")
@@ -85,7 +85,7 @@ class Result:
         values: dict[str, Any] = {}
         for name, value in asdict(self).items():
             values |= value if name == "test" else {name: value}
-        text = json.dumps(_rounded(values), indent=2)
+        text = json.dumps(_round(values), indent=2)
         return NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
 
     def write(self, path: Path) -> None:
@@ -109,9 +109,9 @@ def now() -> str:
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-def _rounded(value: Any) -> Any:
+def _round(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _rounded(item) for name, item in value.items()}
+        return {name: _round(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_rounded(item) for item in value]
+        return [_round(item) for item in value]
     return round(value, DIGITS) if isinstance(value, float) else value

@@ -19,7 +19,7 @@ from tfps.job.compression import compression_of
 from tfps.job.consistency import mode_of
 from tfps.job.fault_tolerance import fault_tolerance_of
 from tfps.job.job import load_inputs, run_job
-from tfps.job.optimizer_arguments import argument_problems_elsewhere
+from tfps.job.optimizer_arguments import argument_problems_in_subprocess
 from tfps.job.partitioner import partitioner_of
 from tfps.job.placement import placement_of
 from tfps.launch.data_plane import DATA_PORT
@@ -34,10 +34,10 @@ from tfps.recovery.restarts.task_supervisor import TaskSupervisor, get_superviso
 from tfps.terminal import status
 from tfps.units import count_tasks, counted
 
-LOGS = "logs"  # below training.output
-GO_ON = "job.fresh=false"  # keep the servers' variables
-LOOK_EVERY_S = 0.05
-TOLD_S = 2.0  # the parent checks its tasks, and reports, several times a second
+LOGS_FOLDER = "logs"  # below training.output
+CONTINUE_JOB = "job.fresh=false"  # keep the servers' variables
+POLL_INTERVAL_S = 0.05
+REASON_TIMEOUT_S = 2.0  # the parent checks its tasks, and reports, several times a second
 
 
 def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
@@ -87,13 +87,15 @@ def _launch(config_argument: str | None, overrides: Sequence[str]) -> int:
     Keras, since this process does not import TensorFlow.
     """
     config = check_start(
-        config_argument, overrides, argument_problems=argument_problems_elsewhere
+        config_argument, overrides, argument_problems=argument_problems_in_subprocess
     ).config
     output = make_folder(Path(config.training.output), name="training.output")
     program = ChiefProgram(
         command=_command(config_argument, overrides),
         name="the job",
-        next_command=_command(config_argument, [*overrides, GO_ON]) if config.job.name else None,
+        next_command=_command(config_argument, [*overrides, CONTINUE_JOB])
+        if config.job.name
+        else None,
         reports_failures=True,
     )
     return launch(
@@ -101,7 +103,7 @@ def _launch(config_argument: str | None, overrides: Sequence[str]) -> int:
         workers=config.cluster.workers,
         ps=config.cluster.ps,
         fault_tolerance=fault_tolerance_of(config),
-        log_dir=make_folder(output / LOGS, name="training.output"),
+        log_dir=make_folder(output / LOGS_FOLDER, name="training.output"),
         events=output / EVENTS_FILE,
     )
 
@@ -129,9 +131,9 @@ def _train(spec: ClusterSpec, config_argument: str | None, overrides: Sequence[s
         size = config.cluster
         cluster = (
             f"1 chief, {counted(size.workers, 'worker')}, {counted(size.ps, 'parameter server')} "
-            f"on this machine; logs in {Path(config.training.output) / LOGS}"
+            f"on this machine; logs in {Path(config.training.output) / LOGS_FOLDER}"
         )
-    connect = partial(_connection, config, spec, cluster=cluster, supervisor=supervisor)
+    connect = partial(_open_strategy, config, spec, cluster=cluster, supervisor=supervisor)
     run_job(config, inputs, connect=connect, say=say)
 
 
@@ -144,7 +146,7 @@ def _report_error(error: BaseException) -> None:
 
 
 @contextlib.contextmanager
-def _connection(
+def _open_strategy(
     config: JobConfig, spec: ClusterSpec, *, cluster: str, supervisor: TaskSupervisor | None = None
 ) -> Iterator[Any]:
     """Yield a strategy over the tasks of `TF_CONFIG`.
@@ -161,14 +163,14 @@ def _connection(
         with status(f"starting {size}" if supervisor else "waiting for the tasks"):
             resolver = spec.tf_resolver()  # imports TensorFlow while the tasks do
             wait_for_tasks(spec, timeout_s=config.cluster.connect_timeout_s, report=say)
-            stack.enter_context(_lost_tasks_in_short(supervisor))
+            stack.enter_context(_translate_lost_tasks(supervisor))
             strategy = stack.enter_context(strategy_of_job(config, resolver))
         yield strategy
 
 
 @contextlib.contextmanager
-def _lost_tasks_in_short(supervisor: TaskSupervisor | None = None) -> Iterator[None]:
-    """Raise `ClusterError`, without a traceback, if the job ends because a task is lost.
+def _translate_lost_tasks(supervisor: TaskSupervisor | None = None) -> Iterator[None]:
+    """Within the block, replace errors that come from a lost task by `ClusterError`.
 
     Args:
         supervisor: knows why the job cannot go on; a failed connection may be noticed earlier.
@@ -184,7 +186,7 @@ def _lost_tasks_in_short(supervisor: TaskSupervisor | None = None) -> Iterator[N
         from tfps.bridge.closures.closure_error import is_task_failure
 
         is_lost = isinstance(error, tf.errors.UnavailableError) or is_task_failure(error)
-        patience_s = TOLD_S if is_lost or isinstance(error, tf.errors.OpError) else 0.0
+        patience_s = REASON_TIMEOUT_S if is_lost or isinstance(error, tf.errors.OpError) else 0.0
         if supervisor is not None and (reason := _end_reason(supervisor, patience_s=patience_s)):
             raise ClusterError(f"The job cannot continue: {reason}.") from error
         if is_lost:
@@ -198,7 +200,7 @@ def _end_reason(supervisor: TaskSupervisor, *, patience_s: float) -> str:
     while (
         not (reason := supervisor.end_reason or supervisor.given_up) and time.monotonic() < ends_at
     ):
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_INTERVAL_S)
     return reason
 
 

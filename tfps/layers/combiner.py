@@ -18,12 +18,12 @@ COMBINERS: dict[str | None, Callable[[Any, Total], Any] | None] = {
 }
 
 
-def weighted(rows: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
+def multiply_by_weights(rows: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
     """Multiply each row by its weight."""
     return rows if weights is None else rows * weights[..., None]
 
 
-def combined(
+def combine_rows(
     rows: tf.Tensor, weights: tf.Tensor | None, *, combiner: str, total: Total
 ) -> tf.Tensor:
     """Return one row for each example; zeros if it has no ids, or weights with the sum zero.
@@ -38,10 +38,10 @@ def combined(
 
     >>> rows = tf.constant([[[1.0, 2.0], [3.0, 6.0]]])
     >>> total = lambda values: tf.reduce_sum(values, 1)
-    >>> combined(rows, None, combiner="mean", total=total).numpy().tolist()
+    >>> combine_rows(rows, None, combiner="mean", total=total).numpy().tolist()
     [[2.0, 4.0]]
     """
-    summed = total(weighted(rows, weights))
+    summed = total(multiply_by_weights(rows, weights))
     divisor = COMBINERS[combiner]
     if divisor is None:
         return summed

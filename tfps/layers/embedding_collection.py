@@ -72,7 +72,8 @@ class EmbeddingCollection(keras.layers.Layer):
                 source=self.name,
             )
         self.features = {
-            name: Table.of(config, source=self._feature(name)) for name, config in features.items()
+            name: Table.of(config, source=self._feature_text(name))
+            for name, config in features.items()
         }
         self.shared = shared
         refuse(list(_contradictions(self.features, shared)), source=self.name)
@@ -80,11 +81,11 @@ class EmbeddingCollection(keras.layers.Layer):
             shared.build()  # now, so that its tables get names of that collection
         known: dict[str, keras.layers.Embedding] = {} if shared is None else dict(shared.tables)
         self.tables: dict[str, keras.layers.Embedding] = {
-            table.name: known.get(table.name) or self._layer_of(table)
+            table.name: known.get(table.name) or self._find_layer(table)
             for table in self.features.values()
         }
 
-    def _layer_of(self, table: Table) -> keras.layers.Embedding:
+    def _find_layer(self, table: Table) -> keras.layers.Embedding:
         return keras.layers.Embedding(
             table.vocabulary_size,
             table.embedding_dim,
@@ -126,18 +127,18 @@ class EmbeddingCollection(keras.layers.Layer):
             ConfigError: the inputs are invalid, as the class's documentation says.
             tf.errors.InvalidArgumentError: an id is not in its table.
         """
-        self._refuse(inputs, weights)
+        self._check_inputs(inputs, weights)
         asked = {
             name: FeatureIds.from_inputs(
                 ids,
                 (weights or {}).get(name),
                 dtype=self.compute_dtype,
-                source=self._feature(name),
+                source=self._feature_text(name),
             )
             for name, ids in inputs.items()
         }
         check = check_ids(
-            AskedIds(each.ids, self.features[name].vocabulary_size, self._purpose(name))
+            AskedIds(each.ids, self.features[name].vocabulary_size, self._describe_use(name))
             for name, each in asked.items()
         )
         outputs = {}
@@ -149,7 +150,7 @@ class EmbeddingCollection(keras.layers.Layer):
         return outputs
 
     def compute_output_spec(self, inputs: Mapping[str, Any], weights: Any = None) -> Any:
-        self._refuse(inputs, weights)
+        self._check_inputs(inputs, weights)
         return {
             name: symbolic_output(
                 ids,
@@ -177,14 +178,14 @@ class EmbeddingCollection(keras.layers.Layer):
         shared = serialization_lib.deserialize_keras_object(config.get("shared"))
         return cls(**{**config, "features": features, "shared": shared})
 
-    def _feature(self, name: str) -> str:
+    def _feature_text(self, name: str) -> str:
         return f"{self.name}: feature {name!r}"
 
-    def _purpose(self, name: str) -> str:
+    def _describe_use(self, name: str) -> str:
         # Without quotation marks, which TensorFlow would show with a backslash.
         return f"{self.name}: feature {name}: ids for the table {self.features[name].name}"
 
-    def _refuse(self, inputs: Any, weights: Any) -> None:
+    def _check_inputs(self, inputs: Any, weights: Any) -> None:
         """Raise `ConfigError` for invalid inputs of a call."""
         for given, what in ((inputs, "ids"), (weights, "weights")):
             if given is None and what == "weights":
@@ -206,7 +207,7 @@ class EmbeddingCollection(keras.layers.Layer):
                         source=self.name,
                     )
         for name, ids in inputs.items():
-            refuse_ids(ids, self.features[name].combiner, source=self._feature(name))
+            refuse_ids(ids, self.features[name].combiner, source=self._feature_text(name))
 
 
 def _contradictions(

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfps.errors import ConfigError
-from tfps.layers.combiner import combined, weighted
+from tfps.layers.combiner import combine_rows, multiply_by_weights
 
 INTEGERS = "whole numbers, such as int64; cast them, or map strings with keras.layers.StringLookup"
 
@@ -64,19 +64,21 @@ class FeatureIds(NamedTuple):
             combiner: the combiner of the table.
         """
         if combiner is None:
-            rows = weighted(rows, self.weights)
+            rows = multiply_by_weights(rows, self.weights)
             return rows if self.lengths is None else self.lengths.with_flat_values(rows)
         if self.lengths is not None:
-            summed = combined(rows, self.weights, combiner=combiner, total=self._by_example)
+            summed = combine_rows(
+                rows, self.weights, combiner=combiner, total=self._group_by_example
+            )
             summed.set_shape([self.lengths.shape[0], *rows.shape[1:]])
             return summed
         if self.ids.shape.rank > 1:
             total = functools.partial(tf.reduce_sum, axis=1)
-            return combined(rows, self.weights, combiner=combiner, total=total)
+            return combine_rows(rows, self.weights, combiner=combiner, total=total)
         # With one id per example its row is the sum, except for a weight.
-        return combined(rows, self.weights, combiner=combiner, total=lambda values: values)
+        return combine_rows(rows, self.weights, combiner=combiner, total=lambda values: values)
 
-    def _by_example(self, values: tf.Tensor) -> tf.Tensor:
+    def _group_by_example(self, values: tf.Tensor) -> tf.Tensor:
         lengths = self.lengths
         assert lengths is not None
         return tf.math.unsorted_segment_sum(values, lengths.value_rowids(), lengths.nrows())
@@ -96,7 +98,7 @@ def refuse_ids(ids: Any, combiner: str | None, *, source: str) -> None:
     dtype, shape = tf.as_dtype(ids.dtype), tuple(ids.shape)
     if not dtype.is_integer:
         raise ConfigError(f"ids: received {dtype.name}, expected {INTEGERS}", source=source)
-    form = _form_of(ids)
+    form = _find_form(ids)
     if form != "dense" and len(shape) != 2:
         raise ConfigError(
             f"ids: received {form} ids of rank {len(shape)}, {shape}, expected rank 2: examples "
@@ -116,12 +118,12 @@ def symbolic_output(ids: Any, combiner: str | None, *, width: int, dtype: str) -
     """Return the symbolic output for a Keras `Input`."""
     if combiner is not None:
         return keras.KerasTensor((ids.shape[0], width), dtype)
-    is_ragged = _form_of(ids) != "dense"
+    is_ragged = _find_form(ids) != "dense"
     shape = (ids.shape[0], None) if is_ragged else tuple(ids.shape)
     return keras.KerasTensor((*shape, width), dtype, ragged=is_ragged)
 
 
-def _form_of(ids: Any) -> str:
+def _find_form(ids: Any) -> str:
     """Return whether a tensor or a Keras `Input` is dense, ragged or sparse."""
     kinds = {"ragged": tf.RaggedTensor, "sparse": tf.SparseTensor}
     is_symbolic = isinstance(ids, keras.KerasTensor)

@@ -100,7 +100,7 @@ class Table:
         return [
             f"{name} {mine!r} and {theirs!r}"
             for name, mine, theirs in pairs
-            if mine is not theirs and _settings(mine) != _settings(theirs)
+            if mine is not theirs and _to_settings(mine) != _to_settings(theirs)
         ]
 
     def get_config(self) -> dict[str, Any]:
@@ -119,6 +119,6 @@ class Table:
         )
 
 
-def _settings(value: Any) -> Any:
+def _to_settings(value: Any) -> Any:
     """Return a value to compare by, since Keras's objects do not compare their settings."""
     return (type(value), value.get_config()) if hasattr(value, "get_config") else value

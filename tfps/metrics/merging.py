@@ -87,22 +87,22 @@ def merged_states(metrics: Iterable[Any]) -> list[MergedState]:
     """Return the metrics, and metrics inside them, that have their own merge function."""
     found: list[MergedState] = []
     for metric in metrics:
-        merge = _merge_of(metric)
+        merge = _find_merge(metric)
         if merge is not None:
             found.append(MergedState(metric, merge))
         else:
-            found += merged_states(_inside(metric))
+            found += merged_states(_inner_metrics(metric))
     return found
 
 
-def no_sum(variable: Any, metrics: Iterable[Any]) -> UnsupportedError:
+def cannot_sum_error(variable: Any, metrics: Iterable[Any]) -> UnsupportedError:
     """Return the error for a state that several workers cannot count.
 
     Args:
         variable: a variable of the state.
         metrics: the metrics in which to look for the owner of the variable.
     """
-    owner = _owner(variable, metrics)
+    owner = _find_owner(variable, metrics)
     if owner is None:
         return UnsupportedError(
             f"{variable.path}: received an update of a metric's state, in a scheduled function, "
@@ -122,29 +122,29 @@ def no_sum(variable: Any, metrics: Iterable[Any]) -> UnsupportedError:
     )
 
 
-def _inside(metric: Any) -> Sequence[Any]:
+def _inner_metrics(metric: Any) -> Sequence[Any]:
     inside: Sequence[Any] = getattr(metric, "metrics", None) or metric._metrics
     return inside
 
 
-def _owner(variable: Any, metrics: Iterable[Any]) -> Any:
+def _find_owner(variable: Any, metrics: Iterable[Any]) -> Any:
     """Return the innermost metric that has a variable, or None."""
     for metric in metrics:
         if any(each is variable for each in metric.variables):
-            return _owner(variable, _inside(metric)) or metric
+            return _find_owner(variable, _inner_metrics(metric)) or metric
     return None
 
 
-def _merge_of(metric: Any) -> Merge | None:
+def _find_merge(metric: Any) -> Merge | None:
     for cls in type(metric).__mro__:
         if cls in _registered:
             return _registered[cls]
-    return _by_own_method(metric) if hasattr(metric, "merge_state") else None
+    return _use_own_method(metric) if hasattr(metric, "merge_state") else None
 
 
-def _by_own_method(metric: Any) -> Merge:
+def _use_own_method(metric: Any) -> Merge:
     """Return a merge function that calls `merge_state` of a metric without changing the metric."""
-    other = _stand_in(metric)
+    other = _make_copy(metric)
 
     def merge(left: list[Any], right: list[Any]) -> list[Any]:
         mapping = [
@@ -158,10 +158,10 @@ def _by_own_method(metric: Any) -> Merge:
     return merge
 
 
-def _stand_in(metric: Any) -> Any:
+def _make_copy(metric: Any) -> Any:
     """Return a copy of a metric with its own variables; works without `from_config`."""
 
-    def twin_of(value: Any) -> Any:
+    def make_twin(value: Any) -> Any:
         if isinstance(value, keras.Variable):
             if id(value) not in twins:
                 twins[id(value)] = keras.Variable(
@@ -174,13 +174,13 @@ def _stand_in(metric: Any) -> Any:
             return twins[id(value)]
         if isinstance(value, keras.metrics.Metric):
             twin = object.__new__(type(value))
-            twin.__dict__.update({name: twin_of(part) for name, part in vars(value).items()})
+            twin.__dict__.update({name: make_twin(part) for name, part in vars(value).items()})
             return twin
         if isinstance(value, (list, tuple)):
-            return [twin_of(part) for part in value]
+            return [make_twin(part) for part in value]
         if isinstance(value, dict):
-            return {name: twin_of(part) for name, part in value.items()}
+            return {name: make_twin(part) for name, part in value.items()}
         return value
 
     twins: dict[int, Any] = {}
-    return twin_of(metric)
+    return make_twin(metric)

@@ -41,7 +41,7 @@ COMMUTATIVE = {
     "LogicalOr": Change.RAISED,
     "LogicalAnd": Change.LOWERED,
 }
-OTHERS = {
+OTHER_OPERATIONS = {
     "Sub": Change.ADDED,
     "AssignAddVariableOp": Change.ADDED,
     "AssignSubVariableOp": Change.ADDED,
@@ -60,22 +60,22 @@ OTHERS = {
 }
 
 
-def after(operation: str, inputs: Sequence[Origin]) -> Origin:
+def relation_after(operation: str, inputs: Sequence[Origin]) -> Origin:
     """Return the relation of an operation's output to states, by the name of the operation's type.
 
     >>> old = Origin(Change.KEPT, 0)
-    >>> after("AddV2", [old, INDEPENDENT]).change
+    >>> relation_after("AddV2", [old, INDEPENDENT]).change
     <Change.ADDED: 2>
-    >>> after("Maximum", [after("AddV2", [old, INDEPENDENT]), INDEPENDENT]).change
+    >>> relation_after("Maximum", [relation_after("AddV2", [old, INDEPENDENT]), INDEPENDENT]).change
     <Change.MIXED: 6>
-    >>> after("AddV2", [old, old]).change
+    >>> relation_after("AddV2", [old, old]).change
     <Change.MIXED: 6>
     """
     dependent = [each for each in inputs if each != INDEPENDENT]
     if not dependent:
         return INDEPENDENT
     change = COMMUTATIVE.get(operation) or (
-        OTHERS.get(operation) if inputs[0] != INDEPENDENT else None
+        OTHER_OPERATIONS.get(operation) if inputs[0] != INDEPENDENT else None
     )
     (old, *more) = dependent
     if change is None or more or old.change not in (Change.KEPT, change):

@@ -15,7 +15,7 @@ import numpy as np
 from tfps.errors import ConfigError
 
 # A row times the multiplier of `ShuffledRows` has to fit into 63 bits.
-MOST_SHUFFLED_ROWS = 3_000_000_000
+MAX_SHUFFLED_ROWS = 3_000_000_000
 GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 
 
@@ -208,9 +208,9 @@ class ShuffledRows(_Division):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.rows > MOST_SHUFFLED_ROWS:
+        if self.rows > MAX_SHUFFLED_ROWS:
             raise ConfigError(
-                f"rows: received {self.rows}, expected at most {MOST_SHUFFLED_ROWS} for shuffled "
+                f"rows: received {self.rows}, expected at most {MAX_SHUFFLED_ROWS} for shuffled "
                 "rows; use tfps.partitioners.RowModulo"
             )
 
@@ -226,18 +226,18 @@ class ShuffledRows(_Division):
         return next(m for m in range(near, near + self.rows + 1) if math.gcd(m, self.rows) == 1)
 
     @functools.cached_property
-    def _divided(self) -> Contiguous:
+    def _contiguous_rule(self) -> Contiguous:
         return Contiguous(self.rows, self.shards)
 
     def shard_of(self, rows: Any) -> Any:
-        return self._divided.shard_of(rows * self.multiplier % self.rows)
+        return self._contiguous_rule.shard_of(rows * self.multiplier % self.rows)
 
     def place_of(self, rows: Any) -> Any:
-        return self._divided.place_of(rows * self.multiplier % self.rows)
+        return self._contiguous_rule.place_of(rows * self.multiplier % self.rows)
 
     def row_at(self, shard: Any, places: Any) -> Any:
         inverse = pow(self.multiplier, -1, self.rows) if self.rows > 1 else 0
-        return self._divided.row_at(shard, places) * inverse % max(1, self.rows)
+        return self._contiguous_rule.row_at(shard, places) * inverse % max(1, self.rows)
 
 
 # By the names in manifests and records, which stay as they are: older checkpoints have them.

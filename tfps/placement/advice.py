@@ -110,7 +110,7 @@ def advise(
     needed = sizes_of_strategies(sizes)
     fitting = {each.strategy: each for each in needed if each.fits(allowed)}
     if not fitting:
-        return Advice(None, _why_nothing(needed))
+        return Advice(None, _explain_nothing_fits(needed))
     size_bytes = max(sizes.pulled_bytes, sizes.sent_bytes)
     exchange_ms = push_ms(size_bytes)
     if ONE_PROCESS in fitting:
@@ -121,32 +121,32 @@ def advise(
             )
         from_ms = pays_from_ms(workers=sizes.workers, size_bytes=size_bytes)
         if step_ms is None or step_ms <= from_ms:
-            return Advice(ONE_PROCESS, _why_one_process(sizes.workers, from_ms, exchange_ms))
+            return Advice(ONE_PROCESS, _explain_one_process(sizes.workers, from_ms, exchange_ms))
     is_short = step_ms is not None and step_ms < exchange_ms
     if is_short and LOCAL_STEPS in fitting:
         why = (
-            f"an exchange takes {_ms(exchange_ms)}, longer than a step, and workers exchange once "
-            f"in {sizes.period_steps}"
+            f"an exchange takes {_ms_text(exchange_ms)}, longer than a step, and workers exchange "
+            f"once in {sizes.period_steps}"
         )
         return Advice(LOCAL_STEPS, why)
     if ASYNCHRONOUS in fitting:
         is_needed = ONE_PROCESS not in fitting
-        return Advice(ASYNCHRONOUS, _why_servers(sizes, exchange_ms, is_needed=is_needed))
+        return Advice(ASYNCHRONOUS, _explain_servers(sizes, exchange_ms, is_needed=is_needed))
     if ALL_REDUCED in fitting:
-        return Advice(ALL_REDUCED, _why_all_reduced(fitting[ALL_REDUCED]))
+        return Advice(ALL_REDUCED, _explain_all_reduced(fitting[ALL_REDUCED]))
     least = min(fitting.values(), key=lambda each: each.step_bytes)
-    return Advice(least.strategy, _why_left(least))
+    return Advice(least.strategy, _explain_only_choice(least))
 
 
 def _is_within(size_bytes: int, limit_bytes: float | None) -> bool:
     return limit_bytes is None or size_bytes <= limit_bytes
 
 
-def _ms(value: float) -> str:
+def _ms_text(value: float) -> str:
     return format_seconds(value / 1e3)
 
 
-def _why_nothing(needed: Sequence[StrategySizes]) -> str:
+def _explain_nothing_fits(needed: Sequence[StrategySizes]) -> str:
     possible = [each for each in needed if not each.obstacle]
     least = min(possible, key=lambda each: (each.task_bytes, each.strategy is not ASYNCHRONOUS))
     server = f" and {format_bytes(least.server_bytes)} in a server" if least.server_bytes else ""
@@ -157,14 +157,14 @@ def _why_nothing(needed: Sequence[StrategySizes]) -> str:
     )
 
 
-def _why_one_process(workers: int, from_ms: float, exchange_ms: float) -> str:
+def _explain_one_process(workers: int, from_ms: float, exchange_ms: float) -> str:
     return (
         f"it fits into a task and moves nothing; {workers} workers are faster where a step "
-        f"computes for more than {_ms(from_ms)}, as an exchange takes {_ms(exchange_ms)}"
+        f"computes for more than {_ms_text(from_ms)}, as an exchange takes {_ms_text(exchange_ms)}"
     )
 
 
-def _why_servers(sizes: JobSizes, exchange_ms: float, *, is_needed: bool) -> str:
+def _explain_servers(sizes: JobSizes, exchange_ms: float, *, is_needed: bool) -> str:
     held = format_bytes(sizes.state_bytes)
     if is_needed and sizes.table_bytes:
         moved = format_bytes(sizes.exchange_bytes)
@@ -172,19 +172,19 @@ def _why_servers(sizes: JobSizes, exchange_ms: float, *, is_needed: bool) -> str
     if is_needed:
         return f"{held} of state are too much for a task, and servers hold what the optimizer keeps"
     return (
-        f"a step is longer than an exchange of {_ms(exchange_ms)}, so {sizes.workers} workers "
+        f"a step is longer than an exchange of {_ms_text(exchange_ms)}, so {sizes.workers} workers "
         "take more steps than one process, and none waits for another"
     )
 
 
-def _why_all_reduced(needed: StrategySizes) -> str:
+def _explain_all_reduced(needed: StrategySizes) -> str:
     return (
         f"parameter servers have too little memory; workers hand {format_bytes(needed.step_bytes)} "
         "on in a step, and the slowest sets the pace"
     )
 
 
-def _why_left(needed: StrategySizes) -> str:
+def _explain_only_choice(needed: StrategySizes) -> str:
     if needed.strategy is ONE_PROCESS:
         return "the tasks of all others have too little memory"
     moved = format_bytes(needed.step_bytes)

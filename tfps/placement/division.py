@@ -10,8 +10,8 @@ from tfps.partitioners.sharding import Partitioner, Sharding
 from tfps.placement.forecast import PlannedVariable
 
 
-def divided(
-    wanted: Sequence[PlannedVariable], partitioner: Partitioner, *, servers: int
+def divide_variables(
+    variables: Sequence[PlannedVariable], partitioner: Partitioner, *, servers: int
 ) -> list[PlannedVariable]:
     """Return the shards of all variables; slots of the same shape are divided like their weight.
 
@@ -19,24 +19,25 @@ def divided(
     or of another shape.
 
     Args:
-        wanted: the variables of a program.
+        variables: the variables of a program.
         partitioner: divides each variable.
         servers: the number of servers.
 
     Example:
 
     >>> from tfps.partitioners import RowModulo
-    >>> kernel = Wanted("table", (5, 2), "float32", is_pulled=True, is_trained=True)
-    >>> slot = Wanted("table_momentum", (5, 2), "float32", owner=0)
-    >>> [(s.path, s.shape, s.owner) for s in divided([kernel, slot], RowModulo(), servers=2)]
+    >>> kernel = PlannedVariable("table", (5, 2), "float32", is_pulled=True, is_trained=True)
+    >>> slot = PlannedVariable("table_momentum", (5, 2), "float32", owner=0)
+    >>> shards = divide_variables([kernel, slot], RowModulo(), servers=2)
+    >>> [(shard.path, shard.shape, shard.owner) for shard in shards]
     [('table/0', (3, 2), None), ('table/1', (2, 2), None), ('table_momentum/0', (3, 2), 0), \
 ('table_momentum/1', (2, 2), 1)]
     """
     shards: list[PlannedVariable] = []
     first: list[int] = []  # the position of each variable's first shard
     shardings: list[Sharding] = []
-    for variable in wanted:
-        sharding = _sharding(variable, wanted, shardings, partitioner, servers=servers)
+    for variable in variables:
+        sharding = _choose_sharding(variable, variables, shardings, partitioner, servers=servers)
         begin = None if variable.owner is None else first[variable.owner]
         alike = variable.owner is not None and sharding.shards > 1
         first.append(len(shards))
@@ -48,7 +49,7 @@ def divided(
                     path=f"{variable.path}/{number}" if sharding.shards > 1 else variable.path,
                     shape=shape,
                     owner=begin + number if alike and begin is not None else begin,
-                    rows_per_step=_share(variable, sharding, number),
+                    rows_per_step=_rows_of_shard(variable, sharding, number),
                 )
             )
     # The variable that a shard follows may come after it.
@@ -58,9 +59,9 @@ def divided(
     ]
 
 
-def _sharding(
+def _choose_sharding(
     variable: PlannedVariable,
-    wanted: Sequence[PlannedVariable],
+    variables: Sequence[PlannedVariable],
     shardings: Sequence[Sharding],
     partitioner: Partitioner,
     *,
@@ -69,12 +70,12 @@ def _sharding(
     if variable.is_trained or variable.is_frozen:
         return partitioner.divide(variable, servers=servers)
     owner = variable.owner
-    if owner is not None and wanted[owner].shape == variable.shape:
+    if owner is not None and variables[owner].shape == variable.shape:
         return replace(shardings[owner], variable=variable)
     return Sharding.whole(variable)
 
 
-def _share(variable: PlannedVariable, sharding: Sharding, number: int) -> int | None:
+def _rows_of_shard(variable: PlannedVariable, sharding: Sharding, number: int) -> int | None:
     """Return how many rows of a shard a step looks up, if it looks up all rows alike."""
     if variable.rows_per_step is None:
         return None

@@ -68,9 +68,9 @@ class Forecast:
     Example:
 
     >>> from tfps.placement import LeastLoaded
-    >>> kernel = Wanted("dense/kernel", (784, 128), "float32", is_pulled=True, is_trained=True)
-    >>> bias = Wanted("dense/bias", (128,), "float32", is_pulled=True, is_trained=True)
-    >>> momentum = Wanted("sgd/kernel_momentum", (784, 128), "float32", owner=0)
+    >>> kernel = PlannedVariable("kernel", (784, 128), "float32", is_pulled=True, is_trained=True)
+    >>> bias = PlannedVariable("dense/bias", (128,), "float32", is_pulled=True, is_trained=True)
+    >>> momentum = PlannedVariable("sgd/kernel_momentum", (784, 128), "float32", owner=0)
     >>> wanted = [kernel, bias, momentum]
     >>> forecast = Forecast.from_variables(wanted, servers=2, placement=LeastLoaded())
     >>> forecast.places

@@ -62,13 +62,13 @@ class JobSizes:
             period_steps: the number of steps between two exchanges of local steps.
             left_out_bytes: the bytes of a step that codecs save.
         """
-        wanted = forecast.variables
-        is_table = [_owner(v, wanted).rows_per_step is not None for v in wanted]
-        tables = [v for v, of_table in zip(wanted, is_table, strict=True) if of_table]
-        dense = [v for v, of_table in zip(wanted, is_table, strict=True) if not of_table]
+        variables = forecast.variables
+        is_table = [_find_owner(v, variables).rows_per_step is not None for v in variables]
+        tables = [v for v, of_table in zip(variables, is_table, strict=True) if of_table]
+        dense = [v for v, of_table in zip(variables, is_table, strict=True) if not of_table]
         whole, whole_tables = Counter[str](), Counter[str]()
-        for variable in wanted:
-            path = whole_path(_owner(variable, wanted).path)
+        for variable in variables:
+            path = whole_path(_find_owner(variable, variables).path)
             whole[path] += variable.size_bytes
             if variable.rows_per_step is not None:
                 whole_tables[path] += variable.size_bytes
@@ -79,15 +79,15 @@ class JobSizes:
         return cls(
             workers=workers,
             servers=forecast.servers,
-            dense_bytes=_sum(v for v in dense if v.is_pulled),
-            gradient_bytes=_sum(v for v in dense if v.is_trained),
-            slot_bytes=_sum(v for v in dense if not v.is_pulled),
-            table_bytes=_sum(v for v in tables if v.is_pulled),
-            table_slot_bytes=_sum(v for v in tables if not v.is_pulled),
+            dense_bytes=_sum_bytes(v for v in dense if v.is_pulled),
+            gradient_bytes=_sum_bytes(v for v in dense if v.is_trained),
+            slot_bytes=_sum_bytes(v for v in dense if not v.is_pulled),
+            table_bytes=_sum_bytes(v for v in tables if v.is_pulled),
+            table_slot_bytes=_sum_bytes(v for v in tables if not v.is_pulled),
             row_bytes=sum(v.pull_bytes for v in tables),
             largest_table_bytes=max(whole_tables.values(), default=0),
             largest_bytes=max(whole.values(), default=0),
-            step_bytes=sum(v.step_bytes for v in wanted),
+            step_bytes=sum(v.step_bytes for v in variables),
             left_out_bytes=left_out_bytes,
             server_bytes=memory[0],
             round_server_bytes=memory[1],
@@ -121,10 +121,12 @@ class JobSizes:
         return self.dense_bytes + self.row_bytes
 
 
-def _owner(variable: PlannedVariable, wanted: tuple[PlannedVariable, ...]) -> PlannedVariable:
+def _find_owner(
+    variable: PlannedVariable, variables: tuple[PlannedVariable, ...]
+) -> PlannedVariable:
     """Return the weight that a slot belongs to, or the variable itself."""
-    return variable if variable.owner is None else wanted[variable.owner]
+    return variable if variable.owner is None else variables[variable.owner]
 
 
-def _sum(wanted: Iterable[PlannedVariable]) -> int:
-    return sum(variable.size_bytes for variable in wanted)
+def _sum_bytes(variables: Iterable[PlannedVariable]) -> int:
+    return sum(variable.size_bytes for variable in variables)

@@ -104,7 +104,7 @@ class ByPath(PathRules[int | Placement | str]):
 
     def expected(self, choice: Any, *, is_rule: bool) -> str:
         is_index = isinstance(choice, int) and not isinstance(choice, bool) and choice >= 0
-        if _chooses(choice) or (is_rule and is_index):
+        if _is_choice(choice) or (is_rule and is_index):
             return ""
         return f"the index of a server, from 0, or {EXPECTED}" if is_rule else EXPECTED
 
@@ -167,7 +167,7 @@ def resolve(placement: Placement | str | None) -> Placement:
     raise ConfigError(f"placement: received {placement!r}, expected {EXPECTED}")
 
 
-def _chooses(value: Any) -> bool:
+def _is_choice(value: Any) -> bool:
     """Return whether a value is a policy, or the name of one."""
     return _is_policy(value) or (isinstance(value, str) and value in ALIASES)
 

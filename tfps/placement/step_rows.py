@@ -9,43 +9,43 @@ from tfps.placement.forecast import PlannedVariable
 
 
 def with_step_rows(
-    wanted: Sequence[PlannedVariable], rows_per_step: Mapping[str, int], *, least_bytes: int
+    variables: Sequence[PlannedVariable], rows_per_step: Mapping[str, int], *, least_bytes: int
 ) -> list[PlannedVariable]:
     """Return variables with ``rows_per_step`` set for tables; a shard gets its share.
 
     Call it after the division: partitioners must not use ``rows_per_step``.
 
     Args:
-        wanted: variables, or shards whose paths end with their number.
+        variables: variables, or shards whose paths end with their number.
         rows_per_step: the number of rows, by the path of the whole table.
         least_bytes: smaller tables are pulled as a whole.
 
     Example:
 
-    >>> shards = [Wanted(f"table/{k}", (50, 4), "float32", is_pulled=True) for k in (0, 1)]
+    >>> shards = [PlannedVariable(f"table/{k}", (50, 4), "float32", is_pulled=True) for k in (0, 1)]
     >>> [shard.rows_per_step for shard in with_step_rows(shards, {"table": 7}, least_bytes=0)]
     [4, 4]
     """
     parts: dict[str, list[PlannedVariable]] = {}
-    for variable in wanted:
-        if (path := _table(variable, rows_per_step)) is not None:
+    for variable in variables:
+        if (path := _find_table_path(variable, rows_per_step)) is not None:
             parts.setdefault(path, []).append(variable)
     large = {
         path for path, shards in parts.items() if sum(s.size_bytes for s in shards) >= least_bytes
     }
 
-    def share(variable: PlannedVariable) -> PlannedVariable:
-        path = _table(variable, rows_per_step)
+    def with_share(variable: PlannedVariable) -> PlannedVariable:
+        path = _find_table_path(variable, rows_per_step)
         if path not in large:
             return variable
         rows = sum(shard.shape[0] for shard in parts[path])
         asked = -(-rows_per_step[path] * variable.shape[0] // max(1, rows))
         return replace(variable, rows_per_step=asked)
 
-    return [share(variable) for variable in wanted]
+    return [with_share(variable) for variable in variables]
 
 
-def _table(variable: PlannedVariable, rows_per_step: Mapping[str, int]) -> str | None:
+def _find_table_path(variable: PlannedVariable, rows_per_step: Mapping[str, int]) -> str | None:
     """Return the path of the table that a variable is, or is a shard of; else None."""
     if not variable.is_pulled:
         return None

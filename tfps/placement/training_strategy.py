@@ -18,7 +18,7 @@ Obstacle = Callable[[JobSizes], str]
 LARGEST_WHOLE_TABLE_BYTES = 64 << 20
 
 
-def _none(_: JobSizes) -> str:
+def _no_obstacle(_: JobSizes) -> str:
     return ""
 
 
@@ -40,7 +40,7 @@ class TrainingStrategy:
     step_bytes: Size
     needs: str = ""
     server_bytes: Size | None = None
-    obstacle: Obstacle = _none
+    obstacle: Obstacle = _no_obstacle
 
 
 def _one_process(sizes: JobSizes) -> int:
@@ -128,7 +128,7 @@ def _coded_exchange(sizes: JobSizes) -> int:
     return sizes.exchange_bytes
 
 
-def _nothing(_: JobSizes) -> int:
+def _zero_bytes(_: JobSizes) -> int:
     return 0
 
 
@@ -141,7 +141,7 @@ def _round_server(sizes: JobSizes) -> int:
 
 
 EQUALS, SERVERS, OWN_LOOP = "all up, equally fast", "servers up", "all up, your loop"
-ONE_PROCESS = TrainingStrategy("one process", _one_process, _nothing)
+ONE_PROCESS = TrainingStrategy("one process", _one_process, _zero_bytes)
 ALL_REDUCED = TrainingStrategy(
     "MultiWorkerMirroredStrategy", _all_reduced, _all_reduce_bytes, EQUALS
 )
@@ -163,7 +163,7 @@ TABLES = TrainingStrategy(
 )
 STRATEGIES = (
     ONE_PROCESS,
-    TrainingStrategy("MirroredStrategy", _mirrored, _nothing, "devices, one machine"),
+    TrainingStrategy("MirroredStrategy", _mirrored, _zero_bytes, "devices, one machine"),
     ALL_REDUCED,
     TrainingStrategy("TensorFlow's servers", _worker, _exchange, SERVERS, _server),
     ASYNCHRONOUS,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tfps.bridge.closures.connection import connecting
-from tfps.cluster import ClusterSpec, cluster_of_file
+from tfps.cluster import ClusterSpec, read_cluster_file
 from tfps.cluster.introduction import this_chief
 from tfps.cluster.topology import Topology
 from tfps.recovery.probing.liveness import ProbePolicy
@@ -58,7 +58,7 @@ class ClusterConnections:
         Raises:
             ConfigError: the cluster is invalid, or the file cannot be read.
         """
-        return cluster_of_file() or ClusterSpec.from_resolver(self._resolver)
+        return read_cluster_file() or ClusterSpec.from_resolver(self._resolver)
 
     def incompatibility(self, task: Task) -> str:
         """Ask a restarted task to serve this chief; return why it cannot, or an empty string."""

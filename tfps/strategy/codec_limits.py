@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfps.compression.delta import is_delta
-from tfps.compression.directions import PushPull, all_codecs, any_keeps_something
+from tfps.compression.directions import PushPull, all_codecs, any_keeps_residuals
 from tfps.compression.identity import Identity
 from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.mode import Mode
@@ -12,7 +12,7 @@ from tfps.consistency.mode import Mode
 def codec_problems(compression: PushPull, mode: Mode) -> list[str]:
     """Return a sentence for each codec that cannot be used so, or not in this mode."""
     problems = []
-    if any_keeps_something(compression.pull):
+    if any_keeps_residuals(compression.pull):
         problems.append(
             f"compression: received pull={compression.pull!r}; expected codecs without a "
             "residual, such as tfps.compression.Cast() or Quantize(8), since each pull codes the "
@@ -31,7 +31,7 @@ def codec_problems(compression: PushPull, mode: Mode) -> list[str]:
             "since workers that are late or ahead also get parameters in other messages; leave "
             "pull out, or pipeline_steps and backup_workers"
         )
-    if mode.pipeline_steps and any_keeps_something(compression.push):
+    if mode.pipeline_steps and any_keeps_residuals(compression.push):
         problems.append(
             f"compression: received push={compression.push!r} with {mode!r}; expected a codec "
             "without a residual, such as tfps.compression.Quantize(8), since a worker codes a "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tfps.cluster import cluster_of_file, logical_cpus, timeout_from_environment
+from tfps.cluster import logical_cpus, read_cluster_file, timeout_from_environment
 from tfps.cluster.waiting import CONNECT_TIMEOUT_S
 from tfps.errors import ConfigError
 from tfps.recovery.probing.liveness import ProbePolicy
@@ -31,7 +31,7 @@ READERS: tuple[Callable[[], Any], ...] = (
     encryption_from_environment,
     chunk_bytes_from_environment,
     logical_cpus,
-    cluster_of_file,
+    read_cluster_file,
 )
 
 

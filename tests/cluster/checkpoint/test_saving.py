@@ -16,8 +16,8 @@ from tests.cluster.checkpoint.counting_model import count_of, counting_model, up
 from tfps.checkpoint import KeepLatest
 from tfps.checkpoint.bundle import Bundle
 from tfps.checkpoint.manifest import Manifest
-from tfps.checkpoint.restore import fill, restoring
-from tfps.checkpoint.servers import channels_to
+from tfps.checkpoint.restore import fill, open_restores
+from tfps.checkpoint.servers import open_channels
 from tfps.checkpoint.snapshot import Snapshot
 
 pytestmark = pytest.mark.timeout(120)
@@ -155,8 +155,8 @@ def test_attempts_that_arrive_late_do_nothing(
     assert set(np.concatenate([array.ravel() for array in arrays]).tolist()) == {-1.0, 1.0}
     snapshot.free()
     servers = strategy.runtime.servers
-    with channels_to(servers) as channels:
-        with restoring(servers, channels=channels, shared=[True, True]) as parts:
+    with open_channels(servers) as channels:
+        with open_restores(servers, channels=channels, shared=[True, True]) as parts:
             pass
         fill(contents, manager.checkpoints[0], tmp_path / "checkpoint-000001", servers=parts)
         version = strategy.runtime.ticket_server.layout.VERSION

@@ -16,7 +16,7 @@ def test_pauses_grow_to_the_longest(now_s: float, failures: int) -> None:
     assert attempts.may_save(now_s=now_s)
     pauses = []
     for _ in range(failures):
-        attempts = attempts.failed(now_s=now_s)
+        attempts = attempts.after_failure(now_s=now_s)
         assert not attempts.may_save(now_s=now_s)
         pauses.append(attempts.pause_s)
         now_s = attempts.not_before_s

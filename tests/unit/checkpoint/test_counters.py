@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfps.checkpoint.counters import cells_of, counters_of
+from tfps.checkpoint.counters import read_counters, to_cells
 from tfps.consistency.ledger import LedgerLayout
 
 LAYOUT = LedgerLayout(workers=2)
@@ -26,9 +26,9 @@ SAVED = [_cells(10, 1, {0: 4, 63: 6}), _cells(11, 2, {1: 11})]
 
 
 def _after(servers: int) -> list[np.ndarray[Any, Any]]:
-    counters = counters_of(LAYOUT, SAVED)
+    counters = read_counters(LAYOUT, SAVED)
     after = []
-    for restored in cells_of(LAYOUT, counters, servers=servers):
+    for restored in to_cells(LAYOUT, counters, servers=servers):
         cells = _cells(77, 77, {2: 77})  # of a training that went on meanwhile
         cells[list(restored)] = list(restored.values())
         after.append(cells)
@@ -36,7 +36,7 @@ def _after(servers: int) -> list[np.ndarray[Any, Any]]:
 
 
 def test_they_are_read() -> None:
-    counters = counters_of(LAYOUT, SAVED)
+    counters = read_counters(LAYOUT, SAVED)
     assert counters.versions == (10, 11)
     assert counters.staleness == ({0: 4, 63: 6}, {1: 11})
     assert counters.gradients_dropped == (1, 2)
@@ -45,13 +45,13 @@ def test_they_are_read() -> None:
 
 
 def test_as_many_servers_take_over_their_own() -> None:
-    found, saved = counters_of(LAYOUT, _after(2)), counters_of(LAYOUT, SAVED)
+    found, saved = read_counters(LAYOUT, _after(2)), read_counters(LAYOUT, SAVED)
     assert found == saved
 
 
 @pytest.mark.parametrize("servers", [1, 3])
 def test_another_number_takes_over_the_first_ones(servers: int) -> None:
-    found = counters_of(LAYOUT, _after(servers))
+    found = read_counters(LAYOUT, _after(servers))
     assert found.versions == (10,) * servers
     assert found.staleness == ({0: 4, 63: 6},) * servers
     assert found.examples_seen == 640

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cluster.checkpoint.divided import RowsByShard
-from tfps.checkpoint.contents import contents_of
+from tfps.checkpoint.contents import find_contents
 from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.restore import fill
 from tfps.checkpoint.snapshot import Snapshot
@@ -39,7 +39,7 @@ def test_another_rule_and_number(
     source = RowsByShard(stored(ROWS, 4), _make, columns=columns)
     value = np.random.default_rng(0).normal(size=source.shape).astype("float32")
     source.assign(value)
-    contents = contents_of({"model/table": source})
+    contents = find_contents({"model/table": source})
     assert contents.tensors["model/table"].shape == source.shape
     assert len(contents.shards) == 4
     snapshot = Snapshot(contents, servers=[], shared=[])
@@ -50,5 +50,5 @@ def test_another_rule_and_number(
     manifest = Manifest.from_json(manifest.to_json())
     for shards in (1, 3, 4):
         target = RowsByShard(wanted(ROWS, shards), _make, columns=columns)
-        fill(contents_of({"model/table": target}), manifest, tmp_path)
+        fill(find_contents({"model/table": target}), manifest, tmp_path)
         np.testing.assert_array_equal(target.numpy(), value)

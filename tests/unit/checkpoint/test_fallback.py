@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.messages import raises
-from tfps.checkpoint.fallback import newest_sound
+from tfps.checkpoint.fallback import restore_newest_undamaged
 from tfps.errors import CheckpointDamaged, CheckpointError
 
 NUMBERS = st.sets(st.integers(1, 10**6), min_size=1, max_size=8).map(sorted)
@@ -25,7 +25,7 @@ def test_the_newest_sound_one(numbers: list[int], data: st.DataObject) -> None:
 
     sound = [number for number in numbers if number not in damaged]
     if sound:
-        restored, lines = newest_sound(numbers, restore, source="saved")
+        restored, lines = restore_newest_undamaged(numbers, restore, source="saved")
         assert restored == f"restored {sound[-1]}"
         newer = [number for number in reversed(numbers) if number > sound[-1]]
         assert lines == {
@@ -34,7 +34,7 @@ def test_the_newest_sound_one(numbers: list[int], data: st.DataObject) -> None:
         assert tried == [*newer, sound[-1]]  # and nothing that is older
     else:
         with raises(CheckpointDamaged, "saved", remedy="another folder") as raised:
-            newest_sound(numbers, restore, source="saved")
+            restore_newest_undamaged(numbers, restore, source="saved")
         said = [line.strip() for line in str(raised.value).splitlines()[1:]]
         assert said == [f"- reason {number}" for number in reversed(numbers)]
 
@@ -44,4 +44,4 @@ def test_one_that_does_not_fit_is_no_reason_to_take_another() -> None:
         raise CheckpointError(f"{number} does not fit")
 
     with raises(CheckpointError, "2 does not fit"):
-        newest_sound([1, 2], restore, source="saved")
+        restore_newest_undamaged([1, 2], restore, source="saved")

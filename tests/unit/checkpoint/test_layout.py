@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfps.checkpoint.layout import (
-    Move,
     RowBlock,
-    blocks_of,
-    grouped_by_bytes,
-    moves,
-    rows_at,
+    RowMapping,
+    divide_into_blocks,
+    find_moves,
+    group_by_bytes,
+    logical_rows_at,
 )
 from tfps.partitioners.row_rule import RULES, Contiguous, RowRule, rows_per_shard
 
@@ -26,13 +26,15 @@ def _blocks(rule: RowRule, rows_per_block: int) -> list[RowBlock]:
     return [
         block
         for shard, rows in enumerate(rows_per_shard(rule))
-        for block in blocks_of(tensor="t", shard=shard, rows=rows, rows_per_block=rows_per_block)
+        for block in divide_into_blocks(
+            tensor="t", shard=shard, rows=rows, rows_per_block=rows_per_block
+        )
     ]
 
 
 def _rows_of_shard(rule: RowRule, shard: int) -> np.ndarray[Any, Any]:
     """The logical numbers of a shard's rows stand for their values."""
-    return rows_at(rule, shard, range(rows_per_shard(rule)[shard]))
+    return logical_rows_at(rule, shard, range(rows_per_shard(rule)[shard]))
 
 
 def _index(rows: Any) -> Any:
@@ -49,8 +51,8 @@ def test_every_pair_of_rules(stored_kind: Any, wanted_kind: Any, data: st.DataOb
     for shard in range(wanted.shards):
         expected = _rows_of_shard(wanted, shard)
         found, writes = np.full_like(expected, -1), np.zeros(len(expected), int)
-        for move in moves(blocks, stored=stored, wanted=wanted, shard=shard):
-            values = rows_at(stored, move.block.shard, move.block.places)
+        for move in find_moves(blocks, stored=stored, wanted=wanted, shard=shard):
+            values = logical_rows_at(stored, move.block.shard, move.block.places)
             found[_index(move.target)] = values[_index(move.source)]
             writes[_index(move.target)] += 1
         assert (writes == 1).all()
@@ -64,7 +66,7 @@ def test_neighbouring_rows_read_only_what_they_overlap(rows: int, shards: int, o
     read = [
         move
         for shard in range(wanted.shards)
-        for move in moves(_blocks(stored, rows), stored=stored, wanted=wanted, shard=shard)
+        for move in find_moves(_blocks(stored, rows), stored=stored, wanted=wanted, shard=shard)
     ]
     assert all(isinstance(move.source, range) and move.source.step == 1 for move in read)
     assert all(isinstance(move.target, range) and move.target.step == 1 for move in read)
@@ -74,17 +76,17 @@ def test_neighbouring_rows_read_only_what_they_overlap(rows: int, shards: int, o
 @pytest.mark.parametrize("kind", RULES.values())
 def test_the_same_rule_takes_whole_blocks(kind: Any) -> None:
     rule = kind(20, 3)
-    read = list(moves(_blocks(rule, 4), stored=rule, wanted=rule, shard=1))
+    read = list(find_moves(_blocks(rule, 4), stored=rule, wanted=rule, shard=1))
     assert [move.block.begin for move in read] == [0, 4]
     assert all(move.takes_all and move.target == move.block.places for move in read)
 
 
 def test_a_variable_without_rows() -> None:
     rule = Contiguous(0, 1)
-    (block,) = blocks_of(tensor="t", shard=0, rows=0, rows_per_block=8)
+    (block,) = divide_into_blocks(tensor="t", shard=0, rows=0, rows_per_block=8)
     assert block.rows == 0
-    assert list(moves([block], stored=rule, wanted=rule, shard=0)) == [
-        Move(block, range(0), range(0))
+    assert list(find_moves([block], stored=rule, wanted=rule, shard=0)) == [
+        RowMapping(block, range(0), range(0))
     ]
 
 
@@ -93,7 +95,7 @@ def test_a_variable_without_rows() -> None:
     limit_bytes=st.integers(1, 25),
 )
 def test_groups_keep_the_order_and_the_limit(sizes: list[int], limit_bytes: int) -> None:
-    groups = grouped_by_bytes(enumerate(sizes), limit_bytes=limit_bytes)
+    groups = group_by_bytes(enumerate(sizes), limit_bytes=limit_bytes)
     assert [item for group in groups for item in group] == list(range(len(sizes)))
     for group in groups:
         assert len(group) == 1 or sum(sizes[item] for item in group) <= limit_bytes
@@ -101,6 +103,6 @@ def test_groups_keep_the_order_and_the_limit(sizes: list[int], limit_bytes: int)
 
 @given(rows=st.integers(0, 50), rows_per_block=st.integers(0, 20))
 def test_blocks_cover_a_shard(rows: int, rows_per_block: int) -> None:
-    blocks = blocks_of(tensor="t", shard=2, rows=rows, rows_per_block=rows_per_block)
+    blocks = divide_into_blocks(tensor="t", shard=2, rows=rows, rows_per_block=rows_per_block)
     assert [place for block in blocks for place in block.places] == list(range(rows))
     assert len({block.key for block in blocks}) == len(blocks)

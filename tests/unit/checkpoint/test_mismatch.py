@@ -6,7 +6,7 @@ import pytest
 
 from tests.messages import raises
 from tfps.checkpoint.manifest import Tensor
-from tfps.checkpoint.mismatch import NAMES_SHOWN, check_fit
+from tfps.checkpoint.mismatch import MAX_NAMES_SHOWN, check_fit
 from tfps.errors import CheckpointError
 from tfps.partitioners.row_rule import Contiguous
 
@@ -35,7 +35,7 @@ def test_everything_is_said_at_once() -> None:
 
 
 def test_another_model_is_not_listed_in_full() -> None:
-    stored = {f"{n:03d}": _tensor(n + 1) for n in range(NAMES_SHOWN + 3)}
+    stored = {f"{n:03d}": _tensor(n + 1) for n in range(MAX_NAMES_SHOWN + 3)}
     with raises(CheckpointError, "here", received="... and 3 more") as raised:
         check_fit(stored, {}, source="here")
-    assert len(str(raised.value).splitlines()) == NAMES_SHOWN + 2
+    assert len(str(raised.value).splitlines()) == MAX_NAMES_SHOWN + 2

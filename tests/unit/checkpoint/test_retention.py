@@ -16,7 +16,7 @@ from tfps.checkpoint.retention import (
     KeepLatest,
     RetentionPolicy,
     Saved,
-    superfluous,
+    find_superfluous,
 )
 from tfps.errors import ConfigError
 
@@ -53,10 +53,10 @@ def test_what_went_before_changes_nothing(
     there: list[Saved] = []
     for one in everything:
         there.append(one)
-        gone = superfluous(there, policy)
+        gone = find_superfluous(there, policy)
         assert one.number not in gone
         there = [other for other in there if other.number not in gone]
-        assert superfluous(there, policy) == []
+        assert find_superfluous(there, policy) == []
     expected = policy.kept(everything) | {one.number for one in everything[-1:]}
     assert {one.number for one in there} == expected
 
@@ -64,7 +64,7 @@ def test_what_went_before_changes_nothing(
 @given(saves=SAVES, count=st.integers(1, 5))
 def test_the_latest(saves: list[tuple[float, float | None]], count: int) -> None:
     everything = _saved(saves)
-    gone = superfluous(everything, KeepLatest(count))
+    gone = find_superfluous(everything, KeepLatest(count))
     assert gone == [one.number for one in everything[:-count]]
 
 
@@ -75,7 +75,7 @@ def test_the_best_by_either_mode() -> None:
     assert KeepBest("a", mode="max").kept(saved) == {5}
     assert KeepBest("a", mode="max", count=3).kept(saved) == {1, 4, 5}
     assert KeepBest("b").kept(saved) == set()
-    assert superfluous(saved, KeepBest("b")) == [1, 2, 3, 4]
+    assert find_superfluous(saved, KeepBest("b")) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.checkpoint.server_snapshot import note_in_turn
+from tfps.checkpoint.server_snapshot import copy_one_by_one
 
 VALUES = [np.full([2, 3], number, "float32") for number in range(4)]
 
@@ -16,7 +16,7 @@ VALUES = [np.full([2, 3], number, "float32") for number in range(4)]
 def test_one_value_is_read_at_a_time() -> None:
     """Otherwise copies of many tables take all threads of a server, and probes get no reply."""
     with tf.Graph().as_default():
-        noted = note_in_turn(_variables())
+        noted = copy_one_by_one(_variables())
     reads = {op for op in _ancestors(noted) if op.type == "ReadVariableOp"}
     assert sorted(len(reads & _ancestors(read)) for read in reads) == [0, 1, 2, 3]
 
@@ -25,7 +25,7 @@ def test_all_values_are_noted() -> None:
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         variables = _variables()
         session.run([variable.initializer for variable, _ in variables])
-        session.run(note_in_turn(variables))
+        session.run(copy_one_by_one(variables))
         noted = [tf.raw_ops.ReadVariableOp(resource=k, dtype=tf.float32) for _, k in variables]
         np.testing.assert_array_equal(session.run(noted), VALUES)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.messages import raises
-from tfps.cluster import cluster_of_file
+from tfps.cluster import read_cluster_file
 from tfps.cluster.cluster_file import CLUSTER_FILE
 from tfps.errors import ConfigError
 from tfps.strategy.environment import environment_errors
@@ -26,7 +26,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_is_read_again_each_time(file: Path) -> None:
     for address in ("p:1", "q:1"):
         file.write_text(json.dumps({"cluster": {**JOBS, "ps": [address, "p:2"]}}))
-        cluster = cluster_of_file()
+        cluster = read_cluster_file()
         assert cluster is not None
         assert cluster.jobs["ps"] == (address, "p:2")
     assert environment_errors() == []
@@ -34,7 +34,7 @@ def test_it_is_read_again_each_time(file: Path) -> None:
 
 def test_without_one_somebody_else_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(CLUSTER_FILE, raising=False)
-    assert cluster_of_file() is None
+    assert read_cluster_file() is None
 
 
 def test_a_mistake_is_said_before_anything_starts(file: Path) -> None:
@@ -47,5 +47,5 @@ def test_a_mistake_is_said_before_anything_starts(file: Path) -> None:
         if content is not None:
             file.write_bytes(content)
         with raises(ConfigError, CLUSTER_FILE, received=received, remedy=remedy) as caught:
-            cluster_of_file()
+            read_cluster_file()
         assert [str(error) for error in environment_errors()] == [str(caught.value)]

@@ -13,7 +13,7 @@ import pytest
 
 from tests.messages import check_message, raises
 from tfps.cluster import ClusterSpec, lease_ports
-from tfps.cluster.listening import check_listening, failed_to_listen, is_elsewhere
+from tfps.cluster.listening import check_listening, is_elsewhere, make_port_error
 from tfps.cluster.ports import PortLease
 from tfps.errors import PortInUse
 
@@ -121,5 +121,5 @@ def test_taken_after_the_check() -> None:
     with lease_ports(1) as lease:
         spec = _spec(lease.ports[0])
     reason = "Could not start gRPC server"
-    text = str(failed_to_listen(spec, "worker", 0, reason))
+    text = str(make_port_error(spec, "worker", 0, reason))
     check_message(text, f"127.0.0.1:{lease.ports[0]}", received=reason, remedy="TF_CONFIG")

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from tfps.cluster import ClusterSpec, note_move
-from tfps.cluster.moves import cluster_now
+from tfps.cluster import ClusterSpec, record_move
+from tfps.cluster.moves import get_current_cluster
 
 numbers = itertools.count(1)
 
@@ -22,20 +22,20 @@ def spec() -> ClusterSpec:
 def test_every_state_leads_to_the_newest(spec: ClusterSpec) -> None:
     second = spec.with_address("ps", 0, "q:1")
     third = second.with_address("ps", 1, "q:2")
-    note_move(spec, second)
-    note_move(second, third)
+    record_move(spec, second)
+    record_move(second, third)
     for state in (spec, second, third):
-        assert cluster_now(state) == third
+        assert get_current_cluster(state) == third
 
 
 def test_a_server_may_come_back_to_where_it_was(spec: ClusterSpec) -> None:
     away = spec.with_address("ps", 0, "q:1")
-    note_move(spec, away)
-    note_move(away, spec)
-    assert cluster_now(away) == cluster_now(spec) == spec
+    record_move(spec, away)
+    record_move(away, spec)
+    assert get_current_cluster(away) == get_current_cluster(spec) == spec
 
 
 def test_another_cluster_has_not_moved(spec: ClusterSpec) -> None:
-    note_move(spec, spec.with_address("ps", 0, "q:1"))
+    record_move(spec, spec.with_address("ps", 0, "q:1"))
     other = spec.with_address("worker", 0, "w:2")
-    assert cluster_now(other) is other
+    assert get_current_cluster(other) is other

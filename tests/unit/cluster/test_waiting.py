@@ -78,7 +78,7 @@ def test_a_name_that_resolves_late(
 def test_says_regularly_who_is_missing(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "REPORT_EVERY_S", 0.2)
+    monkeypatch.setattr(waiting, "REPORT_INTERVAL_S", 0.2)
     with socket.socket() as late:
         late.bind(("127.0.0.1", 0))
         threading.Timer(0.9, late.listen).start()
@@ -92,7 +92,7 @@ def test_says_regularly_who_is_missing(
 
 
 def test_the_default_is_a_report_every_ten_seconds() -> None:
-    assert waiting.REPORT_EVERY_S == 10
+    assert waiting.REPORT_INTERVAL_S == 10
     assert waiting.CONNECT_TIMEOUT_S == 300
 
 

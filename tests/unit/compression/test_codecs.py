@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.messages import check_message, raises
 from tfps.compression import Cast, Codec, Identity, Quantize, TopK
 from tfps.compression.codec import codec_problem
-from tfps.compression.memory import keeps_something
+from tfps.compression.memory import keeps_state
 from tfps.errors import ConfigError
 
 UNBIASED = [Identity(), Cast("bfloat16"), Cast("float16"), *map(Quantize, (8, 4, 2))]
@@ -61,7 +61,7 @@ def test_identity_keeps_each_bit(vector: np.ndarray) -> None:
 @pytest.mark.quick("Quantize(bits=4*")
 @pytest.mark.parametrize("codec", UNBIASED, ids=repr)
 def test_unbiased_codecs_are_right_on_average(codec: Codec) -> None:
-    assert not keeps_something(codec)
+    assert not keeps_state(codec)
     vector = np.random.default_rng(3).normal(size=300).astype(np.float32) * 1e-4
     arrived = np.stack([sent(codec, vector, seed=seed) for seed in range(DRAWS)])
     arrived = arrived.astype(np.float64)
@@ -73,7 +73,7 @@ def test_unbiased_codecs_are_right_on_average(codec: Codec) -> None:
 
 @given(codec=st.sampled_from(CONTRACTIVE), vector=vectors())
 def test_biased_codecs_leave_less_than_there_was(codec: Codec, vector: np.ndarray) -> None:
-    assert keeps_something(codec)
+    assert keeps_state(codec)
     left = vector.astype(np.float64) - sent(codec, vector)
     whole = float(np.square(vector.astype(np.float64)).sum())
     assert np.square(left).sum() <= whole * (1 + 1e-6)

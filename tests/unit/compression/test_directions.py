@@ -8,7 +8,7 @@ import pytest
 
 from tests.messages import raises
 from tfps.compression import ByPath, Cast, Identity, PushPull, Quantize, TopK
-from tfps.compression.directions import all_codecs, any_keeps_something, choice_for, resolve
+from tfps.compression.directions import all_codecs, any_keeps_residuals, choice_for, resolve
 from tfps.errors import ConfigError
 
 RULES = ByPath({"embedding/": Cast(), "kernel": TopK(0.1)}, otherwise=Quantize(8), minimum_bytes=64)
@@ -43,8 +43,8 @@ def test_the_first_pattern_decides(path: str, size_bytes: int, expected: Any) ->
 
 def test_what_any_variable_may_have() -> None:
     assert all_codecs(RULES) == (Cast(), TopK(0.1), Quantize(8))
-    assert any_keeps_something(RULES)
-    assert not any_keeps_something(ByPath({"kernel": Quantize(2)}))
+    assert any_keeps_residuals(RULES)
+    assert not any_keeps_residuals(ByPath({"kernel": Quantize(2)}))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.messages import check_message, raises
-from tfps.config import JobConfig, blamed, load, parse, salvage, to_toml
+from tfps.config import JobConfig, load, locate_problems, parse, salvage, to_toml
 from tfps.errors import ConfigError
 
 REFERENCE = Path(__file__).parents[3] / "configs" / "fashion_mnist.toml"
@@ -92,7 +92,7 @@ def test_a_table_that_both_fill_is_of_both(tmp_path, monkeypatch, own, source):
     monkeypatch.chdir(tmp_path)
     Path("job.toml").write_text(own)
     problem = "placement.rules: received server 5 for 'conv'"
-    error = blamed([problem], path=Path("job.toml"), overrides=["placement.rules.conv=5"])
+    error = locate_problems([problem], path=Path("job.toml"), overrides=["placement.rules.conv=5"])
     assert str(error) == f"{source}: {problem}"
 
 

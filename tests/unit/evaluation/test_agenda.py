@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfps.evaluation.agenda import ATTEMPTS, Agenda
+from tfps.evaluation.agenda import MAX_ATTEMPTS, Agenda
 from tfps.evaluation.checkpoint import CheckpointFile, Format
 
 
@@ -31,27 +31,27 @@ def test_the_newest_comes_next_and_none_twice() -> None:
     agenda = Agenda()
     assert agenda.next([], now_s=0) is None
     assert agenda.next([TWO, ONE], now_s=0) == TWO
-    agenda.evaluated(TWO)
+    agenda.mark_evaluated(TWO)
     assert agenda.next([TWO, ONE], now_s=1) is None
     assert agenda.next([THREE, TWO], now_s=2) == THREE
 
 
 def test_one_that_was_written_again_is_another() -> None:
     agenda = Agenda()
-    agenda.evaluated(_checkpoint(5, changed_ns=10))
+    agenda.mark_evaluated(_checkpoint(5, changed_ns=10))
     again = _checkpoint(5, changed_ns=11)
     assert agenda.next([again], now_s=0) == again
 
 
 def test_one_that_cannot_be_read_lets_others_pass_and_is_tried_again() -> None:
     agenda = Agenda()
-    assert not agenda.failed(THREE, now_s=0.0)
+    assert not agenda.mark_failed(THREE, now_s=0.0)
     found = [THREE, TWO, ONE]
     assert agenda.next(found, now_s=0.5) == TWO
-    agenda.evaluated(TWO)
+    agenda.mark_evaluated(TWO)
     assert agenda.next(found, now_s=0.9) is None
     assert agenda.next(found, now_s=1.0) == THREE
-    assert not agenda.failed(THREE, now_s=1.0)
+    assert not agenda.mark_failed(THREE, now_s=1.0)
     assert agenda.next(found, now_s=2.9) is None
     assert agenda.next(found, now_s=3.0) == THREE
 
@@ -59,10 +59,10 @@ def test_one_that_cannot_be_read_lets_others_pass_and_is_tried_again() -> None:
 def test_one_that_stays_unreadable_is_given_up_until_it_changes() -> None:
     agenda = Agenda()
     now_s = 0.0
-    for attempt in range(1, ATTEMPTS + 1):
+    for attempt in range(1, MAX_ATTEMPTS + 1):
         while agenda.next([TWO], now_s=now_s) is None:
             now_s += 1
-        assert agenda.failed(TWO, now_s=now_s) == (attempt == ATTEMPTS)
+        assert agenda.mark_failed(TWO, now_s=now_s) == (attempt == MAX_ATTEMPTS)
     assert now_s >= 60
     assert agenda.next([TWO], now_s=now_s + 1e6) is None
     grown = _checkpoint(2, changed_ns=3, size_bytes=9)
@@ -71,10 +71,10 @@ def test_one_that_stays_unreadable_is_given_up_until_it_changes() -> None:
 
 def test_nobody_waits_for_what_nobody_writes() -> None:
     agenda = Agenda()
-    assert not agenda.failed(TWO, now_s=0)
+    assert not agenda.mark_failed(TWO, now_s=0)
     agenda.finish()
     assert agenda.next([TWO, ONE], now_s=0) == TWO
-    assert agenda.failed(TWO, now_s=0)
+    assert agenda.mark_failed(TWO, now_s=0)
     assert agenda.next([TWO, ONE], now_s=0) == ONE
 
 
@@ -82,11 +82,11 @@ def test_enough_by_count_or_by_name() -> None:
     by_count, by_name, endless = Agenda(max_evaluations=2), Agenda(max_evaluations=2), Agenda()
     assert not by_count.is_complete
     for number in (0, 1):
-        by_count.evaluated(_checkpoint(number))
+        by_count.mark_evaluated(_checkpoint(number))
         assert by_count.is_complete == (number == 1)
-    by_name.evaluated(THREE)
+    by_name.mark_evaluated(THREE)
     assert by_name.is_complete, "the evaluator was slow, and epoch 2 was the last one to be seen"
-    endless.evaluated(THREE)
+    endless.mark_evaluated(THREE)
     assert not endless.is_complete
 
 
@@ -111,10 +111,10 @@ def test_any_history(events: list[tuple[str, int]]) -> None:
             return False
         assert checkpoint in found
         if folder[int(checkpoint.name.removeprefix("ckpt-"))][1]:
-            agenda.evaluated(checkpoint)
+            agenda.mark_evaluated(checkpoint)
             evaluated.append(checkpoint)
         else:
-            agenda.failed(checkpoint, now_s=now_s)
+            agenda.mark_failed(checkpoint, now_s=now_s)
         return True
 
     for now, (event, number) in enumerate(events):

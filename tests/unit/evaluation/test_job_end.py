@@ -21,7 +21,7 @@ def _listen() -> tuple[socket.socket, str]:
 
 
 def test_the_end_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_end, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(job_end, "POLL_INTERVAL_S", 0.0)
     monkeypatch.setattr("tfps.evaluation.job_watch.CONFIRMED_AFTER_S", 0.0)
     (chief, chief_address), (worker, worker_address), (ps, ps_address) = (
         _listen() for _ in range(3)

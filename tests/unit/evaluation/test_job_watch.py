@@ -49,7 +49,7 @@ def test_a_job_of_which_only_checkpoints_are_seen() -> None:
     watch = _watch()
     for now_s in (0.0, 500.0):
         watch.observe(now_s=now_s, chief=False, others=False)
-        watch.see_checkpoint(now_s=now_s)
+        watch.record_checkpoint(now_s=now_s)
     watch.observe(now_s=1000.0, chief=False, others=False)
     assert watch.end is None
     watch.observe(now_s=1100.0, chief=False, others=False)

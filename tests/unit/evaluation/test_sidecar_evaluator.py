@@ -310,7 +310,7 @@ def test_it_says_what_it_waits_for(
             saver(trained, folder, "weights")(1)
 
     monkeypatch.setattr("tfps.evaluation.sidecar_evaluator.time.sleep", wait)
-    monkeypatch.setattr(sidecar_evaluator, "NOTICE_AFTER_S", 0.0)
+    monkeypatch.setattr(sidecar_evaluator, "NOTICE_PAUSE_S", 0.0)
     with caplog.at_level(logging.WARNING):
         _evaluate(network(), folder, max_evaluations=1)
     assert len(waited) == 2

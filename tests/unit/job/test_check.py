@@ -186,8 +186,8 @@ def test_what_only_the_model_shows(overrides: list[str], expected: str) -> None:
 
 
 def test_values_that_are_wrong_make_no_model() -> None:
-    with environment(), mock.patch("tfps.job.check.forecast_of") as forecast_of:
+    with environment(), mock.patch("tfps.job.check.forecast_of") as make_forecast:
         problems_of(check_job, None, [*MLP, 'placement.rules={"dense" = 9}'])
-        assert not forecast_of.called
+        assert not make_forecast.called
         assert problems_of(check_job, None, MLP) == ()
-        assert forecast_of.called
+        assert make_forecast.called

@@ -24,11 +24,11 @@ NOTHING = SimpleNamespace(end_reason="", given_up="")
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train, "TOLD_S", 0.0)
+    monkeypatch.setattr(train, "REASON_TIMEOUT_S", 0.0)
 
 
 def _raised(error: Exception, supervisor: Any) -> Exception:
-    with pytest.raises(Exception) as raised, train._lost_tasks_in_short(supervisor):  # noqa: PT011
+    with pytest.raises(Exception) as raised, train._translate_lost_tasks(supervisor):  # noqa: PT011
         raise error
     return raised.value
 
@@ -62,7 +62,7 @@ class Late:
 
 
 def test_a_keeper_that_does_not_know_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train, "TOLD_S", 60.0)
+    monkeypatch.setattr(train, "REASON_TIMEOUT_S", 60.0)
     told = str(_raised(LOST, Late()))
     check_message(told, "The job cannot continue", received="no worker is left")
 
@@ -78,6 +78,6 @@ def test_a_task_that_nobody_knows_more_of_is_named_by_the_error(supervisor: Any)
 def test_a_mistake_in_code_stays_what_it_is(
     supervisor: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "TOLD_S", 60.0)  # for which it does not wait
+    monkeypatch.setattr(train, "REASON_TIMEOUT_S", 60.0)  # for which it does not wait
     error = ValueError("wrong")
     assert _raised(error, supervisor) is error

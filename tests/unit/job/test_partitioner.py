@@ -5,12 +5,12 @@ from __future__ import annotations
 from tests.messages import check_message, raises
 from tfps import partitioners
 from tfps.config.schema import PARTITIONERS, PartitionerSection
-from tfps.job.partitioner import MAKERS, partitioner_of
+from tfps.job.partitioner import PARTITIONER_MAKERS, partitioner_of
 from tfps.job.rule_problems import rule_problems
 
 
 def test_every_name_makes_one() -> None:
-    assert tuple(MAKERS) == PARTITIONERS
+    assert tuple(PARTITIONER_MAKERS) == PARTITIONERS
     for name in PARTITIONERS:
         section = PartitionerSection(name=name)
         assert isinstance(partitioner_of(section), partitioners.Partitioner)

@@ -21,7 +21,7 @@ from tfps.job.array_inputs import split
 from tfps.job.epochs import Epoch, TrainingRecord
 from tfps.job.figures import curves, draw_all, pictures_of, staleness
 from tfps.job.job import RESULT_FILES, prepare_output, run_job
-from tfps.job.result import PACKAGES, Result, host, now
+from tfps.job.result import RECORDED_PACKAGES, Result, host, now
 from tfps.job.workload import workload_of
 from tfps.package_versions import package_versions
 
@@ -67,7 +67,7 @@ def _result(**changes: Any) -> Result:
         worker_lives=(1, 2, 1),
         history=EPOCHS,
         data_source="here",
-        package_versions=package_versions(PACKAGES),
+        package_versions=package_versions(RECORDED_PACKAGES),
     )
     return dataclasses.replace(result, **changes)
 

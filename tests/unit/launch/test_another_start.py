@@ -27,7 +27,7 @@ OTHER = ValueError("wrong")
 @pytest.fixture(autouse=True)
 def _nothing_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()
-    monkeypatch.setattr("tfps.checkpoint.next_start.SEARCHED", set())
+    monkeypatch.setattr("tfps.checkpoint.next_start.SEARCHED_CHECKPOINTS", set())
     monkeypatch.setattr(named_job, "OPEN_JOBS", {})
 
 

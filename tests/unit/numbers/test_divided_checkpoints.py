@@ -12,10 +12,10 @@ import pytest
 
 import tfps
 from tests.cluster.checkpoint.divided import RowsByShard
-from tfps.checkpoint.contents import contents_of
+from tfps.checkpoint.contents import find_contents
 from tfps.checkpoint.manifest import Manifest
-from tfps.checkpoint.restore import fill, restoring
-from tfps.checkpoint.servers import channels_to
+from tfps.checkpoint.restore import fill, open_restores
+from tfps.checkpoint.servers import open_channels
 from tfps.checkpoint.snapshot import Snapshot
 from tfps.optimizers.slabs import create
 from tfps.partitioners.row_rule import RULES
@@ -49,7 +49,7 @@ def _save(
     folder: Path,
     shared: Sequence[bool],
 ) -> Manifest:
-    contents = contents_of({"model/table": source}, servers=strategy.runtime.topology.servers)
+    contents = find_contents({"model/table": source}, servers=strategy.runtime.topology.servers)
     snapshot = Snapshot(contents, servers=strategy.runtime.servers, shared=shared)
     snapshot.take()
     source.assign(np.zeros(source.shape, "float32"))
@@ -79,9 +79,9 @@ def test_another_rule_and_number(
     for kind in RULES.values():
         for shards in (1, 3):
             target = _divided(strategy, kind(ROWS, shards), in_slabs=in_slabs)
-            with channels_to(servers) as channels:
-                with restoring(servers, channels=channels, shared=(False, True)) as parts:
+            with open_channels(servers) as channels:
+                with open_restores(servers, channels=channels, shared=(False, True)) as parts:
                     devices = strategy.runtime.topology.servers
-                    contents = contents_of({"model/table": target}, servers=devices)
+                    contents = find_contents({"model/table": target}, servers=devices)
                     fill(contents, manifest, tmp_path, servers=parts)
             np.testing.assert_array_equal(target.numpy(), value)

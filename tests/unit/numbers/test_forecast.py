@@ -14,7 +14,7 @@ from tests.messages import raises
 from tfps.errors import ConfigError
 from tfps.partitioners import Balanced, FixedShardsPartitioner, Whole
 from tfps.placement import ByPath, LeastLoaded, RoundRobin
-from tfps.placement.division import divided
+from tfps.placement.division import divide_variables
 from tfps.placement.forecast import Forecast
 from tfps.strategy.dry_run_strategy import DryRunStrategy
 from tfps.testing import InProcessCluster
@@ -62,7 +62,7 @@ def test_a_forecast_comes_true(
     dry_run = DryRunStrategy()
     with dry_run.scope():
         rehearsed = _model()
-    wanted = divided(dry_run.planned_variables(rehearsed), partitioner, servers=2)
+    wanted = divide_variables(dry_run.planned_variables(rehearsed), partitioner, servers=2)
     forecast = Forecast.from_variables(wanted, servers=2, placement=placement)
     keras.utils.clear_session()
     strategy = tfps.ParameterServerStrategy(

@@ -344,7 +344,9 @@ def test_a_restore_that_is_on_its_way_when_the_next_chief_begins(
             left[:] = _values(theirs[0])
         fill(part, *arguments)
 
-    monkeypatch.setattr("tfps.checkpoint.restore.in_parallel", lambda calls: [c() for c in calls])
+    monkeypatch.setattr(
+        "tfps.checkpoint.restore.run_in_parallel", lambda calls: [c() for c in calls]
+    )
     monkeypatch.setattr(ServerRestore, "fill", next_chief_begins)
     with pytest.raises(ChiefReplaced):
         manager.restore_latest()

@@ -12,7 +12,7 @@ from hypothesis import given
 from tests.messages import raises
 from tfps.errors import ConfigError
 from tfps.partitioners.row_rule import (
-    MOST_SHUFFLED_ROWS,
+    MAX_SHUFFLED_ROWS,
     RULES,
     Contiguous,
     Modulo,
@@ -73,11 +73,11 @@ def test_what_makes_no_sense_is_refused(kind: Any) -> None:
 
 
 def test_more_rows_than_can_be_shuffled() -> None:
-    assert ShuffledRows(MOST_SHUFFLED_ROWS, 4).multiplier < 2**63 // MOST_SHUFFLED_ROWS
+    assert ShuffledRows(MAX_SHUFFLED_ROWS, 4).multiplier < 2**63 // MAX_SHUFFLED_ROWS
     with raises(
-        ConfigError, "rows: ", received=MOST_SHUFFLED_ROWS + 1, remedy="partitioners.RowModulo"
+        ConfigError, "rows: ", received=MAX_SHUFFLED_ROWS + 1, remedy="partitioners.RowModulo"
     ):
-        ShuffledRows(MOST_SHUFFLED_ROWS + 1, 4)
+        ShuffledRows(MAX_SHUFFLED_ROWS + 1, 4)
 
 
 def test_a_rule_of_nobody_is_refused() -> None:

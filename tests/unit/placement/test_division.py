@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from tfps.partitioners import Balanced, MinSizePartitioner, RowShuffle, Whole
-from tfps.placement.division import divided
+from tfps.placement.division import divide_variables
 from tfps.placement.forecast import Forecast, PlannedVariable, imbalance
 from tfps.placement.policy import LeastLoaded
 
@@ -39,7 +39,7 @@ def test_nothing_is_lost_and_slots_lie_beside_their_shards(
     shapes: list[tuple[int, ...]], partitioner: Balanced, servers: int
 ) -> None:
     wanted = _program(shapes)
-    shards = divided(wanted, partitioner, servers=servers)
+    shards = divide_variables(wanted, partitioner, servers=servers)
     assert sum(s.size_bytes for s in shards) == sum(w.size_bytes for w in wanted)
     assert len({s.path for s in shards}) == len(shards)
     for shard in shards:
@@ -57,7 +57,7 @@ def test_rows_that_a_step_asks_for_come_from_all_shards() -> None:
         "table", (1000, 4), "float32", is_pulled=True, is_trained=True, rows_per_step=100
     )
     assert table.step_bytes == 2 * 100 * 4 * 4
-    shards = divided([table], RowShuffle(), servers=4)
+    shards = divide_variables([table], RowShuffle(), servers=4)
     assert [shard.rows_per_step for shard in shards] == [25] * 4
     forecast = Forecast.from_variables(shards, servers=4, placement=LeastLoaded())
     assert imbalance(forecast.step_bytes_per_server) == 1.0
@@ -65,7 +65,7 @@ def test_rows_that_a_step_asks_for_come_from_all_shards() -> None:
 
 def test_a_frozen_table_is_divided_and_pulled_when_a_worker_joins() -> None:
     table = PlannedVariable("table", (1000, 4), "float32", is_pulled=True, is_frozen=True)
-    shards = divided([table], RowShuffle(), servers=4)
+    shards = divide_variables([table], RowShuffle(), servers=4)
     assert [shard.path for shard in shards] == [f"table/{k}" for k in range(4)]
     assert sum(shard.pull_bytes for shard in shards) == table.size_bytes
     assert sum(shard.step_bytes for shard in shards) == 0
@@ -76,7 +76,7 @@ def test_a_frozen_table_is_divided_and_pulled_when_a_worker_joins() -> None:
 def test_a_large_variable_among_small_ones_fills_all_servers_alike() -> None:
     wanted = _program([(4000, 9), (10, 9), (20, 9), (5, 9)])
     whole = Forecast.from_variables(wanted, servers=4, placement=LeastLoaded())
-    shards = divided(wanted, Balanced(min_shard_bytes=1000), servers=4)
+    shards = divide_variables(wanted, Balanced(min_shard_bytes=1000), servers=4)
     balanced = Forecast.from_variables(shards, servers=4, placement=LeastLoaded())
     assert imbalance(whole.bytes_per_server) > 3
     # What Adafactor-like slots of another shape take lies with the first shard.

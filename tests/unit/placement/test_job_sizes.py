@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from tfps.partitioners import FixedShardsPartitioner
-from tfps.placement.division import divided
+from tfps.placement.division import divide_variables
 from tfps.placement.forecast import PROCESS_BYTES, Forecast, PlannedVariable
 from tfps.placement.job_sizes import JobSizes
 from tfps.placement.policy import LeastLoaded
@@ -21,7 +21,7 @@ def _sizes(rows: int, *, shards: int = 1, workers: int = 2) -> JobSizes:
     accumulator = PlannedVariable("sgd/words_momentum", TABLE.shape, "float32", owner=1)
     count = PlannedVariable("sgd/iteration", (), "int64", follows=0)
     wanted = [KERNEL, TABLE, momentum, accumulator, count]
-    parts = divided(wanted, FixedShardsPartitioner(shards), servers=2)
+    parts = divide_variables(wanted, FixedShardsPartitioner(shards), servers=2)
     parts = with_step_rows(parts, {TABLE.path: rows}, least_bytes=0)
     forecast = Forecast.from_variables(parts, servers=2, placement=LeastLoaded())
     return JobSizes.from_forecast(forecast, workers=workers, period_steps=16)

@@ -42,7 +42,7 @@ class Network:
 def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     network = Network()
     monkeypatch.setattr(new_addresses, "ask_identities", network.ask_identities)
-    monkeypatch.setattr(new_addresses, "ASK_EVERY_S", 0.0)
+    monkeypatch.setattr(new_addresses, "ASK_INTERVAL_S", 0.0)
     return network
 
 
@@ -98,7 +98,7 @@ def test_what_is_wrong_is_said_once_and_asked_again(
 def test_a_scheduler_is_not_asked_all_the_time(
     network: Network, elsewhere: NewAddresses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(new_addresses, "ASK_EVERY_S", 1000.0)
+    monkeypatch.setattr(new_addresses, "ASK_INTERVAL_S", 1000.0)
     for _ in range(5):
         elsewhere.find([0])
     assert network.asked == 1

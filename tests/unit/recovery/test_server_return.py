@@ -98,7 +98,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine()
     monkeypatch.setattr(server_identities, "ask_identities", machine.ask_identities)
     monkeypatch.setattr(new_addresses, "ask_identities", machine.ask_identities)
-    monkeypatch.setattr(new_addresses, "ASK_EVERY_S", 0.0)
+    monkeypatch.setattr(new_addresses, "ASK_INTERVAL_S", 0.0)
     return machine
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.cluster.listening import check_listening, failed_to_listen
+from tfps.cluster.listening import check_listening, make_port_error
 from tfps.cluster.spec import ClusterSpec
 
 NOT_STARTED = "Could not start gRPC server"
@@ -37,7 +37,7 @@ def server_start(spec: ClusterSpec, task_type: str, task_index: int) -> Iterator
     except tf.errors.UnknownError as error:
         if NOT_STARTED not in error.message:
             raise
-        raise failed_to_listen(spec, task_type, task_index, error.message) from None
+        raise make_port_error(spec, task_type, task_index, error.message) from None
 
 
 def is_left(address: str) -> bool:

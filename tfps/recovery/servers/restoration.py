@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tfps.checkpoint.lost_rows import mirrors_on, restore_lost_rows
+from tfps.checkpoint.lost_rows import restore_lost_rows, variables_with_copy_on
 from tfps.checkpoint.manager import CheckpointManager
 from tfps.consistency.returned_ledger import applied_on_lost_server, make_returned_ledger
 from tfps.errors import CheckpointError
@@ -111,7 +111,7 @@ class Restoration:
             version = restored
             self._write_version(server, version)
         there = {other.device for other in known}
-        for variable in mirrors_on(server.device, self._runtime.contents):
+        for variable in variables_with_copy_on(server.device, self._runtime.contents):
             if variable.device in there:
                 variable.refresh_mirrors()
         return ServerLoss(

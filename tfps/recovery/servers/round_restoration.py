@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 
 from tfps.checkpoint.commit import Folder
-from tfps.checkpoint.lost_rows import check_held, contents_in, restore_rows
+from tfps.checkpoint.lost_rows import check_all_are_stored, find_contents_of_manager, restore_rows
 from tfps.checkpoint.manager import CheckpointManager
-from tfps.checkpoint.parallel import in_parallel
+from tfps.checkpoint.parallel import run_in_parallel
 from tfps.consistency.applied_window import cell_of_ticket, window_after
 from tfps.consistency.round_point import (
     RoundPoint,
@@ -186,16 +186,16 @@ class RoundRestoration:
     def _fill_servers(
         self, manager: CheckpointManager, point: RoundPoint, restarted: Sequence[Server]
     ) -> None:
-        contents = contents_in(manager)
+        contents = find_contents_of_manager(manager)
         manifest = manager.newest_of([point.checkpoint])
         for server in restarted:
-            check_held(server, contents, others=self._runtime.contents)
+            check_all_are_stored(server, contents, others=self._runtime.contents)
 
         def fill(server: Server) -> None:
             with bringing_back():
                 restore_rows(manager, server, manifest=manifest, contents=contents)
 
-        in_parallel([partial(fill, server) for server in self._runtime.servers])
+        run_in_parallel([partial(fill, server) for server in self._runtime.servers])
 
     def _write_ledgers(self, point: RoundPoint) -> None:
         runtime, layout = self._runtime, self._runtime.ticket_server.layout

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tfps.bridge.closures.closure_numbers import ClosureNumbers
 from tfps.bridge.functions.function_table import FunctionTables
-from tfps.cluster import ClusterSpec, has_clients, note_move
+from tfps.cluster import ClusterSpec, has_clients, record_move
 from tfps.cluster.introduction import this_chief
 from tfps.cluster.served_chief import Question
 from tfps.compression.directions import PushPull
@@ -215,7 +215,7 @@ class Runtime(Storage):
         self.cluster = before.with_address("ps", server.index, address)
         self._connections.move(("ps", server.index), address)
         server.address = address
-        note_move(before, self.cluster)
+        record_move(before, self.cluster)
 
     def incompatibility(self, task: Task) -> str:
         """Let a restarted task serve this chief. Returns why it cannot, else an empty string."""

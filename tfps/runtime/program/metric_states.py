@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.errors import UnsupportedError
-from tfps.metrics.merging import merged_states, no_sum
+from tfps.metrics.merging import cannot_sum_error, merged_states
 from tfps.metrics.state_change import Change
 from tfps.runtime.program.metric_totals import Group, MetricTotals
 from tfps.runtime.program.state_changes import StateChanges
@@ -91,4 +91,4 @@ class MetricStates:
         """Raise an `UnsupportedError` for the first state that is changed in another way."""
         for variable, change in zip(self.variables, self._found.changes, strict=True):
             if change not in changes and id(variable) not in self._grouped:
-                raise no_sum(variable, self._metrics)
+                raise cannot_sum_error(variable, self._metrics)

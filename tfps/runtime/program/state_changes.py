@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfps.bridge.functions.traced_graph import graph_of_call, graph_of_function
-from tfps.metrics.state_change import INDEPENDENT, MIXED, Change, Origin, after, either
+from tfps.metrics.state_change import INDEPENDENT, MIXED, Change, Origin, either, relation_after
 from tfps.runtime.program.step_results import CALLS, READ
 
 PASSED_ON = frozenset(
@@ -117,9 +117,11 @@ class StateChanges:
         if self._passes_on(operation, inputs):
             return inputs[:1]
         origins = [_origin(each) for each in inputs]
-        if WRITES.search(kind) and (self._is_chosen or after(kind, origins) != INDEPENDENT):
+        if WRITES.search(kind) and (
+            self._is_chosen or relation_after(kind, origins) != INDEPENDENT
+        ):
             self._written += [each.handle for each in inputs if isinstance(each, _Resource)]
-        return [after(kind, origins)] * outputs
+        return [relation_after(kind, origins)] * outputs
 
     def _access(self, operation: Any, handles: list[_Handle], inputs: list[_Known]) -> Origin:
         """Return the value of an operation that reads or writes a state."""
@@ -132,7 +134,7 @@ class StateChanges:
             self._now[state] = others[0]
             return INDEPENDENT
         for handle in handles:
-            origin = after(operation.type, [self._now[handle.state], *others])
+            origin = relation_after(operation.type, [self._now[handle.state], *others])
             self._now[handle.state] = MIXED if handle is not inputs[0] else origin
         return MIXED
 

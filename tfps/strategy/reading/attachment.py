@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from tfps.checkpoint.parallel import in_parallel
+from tfps.checkpoint.parallel import run_in_parallel
 from tfps.consistency.ledger import LedgerLayout
 from tfps.errors import ConfigError, StrategyClosed
 from tfps.recovery.chief.job_record import JobRecord
@@ -134,7 +134,7 @@ class Attachment:
     def _read_records(self, patience_s: float) -> None:
         """Read the servers' records, which say where the variables lie."""
         record_reads = [partial(reader.record, patience_s=patience_s) for reader in self._readers]
-        records = [record for record in in_parallel(record_reads) if record is not None]
+        records = [record for record in run_in_parallel(record_reads) if record is not None]
         if len(records) < len(self._readers):
             raise NoSuchJob
         if (protocol := records[0].protocol) != PROTOCOL:
@@ -186,7 +186,7 @@ class Attachment:
             partial(reader.read, record, resources, patience_s=patience_s)
             for reader, record, resources in zip(self._readers, self._records, wanted, strict=True)
         ]
-        answers = in_parallel(reads)
+        answers = run_in_parallel(reads)
         values_found = {
             (server, resource): value
             for server, ((_, values), resources) in enumerate(zip(answers, wanted, strict=True))

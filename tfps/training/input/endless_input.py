@@ -78,9 +78,9 @@ def refuse_endless_input(
         if kind is not None:
             raise ConfigError(
                 f"{method} received {kind} without an end as `{limit.data_argument}`, so "
-                f"{limit.endless_part} would never end. When passing an infinitely repeating "
-                f"dataset, please specify a `{limit.steps_argument}` value: {limit.meaning}; or leave "
-                "out repeat()."
+                f"{limit.endless_part} would never end. When passing an infinitely "
+                f"repeating dataset, please specify a `{limit.steps_argument}` value: "
+                f"{limit.meaning}; or leave out repeat()."
             )
 
 

@@ -15,7 +15,7 @@ class RecoveryCheckpoints(Checkpoint):
     """Saves when training begins as well: a server may be lost before the first steps are done."""
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._look(lambda: self._save(logs))
+        self._raise_and_count(lambda: self._save(logs))
 
     def save_after_warm_up(self, steps: int) -> None:
         """Save a checkpoint after warm-up steps: only the servers hold their mean.
@@ -23,7 +23,7 @@ class RecoveryCheckpoints(Checkpoint):
         Args:
             steps: of the warm-up, all workers'; they are the first ones of the epoch.
         """
-        self._look(lambda: self._save_at(self._steps + steps))
+        self._raise_and_count(lambda: self._save_at(self._steps + steps))
 
     def _save_at(self, step: int) -> None:
         self._manager.save(epoch=self._epoch, step=step)
@@ -73,7 +73,7 @@ class RoundCheckpoints(Checkpoint):
             epoch, step = self._epoch, self._steps
             if done_steps is not None:
                 epoch, step = epoch + 1, self._begun + done_steps
-            self._look(lambda: self._wait_for(epoch=epoch, step=step))
+            self._raise_and_count(lambda: self._wait_for(epoch=epoch, step=step))
 
     def _wait_for(self, *, epoch: int, step: int) -> None:
         self._manager.save(epoch=epoch, step=step, background=False)
