@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfps.checkpoint.layout import rows_at
+from tfps.checkpoint.layout import logical_rows_at
 from tfps.partitioners.row_rule import RowRule, rows_per_shard
 
 
@@ -35,7 +35,7 @@ class RowsByShard:
         self._value = SimpleNamespace(shards=self.shards, rule=rule)
 
     def _rows(self, shard: int) -> np.ndarray[Any, Any]:
-        return rows_at(self.rule, shard, range(rows_per_shard(self.rule)[shard]))
+        return logical_rows_at(self.rule, shard, range(rows_per_shard(self.rule)[shard]))
 
     def assign(self, value: np.ndarray[Any, Any]) -> None:
         """Write the whole of it."""

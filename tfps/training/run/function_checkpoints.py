@@ -92,7 +92,7 @@ class FunctionCheckpoints:
         try:
             manager.save()
         except CheckpointNotSaved:  # which is in the log
-            self._attempts = self._attempts.failed(now_s=time.monotonic())
+            self._attempts = self._attempts.after_failure(now_s=time.monotonic())
             logger.warning(
                 "functions go on without that checkpoint. The first function after %.0f s tries "
                 "again; %d attempts have failed",
