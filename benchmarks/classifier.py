@@ -45,7 +45,7 @@ class Classifier:
         self.model.set_weights(initial_weights(shapes, seed=seed))
         for variable, value in zip(optimizer.variables, self._state, strict=True):
             variable.assign(value)
-        self._strategy.updates.for_optimizer(optimizer).forget_workers()
+        self._strategy.updates.get_update(optimizer).reset_worker_states()
 
     def train(
         self, dataset: Dataset, *, steps: int = NO_END_STEPS, callbacks: Sequence[Any] = ()

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.usage import EpochClock
-from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.functions.server_function import trace_server_function
 from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.transport.carrier import Carrier, GrpcCarrier, Message, ServerCall
 from tfps.transport.direct_carrier import DirectCarrier
@@ -34,7 +34,7 @@ class Echo:
         # One for each loop: a worker keeps connections by plan, not by how they were made.
         self._plan_ids: list[int] = []
         self._next_plan_id = itertools.count(1)
-        self._function = server_function(
+        self._function = trace_server_function(
             lambda _header, *parts: [tf.zeros([REPLY_FIELDS], tf.int64), *parts],
             device=self._server.device,
             signature=Message.signature(REQUEST_FIELDS),

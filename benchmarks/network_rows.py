@@ -64,7 +64,9 @@ def everything_travels() -> Iterator[None]:
     """Send what no step changes with each reply, too: what "only what changed" is compared with."""
     from tfps.runtime.program.program import Program
 
-    with mock.patch.object(Program, "moving", property(lambda self: list(self.variables))):
+    with mock.patch.object(
+        Program, "changing_variables", property(lambda self: list(self.variables))
+    ):
         yield
 
 

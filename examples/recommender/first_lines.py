@@ -58,6 +58,6 @@ def _line_problems(file: str, line: str) -> list[str]:
 
 def _parquet_problems(file: str) -> list[str]:
     from recommender.columns import PARQUET_TYPES
-    from tfps.bridge.parquet_rows import column_problems
+    from tfps.bridge.parquet_rows import find_column_problems
 
-    return column_problems(file, PARQUET_TYPES)
+    return find_column_problems(file, PARQUET_TYPES)

@@ -83,7 +83,7 @@ class CountingJob:
         found: list[set[int]] = [set() for _ in servers]
         counts = [*self.model.trainable_variables, self.model.optimizer.iterations]
         for variable in counts:
-            index = self.strategy.runtime.index_of(variable.value.device)
+            index = self.strategy.runtime.get_server_index(variable.value.device)
             found[index].update(int(item) + apart[index] for item in np.unique(variable.numpy()))
         assert all(len(items) == 1 for items in found), found
         return tuple(items.pop() for items in found)

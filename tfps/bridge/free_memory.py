@@ -1,4 +1,4 @@
-"""The free memory of a task's machine."""
+"""Reads the free memory of a task's machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tfps.bridge import tensorflow_private as private
 MEMINFO = "/proc/meminfo"
 
 
-def free_memory_bytes(device: str) -> int | None:
+def read_free_memory_bytes(device: str) -> int | None:
     """Return the memory that a new process on a task's machine could use without swapping.
 
     Args:
@@ -23,15 +23,15 @@ def free_memory_bytes(device: str) -> int | None:
             text = tf.io.read_file(MEMINFO).numpy().decode()
         except tf.errors.NotFoundError:  # not Linux
             return None
-    return available_bytes(text)
+    return parse_available_bytes(text)
 
 
-def available_bytes(text: str) -> int | None:
-    r"""Return the available memory from the text of ``/proc/meminfo``; None if it is not there.
+def parse_available_bytes(text: str) -> int | None:
+    r"""Parse the available memory in the text of ``/proc/meminfo``; None if the text lacks it.
 
     Example:
 
-    >>> available_bytes("MemTotal: 16 kB\nMemAvailable:       4 kB\n")
+    >>> parse_available_bytes("MemTotal: 16 kB\nMemAvailable:       4 kB\n")
     4096
     """
     for line in text.splitlines():

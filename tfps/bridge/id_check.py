@@ -1,4 +1,4 @@
-"""Raises an error for ids outside of a table where the ids are known."""
+"""Raises an error for ids that are outside of a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 
-class AskedIds(NamedTuple):
+class RequestedIds(NamedTuple):
     """The ids of requested rows.
 
     Args:
@@ -22,33 +22,33 @@ class AskedIds(NamedTuple):
     purpose: str
 
     @classmethod
-    def from_ids(cls, ids: tf.Tensor, table: Any) -> AskedIds:
-        """Return the ids of a variable, which has a path and a shape."""
+    def from_ids(cls, ids: tf.Tensor, table: Any) -> RequestedIds:
+        """Wrap ids of a table, a variable with a path and a shape."""
         return cls(ids, table.shape[0], f"ids for {table.path}")
 
     @property
-    def text(self) -> str:
+    def expectation(self) -> str:
         return (
             f"{self.purpose}: expected 0 to {self.rows - 1}; map other ids to this range, or give "
             "the table more rows;"
         )
 
 
-def check_ids(asked: Iterable[AskedIds]) -> tf.Operation:
+def check_ids(requested: Iterable[RequestedIds]) -> tf.Operation:
     """Return an operation that fails for ids outside of their table.
 
     The ids are compared as unsigned numbers, so that negative ones are large.
     """
-    asked = list(asked)
-    rows = tf.constant([each.rows for each in asked], tf.uint64)
-    largest = tf.stack([tf.reduce_max(tf.bitcast(each.ids, tf.uint64)) for each in asked])
+    requested = list(requested)
+    rows = tf.constant([each.rows for each in requested], tf.uint64)
+    largest = tf.stack([tf.reduce_max(tf.bitcast(each.ids, tf.uint64)) for each in requested])
     is_wrong = largest >= rows
     first = tf.argmax(tf.cast(is_wrong, tf.int32))
     received = tf.bitcast(tf.gather(largest, first), tf.int64)
     return tf.raw_ops.Assert(
         condition=tf.logical_not(tf.reduce_any(is_wrong)),
         data=[
-            tf.gather(tf.constant([each.text for each in asked]), first),
+            tf.gather(tf.constant([each.expectation for each in requested]), first),
             tf.constant("received"),
             received,
         ],

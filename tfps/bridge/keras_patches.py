@@ -21,19 +21,19 @@ import tensorflow as tf
 
 from tfps.bridge import keras_private
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.functions.table_call import rows_asked_for
-from tfps.bridge.method_scope import in_method, is_put_aside, runs_eagerly
+from tfps.bridge.functions.table_call import look_up_rows
+from tfps.bridge.method_scope import is_strategy_disabled, running_method, runs_eagerly
 from tfps.bridge.private_names import check_attributes
-from tfps.bridge.random_ops import let_traces_draw_apart
+from tfps.bridge.random_ops import patch_random_ops
 from tfps.bridge.step_scope import current_step
 from tfps.bridge.trainer_hooks import TrainerHooks
 from tfps.bridge.variables import keras_file
-from tfps.bridge.variables.checkpoint_slices import bring_all_slices
+from tfps.bridge.variables.checkpoint_slices import patch_slice_restore
 from tfps.bridge.variables.row_blocks import is_large
 from tfps.bridge.variables.server_variable import ServerVariable
 
 # Ends with a separator, since Keras searches for it anywhere in a file's name.
-OUR_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+PACKAGE_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 Filtered = TypeVar("Filtered", bound=Callable[..., Any])
 
 PUBLIC_METHODS = (
@@ -49,17 +49,17 @@ _building = threading.local()
 _installed = threading.Lock()
 
 
-def initializer_under_construction() -> Any:
+def get_current_initializer() -> Any:
     """Return the initializer of the Keras variable that this thread is creating, or None."""
     return getattr(_building, "initializer", None)
 
 
-def variable_under_construction() -> Any:
+def get_current_variable() -> Any:
     """Return the Keras variable that this thread is creating; None for a raw `tf.Variable`."""
     return getattr(_building, "variable", None)
 
 
-def install(hooks: TrainerHooks) -> None:
+def install_patches(hooks: TrainerHooks) -> None:
     """Install the patches; a second call does nothing."""
     with _installed:
         if getattr(keras_private.TensorFlowTrainer, "_tfps_installed", False):
@@ -77,10 +77,10 @@ def install(hooks: TrainerHooks) -> None:
     _patch_epoch_iterator(hooks)
     _patch_callbacks(hooks)
     _patch_tracebacks()
-    private.give_traces_their_own_functions(current_step)
-    private.tell_traces_of_ends(current_step)
-    let_traces_draw_apart(current_step)
-    bring_all_slices()
+    private.patch_nested_functions(current_step)
+    private.patch_graph_completion(current_step)
+    patch_random_ops(current_step)
+    patch_slice_restore()
 
 
 def _wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
@@ -96,7 +96,7 @@ def _wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
 
 def _patch_variables() -> None:
     def initialize(original: Any, self: Any, value: Any) -> Any:
-        previous = variable_under_construction()
+        previous = get_current_variable()
         _building.variable = self
         try:
             return original(self, value)
@@ -110,7 +110,7 @@ def _patch_variables() -> None:
         finally:
             _building.initializer = None
 
-    def atomically(operation: str) -> Callable[..., Any]:
+    def make_atomic(operation: str) -> Callable[..., Any]:
         def change(original: Any, self: Any, value: Any) -> Any:
             native = self._value
             if current_step() is None and isinstance(native, ServerVariable):
@@ -126,7 +126,7 @@ def _patch_variables() -> None:
     _wrap(keras_private.Variable, "_initialize_with_initializer", initialize_with)
     base = keras_private.Variable.__mro__[1]  # the class that defines assign_add for all backends
     for operation in ("assign_add", "assign_sub"):
-        _wrap(base, operation, atomically(operation))
+        _wrap(base, operation, make_atomic(operation))
 
 
 def _patch_optimizers(hooks: TrainerHooks) -> None:
@@ -146,7 +146,7 @@ def _patch_optimizers(hooks: TrainerHooks) -> None:
         _wrap(owner, "apply", apply)
 
     def build(original: Any, self: Any, variables: Any) -> Any:
-        with hooks.building(self, variables):
+        with hooks.building_optimizer(self, variables):
             return original(self, variables)
 
     def wrap_build(kind: type[Any]) -> None:
@@ -170,44 +170,52 @@ def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
         yield from _subclasses(subclass)
 
 
-def _is_ours(hooks: TrainerHooks, model: Any) -> bool:
-    return not is_put_aside(model) and hooks.is_ours(getattr(model, "_distribute_strategy", None))
+def _uses_tfps_strategy(hooks: TrainerHooks, model: Any) -> bool:
+    return not is_strategy_disabled(model) and hooks.is_tfps_strategy(
+        getattr(model, "_distribute_strategy", None)
+    )
 
 
 def _patch_training(hooks: TrainerHooks) -> None:
     def make(kind: str) -> Callable[..., Any]:
         def make_function(original: Any, self: Any, force: bool = False) -> Any:
-            if not _is_ours(hooks, self):
+            if not _uses_tfps_strategy(hooks, self):
                 return original(self, force)
             return hooks.make_function(self, kind, force)
 
         return make_function
 
     def build(original: Any, self: Any, iterator: Any = None, data_batch: Any = None) -> Any:
-        if not _is_ours(hooks, self) and not runs_eagerly(self):
+        if not _uses_tfps_strategy(hooks, self) and not runs_eagerly(self):
             return original(self, iterator=iterator, data_batch=data_batch)
         return hooks.build(self, iterator, data_batch)
 
     def run(method: str) -> Callable[..., Any]:
         def run_method(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not _is_ours(hooks, self):
+            if not _uses_tfps_strategy(hooks, self):
                 hooks.check_scope(self, method)
                 return original(self, *args, **kwargs)
-            hooks.check_arguments(self, method, _named(original, self, *args, **kwargs))
+            hooks.check_arguments(self, method, _bind_arguments(original, self, *args, **kwargs))
             kind = "train" if method in ("fit", "train_on_batch") else "test"
-            follows = hooks.eagerly(self) if self.run_eagerly else hooks.following(self, kind)
-            with in_method(method), follows:
+            follows = (
+                hooks.running_eagerly(self)
+                if self.run_eagerly
+                else hooks.following_workers(self, kind)
+            )
+            with running_method(method), follows:
                 return original(self, *args, **kwargs)
 
         return run_method
 
     trainer = keras_private.TensorFlowTrainer
-    known_strategy = trainer.distribute_strategy.fget
+    get_own_strategy = trainer.distribute_strategy.fget
 
-    def strategy_here(self: Any) -> Any:
-        return tf.distribute.get_strategy() if is_put_aside(self) else known_strategy(self)
+    def get_strategy(self: Any) -> Any:
+        return (
+            tf.distribute.get_strategy() if is_strategy_disabled(self) else get_own_strategy(self)
+        )
 
-    trainer.distribute_strategy = property(strategy_here)
+    trainer.distribute_strategy = property(get_strategy)
     _wrap(trainer, "make_train_function", make("train"))
     _wrap(trainer, "make_test_function", make("test"))
     _wrap(trainer, "_maybe_symbolic_build", build)
@@ -215,8 +223,8 @@ def _patch_training(hooks: TrainerHooks) -> None:
         _wrap(trainer, method, run(method))
 
 
-def _named(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Mapping[str, Any]:
-    """Return the arguments by name; empty if they do not fit, since the call itself will raise."""
+def _bind_arguments(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Mapping[str, Any]:
+    """Return a call's arguments by name; empty if they do not fit, since the call will raise."""
     try:
         return inspect.signature(function).bind(*args, **kwargs).arguments
     except TypeError:
@@ -225,7 +233,7 @@ def _named(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Mapping[s
 
 def _patch_embedding() -> None:
     def call(original: Any, self: Any, inputs: Any) -> Any:
-        rows = rows_asked_for(self, inputs)
+        rows = look_up_rows(self, inputs)
         return original(self, inputs) if rows is None else rows
 
     _wrap(keras.layers.Embedding, "call", call)
@@ -235,7 +243,7 @@ def _patch_normalization() -> None:
     def moments(original: Any, self: Any, inputs: Any, mask: Any) -> Any:
         step = current_step()
         if step is not None:
-            step.normalizes(self, over_all=mask is None)
+            step.on_normalization(self, uses_whole_batch=mask is None)
         return original(self, inputs, mask)
 
     _wrap(keras.layers.BatchNormalization, "_moments", moments)
@@ -243,16 +251,16 @@ def _patch_normalization() -> None:
 
 def _patch_prediction(hooks: TrainerHooks) -> None:
     def predict(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _is_ours(hooks, self):
+        if not _uses_tfps_strategy(hooks, self):
             return original(self, *args, **kwargs)
         names = ("x", "batch_size", "verbose", "steps", "callbacks")
         options = {**dict(zip(names, args, strict=False)), **kwargs}
         return hooks.predict(self, original, options.pop("x"), options)
 
     def predict_on_batch(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _is_ours(hooks, self):
+        if not _uses_tfps_strategy(hooks, self):
             return original(self, *args, **kwargs)
-        with hooks.predicting(self):
+        with hooks.predicting_on_chief(self):
             return original(self, *args, **kwargs)
 
     _wrap(keras_private.TensorFlowTrainer, "predict", predict)
@@ -261,7 +269,7 @@ def _patch_prediction(hooks: TrainerHooks) -> None:
 
 def _patch_saving(hooks: TrainerHooks) -> None:
     def access(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        with hooks.accessing(self):
+        with hooks.accessing_weights(self):
             return original(self, *args, **kwargs)
 
     def write(original: Any, self: Any, key: str, value: Any) -> None:
@@ -289,20 +297,20 @@ def _patch_saving(hooks: TrainerHooks) -> None:
 
 def _patch_loading(hooks: TrainerHooks) -> None:
     def load_weights(original: Any, self: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
-        with hooks.accessing(self):
-            if not _is_ours(hooks, self) or not any(map(is_large, self.variables)):
+        with hooks.accessing_weights(self):
+            if not _uses_tfps_strategy(hooks, self) or not any(map(is_large, self.variables)):
                 return original(self, filepath, *args, **kwargs)
-            with keras_file.filling(), keras_file.seekable(filepath) as path:
+            with keras_file.mark_loading(), keras_file.extract_weights(filepath) as path:
                 return original(self, path, *args, **kwargs)
 
     def load_model(original: Any, *args: Any, **kwargs: Any) -> Any:
-        is_ours = hooks.is_ours(tf.distribute.get_strategy())
-        with keras_file.filling() if is_ours else contextlib.nullcontext():
+        is_tfps_strategy = hooks.is_tfps_strategy(tf.distribute.get_strategy())
+        with keras_file.mark_loading() if is_tfps_strategy else contextlib.nullcontext():
             return original(*args, **kwargs)
 
     def read(original: Any, self: Any, key: str) -> Any:
-        dataset = keras_private.h5_dataset(self, key)
-        if keras_file.is_kept_in_file(dataset):
+        dataset = keras_private.get_h5_dataset(self, key)
+        if keras_file.should_read_in_blocks(dataset):
             return keras_file.StoredVariable(dataset)
         return original(self, key)
 
@@ -311,7 +319,7 @@ def _patch_loading(hooks: TrainerHooks) -> None:
 
     def assign(original: Any, self: Any, value: Any) -> Any:
         if isinstance(value, keras_file.StoredVariable):
-            if keras_file.takes_over(self, value):
+            if keras_file.write_to_variable(self, value):
                 return value
             value = np.asarray(value)
         return original(self, value)
@@ -328,10 +336,10 @@ def _patch_epoch_iterator(hooks: TrainerHooks) -> None:
 
     def make(*args: Any, **options: Any) -> Any:
         strategy = options.get("distribute_strategy", args[0] if args else None)
-        if args or not hooks.is_ours(strategy):
+        if args or not hooks.is_tfps_strategy(strategy):
             return original(*args, **options)
         options.pop("distribute_strategy")
-        return hooks.epoch_iterator(strategy, options)
+        return hooks.create_epoch_iterator(strategy, options)
 
     keras_private.trainer_module.TFEpochIterator = make
 
@@ -340,19 +348,19 @@ def _patch_callbacks(hooks: TrainerHooks) -> None:
     def initialize(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         model = kwargs.get("model")
-        if model is not None and _is_ours(hooks, model):
+        if model is not None and _uses_tfps_strategy(hooks, model):
             hooks.adopt_callbacks(model, self)
 
-    def call_hooks(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    def run_callback_hook(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         call = functools.partial(original, self, *args, **kwargs)
-        if self._model is None or not _is_ours(hooks, self._model):
+        if self._model is None or not _uses_tfps_strategy(hooks, self._model):
             call()
         else:
-            hooks.call_hooks(self._model, self, call)
+            hooks.run_callback_hook(self._model, self, call)
 
     _wrap(keras_private.CallbackList, "__init__", initialize)
     for name in [name for name in vars(keras_private.CallbackList) if name.startswith("on_")]:
-        _wrap(keras_private.CallbackList, name, call_hooks)
+        _wrap(keras_private.CallbackList, name, run_callback_hook)
     for kind in ("train", "test"):
         _patch_begin(hooks, kind)
 
@@ -360,17 +368,17 @@ def _patch_callbacks(hooks: TrainerHooks) -> None:
 def _patch_begin(hooks: TrainerHooks, kind: str) -> None:
     def begin(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         model = self._model
-        if model is not None and _is_ours(hooks, model):
+        if model is not None and _uses_tfps_strategy(hooks, model):
             hooks.begin(model, self, kind)
         original(self, *args, **kwargs)
 
     _wrap(keras_private.CallbackList, f"on_{kind}_begin", begin)
 
 
-def traceback_filtered(function: Filtered) -> Filtered:
+def filter_traceback_lines(function: Filtered) -> Filtered:
     """Return a function whose tracebacks hide lines of libraries, unless Keras shows them all."""
-    if OUR_PACKAGE not in keras_private.traceback_utils._EXCLUDED_PATHS:
-        keras_private.traceback_utils._EXCLUDED_PATHS += (OUR_PACKAGE,)
+    if PACKAGE_FOLDER not in keras_private.traceback_utils._EXCLUDED_PATHS:
+        keras_private.traceback_utils._EXCLUDED_PATHS += (PACKAGE_FOLDER,)
     return cast("Filtered", keras_private.traceback_utils.filter_traceback(function))
 
 
@@ -378,4 +386,4 @@ def _patch_tracebacks() -> None:
     """Hide lines of tfps in tracebacks in which Keras hides its own."""
     trainer = keras_private.TensorFlowTrainer
     for method in PUBLIC_METHODS:
-        setattr(trainer, method, traceback_filtered(trainer.__dict__[method]))
+        setattr(trainer, method, filter_traceback_lines(trainer.__dict__[method]))

@@ -16,8 +16,8 @@ from tfps.errors import UnsupportedError
 _names = find_names("keras")
 
 
-def refuse_missing(feature: str, *, needs: str) -> None:
-    """Refuse a feature of tfps that needs a class of a newer Keras; it alone does not work.
+def refuse_missing_class(feature: str, *, needs: str) -> None:
+    """Raise an error if the installed Keras lacks a class that a feature of tfps needs.
 
     Args:
         feature: the feature of tfps, as users write it.
@@ -33,7 +33,7 @@ def refuse_missing(feature: str, *, needs: str) -> None:
         )
 
 
-def h5_dataset(store: Any, key: str) -> Any:
+def get_h5_dataset(store: Any, key: str) -> Any:
     """Return a dataset of a file of weights, after the checks that this Keras has for it."""
     checked = getattr(_names["saving_lib"], "safe_get_h5_dataset", None)
     if checked is not None:
@@ -43,26 +43,26 @@ def h5_dataset(store: Any, key: str) -> Any:
     return dataset if verify is None else verify(dataset)
 
 
-def fan_axes(initializer: Any) -> dict[str, Any]:
-    """Return the axes that a `VarianceScaling` counts fans by; empty in a Keras without them."""
+def get_fan_axes(initializer: Any) -> dict[str, Any]:
+    """Return the axes arguments of a `VarianceScaling`; empty if this Keras has none."""
     names = ("input_axes", "output_axes")
     return {name: getattr(initializer, name) for name in names if hasattr(initializer, name)}
 
 
-def existing_optimizers(*names: str) -> frozenset[type]:
-    """Return those of the optimizers in `keras.optimizers` that this Keras has."""
+def find_optimizers(*names: str) -> frozenset[type]:
+    """Return the optimizer classes with these names that the installed Keras has."""
     known = keras.optimizers
     return frozenset(getattr(known, name) for name in names if hasattr(known, name))
 
 
-def global_generator() -> Any:
-    """Return Keras's generator of draws without a seed; None if there was no such draw."""
+def get_global_generator() -> Any:
+    """Return Keras's global seed generator; None if nothing was drawn without a seed."""
     key = getattr(_names["seed_generator"], "GLOBAL_SEED_GENERATOR", "global_seed_generator")
     return _names["global_state"].get_global_attribute(key)
 
 
-def refuse_slots_by_path(optimizer: Any) -> None:
-    """Refuse an optimizer whose slots are in a dictionary, as Muon's are in Keras 3.12.
+def refuse_slots_in_dictionary(optimizer: Any) -> None:
+    """Raise an error for an optimizer that keeps slots in a dictionary, as Muon in Keras 3.12.
 
     Raises:
         UnsupportedError: the keys are paths of variables, which variables on servers do not have.
@@ -75,16 +75,16 @@ def refuse_slots_by_path(optimizer: Any) -> None:
         )
 
 
-def _absent(name: str) -> type:
+def _make_absent_class(name: str) -> type:
     """Return a class without instances, for `isinstance`, as a base class and to patch."""
 
     def refuse(self: Any, *_: Any, **__: Any) -> None:
-        refuse_missing(type(self).__name__, needs=name)
+        refuse_missing_class(type(self).__name__, needs=name)
 
     return type(name, (keras.optimizers.Optimizer,), {"__init__": refuse, "apply": refuse})
 
 
-globals().update({name: _absent(name) for name in KERAS.features}, **_names)
+globals().update({name: _make_absent_class(name) for name in KERAS.features}, **_names)
 
 
 def __getattr__(name: str) -> Any:  # for type checkers: names of the table are set above

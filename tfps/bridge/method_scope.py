@@ -1,4 +1,4 @@
-"""The Keras method that a thread runs, and whether the thread uses the model's strategy."""
+"""Tracks the Keras method that a thread runs, and whether the thread uses the strategy."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 _running = threading.local()
 
 
-def trains() -> bool:
+def is_training() -> bool:
     """Return whether this thread runs a model's `fit` or `train_on_batch`, outside evaluation."""
     return getattr(_running, "method", None) in ("fit", "train_on_batch")
 
 
-def note_write() -> None:
-    """Count a write of this thread to values on the servers."""
-    _running.writes = writes_of_this_thread() + 1
+def count_thread_write() -> None:
+    """Add one to the number of this thread's writes to the servers."""
+    _running.writes = get_thread_writes() + 1
 
 
-def writes_of_this_thread() -> int:
+def get_thread_writes() -> int:
     """Return the number of this thread's writes to the servers: weights, learning rate, state."""
     return getattr(_running, "writes", 0)
 
@@ -31,7 +31,7 @@ def runs_eagerly(model: Any) -> bool:
 
 
 @contextlib.contextmanager
-def in_method(method: str) -> Iterator[None]:
+def running_method(method: str) -> Iterator[None]:
     """Mark this thread as running a method of a model while the context is open."""
     outer = getattr(_running, "method", None)
     _running.method = method
@@ -41,14 +41,14 @@ def in_method(method: str) -> Iterator[None]:
         _running.method = outer
 
 
-def is_put_aside(model: Any) -> bool:
-    """Return whether this thread uses the model without its strategy."""
+def is_strategy_disabled(model: Any) -> bool:
+    """Return whether this thread currently uses a model without its strategy."""
     return id(model) in getattr(_running, "without_strategy", ())
 
 
 @contextlib.contextmanager
 def without_strategy(model: Any) -> Iterator[None]:
-    """Let this thread use the model as if it had no strategy while the context is open."""
+    """Disable a model's strategy on this thread while the context is open."""
     outer: frozenset[int] = getattr(_running, "without_strategy", frozenset())
     _running.without_strategy = outer | {id(model)}
     try:

@@ -15,16 +15,16 @@ import tensorflow as tf
 
 from tfps.bridge.tensorflow_private import register_named_function
 
-COUNT = "tfps_parquet_groups"  # (file) -> the number of its row groups
-READ = "tfps_parquet_rows"  # (file, group, columns, their types) -> an array for each column
+COUNT_TOKEN = "tfps_parquet_groups"  # (file) -> the number of its row groups
+READ_TOKEN = "tfps_parquet_rows"  # (file, group, columns, their types) -> an array for each column
 # The types of columns, and the values that replace missing ones.
-MISSING = {"int64": 0, "float32": 0.0, "string": ""}
+MISSING_VALUES = {"int64": 0, "float32": 0.0, "string": ""}
 
 
 def register_parquet() -> None:
     """Register the functions with which graphs read Parquet files in this process."""
-    register_named_function(COUNT, _count)
-    register_named_function(READ, _read)
+    register_named_function(COUNT_TOKEN, _count_row_groups)
+    register_named_function(READ_TOKEN, _read_row_group)
 
 
 def parquet_rows(file: Any, columns: Mapping[str, tf.DType]) -> tf.data.Dataset:
@@ -50,18 +50,20 @@ def parquet_rows(file: Any, columns: Mapping[str, tf.DType]) -> tf.data.Dataset:
     register_parquet()  # this process itself may read
     names, dtypes = list(columns), list(columns.values())
 
-    def group(number: tf.Tensor) -> tf.data.Dataset:
+    def read_group(number: tf.Tensor) -> tf.data.Dataset:
         arrays = tf.raw_ops.PyFunc(
-            input=[file, number, names, [dtype.name for dtype in dtypes]], token=READ, Tout=dtypes
+            input=[file, number, names, [dtype.name for dtype in dtypes]],
+            token=READ_TOKEN,
+            Tout=dtypes,
         )
         arrays = [tf.ensure_shape(array, [None]) for array in arrays]
         return tf.data.Dataset.from_tensor_slices(tuple(arrays))
 
-    (groups,) = tf.raw_ops.PyFunc(input=[file], token=COUNT, Tout=[tf.int64])
-    return tf.data.Dataset.range(tf.ensure_shape(groups, [])).flat_map(group)
+    (groups,) = tf.raw_ops.PyFunc(input=[file], token=COUNT_TOKEN, Tout=[tf.int64])
+    return tf.data.Dataset.range(tf.ensure_shape(groups, [])).flat_map(read_group)
 
 
-def column_problems(file: str, columns: Mapping[str, str]) -> list[str]:
+def find_column_problems(file: str, columns: Mapping[str, str]) -> list[str]:
     """Return a message for each column that a file lacks, or that has another type than expected.
 
     Args:
@@ -72,19 +74,19 @@ def column_problems(file: str, columns: Mapping[str, str]) -> list[str]:
         ModuleNotFoundError: pyarrow is not installed.
         OSError: the file does not exist, or is no Parquet file.
     """
-    schema = _opened(file).schema_arrow
+    schema = _open_file(file).schema_arrow
     problems = []
     for name, kind in columns.items():
         index = schema.get_field_index(name)
         if index < 0:
             problems.append(f"{file}: column {name}: received none, expected {kind}")
-        elif not _suits(schema.field(index).type, kind):
+        elif not _has_type(schema.field(index).type, kind):
             found = schema.field(index).type
             problems.append(f"{file}: column {name}: received {found}, expected {kind}")
     return problems
 
 
-def _opened(file: str) -> Any:
+def _open_file(file: str) -> Any:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -101,7 +103,7 @@ def _opened(file: str) -> Any:
         ) from error
 
 
-def _suits(found: Any, kind: str) -> bool:
+def _has_type(found: Any, kind: str) -> bool:
     import pyarrow
 
     kinds = pyarrow.types
@@ -114,24 +116,26 @@ def _suits(found: Any, kind: str) -> bool:
     return bool(kinds.is_integer(found) or kinds.is_floating(found))
 
 
-def _count(file: bytes) -> np.int64:
-    return np.int64(_opened(file.decode()).num_row_groups)
+def _count_row_groups(file: bytes) -> np.int64:
+    return np.int64(_open_file(file.decode()).num_row_groups)
 
 
-def _read(file: bytes, group: np.int64, names: np.ndarray, kinds: np.ndarray) -> list[np.ndarray]:
+def _read_row_group(
+    file: bytes, read_group: np.int64, names: np.ndarray, kinds: np.ndarray
+) -> list[np.ndarray]:
     texts = ([text.decode() for text in array.tolist()] for array in (names, kinds))
     columns = dict(zip(*texts, strict=True))
-    if problems := column_problems(file.decode(), columns):
+    if problems := find_column_problems(file.decode(), columns):
         raise ValueError("; ".join(problems))
-    table = _opened(file.decode()).read_row_group(int(group), columns=list(columns))
-    return [_array(table.column(name), kind) for name, kind in columns.items()]
+    table = _open_file(file.decode()).read_row_group(int(read_group), columns=list(columns))
+    return [_to_array(table.column(name), kind) for name, kind in columns.items()]
 
 
-def _array(column: Any, kind: str) -> np.ndarray:
+def _to_array(column: Any, kind: str) -> np.ndarray:
     if kind == "string":
         values = ["" if value is None else value for value in column.to_pylist()]
         return np.array([v.encode() if isinstance(v, str) else v for v in values], dtype=object)
     import pyarrow
 
     typed = column.cast(pyarrow.int64() if kind == "int64" else pyarrow.float32())
-    return typed.fill_null(MISSING[kind]).to_numpy()
+    return typed.fill_null(MISSING_VALUES[kind]).to_numpy()

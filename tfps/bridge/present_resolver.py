@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfps.cluster import ClusterSpec
 
 
-class PresentResolver(tf.distribute.cluster_resolver.SimpleClusterResolver):
+class CurrentAddressResolver(tf.distribute.cluster_resolver.SimpleClusterResolver):
     """A `SimpleClusterResolver` for a cluster whose tasks may move to other addresses.
 
     Args:

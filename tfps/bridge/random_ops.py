@@ -1,4 +1,4 @@
-"""`tf.random` in a traced step: draws with seeds of the step, not of a worker's process."""
+"""Patches `tf.random` to draw with the seeds of a traced step, not of a worker's process."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SAMPLERS = (
 )
 
 
-def let_traces_draw_apart(current_trace: Callable[[], Any]) -> None:
+def patch_random_ops(current_trace: Callable[[], Any]) -> None:
     """Patch `tf.random` to draw with a step's seeds, if it has any, while the step is traced.
 
     Draws for which the user sets no seed stay different in each process.
@@ -68,12 +68,12 @@ def let_traces_draw_apart(current_trace: Callable[[], Any]) -> None:
         current_trace: returns the trace under way, or None; see `StepTrace.draw_seed`.
     """
     for name, stateless in STATELESS.items():
-        _replace(private.RANDOM_OPS, name, stateless, current_trace)
+        _patch_operation(private.RANDOM_OPS, name, stateless, current_trace)
     for name in SAMPLERS:
-        _replace(private.SAMPLING_OPS, name, None, current_trace)
+        _patch_operation(private.SAMPLING_OPS, name, None, current_trace)
 
 
-def _replace(
+def _patch_operation(
     module: ModuleType,
     name: str,
     stateless: Callable[..., Any] | None,
@@ -85,12 +85,12 @@ def _replace(
         *args: Any, seed: int | None = 0, seed2: int | None = 0, name: Any = None, **kwargs: Any
     ) -> Any:
         trace = current_trace()
-        own = trace.draw_seed() if trace is not None and (seed or seed2) else None
-        if own is None:
+        step_seed = trace.draw_seed() if trace is not None and (seed or seed2) else None
+        if step_seed is None:
             return original(*args, seed=seed, seed2=seed2, name=name, **kwargs)
         if stateless is None:
             return original(*args, seed=0, seed2=0, name=name, **kwargs)
-        mixed = own + tf.constant([(seed or 0) + STRIDE * (seed2 or 0), 0], tf.int64)
+        mixed = step_seed + tf.constant([(seed or 0) + STRIDE * (seed2 or 0), 0], tf.int64)
         return stateless(tf.cast(mixed % LARGEST_SEED, tf.int32), *args, **kwargs)
 
     setattr(module, name, draw)

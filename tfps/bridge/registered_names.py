@@ -17,8 +17,8 @@ EARLIER_NAMES: Mapping[str, str] = {
 C = TypeVar("C", bound=type)
 
 
-def registered(kind: C) -> C:
-    """Register a class for saving and loading models.
+def register_class(kind: C) -> C:
+    """Register a class in Keras for saving and loading models.
 
     Files have its present name from now on; those that have an earlier one load as well.
     """

@@ -1,4 +1,4 @@
-"""The scope in which a model's own step is traced: its variables are the worker's copies."""
+"""Defines the scope in which a model's step is traced with the worker's copies of variables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.keras_private import global_generator, global_state
+from tfps.bridge.keras_private import get_global_generator, global_state
 from tfps.errors import TfpsError
 
 _local = threading.local()
@@ -24,7 +24,7 @@ class StepTrace(Protocol):
     def position(self) -> Any:
         """The position of the step's ticket in its ticket run; None during a trial trace."""
 
-    def value_of(self, keras_variable: Any) -> Any:
+    def get_copy(self, keras_variable: Any) -> Any:
         """Return the worker's copy of a Keras variable."""
 
     def assign(self, keras_variable: Any, value: Any) -> None:
@@ -34,10 +34,10 @@ class StepTrace(Protocol):
         """Handle a call of `optimizer.apply(gradients, variables)` in this step."""
 
     def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
-        """Return rows of a table that the worker has no copy of; None if it has a copy."""
+        """Return rows of a table on servers; None if the worker has a copy of the whole table."""
 
-    def normalizes(self, layer: Any, *, over_all: bool) -> None:
-        """Note that a layer normalizes by the moments of the batch, of all or of masked places."""
+    def on_normalization(self, layer: Any, *, uses_whole_batch: bool) -> None:
+        """Handle a layer's normalization by the moments of the whole batch or its unmasked part."""
 
     def draw_seed(self) -> tf.Tensor | None:
         """Return a seed for a draw of `tf.random`, int64 [2]; None to leave it to TensorFlow."""
@@ -54,13 +54,13 @@ def current_step() -> StepTrace | None:
     return getattr(_local, "step", None)
 
 
-def known_value(keras_variable: Any) -> tf.Tensor:
-    """Return a variable's value as this thread sees it: in a step, that of the worker's copy."""
+def read_current_value(keras_variable: Any) -> tf.Tensor:
+    """Read a Keras variable; in a step, the worker's copy."""
     return tf.convert_to_tensor(keras_variable.value)
 
 
-def refuse_later(error: Exception) -> None:
-    """Record an error that `refusals` raises later; raised here, AutoGraph would replace it.
+def record_refusal(error: Exception) -> None:
+    """Record an error for `raise_refusals`; AutoGraph would replace one that is raised here.
 
     Args:
         error: the reason why the traced code cannot work.
@@ -69,10 +69,10 @@ def refuse_later(error: Exception) -> None:
 
 
 @contextlib.contextmanager
-def refusals() -> Iterator[None]:
-    """Raise, at the end of the context, the error that `refuse_later` recorded on this thread.
+def raise_refusals() -> Iterator[None]:
+    """Raise, at the end of the context, the error that `record_refusal` recorded on this thread.
 
-    Also raises the original error of `errors_as_raised` instead of AutoGraph's version of it.
+    Also raises the original error of `record_tfps_errors` instead of AutoGraph's version of it.
     """
     _local.refusal = _local.raised = None
     try:
@@ -86,8 +86,8 @@ def refusals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def errors_as_raised() -> Iterator[None]:
-    """Record errors of tfps, so that `refusals` raises them unchanged.
+def record_tfps_errors() -> Iterator[None]:
+    """Record errors of tfps, so that `raise_refusals` raises them unchanged.
 
     AutoGraph replaces them by errors of other classes, which a caller cannot catch by type.
     """
@@ -107,7 +107,7 @@ class StepScope(keras.StatelessScope):
         self._previous: StepTrace | None = None
 
     def get_current_value(self, variable: Any) -> Any:
-        return self._step.value_of(variable)
+        return self._step.get_copy(variable)
 
     def add_update(self, update: Any) -> None:
         variable, value = update
@@ -126,12 +126,12 @@ class StepScope(keras.StatelessScope):
 
 def is_global_generator(keras_variable: Any) -> bool:
     """Return whether a variable is the state of Keras's global generator, used by `seed=None`."""
-    generator = global_generator()
+    generator = get_global_generator()
     return generator is not None and generator.state is keras_variable
 
 
 @contextlib.contextmanager
-def outside_the_step() -> Iterator[None]:
+def outside_step() -> Iterator[None]:
     """Leave the trace, to build optimizers and server functions eagerly, with real variables."""
     with without_scope(), tf.init_scope(), private.default_replica_context():
         yield
@@ -139,7 +139,7 @@ def outside_the_step() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_scope() -> Iterator[None]:
-    """Stay in the trace's graph, but use the values that Keras variables actually hold."""
+    """Use the real values of Keras variables while the context is open; stay in the same graph."""
     step = current_step()
     scope = global_state.get_global_attribute("stateless_scope")
     _local.step = None

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.private_names import find_names
-from tfps.bridge.thread_state import keeping_thread_state
+from tfps.bridge.thread_state import keep_thread_state
 
 _names = find_names("tensorflow")
 atomic_function: Any = _names["atomic_function"]
@@ -62,7 +62,9 @@ _thread = threading.local()
 ANONYMOUS_NAME = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
 
-def variable_handle(*, shape: Any, dtype: Any, shared_name: str, container: str = "") -> tf.Tensor:
+def create_variable_handle(
+    *, shape: Any, dtype: Any, shared_name: str, container: str = ""
+) -> tf.Tensor:
     """Return a handle of a (named) variable on the current device, with its shape and dtype."""
     handle = tf.raw_ops.VarHandleOp(
         dtype=dtype, shape=shape, shared_name=shared_name, container=container
@@ -73,10 +75,10 @@ def variable_handle(*, shape: Any, dtype: Any, shared_name: str, container: str 
     return handle
 
 
-def anonymous_variable(*, shape: Any, dtype: Any) -> Any:
+def create_anonymous_variable(*, shape: Any, dtype: Any) -> Any:
     """Return an uninitialized variable of the traced function; every run has its own."""
     with tf.control_dependencies(None):
-        handle = variable_handle(shape=shape, dtype=dtype, shared_name=ANONYMOUS_NAME)
+        handle = create_variable_handle(shape=shape, dtype=dtype, shared_name=ANONYMOUS_NAME)
     return BaseResourceVariable(
         trainable=False,
         shape=shape,
@@ -90,13 +92,13 @@ def anonymous_variable(*, shape: Any, dtype: Any) -> Any:
 
 
 @ops.RegisterGradient("TfpsRead")
-def _gradient_of_read(operation: Any, gradient: Any, *_: Any) -> list[Any]:
+def _compute_read_gradient(operation: Any, gradient: Any, *_: Any) -> list[Any]:
     known = [tf.identity(tensor) for tensor in operation.inputs[2:]]  # rows of a table, its shape
     return [None, tf.IndexedSlices(gradient, *known) if known else gradient, *(None for _ in known)]
 
 
-def differentiable_read(variable: Any, read: Any, *, rows: Any = None) -> tf.Tensor:
-    """Read a value so that gradient tapes treat it as a read of a variable.
+def read_differentiably(variable: Any, read: Any, *, rows: Any = None) -> tf.Tensor:
+    """Read a value in such a way that gradient tapes record a read of a variable.
 
     Tapes find the gradient by the variable's handle, also outside of the tf.function that reads.
 
@@ -123,7 +125,7 @@ def differentiable_read(variable: Any, read: Any, *, rows: Any = None) -> tf.Ten
     return value
 
 
-def tracing_for_a_saved_model() -> bool:
+def is_tracing_saved_model() -> bool:
     """Return whether the current trace goes into a SavedModel, which has its own variables."""
     return bool(save_context.in_save_context()) and not tf.executing_eagerly()
 
@@ -158,8 +160,8 @@ def placed_on(device: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def outside_of_cached_reads() -> Iterator[None]:
-    """Ignore a `cache_variable_reads` scope outside: its cached tensors belong to another trace.
+def ignore_cached_reads() -> Iterator[None]:
+    """Ignore outer `cache_variable_reads` scopes, whose cached tensors belong to another trace.
 
     A scope opened inside works as usual, because variables use the same counters.
     """
@@ -172,7 +174,7 @@ def outside_of_cached_reads() -> Iterator[None]:
         scope.cache_scope_exited_count -= around
 
 
-def work_apart() -> None:
+def use_own_executor() -> None:
     """Give this thread an eager executor of its own.
 
     When TensorFlow switches to a worker's executor, it waits for all operations of the current one.
@@ -188,12 +190,12 @@ def current_graph() -> Any:
     return ops.get_default_graph()
 
 
-def keep_with_graph(thing: Any) -> None:
+def keep_with_graph(value: Any) -> None:
     """Keep an object alive as long as the function that is being traced."""
-    ops.get_default_graph().add_to_collection("tfps_kept", thing)
+    ops.get_default_graph().add_to_collection("tfps_kept", value)
 
 
-def kept_with_graph(graph: Any) -> list[Any]:
+def get_kept_with_graph(graph: Any) -> list[Any]:
     """Return the objects that `keep_with_graph` attached to a function's graph."""
     return list(graph.get_collection("tfps_kept"))
 
@@ -208,12 +210,12 @@ def run_independently(operation: Any) -> None:
         manager.run_independently(operation)
 
 
-def run_after(operation: Any, first: Any) -> None:
-    """Let an operation of the traced graph start only after another one has ended."""
+def add_control_input(operation: Any, first: Any) -> None:
+    """Let an operation of the traced graph start only after another one."""
     operation._add_control_input(first)
 
 
-def keep_functional(graph: Any) -> None:
+def keep_control_flow_functional(graph: Any) -> None:
     """Keep the control flow of a traced function as function calls.
 
     By default TensorFlow inlines a loop's body into the graph around it. A part that XLA compiles
@@ -224,7 +226,7 @@ def keep_functional(graph: Any) -> None:
             control_flow_util_v2.maybe_set_lowering_attr(operation, lower_using_switch_merge=False)
 
 
-def worker_index() -> int:
+def get_worker_index() -> int:
     """Return the index of the worker that this thread of the coordinator serves, or -1."""
     return int(getattr(coordinator_context.get_current_dispatch_context(), "worker_index", -1))
 
@@ -238,13 +240,15 @@ def schedule_callable(coordinator: Any, function: Callable[[], Any]) -> Any:
     return coordinator._cluster.schedule(function, args=None, kwargs=None)
 
 
-def cancelable(coordinator: Any, concrete_function: Any) -> Callable[..., Any]:
+def make_cancelable(coordinator: Any, concrete_function: Any) -> Callable[..., Any]:
     """Return a concrete function that is cancelled together with the coordinator's closures."""
-    return closure_queue(coordinator)._cancellation_mgr.get_cancelable_function(concrete_function)
+    return get_closure_queue(coordinator)._cancellation_mgr.get_cancelable_function(
+        concrete_function
+    )
 
 
-def leave_open(session: Any) -> None:
-    """Mark a session as closed without a call to its target, which is gone and never replies."""
+def mark_session_closed(session: Any) -> None:
+    """Mark a session as closed without a call to its target, which would never reply."""
     session._closed = True
 
 
@@ -253,19 +257,19 @@ def replace_message(error: Any, message: str) -> None:
     error._message = message
 
 
-def place_workers(coordinator: Any, scopes: Sequence[str]) -> None:
+def set_worker_scopes(coordinator: Any, scopes: Sequence[str]) -> None:
     """Set the device scope in which each worker's closures run; call it before there are any."""
     for worker, scope in zip(coordinator._cluster.workers, scopes, strict=True):
         worker.device_name = scope
 
 
 def create_on_workers(coordinator: Any, functions: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Run one function on each worker, and again on a worker that has returned."""
+    """Run one function on each worker, and again on each worker that returns after a loss."""
     pairs = zip(coordinator._cluster.workers, functions, strict=True)
     return [worker.create_resource(function) for worker, function in pairs]
 
 
-def remote_result(remote_value: Any) -> Any:
+def wait_for_result(remote_value: Any) -> Any:
     """Wait for a result of `create_on_workers` and return it.
 
     Raises:
@@ -277,13 +281,13 @@ def remote_result(remote_value: Any) -> Any:
     return coordinator_context.maybe_get_remote_value(remote_value)
 
 
-def alive_workers(coordinator: Any) -> list[bool]:
+def get_alive_workers(coordinator: Any) -> list[bool]:
     """Return, for each worker, whether the coordinator regards it as alive."""
     return [not worker._is_dead_with_error for worker in coordinator._cluster.workers]
 
 
 @contextlib.contextmanager
-def coordinators_with(*, queue: type, failure_handler: type) -> Iterator[None]:
+def use_coordinator_classes(*, queue: type, failure_handler: type) -> Iterator[None]:
     """Make coordinators that are created inside use these classes from their start."""
     cluster_coordinator._CoordinatedClosureQueue = queue
     cluster_coordinator.WorkerPreemptionHandler = failure_handler
@@ -294,18 +298,18 @@ def coordinators_with(*, queue: type, failure_handler: type) -> Iterator[None]:
         cluster_coordinator.WorkerPreemptionHandler = WorkerPreemptionHandler
 
 
-def closure_queue(coordinator: Any) -> Any:
+def get_closure_queue(coordinator: Any) -> Any:
     """Return the queue of a coordinator."""
     return coordinator._cluster.closure_queue
 
 
-def failure_handler(coordinator: Any) -> Any:
+def get_failure_handler(coordinator: Any) -> Any:
     """Return the handler that reconnects lost workers of a coordinator."""
     return coordinator._cluster.failure_handler
 
 
-def incarnations() -> tuple[int, dict[str, int]]:
-    """Return a number of this process's connection to its cluster, and one of each device's task.
+def read_incarnations() -> tuple[int, dict[str, int]]:
+    """Return the id of this process's connection, and by device the incarnation of its task.
 
     A restarted task has another number; so has a connection to another cluster.
     """
@@ -321,8 +325,8 @@ def incarnations() -> tuple[int, dict[str, int]]:
     return pywrap_tfe.TFE_GetContextId(handle), found
 
 
-def give_traces_their_own_functions(current_trace: Callable[[], Any]) -> None:
-    """Patch tf.functions so that those called in a traced step are traced for that step only.
+def patch_nested_functions(current_trace: Callable[[], Any]) -> None:
+    """Patch tf.functions: those called in a traced step are traced for that step only.
 
     TensorFlow uses one trace of a nested function in all graphs. In a step the trace refers to the
     worker's copies of variables, which belong to one graph.
@@ -347,7 +351,7 @@ def give_traces_their_own_functions(current_trace: Callable[[], Any]) -> None:
     polymorphic_function.Function._tfps_patched = True
 
 
-def tell_traces_of_ends(current_trace: Callable[[], Any]) -> None:
+def patch_graph_completion(current_trace: Callable[[], Any]) -> None:
     """Notify a step that is being traced when a function, a branch or a loop inside is complete.
 
     Args:
@@ -369,8 +373,8 @@ def tell_traces_of_ends(current_trace: Callable[[], Any]) -> None:
     manager._tfps_patched = True
 
 
-def tells_of_its_end(graph: Any) -> bool:
-    """Return whether `tell_traces_of_ends` covers a graph; not AutoGraph's trial of a loop."""
+def reports_completion(graph: Any) -> bool:
+    """Return whether a graph's completion is reported, unlike that of AutoGraph's trial loops."""
     return getattr(graph, "experimental_acd_manager", None) is not None
 
 
@@ -380,7 +384,7 @@ _registration_lock = threading.Lock()
 
 def register_named_function(name: str, function: Callable[..., Any]) -> None:
     """Register a function under the token by which PyFunc operations of any process call it."""
-    function = keeping_thread_state(function)
+    function = keep_thread_state(function)
     with _registration_lock:
         _registered_functions[name] = function  # PyFunc's registry keeps weak references only
         script_ops._py_funcs._funcs[name] = function

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class TrainerHooks(Protocol):
     """The functions of the training layer that replace or extend those of Keras's trainer."""
 
-    def is_ours(self, strategy: object) -> bool:
-        """Whether a strategy is one of ours."""
+    def is_tfps_strategy(self, strategy: object) -> bool:
+        """Return whether a strategy is a `ParameterServerStrategy` of tfps."""
 
     def make_function(self, model: Any, kind: str, force: bool) -> None:
         """Set ``model.train_function`` or ``model.test_function`` if it is not set, or by force."""
@@ -23,25 +23,27 @@ class TrainerHooks(Protocol):
     def build(self, model: Any, iterator: Any, data_batch: Any) -> None:
         """Build the model's variables from the known shapes and dtypes of a batch."""
 
-    def epoch_iterator(self, strategy: tf.distribute.Strategy, options: dict[str, Any]) -> Any:
-        """The iterator of one `fit` or `evaluate`."""
+    def create_epoch_iterator(
+        self, strategy: tf.distribute.Strategy, options: dict[str, Any]
+    ) -> Any:
+        """Create the iterator of one `fit` or `evaluate`."""
 
     def predict(self, model: Any, original: Any, x: Any, options: dict[str, Any]) -> Any:
         """Run `model.predict`, with Keras's own method as the fallback."""
 
-    def predicting(self, model: Any) -> contextlib.AbstractContextManager[None]:
+    def predicting_on_chief(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """Let Keras predict on the chief with the servers' weights while the context is open."""
 
-    def eagerly(self, model: Any) -> contextlib.AbstractContextManager[None]:
+    def running_eagerly(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """Run the steps of a ``run_eagerly`` model on the chief while the context is open."""
 
-    def following(self, model: Any, kind: str) -> contextlib.AbstractContextManager[None]:
+    def following_workers(self, model: Any, kind: str) -> contextlib.AbstractContextManager[None]:
         """Let Keras's loop follow the workers; an error in the context ends their ticket run."""
 
-    def accessing(self, layer: Any) -> contextlib.AbstractContextManager[None]:
+    def accessing_weights(self, layer: Any) -> contextlib.AbstractContextManager[None]:
         """Read, write or save all weights of a layer or a model while the context is open."""
 
-    def call_hooks(self, model: Any, callbacks: Any, call: functools.partial[None]) -> None:
+    def run_callback_hook(self, model: Any, callbacks: Any, call: functools.partial[None]) -> None:
         """Run one hook of a `CallbackList`; ``call`` runs it for the list's current callbacks."""
 
     def check_arguments(self, model: Any, method: str, arguments: Mapping[str, Any]) -> None:
@@ -56,7 +58,9 @@ class TrainerHooks(Protocol):
     def begin(self, model: Any, callbacks: Any, kind: str) -> None:
         """Prepare a run of ``model.train_function`` or ``model.test_function`` with callbacks."""
 
-    def building(self, optimizer: Any, variables: Any) -> contextlib.AbstractContextManager[None]:
+    def building_optimizer(
+        self, optimizer: Any, variables: Any
+    ) -> contextlib.AbstractContextManager[None]:
         """Create the slots of an optimizer while the context is open."""
 
     def apply_outside_step(self, optimizer: Any, gradients: Any, variables: Any) -> bool:

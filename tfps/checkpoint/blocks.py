@@ -66,7 +66,7 @@ def snapshot_name(storage: Any) -> str:
 
 def snapshot_handle(storage: Any) -> tf.Tensor:
     """Return the server's handle for the saved copy of a variable or slab."""
-    return private.variable_handle(
+    return private.create_variable_handle(
         shape=storage.shape,
         dtype=storage.dtype,
         shared_name=snapshot_name(storage),

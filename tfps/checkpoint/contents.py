@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.variables.server_variable import ServerVariable
-from tfps.bridge.variables.shards import rule_of, shards_of
+from tfps.bridge.variables.shards import get_row_rule, get_shards
 from tfps.checkpoint.manifest import CHIEF, Tensor
 
 
@@ -82,13 +82,13 @@ def find_contents(named: Mapping[str, Any], *, servers: Sequence[str] = ()) -> C
     for name, variable in named.items():
         shards = [
             StoredShard(name, index, _server_index(shard._value, servers), shard._value)
-            for index, shard in enumerate(shards_of(variable))
+            for index, shard in enumerate(get_shards(variable))
         ]
         tensors[name] = Tensor(
             shape=tuple(variable.shape),
             dtype=shards[0].native.dtype.name,
             path=variable.path,
-            rule=rule_of(variable),
+            rule=get_row_rule(variable),
             servers=tuple(shard.server for shard in shards),
         )
         found += shards

@@ -98,7 +98,7 @@ class CheckpointManager:
         self._last_seconds: float | None = None
         self.last_pause_s: float | None = None
         if (strategy := strategy_of(model)) is not None:
-            strategy.runtime.on_manager(self)
+            strategy.runtime.on_checkpoint_manager(self)
 
     @property
     def directory(self) -> Path:

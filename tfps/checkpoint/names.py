@@ -10,7 +10,7 @@ from typing import Any
 import keras
 
 from tfps.bridge.keras_private import naming
-from tfps.optimizers.wrapped import slot_lists
+from tfps.optimizers.wrapped import iter_slots
 
 # Keras numbers a process's variables without a name.
 _UNNAMED = re.compile(r"variable(_\d+)?$")
@@ -81,7 +81,7 @@ def _variables_of_optimizer(
         known.get(id(variable), str(position))
         for position, variable in enumerate(optimizer._trainable_variables)
     ]
-    for attribute, slots in slot_lists(optimizer):
+    for attribute, slots in iter_slots(optimizer):
         for name, slot in zip(variables, slots, strict=True):
             if slot is not None and id(slot) not in named:
                 named.add(id(slot))

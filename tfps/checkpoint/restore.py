@@ -129,7 +129,7 @@ def restore_model(
                     [partial(p.write_cells, e) for p, e in zip(parts, cells, strict=True)]
                 )
     if optimizer:
-        update = strategy.updates.for_optimizer(model.optimizer)
+        update = strategy.updates.get_update(model.optimizer)
         update.refresh_mirrors()
-        update.forget_workers()
+        update.reset_worker_states()
         runtime.local_slots.free()

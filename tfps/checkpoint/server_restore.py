@@ -91,11 +91,11 @@ class ServerRestore:
         Raises:
             ChiefReplaced: another chief has the job; nothing was changed.
         """
-        self._server.obeyed(self._fence(self._number, self._server.term))
+        self._server.check_chief_reply(self._fence(self._number, self._server.term))
 
     def end(self) -> None:
         """Make the server refuse late requests of this restore."""
-        self._server.obeyed(self._fence(self._number + 1, self._server.term))
+        self._server.check_chief_reply(self._fence(self._number + 1, self._server.term))
 
     def write_cells(self, cells: Mapping[int, int]) -> None:
         """Write cells of the server's ledger."""

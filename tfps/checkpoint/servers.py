@@ -13,7 +13,7 @@ from tfps.checkpoint.file_channel import FileChannel
 from tfps.checkpoint.names import optimizer_of
 from tfps.checkpoint.parallel import run_in_parallel
 from tfps.errors import CheckpointError
-from tfps.optimizers.wrapped import adopt
+from tfps.optimizers.wrapped import assign_strategy
 from tfps.runtime.compile.server_updates import ServerUpdates
 from tfps.runtime.coordinator.runtime import Runtime
 
@@ -69,10 +69,10 @@ def build_optimizer(model: Any) -> None:
             optimizer.build(model.trainable_variables)
         return
     if not optimizer.built:
-        adopt(optimizer, strategy)
+        assign_strategy(optimizer, strategy)
         with strategy.scope():
             optimizer.build(model.trainable_variables)
-        strategy.updates.for_optimizer(optimizer)
+        strategy.updates.get_update(optimizer)
 
 
 @contextlib.contextmanager

@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.functions.server_function import stateful_operations
+from tfps.bridge.functions.server_function import collect_stateful_operations
 from tfps.bridge.variables.named_resource import NamedResource, open_mutex
 from tfps.bridge.variables.resource_holder import ResourceHolder
-from tfps.bridge.variables.server_variable import ServerVariable, number
+from tfps.bridge.variables.server_variable import ServerVariable, to_constant
 from tfps.consistency.applied_window import blank_window
 from tfps.consistency.histogram import bin_bounds
 from tfps.consistency.ledger import Ledger, LedgerLayout
@@ -32,10 +32,10 @@ class GraphLogic:
         return tf.logical_and(left, right)
 
     def choose(self, condition: Any, yes: Any, no: Any) -> tf.Tensor:
-        return tf.where(condition, number(yes), number(no))
+        return tf.where(condition, to_constant(yes), to_constant(no))
 
     def smaller(self, left: Any, right: Any) -> tf.Tensor:
-        return tf.minimum(number(left), number(right))
+        return tf.minimum(to_constant(left), to_constant(right))
 
     def position_of_smallest(
         self, read: Callable[[Any], Any], *, begin: int, capacity: int, count: Any
@@ -48,7 +48,7 @@ class GraphLogic:
 def _vector(values: Sequence[Any], dtype: tf.DType = tf.int64) -> tf.Tensor:
     """Return numbers and scalar tensors as one vector: a constant if all are numbers."""
     if any(map(tf.is_tensor, values)):
-        return tf.stack([number(value, dtype) for value in values])
+        return tf.stack([to_constant(value, dtype) for value in values])
     return tf.constant(values, dtype)
 
 
@@ -103,12 +103,12 @@ def under_mutex(mutex: tf.Tensor) -> Iterator[None]:
     keep the mutex forever.
     """
     lock = tf.raw_ops.MutexLock(mutex=mutex)
-    with stateful_operations() as inside:
+    with collect_stateful_operations() as inside:
         yield
     # Only operations with state wait for the lock. Arithmetic may run before it, and an edge for
     # each constant would cost the server time.
     for operation in inside:
-        private.run_after(operation, lock.op)
+        private.add_control_input(operation, lock.op)
     with tf.control_dependencies(inside):
         tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
 

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.variables.named_resource import NamedResource
-from tfps.bridge.variables.server_variable import number
+from tfps.bridge.variables.server_variable import to_constant
 from tfps.consistency.server_ledger import ServerLedger
 
 TOKEN = 1  # has no meaning: a woken worker looks at the ledger again
@@ -18,7 +18,7 @@ class TensorVectors:
     """`vectors.Vectors` of TensorFlow."""
 
     def where(self, condition: Any, yes: Any, no: Any) -> tf.Tensor:
-        return tf.where(condition, number(yes), number(no))
+        return tf.where(condition, to_constant(yes), to_constant(no))
 
     def sum(self, values: Any) -> tf.Tensor:
         return tf.reduce_sum(values)
@@ -57,7 +57,7 @@ class Waiters:
         def wake_some() -> tf.Tensor:
             counts = tf.unstack(released[:, None], num=self._ledger.layout.workers)
             for worker, count in enumerate(counts):
-                self._put(worker, tf.fill(count, number(TOKEN)))
+                self._put(worker, tf.fill(count, to_constant(TOKEN)))
             return tf.constant(0)
 
         tf.cond(tf.reduce_any(released == 1), wake_some, lambda: tf.constant(0))
@@ -70,9 +70,9 @@ class Waiters:
     def take_token(self, worker: tf.Tensor) -> tf.Tensor:
         """Wait for a token; never under the server's mutex."""
 
-        def take(number: int) -> tf.Tensor:
+        def take(index: int) -> tf.Tensor:
             (token,) = tf.raw_ops.QueueDequeueV2(
-                handle=self.queue_of(number), component_types=[tf.int64]
+                handle=self.queue_of(index), component_types=[tf.int64]
             )
             return tf.ensure_shape(token, [])
 

@@ -57,7 +57,7 @@ def make_forecast(config: JobConfig, *, size: ClusterSize) -> Forecast:
 
 
 def _refusals(optimizer: Any, forecast: Forecast) -> list[str]:
-    from tfps.optimizers.by_shard import clip_problems, shard_problems
+    from tfps.optimizers.by_shard import find_clip_problems, find_shard_problems
 
     trained = [
         place
@@ -65,8 +65,8 @@ def _refusals(optimizer: Any, forecast: Forecast) -> list[str]:
         if shard.is_trained
     ]
     shards = _count_shards(forecast.variables)
-    divided_ones = shard_problems(optimizer, shards_of=lambda v: shards.get(v.path, 1))
-    clipped_ones = clip_problems(optimizer, servers_of=lambda _: len(set(trained)))
+    divided_ones = find_shard_problems(optimizer, count_shards=lambda v: shards.get(v.path, 1))
+    clipped_ones = find_clip_problems(optimizer, count_servers=lambda _: len(set(trained)))
     # Only the first of each, as in a strategy: the others have the same reason.
     return [
         *(f"partitioner: {problem}" for problem in islice(divided_ones, 1)),

@@ -142,17 +142,17 @@ class LocalCluster:
                 "another cluster"
             )
         if self._resolver is None:
-            from tfps.bridge.present_resolver import PresentResolver
+            from tfps.bridge.present_resolver import CurrentAddressResolver
 
-            self._resolver = PresentResolver(self._present_spec)
+            self._resolver = CurrentAddressResolver(self._present_spec)
         return self._resolver
 
     def _present_spec(self) -> ClusterSpec:
         """Return the cluster, with a chief's address at which this process can listen."""
-        from tfps.bridge.functions.server_start import is_left
+        from tfps.bridge.functions.server_start import is_abandoned
 
         with self.lock:
-            if is_left(self.spec.address("chief", 0)):
+            if is_abandoned(self.spec.address("chief", 0)):
                 self._assign_new_port("chief", 0)
             return self.spec
 

@@ -148,7 +148,7 @@ def start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
     import numpy as np
     import tensorflow as tf
 
-    from tfps.bridge.functions.server_start import server_start
+    from tfps.bridge.functions.server_start import check_server_start
     from tfps.bridge.parquet_rows import register_parquet
     from tfps.bridge.tensorflow_private import register_named_function
 
@@ -184,7 +184,7 @@ def start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
     target: Future[str] = Future()
     # First: to a chief, a task without it would be a plain TensorFlow server.
     start_data_plane(spec, target=target.result)
-    with server_start(spec, spec.task_type, spec.task_index):
+    with check_server_start(spec, spec.task_type, spec.task_index):
         target.set_result(tf.distribute.Server(definition).target)
 
 

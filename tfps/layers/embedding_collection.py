@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfps.bridge.id_check import AskedIds, check_ids
+from tfps.bridge.id_check import RequestedIds, check_ids
 from tfps.bridge.keras_private import serialization_lib
 from tfps.errors import ConfigError, refuse
 from tfps.layers.feature_ids import FeatureIds, refuse_ids, symbolic_output
@@ -138,7 +138,7 @@ class EmbeddingCollection(keras.layers.Layer):
             for name, ids in inputs.items()
         }
         check = check_ids(
-            AskedIds(each.ids, self.features[name].vocabulary_size, self._describe_use(name))
+            RequestedIds(each.ids, self.features[name].vocabulary_size, self._describe_use(name))
             for name, each in asked.items()
         )
         outputs = {}

@@ -7,13 +7,13 @@ from typing import Any
 
 import keras
 
-from tfps.bridge.variables.shards import shards_of
+from tfps.bridge.variables.shards import get_shards
 from tfps.errors import UnsupportedError
 from tfps.optimizers.elementwise import is_elementwise
-from tfps.optimizers.wrapped import devices_of, leaves
+from tfps.optimizers.wrapped import get_devices, get_leaf_optimizers
 
 # Norms along axes; a shard has all items of an axis except axis 0, the rows.
-ALONG_AXES = (
+NORM_CONSTRAINTS = (
     keras.constraints.MaxNorm,
     keras.constraints.MinMaxNorm,
     keras.constraints.UnitNorm,
@@ -38,33 +38,33 @@ def acts_by_rows(constraint: Any, *, rank: int) -> bool:
     """
     if constraint is None or type(constraint) is keras.constraints.NonNeg:
         return True
-    if type(constraint) in ALONG_AXES:
+    if type(constraint) in NORM_CONSTRAINTS:
         axes = constraint.axis if isinstance(constraint.axis, (list, tuple)) else [constraint.axis]
         return all(axis % rank != 0 for axis in axes)
     return vars(type(constraint)).get("tfps_by_rows") is True
 
 
-def refuse_inexact_on_shards(optimizer: Any) -> None:
+def refuse_inexact_shard_updates(optimizer: Any) -> None:
     """Check that an optimizer can update the sharded variables that it trains.
 
     Raises:
         UnsupportedError: a variable is sharded, and its update needs the whole variable.
     """
-    for problem in shard_problems(optimizer, shards_of=lambda v: len(shards_of(v))):
+    for problem in find_shard_problems(optimizer, count_shards=lambda v: len(get_shards(v))):
         raise UnsupportedError(problem)
 
 
-def shard_problems(optimizer: Any, *, shards_of: Callable[[Any], int]) -> Iterator[str]:
+def find_shard_problems(optimizer: Any, *, count_shards: Callable[[Any], int]) -> Iterator[str]:
     """Yield a message for each reason why an optimizer needs a sharded variable as a whole.
 
     Args:
         optimizer: a built optimizer.
-        shards_of: returns the number of shards of a Keras variable.
+        count_shards: returns the number of shards of a Keras variable.
     """
-    for leaf in leaves(optimizer):
+    for leaf in get_leaf_optimizers(optimizer):
         for variable in leaf._trainable_variables:
-            shards = shards_of(variable)
-            for reason in _reasons(leaf, variable) if shards > 1 else ():
+            shards = count_shards(variable)
+            for reason in _find_reasons_for_whole_variable(leaf, variable) if shards > 1 else ():
                 yield (
                     f"{variable.path}: received {shards} shards of the variable, and {reason}. No "
                     "server holds all shards. Keep it whole with "
@@ -72,26 +72,26 @@ def shard_problems(optimizer: Any, *, shards_of: Callable[[Any], int]) -> Iterat
                 )
 
 
-def refuse_inexact_on_servers(optimizer: Any) -> None:
+def refuse_inexact_server_updates(optimizer: Any) -> None:
     """Check that servers can run the update of an optimizer.
 
     Raises:
         UnsupportedError: the update needs gradients that no single server has.
     """
-    for problem in clip_problems(optimizer, servers_of=lambda leaf: len(devices_of(leaf))):
+    for problem in find_clip_problems(optimizer, count_servers=lambda leaf: len(get_devices(leaf))):
         raise UnsupportedError(problem)
 
 
-def clip_problems(optimizer: Any, *, servers_of: Callable[[Any], int]) -> Iterator[str]:
+def find_clip_problems(optimizer: Any, *, count_servers: Callable[[Any], int]) -> Iterator[str]:
     """Yield a message for each optimizer whose clipping no single server can compute.
 
     Args:
         optimizer: a built optimizer.
-        servers_of: returns the number of servers that hold the variables of an inner optimizer.
+        count_servers: returns the number of servers that hold the variables of an inner optimizer.
     """
-    for leaf in leaves(optimizer):
+    for leaf in get_leaf_optimizers(optimizer):
         clips_all = leaf.global_clipnorm and leaf.gradient_accumulation_steps
-        servers = servers_of(leaf) if clips_all else 1
+        servers = count_servers(leaf) if clips_all else 1
         if servers > 1:
             yield (
                 f"{leaf.name}: received global_clipnorm with gradient_accumulation_steps, which "
@@ -101,7 +101,7 @@ def clip_problems(optimizer: Any, *, servers_of: Callable[[Any], int]) -> Iterat
             )
 
 
-def _reasons(leaf: Any, variable: Any) -> Iterator[str]:
+def _find_reasons_for_whole_variable(leaf: Any, variable: Any) -> Iterator[str]:
     kind = type(leaf).__name__
     if not is_elementwise(leaf):
         yield (

@@ -1,4 +1,4 @@
-"""Uses a separate optimizer, by rows, for each embedding table, and one for the other variables."""
+"""Assigns a row-wise optimizer to each embedding table, and another to all other variables."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import keras
 
-from tfps.bridge.keras_private import MultiOptimizer, refuse_missing, serialization_lib
+from tfps.bridge.keras_private import MultiOptimizer, refuse_missing_class, serialization_lib
 from tfps.errors import ConfigError, refuse
 from tfps.optimizers.sparse_updates import SparseUpdates
-from tfps.optimizers.wrapped import members
+from tfps.optimizers.wrapped import get_nested_optimizers
 
 
 @keras.saving.register_keras_serializable("tfps")
@@ -48,14 +48,14 @@ class ByTable(MultiOptimizer):
     def __init__(
         self, tables: Mapping[str, Any], otherwise: Any = "adam", *, name: str | None = None
     ) -> None:
-        refuse_missing("tfps.optimizers.ByTable", needs="MultiOptimizer")
-        by_rows, problems = _by_rows(tables)
+        refuse_missing_class("tfps.optimizers.ByTable", needs="MultiOptimizer")
+        by_rows, problems = _wrap_row_optimizers(tables)
         try:
             otherwise = keras.optimizers.get(otherwise)
         except ValueError:
-            problems.append(f"otherwise: {_received(otherwise)}")
+            problems.append(f"otherwise: {_describe_wrong_value(otherwise)}")
         refuse(problems, source="ByTable")
-        patterns = {_pattern(table): optimizer for table, optimizer in by_rows.items()}
+        patterns = {_make_path_pattern(table): optimizer for table, optimizer in by_rows.items()}
         super().__init__(keras.optimizers.OptimizerMap(otherwise, patterns), name=name)
         self._tables = list(tables)
 
@@ -70,10 +70,14 @@ class ByTable(MultiOptimizer):
         """
         paths = [variable.path for variable in variables]
         missing = [
-            name for name in self._tables if not any(re.fullmatch(_pattern(name), p) for p in paths)
+            name
+            for name in self._tables
+            if not any(re.fullmatch(_make_path_pattern(name), p) for p in paths)
         ]
         if missing:
-            trained = [path.split("/")[-2] for path in paths if re.fullmatch(_pattern(), path)]
+            trained = [
+                path.split("/")[-2] for path in paths if re.fullmatch(_make_path_pattern(), path)
+            ]
             raise ConfigError(
                 f"tables: received optimizers for {missing}, expected some of {trained}, the "
                 "tables that the model trains; use the names of the tables' layers, without "
@@ -83,11 +87,13 @@ class ByTable(MultiOptimizer):
         super().build(list(variables))
 
     def get_config(self) -> dict[str, Any]:
-        """Return the config, with each optimizer once, so that tables still share theirs."""
+        """Return the config; an optimizer that several tables share is stored once."""
         serialize = serialization_lib.serialize_keras_object
-        of_tables = [self._optimizer_map[_pattern(name)] for name in self._tables]
-        made = list({id(each): each for each in of_tables}.values())
-        places = [next(i for i, other in enumerate(made) if other is each) for each in of_tables]
+        table_optimizers = [self._optimizer_map[_make_path_pattern(name)] for name in self._tables]
+        made = list({id(each): each for each in table_optimizers}.values())
+        places = [
+            next(i for i, other in enumerate(made) if other is each) for each in table_optimizers
+        ]
         return {
             "tables": dict(zip(self._tables, places, strict=True)),
             "optimizers": [serialize(each) for each in made],
@@ -107,14 +113,14 @@ class ByTable(MultiOptimizer):
         return cls(tables, made(config["otherwise"]), name=config["name"])
 
 
-def _pattern(table: str | None = None) -> str:
-    """Return the regular expression of the path of a table's variable; None matches any table."""
+def _make_path_pattern(table: str | None = None) -> str:
+    """Return a regular expression for the path of a table's variable; None matches any table."""
     name = "[^/]+" if table is None else re.escape(table)
     return rf"(?:.*/)?{name}/embeddings"
 
 
-def _by_rows(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the row optimizer of each table, and the problems of the given values."""
+def _wrap_row_optimizers(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Wrap tables' optimizers in `SparseUpdates`; return them and a message for each bad value."""
     made: dict[Any, Any] = {}
     by_rows, problems = {}, []
     for name, given in tables.items():
@@ -122,15 +128,17 @@ def _by_rows(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         try:
             if key not in made:
                 optimizer = keras.optimizers.get(given)
-                is_there = any(isinstance(each, SparseUpdates) for each in members(optimizer))
+                is_there = any(
+                    isinstance(each, SparseUpdates) for each in get_nested_optimizers(optimizer)
+                )
                 made[key] = optimizer if is_there else SparseUpdates(optimizer)
             by_rows[name] = made[key]
         except ConfigError as error:
             problems += [f"{name}: {problem}" for problem in error.problems]
         except ValueError:
-            problems.append(f"{name}: {_received(given)}")
+            problems.append(f"{name}: {_describe_wrong_value(given)}")
     return by_rows, problems
 
 
-def _received(given: Any) -> str:
+def _describe_wrong_value(given: Any) -> str:
     return f"received {given!r}, expected an optimizer of Keras or its name, such as 'adagrad'"

@@ -1,4 +1,4 @@
-"""The base class of wrappers that correct a stale gradient before the inner optimizer gets it."""
+"""Defines the base class of wrappers that correct stale gradients before the inner optimizer."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from tfps.optimizers.wrapper import Wrapper
 
 @dataclass(frozen=True)
 class ParameterChange:
-    """A variable's value now, and its value when it was sent to the worker of a gradient.
+    """The current value of a variable, and the value that the sender of a gradient has used.
 
     Args:
         now: the value on the server.
-        handed: the value that the worker was sent last; equals `now` if nothing is stale.
+        sent: the value that the worker was sent last; equals `now` if nothing is stale.
         slots: attribute -> Keras variable, the wrapper's slots of the variable.
         updates: float32 scalar, the number of gradients that the inner optimizer has applied.
     """
 
     now: Any
-    handed: Any
+    sent: Any
     slots: Mapping[str, Any]
     updates: Any
 
     @property
-    def by(self) -> Any:
-        """The difference of both, with the variable's shape and dtype."""
-        return self.now - self.handed
+    def difference(self) -> Any:
+        """The current value minus the sent value, with the variable's shape and dtype."""
+        return self.now - self.sent
 
 
 class Correction(Wrapper):
@@ -38,21 +38,21 @@ class Correction(Wrapper):
     worker, or two with pipelined steps. The copies are neither saved nor sent.
     """
 
-    watches_steps = False  # whether `note_step` is called
+    needs_steps = False  # whether `record_step` is called
 
-    def correct(self, gradient: Any, moved: ParameterChange) -> Any:
+    def correct(self, gradient: Any, change: ParameterChange) -> Any:
         """Return the corrected gradient, of the same shape and dtype.
 
         Args:
             gradient: the gradient of the unscaled loss, clipped unless gradients are accumulated.
-            moved: the present and the sent value of the gradient's variable.
+            change: the present and the sent value of the gradient's variable.
         """
         raise NotImplementedError
 
-    def note_step(self, step: Any, moved: ParameterChange) -> None:
+    def record_step(self, step: Any, change: ParameterChange) -> None:
         """Record by how much an update has changed the variable.
 
         Args:
             step: the change of the variable, of its shape and dtype.
-            moved: the present and the sent value of the variable.
+            change: the present and the sent value of the variable.
         """

@@ -49,7 +49,7 @@ class DANA(WorkerStateMixin, keras.optimizers.SGD):
     """
 
     tfps_elementwise = True
-    remembered_slot = "momentums"
+    per_worker_slot = "momentums"
 
     def __init__(self, learning_rate: Any = 0.01, momentum: float = 0.9, **kwargs: Any) -> None:
         is_number = isinstance(momentum, (int, float)) and not isinstance(momentum, bool)
@@ -62,15 +62,15 @@ class DANA(WorkerStateMixin, keras.optimizers.SGD):
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Update a variable with the momentum of the worker that sent the gradient."""
-        of_sender = self.of_sender.get(self._var_key(variable))
-        if of_sender is None:  # for one worker the slot is enough
+        sender_state = self.sender_states.get(self._var_key(variable))
+        if sender_state is None:  # for one worker the slot is enough
             super().update_step(gradient, variable, learning_rate)
             return
         slot = self.momentums[self._get_variable_index(variable)]
         momentum = ops.cast(self.momentum, variable.dtype)
         step = ops.cast(gradient, variable.dtype) * ops.cast(learning_rate, variable.dtype)
-        new = _momentum_of(of_sender, slot) * momentum - step
-        _keep(of_sender, slot, new)
+        new = _read_momentum(sender_state, slot) * momentum - step
+        _write_momentum(sender_state, slot, new)
         self.assign_add(variable, new * momentum - step)
 
     def get_config(self) -> dict[str, Any]:
@@ -79,17 +79,17 @@ class DANA(WorkerStateMixin, keras.optimizers.SGD):
         return dict(config)
 
 
-def _momentum_of(of_sender: SenderState, slot: Any) -> tf.Tensor:
-    return tf.cond(of_sender.has_row, of_sender.read, slot.value.read_value)
+def _read_momentum(sender_state: SenderState, slot: Any) -> tf.Tensor:
+    return tf.cond(sender_state.has_own_state, sender_state.read, slot.value.read_value)
 
 
-def _keep(of_sender: SenderState, slot: Any, momentum: tf.Tensor) -> None:
-    def in_slot() -> tf.Tensor:
+def _write_momentum(sender_state: SenderState, slot: Any, momentum: tf.Tensor) -> None:
+    def write_slot() -> tf.Tensor:
         slot.assign(momentum)
         return tf.constant(0)
 
-    def in_memory() -> tf.Tensor:
-        of_sender.write(momentum)
+    def write_memory() -> tf.Tensor:
+        sender_state.write(momentum)
         return tf.constant(0)
 
-    tf.cond(of_sender.has_row, in_memory, in_slot)
+    tf.cond(sender_state.has_own_state, write_memory, write_slot)

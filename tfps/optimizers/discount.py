@@ -20,7 +20,7 @@ class Discount(Protocol):
 
 
 class _Rule:
-    """The base class of rules, which are saved with their optimizer."""
+    """The base class of discounts that are saved with their optimizer."""
 
     def get_config(self) -> dict[str, Any]:
         return dict(self.__dict__)
@@ -78,8 +78,8 @@ class Exponential(_Rule):
 RULES: dict[str, Discount] = {"none": Undiscounted(), "exponential": Exponential()}
 
 
-def resolve(discount: Any) -> Discount:
-    """Return the rule of a name, or the user's own function.
+def resolve_discount(discount: Any) -> Discount:
+    """Return the discount with a name, or the user's own function.
 
     Raises:
         ConfigError: the name is unknown, the value is not callable, or the function does not

@@ -1,4 +1,4 @@
-"""Optimizers that may see many variables as one vector, and how such an update is compiled."""
+"""Detects elementwise optimizers, which may update many variables as one vector."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.compiled_function import compiled_function
-from tfps.bridge.keras_private import existing_optimizers
-from tfps.optimizers.wrapped import bare
+from tfps.bridge.keras_private import find_optimizers
+from tfps.optimizers.wrapped import unwrap_optimizer
 
 # Each item of the new value depends only on the same item of the gradient, the variable and the
 # slots. Lamb and Adafactor take norms of a whole variable, Muon needs its matrices.
-ELEMENTWISE = existing_optimizers(
+ELEMENTWISE = find_optimizers(
     "Adadelta",
     "Adagrad",
     "Adam",
@@ -54,7 +54,7 @@ def clips_on_worker(optimizer: Any) -> bool:
     Args:
         optimizer: the optimizer that the step calls, including wrappers.
     """
-    rule = bare(optimizer)
+    rule = unwrap_optimizer(optimizer)
     return bool(getattr(rule, "clipnorm", None)) and not rule.gradient_accumulation_steps
 
 
@@ -69,7 +69,7 @@ def may_share_slabs(optimizer: Any, leaf: Any) -> bool:
 
 
 def may_be_compiled(optimizer: Any) -> bool:
-    """Return whether XLA can compile an optimizer's update of slabs with results within 1e-6.
+    """Return whether XLA can compile an optimizer's update of slabs; results differ below 1e-6.
 
     Moving averages and accumulation assign inside conditions, and a user's own optimizer may use
     operations that XLA does not support.
@@ -82,9 +82,9 @@ def may_be_compiled(optimizer: Any) -> bool:
 
 
 def apply_compiled(optimizer: Any, gradients: Sequence[tf.Tensor], variables: list[Any]) -> None:
-    """The optimizer's own update as one loop over each slab, instead of one per operation.
+    """Apply gradients with an update that XLA compiles into one loop over each slab.
 
-    What a learning rate schedule computes stays outside: users write those as well.
+    The learning rate is computed outside of the compiled code, since users write schedules.
     """
     optimizer.__dict__["_learning_rate"] = tf.convert_to_tensor(optimizer.learning_rate)
 

@@ -10,7 +10,7 @@ from keras import ops
 from tfps.errors import refuse
 from tfps.optimizers import formulas
 from tfps.optimizers.correction import Correction, ParameterChange
-from tfps.optimizers.numbers import ABOVE_0, FROM_0_BELOW_1, problems_of
+from tfps.optimizers.numbers import ABOVE_0, FROM_0_BELOW_1, find_range_problems
 
 
 @keras.saving.register_keras_serializable("tfps")
@@ -20,7 +20,7 @@ class GapAware(Correction):
     Use it for asynchronous training with momentum and many workers. The number of missed updates
     says little about how far the parameters have moved: updates may cancel each other, or be tiny
     late in training. The gap is this distance in typical steps, per parameter:
-    ``abs(now - handed) / step + 1``. So gradients of parameters that did not move count in full. If
+    ``abs(now - sent) / step + 1``. So gradients of parameters that did not move count in full. If
     nothing is stale, such as with one worker or on one machine, it equals the inner optimizer bit
     for bit. Each server stores the values that it sent to each worker: one copy of its weights per
     worker, two with pipelined steps, and one copy for the squared steps.
@@ -46,7 +46,7 @@ class GapAware(Correction):
     0.10000000149011612
     """
 
-    watches_steps = True
+    needs_steps = True
 
     def __init__(
         self,
@@ -57,25 +57,27 @@ class GapAware(Correction):
         name: str | None = None,
     ) -> None:
         super().__init__(optimizer, name=name)
-        problems = problems_of(momentum=(momentum, FROM_0_BELOW_1), epsilon=(epsilon, ABOVE_0))
+        problems = find_range_problems(
+            momentum=(momentum, FROM_0_BELOW_1), epsilon=(epsilon, ABOVE_0)
+        )
         refuse(problems, source="GapAware")
         self.momentum, self.epsilon = float(momentum), float(epsilon)
 
     def _add_slots(self, variables: list[Any]) -> None:
         self._step_squares = self.add_optimizer_variables(variables, "step_square")
 
-    def correct(self, gradient: Any, moved: ParameterChange) -> Any:
-        step = formulas.step_size(
-            moved.slots["_step_squares"].value,
-            updates=ops.cast(moved.updates, gradient.dtype),
+    def correct(self, gradient: Any, change: ParameterChange) -> Any:
+        step = formulas.compute_step_size(
+            change.slots["_step_squares"].value,
+            updates=ops.cast(change.updates, gradient.dtype),
             momentum=self.momentum,
             epsilon=self.epsilon,
         )
-        return gradient / formulas.gap(moved.by, step=step)
+        return gradient / formulas.compute_gap(change.difference, step=step)
 
-    def note_step(self, step: Any, moved: ParameterChange) -> None:
-        slot = moved.slots["_step_squares"]
-        slot.assign(formulas.mean_square(slot.value, step, momentum=self.momentum))
+    def record_step(self, step: Any, change: ParameterChange) -> None:
+        slot = change.slots["_step_squares"]
+        slot.assign(formulas.update_mean_square(slot.value, step, momentum=self.momentum))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "momentum": self.momentum, "epsilon": self.epsilon}

@@ -13,8 +13,8 @@ from tfps.bridge.variables.server_variable import keep_with_server_function
 from tfps.optimizers.update_targets import UpdateTarget
 
 
-def densified(gradient: Any) -> Any:
-    """Return a gradient as a dense tensor, with zeros in the rows that it lacks."""
+def to_dense(gradient: Any) -> Any:
+    """Convert a gradient to a dense tensor; missing rows become zeros."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     return tf.scatter_nd(gradient.indices[:, None], gradient.values, gradient.dense_shape)
@@ -37,13 +37,15 @@ class GatheredRows:
     ) -> None:
         self._write_backs: list[Callable[[], None]] = []
         self._places = [gradient.indices for gradient in gradients]
-        self.gradient = end_to_end([gradient.values for gradient in gradients])
+        self.gradient = concat_rows([gradient.values for gradient in gradients])
         first = targets[0]
         self.names = [target.name for target in targets]
         self.target = first._replace(
-            variable=self._gathered([target.variable for target in targets]),
+            variable=self._gather_variables([target.variable for target in targets]),
             slots={
-                name: None if slot is None else self._gathered([t.slots[name] for t in targets])
+                name: None
+                if slot is None
+                else self._gather_variables([t.slots[name] for t in targets])
                 for name, slot in first.slots.items()
             },
         )
@@ -53,18 +55,20 @@ class GatheredRows:
         for write in self._write_backs:
             write()
 
-    def _gathered(self, variables: Sequence[Any]) -> Any:
-        """Return a copy of the first Keras variable whose value is the rows of all variables."""
+    def _gather_variables(self, variables: Sequence[Any]) -> Any:
+        """Return a copy of the first Keras variable that holds the rows of all variables."""
         natives = [variable._value for variable in variables]
         shape, dtype = natives[0].shape, natives[0].dtype
-        rows = private.anonymous_variable(shape=[None, *shape[1:]], dtype=dtype)
+        rows = private.create_anonymous_variable(shape=[None, *shape[1:]], dtype=dtype)
         keep_with_server_function(rows)  # the function itself refers to it weakly
-        own = list(zip(natives, self._places, strict=True))
-        rows.assign(end_to_end([_read(*each) for each in own]), read_value=False)
+        sources = list(zip(natives, self._places, strict=True))
+        rows.assign(concat_rows([_read_rows(*each) for each in sources]), read_value=False)
 
         def write_back() -> None:
-            for (native, places), part in zip(own, self._parts(rows.read_value()), strict=True):
-                _write(native, places, part)
+            for (native, places), part in zip(
+                sources, self._split_rows(rows.read_value()), strict=True
+            ):
+                _write_rows(native, places, part)
 
         self._write_backs.append(write_back)
         copy = object.__new__(type(variables[0]))
@@ -72,7 +76,7 @@ class GatheredRows:
         copy._value, copy._shape = rows, tuple(rows.shape)
         return copy
 
-    def _parts(self, rows: tf.Tensor) -> list[tf.Tensor]:
+    def _split_rows(self, rows: tf.Tensor) -> list[tf.Tensor]:
         """Split rows into those of each variable."""
         if len(self._places) == 1:
             return [rows]
@@ -80,7 +84,7 @@ class GatheredRows:
         return tf.split(rows, sizes, num=len(self._places))
 
 
-def gathered(
+def gather_rows(
     targets: Sequence[UpdateTarget], gradients: Mapping[str, Any], *, together: bool
 ) -> list[GatheredRows]:
     """Gather the rows of the targets whose gradients are `tf.IndexedSlices`.
@@ -93,32 +97,32 @@ def gathered(
     kinds: defaultdict[Hashable, list[UpdateTarget]] = defaultdict(list)
     for target in targets:
         if isinstance(gradients[target.name], tf.IndexedSlices):
-            kinds[_kind_of(target) if together else target.name].append(target)
+            kinds[_get_group_key(target) if together else target.name].append(target)
     return [GatheredRows(each, [gradients[t.name] for t in each]) for each in kinds.values()]
 
 
-def _kind_of(target: UpdateTarget) -> Hashable:
-    """Return a key that targets share if an elementwise optimizer may update their rows as one.
+def _get_group_key(target: UpdateTarget) -> Hashable:
+    """Return a key; the rows of targets with equal keys may be updated together.
 
     A target with a constraint has a key of its own.
     """
     variable = target.variable
     is_alone = variable.constraint is not None or variable.overwrite_with_gradient
-    slots = [(name, _row_of(slot)) for name, slot in target.slots.items()]
-    return target.name if is_alone else (_row_of(variable), target.decays, tuple(slots))
+    slots = [(name, _get_row_spec(slot)) for name, slot in target.slots.items()]
+    return target.name if is_alone else (_get_row_spec(variable), target.decays, tuple(slots))
 
 
-def end_to_end(parts: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Concatenate rows of several variables; the parts of a split give the split tensor itself."""
+def concat_rows(parts: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Concatenate the rows of several variables; if they were split from a tensor, return that."""
     if len(parts) == 1:
         return parts[0]
-    whole = None if tf.executing_eagerly() else _split_into(parts)
+    whole = None if tf.executing_eagerly() else _find_split_input(parts)
     if whole is not None:
         return whole
     return tf.concat(list(parts), 0)
 
 
-def _split_into(parts: Sequence[tf.Tensor]) -> tf.Tensor | None:
+def _find_split_input(parts: Sequence[tf.Tensor]) -> tf.Tensor | None:
     """Return the tensor that was split into exactly these parts along its first axis, or None."""
     split = parts[0].op
     if split.type != "SplitV" or tf.get_static_value(split.inputs[2]) != 0:
@@ -128,18 +132,18 @@ def _split_into(parts: Sequence[tf.Tensor]) -> tf.Tensor | None:
     return split.inputs[0] if found == every else None
 
 
-def _row_of(variable: Any) -> Hashable:
+def _get_row_spec(variable: Any) -> Hashable:
     return None if variable is None else (tuple(variable.shape[1:]), variable._value.dtype.name)
 
 
-def _read(native: Any, places: tf.Tensor) -> tf.Tensor:
-    resource, indices = _within(native, places)
+def _read_rows(native: Any, places: tf.Tensor) -> tf.Tensor:
+    resource, indices = _locate_rows(native, places)
     found = tf.raw_ops.ResourceGather(resource=resource, indices=indices, dtype=native.dtype)
     return found if native.slab is None else tf.reshape(found, [-1, *native.shape[1:]])
 
 
-def _write(native: Any, places: tf.Tensor, rows: tf.Tensor) -> None:
-    resource, indices = _within(native, places)
+def _write_rows(native: Any, places: tf.Tensor, rows: tf.Tensor) -> None:
+    resource, indices = _locate_rows(native, places)
     if native.slab is not None:
         rows = tf.reshape(rows, [-1])
     tf.raw_ops.ResourceScatterUpdate(resource=resource, indices=indices, updates=rows)
@@ -148,8 +152,8 @@ def _write(native: Any, places: tf.Tensor, rows: tf.Tensor) -> None:
         tf.raw_ops.DisableCopyOnRead(resource=resource)
 
 
-def _within(native: Any, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the handle that stores a variable, and the indices of its rows or slab items."""
+def _locate_rows(native: Any, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the handle that stores a variable, and the indices of the rows in that handle."""
     if native.slab is None:
         return native.handle, places
     row_items = native.shape[1:].num_elements()

@@ -1,4 +1,4 @@
-"""Corrects a worker's gradients by the values it was sent, before the optimizer applies them."""
+"""Corrects a worker's stale gradients before the optimizer applies them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import tensorflow as tf
 
 from tfps.optimizers.correction import Correction, ParameterChange
 from tfps.optimizers.slabs import SlabStorage
-from tfps.optimizers.update_targets import UpdateTarget, UpdateTargets, slot_of_wrapper
-from tfps.optimizers.worker_memory import WorkerAt, WorkerMemory
+from tfps.optimizers.update_targets import UpdateTarget, UpdateTargets, get_wrapper_slots
+from tfps.optimizers.worker_memory import WorkerMemory, WorkerVersion
 from tfps.optimizers.worker_state import SenderState, WorkerStateMixin
-from tfps.optimizers.wrapped import wrappers_over
+from tfps.optimizers.wrapped import get_wrappers
 
 
-class Memories:
+class WorkerMemories:
     """The tensors that servers store for each worker for one optimizer and its wrappers.
 
     Args:
@@ -39,15 +39,15 @@ class Memories:
     ) -> None:
         self.corrections = [
             (number, wrapper)
-            for number, wrapper in enumerate(wrappers_over(optimizer, leaf))
+            for number, wrapper in enumerate(get_wrappers(optimizer, leaf))
             if isinstance(wrapper, Correction)
         ]
-        self.handed: WorkerMemory | None = None
+        self.sent: WorkerMemory | None = None
         self.own: WorkerMemory | None = None
         if self.corrections:
-            self.handed = WorkerMemory(
+            self.sent = WorkerMemory(
                 targets.all(),
-                value_of=lambda target: target.variable,
+                get_value=lambda target: target.variable,
                 name=optimizer.name,
                 workers=workers,
                 replies=replies,
@@ -56,43 +56,43 @@ class Memories:
         if isinstance(leaf, WorkerStateMixin) and workers > 1:
             self.own = WorkerMemory(
                 targets.all(),
-                value_of=lambda target: target.slots[leaf.remembered_slot],
+                get_value=lambda target: target.slots[leaf.per_worker_slot],
                 name=optimizer.name,
                 workers=workers - 1,  # the slot is that of worker 0
-                blank=True,
+                starts_at_zero=True,
                 storage=storage,
             )
 
     @property
-    def are_handed_out(self) -> bool:
+    def stores_sent_values(self) -> bool:
         """Whether the values that a worker is sent must be stored."""
-        return self.handed is not None
+        return self.sent is not None
 
     @property
-    def are_empty(self) -> bool:
-        return self.handed is None and self.own is None
+    def is_empty(self) -> bool:
+        return self.sent is None and self.own is None
 
-    def for_target(self, target: UpdateTarget, sender: WorkerAt) -> SenderState | None:
-        """Return the optimizer's own tensor of an update target for a worker, or None."""
+    def get_sender_state(self, target: UpdateTarget, sender: WorkerVersion) -> SenderState | None:
+        """Return the tensor that the optimizer stores for a worker and a target, or None."""
         if self.own is None:
             return None
         return SenderState(self.own, target, sender._replace(worker=sender.worker - 1))
 
     def clear(self) -> None:
-        """Reset what updates have written; the sent values are replaced when workers enter."""
+        """Set the optimizer's tensors to zero; sent values are replaced when workers enter."""
         if self.own is not None:
             self.own.clear()
 
-    def hand_out(
-        self, names: Collection[str], sender: WorkerAt, *, device: str, is_first: bool
+    def store_sent_values(
+        self, names: Collection[str], sender: WorkerVersion, *, device: str, is_first: bool
     ) -> None:
-        """Trace storing the values that a worker is sent (see `WorkerMemory.hand_out`)."""
-        if self.handed is not None:
-            self.handed.hand_out(names, sender, device=device, is_first=is_first)
+        """Trace storing the values that a worker is sent (see `WorkerMemory.store_sent_values`)."""
+        if self.sent is not None:
+            self.sent.store_sent_values(names, sender, device=device, is_first=is_first)
 
 
 class GradientCorrector:
-    """Replaces an optimizer in one push: corrects gradients, then lets the optimizer apply them.
+    """Corrects the gradients of one push, and passes them to the optimizer.
 
     Args:
         optimizer: a copy that has the update targets of one server only.
@@ -107,48 +107,48 @@ class GradientCorrector:
         optimizer: Any,
         *,
         apply: Callable[[list[tf.Tensor], list[Any]], None],
-        memories: Memories,
+        memories: WorkerMemories,
         targets: Sequence[UpdateTarget],
-        sender: WorkerAt,
+        sender: WorkerVersion,
     ) -> None:
         self._optimizer, self._apply = optimizer, apply
-        self._memories, self._units, self._sender = memories, targets, sender
-        optimizer.__dict__["of_sender"] = {
-            optimizer._var_key(target.variable): memories.for_target(target, sender)
+        self._memories, self._targets, self._sender = memories, targets, sender
+        optimizer.__dict__["sender_states"] = {
+            optimizer._var_key(target.variable): memories.get_sender_state(target, sender)
             for target in targets
         }
 
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
-        """Trace the update; has the parameters of Keras's `apply`."""
-        handed = self._memories.handed
-        if handed is None:
+        """Trace the correction and the update; takes the arguments of Keras's `Optimizer.apply`."""
+        sent = self._memories.sent
+        if sent is None:
             self._apply(list(grads), list(trainable_variables))
             return
-        gradients, noted = self._prepared(grads), []
-        for i, (target, gradient) in enumerate(zip(self._units, gradients, strict=True)):
+        gradients, noted = self._unscale_and_clip(grads), []
+        for i, (target, gradient) in enumerate(zip(self._targets, gradients, strict=True)):
             if target.variable.overwrite_with_gradient:
                 continue  # a value, not a gradient
             now = tf.convert_to_tensor(target.variable._value.read_value())
-            then = self._handed(handed, target, now)
+            then = self._read_sent_value(sent, target, now)
             for number, correction in self._memories.corrections:
-                moved = ParameterChange(
+                change = ParameterChange(
                     now=now,
-                    handed=then,
-                    slots=slot_of_wrapper(target, number),
+                    sent=then,
+                    slots=get_wrapper_slots(target, number),
                     updates=tf.cast(self._optimizer._iterations.value, tf.float32),
                 )
-                gradient = correction.correct(gradient, moved)
-                if correction.watches_steps:
-                    noted.append((correction, target, moved))
+                gradient = correction.correct(gradient, change)
+                if correction.needs_steps:
+                    noted.append((correction, target, change))
             gradients[i] = gradient
         self._apply(gradients, list(trainable_variables))
-        for correction, target, moved in noted:
-            correction.note_step(target.variable._value.read_value() - moved.now, moved)
+        for correction, target, change in noted:
+            correction.record_step(target.variable._value.read_value() - change.now, change)
 
-    def _prepared(self, gradients: Sequence[Any]) -> list[Any]:
-        """Return unscaled and clipped gradients; corrected ones are not clipped again."""
+    def _unscale_and_clip(self, gradients: Sequence[Any]) -> list[Any]:
+        """Unscale and clip gradients before the correction; the optimizer clips no more."""
         optimizer, prepared = self._optimizer, list(gradients)
-        own = [i for i, u in enumerate(self._units) if not u.variable.overwrite_with_gradient]
+        own = [i for i, u in enumerate(self._targets) if not u.variable.overwrite_with_gradient]
         values = [prepared[i] for i in own]
         if optimizer.loss_scale_factor is not None:
             values = [value / optimizer.loss_scale_factor for value in values]
@@ -161,7 +161,9 @@ class GradientCorrector:
             prepared[i] = value
         return prepared
 
-    def _handed(self, memory: WorkerMemory, target: UpdateTarget, now: tf.Tensor) -> tf.Tensor:
+    def _read_sent_value(
+        self, memory: WorkerMemory, target: UpdateTarget, now: tf.Tensor
+    ) -> tf.Tensor:
         if self._sender.is_worker is True:
             return memory.read(target, self._sender)
         return tf.cond(

@@ -1,12 +1,12 @@
-"""A stand-in for a strategy, for optimizers that update variables of the same task."""
+"""Replaces the strategy of an optimizer whose variables are on the same task."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-class InPlace:
-    """Replaces the strategy inside a function of a server or worker: updates without merge call."""
+class InPlaceStrategy:
+    """A strategy for functions on one task: it updates variables directly, without a merge call."""
 
     class extended:  # noqa: D106, N801 - the name that Keras looks for
         @staticmethod

@@ -12,9 +12,9 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.keras_private import LossScaleOptimizer
 from tfps.bridge.step_scope import without_scope
-from tfps.bridge.variables.replaced_values import values_replaced
-from tfps.optimizers.in_place import InPlace
-from tfps.optimizers.wrapped import is_decayed, leaves, members
+from tfps.bridge.variables.replaced_values import replace_values
+from tfps.optimizers.in_place import InPlaceStrategy
+from tfps.optimizers.wrapped import get_leaf_optimizers, get_nested_optimizers, is_decayed
 
 
 def apply_locally(
@@ -23,7 +23,7 @@ def apply_locally(
     variables: Sequence[Any],
     *,
     copies: Sequence[tuple[Any, Any]],
-    updates: Callable[[Any], tf.Tensor],
+    read_iterations: Callable[[Any], tf.Tensor],
 ) -> None:
     """Trace an optimizer's `apply` as on one machine.
 
@@ -33,16 +33,17 @@ def apply_locally(
         variables: Keras variables.
         copies: (Keras variable, native variable of the worker) for all variables that the optimizer
             uses.
-        updates: maps the optimizer's iterations to the step for its learning rate schedule.
+        read_iterations: returns the step for a learning rate schedule, given the optimizer's
+            iterations.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(without_scope())
         stack.enter_context(private.default_replica_context())
-        decayed = {id(leaf): _decayed(leaf) for leaf in leaves(optimizer)}
-        stack.enter_context(values_replaced(list(copies)))
-        for member in members(optimizer):
+        decayed = {id(leaf): _find_decayed(leaf) for leaf in get_leaf_optimizers(optimizer)}
+        stack.enter_context(replace_values(list(copies)))
+        for member in get_nested_optimizers(optimizer):
             changes: dict[str, Any] = {
-                "_distribution_strategy": InPlace,
+                "_distribution_strategy": InPlaceStrategy,
                 "_all_reduce_sum_gradients": list,
             }
             if id(member) in decayed:
@@ -51,18 +52,18 @@ def apply_locally(
                 changes["_tf_apply"] = member._common_apply
             schedule = member._learning_rate
             if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
-                changes["_learning_rate"] = schedule(updates(member._iterations))
-            stack.enter_context(_attributes(member, changes))
+                changes["_learning_rate"] = schedule(read_iterations(member._iterations))
+            stack.enter_context(_replace_attributes(member, changes))
         optimizer.apply(list(gradients), list(variables))
 
 
-def _decayed(leaf: Any) -> dict[Any, bool]:
-    """Return whether weight decay acts on each variable, by its name on one machine."""
+def _find_decayed(leaf: Any) -> dict[Any, bool]:
+    """Return a mapping from variable keys to whether weight decay acts on the variable."""
     return {leaf._var_key(v): is_decayed(leaf, v) for v in leaf._trainable_variables}
 
 
 @contextlib.contextmanager
-def _attributes(owner: Any, changes: Mapping[str, Any]) -> Iterator[None]:
+def _replace_attributes(owner: Any, changes: Mapping[str, Any]) -> Iterator[None]:
     """Replace attributes of an object while the context is open."""
     attributes = owner.__dict__
     before = {name: attributes[name] for name in changes if name in attributes}

@@ -1,4 +1,4 @@
-"""Loss scaling with several workers: each gradient is divided by the scale of its own worker."""
+"""Supports loss scaling with several workers: each gradient is divided by its worker's scale."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.keras_private import LossScaleOptimizer
-from tfps.optimizers.wrapped import bare
+from tfps.optimizers.wrapped import unwrap_optimizer
 
 
-def loss_scale_of(optimizer: Any) -> Any:
+def get_loss_scale(optimizer: Any) -> Any:
     """Return the Keras variable by which the loss of a step is multiplied, or None."""
-    optimizer = bare(optimizer)
+    optimizer = unwrap_optimizer(optimizer)
     return optimizer.dynamic_scale if isinstance(optimizer, LossScaleOptimizer) else None
 
 
-def divided(gradient: Any, scale: tf.Tensor) -> Any:
-    """Divide a gradient, dense or rows, by the scale by which the loss was multiplied."""
+def unscale_gradient(gradient: Any, scale: tf.Tensor) -> Any:
+    """Divide a dense or sparse gradient by the scale of its loss."""
     if isinstance(gradient, tf.IndexedSlices):
-        values = divided(gradient.values, scale)
+        values = unscale_gradient(gradient.values, scale)
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
     # The quotient may be too small for 16 bits: Keras continues with 32 bits, too.
     dtype = tf.float64 if gradient.dtype == tf.float64 else tf.float32
     return tf.cast(gradient, dtype) / tf.cast(scale, dtype)
 
 
-def for_divided(optimizer: Any, inner: Any, *, scale: tf.Tensor | None) -> None:
+def accept_unscaled_gradients(optimizer: Any, inner: Any, *, scale: tf.Tensor | None) -> None:
     """Modify a copy of a `LossScaleOptimizer` to apply gradients that are already divided.
 
     As in Keras, an update that is not finite is skipped and halves the scale, and a number of

@@ -38,12 +38,12 @@ ABOVE_0 = Range(includes_lower_bound=False)
 FROM_0_BELOW_1 = Range(below=1.0)
 
 
-def problems_of(**numbers: tuple[Any, Range]) -> list[str]:
+def find_range_problems(**numbers: tuple[Any, Range]) -> list[str]:
     """Return a message for each number that is out of its range.
 
     Example:
 
-    >>> problems_of(momentum=(1.0, FROM_0_BELOW_1), epsilon=(1e-7, ABOVE_0))
+    >>> find_range_problems(momentum=(1.0, FROM_0_BELOW_1), epsilon=(1e-7, ABOVE_0))
     ['momentum: received 1.0, expected a number from 0, below 1']
     """
     return [

@@ -25,6 +25,6 @@ class OptimizerCall:
         return id(self.optimizer), tuple(id(variable) for variable in self.variables)
 
 
-def optimizers_of(calls: Iterable[OptimizerCall]) -> tuple[Any, ...]:
-    """Return the optimizers of the calls, each once."""
+def collect_optimizers(calls: Iterable[OptimizerCall]) -> tuple[Any, ...]:
+    """Return the distinct optimizers of some calls."""
     return tuple({id(call.optimizer): call.optimizer for call in calls}.values())

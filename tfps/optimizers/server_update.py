@@ -1,4 +1,4 @@
-"""Runs a Keras optimizer's own update in a server function, on the variables of that server."""
+"""Runs the update of a Keras optimizer in a server function, on the variables of that server."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import keras
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.keras_private import LossScaleOptimizer, MultiOptimizer, refuse_slots_by_path
+from tfps.bridge.keras_private import LossScaleOptimizer, MultiOptimizer, refuse_slots_in_dictionary
 from tfps.consistency.optimizer_limits import together_problem
 from tfps.errors import ConfigError
-from tfps.optimizers.by_shard import refuse_inexact_on_servers, refuse_inexact_on_shards
+from tfps.optimizers.by_shard import refuse_inexact_server_updates, refuse_inexact_shard_updates
 from tfps.optimizers.discount import Discount
 from tfps.optimizers.elementwise import (
     apply_compiled,
@@ -23,28 +23,33 @@ from tfps.optimizers.elementwise import (
     may_be_compiled,
     may_share_slabs,
 )
-from tfps.optimizers.gathered_rows import densified, gathered
-from tfps.optimizers.gradient_corrector import GradientCorrector, Memories
-from tfps.optimizers.in_place import InPlace
-from tfps.optimizers.loss_scaling import for_divided
+from tfps.optimizers.gathered_rows import gather_rows, to_dense
+from tfps.optimizers.gradient_corrector import GradientCorrector, WorkerMemories
+from tfps.optimizers.in_place import InPlaceStrategy
+from tfps.optimizers.loss_scaling import accept_unscaled_gradients
 from tfps.optimizers.slabs import SlabStorage
 from tfps.optimizers.sparse_updates import SparseUpdates
 from tfps.optimizers.staleness_aware import StalenessAware
 from tfps.optimizers.state_placement import StatePlacement
 from tfps.optimizers.update_targets import UpdateTarget, UpdateTargets
-from tfps.optimizers.worker_memory import WorkerAt
+from tfps.optimizers.worker_memory import WorkerVersion
 from tfps.optimizers.worker_state import WorkerStateMixin
-from tfps.optimizers.wrapped import devices_of, leaves, members, slot_lists
+from tfps.optimizers.wrapped import (
+    get_devices,
+    get_leaf_optimizers,
+    get_nested_optimizers,
+    iter_slots,
+)
 from tfps.optimizers.wrapper import Wrapper
 
 # A push in one kernel writes old values back instead of using a condition. At 100,000 items this
 # saves a server a quarter of its CPU time and a fifth of the context switches, at a million items a
 # fifteenth and a seventh.
-MASKED_ITEMS = 1 << 20
+MAX_MASKED_ITEMS = 1 << 20
 
 # XLA takes a tenth of a second to compile an update, and saves Adam a third of the time on 64,000
 # items and half on a million; on 16,000 it saves nothing.
-COMPILED_ITEMS = 1 << 15
+MIN_COMPILED_ITEMS = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -67,14 +72,14 @@ class UpdateContext:
 
     device: str
     staleness: tf.Tensor
-    sender: WorkerAt | None = None
+    sender: WorkerVersion | None = None
     may_be_compiled: bool = True
     rate: tf.Tensor | None = None
     discounts: tuple[Discount, ...] = ()
     by_rows: bool = False
     loss_scale: tf.Tensor | None = None
 
-    def within(self, wrapper: Wrapper) -> UpdateContext:
+    def for_inner_optimizer(self, wrapper: Wrapper) -> UpdateContext:
         """Return the context for the inner optimizer of a wrapper."""
         if isinstance(wrapper, SparseUpdates):
             return replace(self, by_rows=True)
@@ -82,8 +87,8 @@ class UpdateContext:
             return self
         return replace(self, discounts=(*self.discounts, wrapper.discount))
 
-    def with_rate(self, optimizer: Any) -> Any:
-        """Set the rate of this update in a copy of an optimizer, unless it stays the same."""
+    def set_rate(self, optimizer: Any) -> Any:
+        """Set the learning rate of this update in a copy of an optimizer, and return the copy."""
         if self.rate is not None:
             optimizer.__dict__["_learning_rate"] = self.rate
         if self.discounts:
@@ -121,77 +126,81 @@ class ServerUpdate:
         replies: int = 1,
     ) -> None:
         self.optimizer = optimizer
-        for leaf in leaves(optimizer):
-            refuse_slots_by_path(leaf)
-        refuse_inexact_on_shards(optimizer)
+        for leaf in get_leaf_optimizers(optimizer):
+            refuse_slots_in_dictionary(leaf)
+        refuse_inexact_shard_updates(optimizer)
         placement = StatePlacement(storage)
-        for member in members(optimizer):
+        for member in get_nested_optimizers(optimizer):
             member.__dict__["_distribution_strategy"] = strategy
             placement.place(member)
-        self._units = {
+        self._targets = {
             id(leaf): UpdateTargets(optimizer, leaf, storage=storage)
-            for leaf in leaves(optimizer)
+            for leaf in get_leaf_optimizers(optimizer)
             if leaf._trainable_variables
         }
         self._memories = {
-            id(leaf): Memories(
+            id(leaf): WorkerMemories(
                 optimizer,
                 leaf,
-                self._units[id(leaf)],
+                self._targets[id(leaf)],
                 workers=workers,
                 replies=replies,
                 storage=storage,
             )
-            for leaf in leaves(optimizer)
-            if workers and id(leaf) in self._units
+            for leaf in get_leaf_optimizers(optimizer)
+            if workers and id(leaf) in self._targets
         }
-        self._placed = [id(v) for v in optimizer._trainable_variables]
-        refuse_inexact_on_servers(optimizer)
+        self._trained_ids = [id(v) for v in optimizer._trainable_variables]
+        refuse_inexact_server_updates(optimizer)
         if not workers:
             self._refuse_without_workers()
 
-    def fits(self, optimizer: Any) -> bool:
-        """Return whether the optimizer still trains the same variables, at the same places."""
-        return [id(v) for v in optimizer._trainable_variables] == self._placed and all(
-            targets.are_current for targets in self._units.values()
+    def is_current_for(self, optimizer: Any) -> bool:
+        """Return whether an optimizer still trains the same variables in the same places."""
+        return [id(v) for v in optimizer._trainable_variables] == self._trained_ids and all(
+            targets.is_current for targets in self._targets.values()
         )
 
     @property
-    def asks_who(self) -> bool:
-        """Whether the update depends on which worker sent the gradients."""
-        return not all(memories.are_empty for memories in self._memories.values())
+    def depends_on_sender(self) -> bool:
+        """Whether the update depends on the worker that sent the gradients."""
+        return not all(memories.is_empty for memories in self._memories.values())
 
     @property
-    def asks_what_is_known(self) -> bool:
+    def depends_on_sent_values(self) -> bool:
         """Whether the update depends on the values that a worker was sent."""
-        return any(memories.are_handed_out for memories in self._memories.values())
+        return any(memories.stores_sent_values for memories in self._memories.values())
 
     def is_maskable(self, names: Collection[str], *, device: str) -> bool:
-        """Return whether one server's update can be compiled with a mask instead of a condition.
+        """Return whether XLA can compile one server's update with a mask instead of a condition.
 
         Args:
             names: the names of the variables and slabs that get gradients.
             device: the server.
         """
         leaf = self.optimizer
-        if leaves(leaf) != [leaf] or id(leaf) not in self._units or self.asks_who:
+        if (
+            get_leaf_optimizers(leaf) != [leaf]
+            or id(leaf) not in self._targets
+            or self.depends_on_sender
+        ):
             return False
         gradients = dict.fromkeys(names)
-        targets = self._units[id(leaf)].on(device, gradients)
+        targets = self._targets[id(leaf)].on(device, gradients)
         present = [target for target in targets if target.name in gradients]
         return (
             len(present) == len(gradients)
             and may_be_compiled(leaf)
             and _is_worth_compiling(present)
-            and _items_of(present) <= MASKED_ITEMS
+            and _count_items(present) <= MAX_MASKED_ITEMS
         )
 
-    def rate(self) -> tf.Tensor:
+    def trace_learning_rate(self) -> tf.Tensor:
         """Trace the learning rate of the next update, which may run a user's schedule."""
         return tf.convert_to_tensor(self.optimizer.learning_rate)
 
-    def hand_out(
-        self, names: Collection[str], sender: WorkerAt, *, device: str, is_first: bool
+    def store_sent_values(
+        self, names: Collection[str], sender: WorkerVersion, *, device: str, is_first: bool
     ) -> None:
         """Trace storing the values that one server sends a worker; under the server's mutex.
 
@@ -202,23 +211,23 @@ class ServerUpdate:
             is_first: whether the worker has just entered and has no older values.
         """
         for memories in self._memories.values():
-            memories.hand_out(names, sender, device=device, is_first=is_first)
+            memories.store_sent_values(names, sender, device=device, is_first=is_first)
 
-    def forget_workers(self) -> None:
+    def reset_worker_states(self) -> None:
         """Reset the state of all workers; called on the coordinator, with drained workers."""
         for memories in self._memories.values():
             memories.clear()
 
-    def scalars(self) -> Iterator[Any]:
+    def iter_scalars(self) -> Iterator[Any]:
         """Yield the scalars of the optimizer, as Keras variables."""
-        for member in members(self.optimizer):
+        for member in get_nested_optimizers(self.optimizer):
             for value in member.__dict__.values():
                 if isinstance(value, keras.Variable) and value.shape == ():
                     yield value
 
     def refresh_mirrors(self) -> None:
         """Copy scalars to their mirrors, after a load or restore."""
-        for scalar in self.scalars():
+        for scalar in self.iter_scalars():
             scalar._value.refresh_mirrors()
 
     def apply(self, gradients: Mapping[str, tf.Tensor], context: UpdateContext) -> None:
@@ -238,11 +247,13 @@ class ServerUpdate:
     ) -> None:
         device = context.device
         if isinstance(optimizer, Wrapper):
-            self._apply(optimizer.inner_optimizer, gradients, context.within(optimizer))
+            self._apply(
+                optimizer.inner_optimizer, gradients, context.for_inner_optimizer(optimizer)
+            )
             return
         if isinstance(optimizer, MultiOptimizer):
             for inner in optimizer.optimizers:
-                if inner.built and device in devices_of(inner):
+                if inner.built and device in get_devices(inner):
                     self._apply(inner, gradients, context)
             if device == optimizer._iterations._value.device:
                 optimizer._iterations._value.assign_add(1)
@@ -250,23 +261,23 @@ class ServerUpdate:
         if isinstance(optimizer, LossScaleOptimizer):
             self._apply_finite(optimizer, gradients, context)
             return
-        gradients = self._units[id(optimizer)].understood(gradients)
-        targets = self._units[id(optimizer)].on(device, gradients)
+        gradients = self._targets[id(optimizer)].split_slab_gradients(gradients)
+        targets = self._targets[id(optimizer)].on(device, gradients)
         present = [target for target in targets if target.name in gradients]
         together = may_share_slabs(self.optimizer, optimizer)
-        rows = gathered(present, gradients, together=together) if context.by_rows else []
+        rows = gather_rows(present, gradients, together=together) if context.by_rows else []
         whole = [target for target in present if not any(target.name in r.names for r in rows)]
-        values = [densified(gradients[target.name]) for target in whole]
+        values = [to_dense(gradients[target.name]) for target in whole]
         values += [each.gradient for each in rows]
         others = [target for target in targets if target.name not in gradients]
         present = [*whole, *(each.target for each in rows)]
         targets = [*others, *present]
         variables = [target.variable for target in present]
-        restricted = context.with_rate(self._restricted(optimizer, targets))
+        restricted = context.set_rate(self._restrict_to_targets(optimizer, targets))
         may_be = context.may_be_compiled and may_be_compiled(optimizer)
-        apply = _apply_of(restricted, present, may_be_compiled=may_be)
+        apply = _choose_apply(restricted, present, may_be_compiled=may_be)
         memories = self._memories.get(id(optimizer))
-        if memories is not None and not memories.are_empty and context.sender is not None:
+        if memories is not None and not memories.is_empty and context.sender is not None:
             apply = GradientCorrector(
                 restricted, apply=apply, memories=memories, targets=present, sender=context.sender
             ).apply
@@ -284,13 +295,13 @@ class ServerUpdate:
             self._apply(inner, gradients, replace(context, may_be_compiled=False))
 
         copy = _shallow_copy(optimizer)
-        for_divided(copy, SimpleNamespace(apply=apply), scale=context.loss_scale)
+        accept_unscaled_gradients(copy, SimpleNamespace(apply=apply), scale=context.loss_scale)
         copy._common_apply(
             [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients.values()]
         )
 
-    def _restricted(self, leaf: Any, targets: Sequence[UpdateTarget]) -> Any:
-        """Return a shallow copy with only one server's update targets, which shares their slots."""
+    def _restrict_to_targets(self, leaf: Any, targets: Sequence[UpdateTarget]) -> Any:
+        """Return a shallow copy of an optimizer that has only one server's targets and slots."""
         copy = _shallow_copy(leaf)
         attributes = copy.__dict__
         keys = [copy._var_key(target.variable) for target in targets]
@@ -299,18 +310,18 @@ class ServerUpdate:
         attributes["_exclude_from_weight_decay_cache"] = {
             key: target.decays for key, target in zip(keys, targets, strict=True)
         }
-        attributes["_distribution_strategy"] = InPlace
+        attributes["_distribution_strategy"] = InPlaceStrategy
         attributes["_all_reduce_sum_gradients"] = list
-        for name, _ in slot_lists(leaf):
+        for name, _ in iter_slots(leaf):
             attributes[name] = [target.slots[name] for target in targets]
         if clips_on_worker(self.optimizer):
             attributes["clipnorm"] = None
-        if leaf.global_clipnorm and len(devices_of(leaf)) > 1:
+        if leaf.global_clipnorm and len(get_devices(leaf)) > 1:
             attributes["global_clipnorm"] = None  # the worker has clipped: it sees the whole model
         return copy
 
     def _refuse_without_workers(self) -> None:
-        for leaf in leaves(self.optimizer):
+        for leaf in get_leaf_optimizers(self.optimizer):
             if isinstance(leaf, WorkerStateMixin):
                 raise ConfigError(f"optimizer: {together_problem(type(leaf).__name__)}")
 
@@ -318,15 +329,15 @@ class ServerUpdate:
 def _is_worth_compiling(targets: Sequence[UpdateTarget]) -> bool:
     if not all(target.is_slab for target in targets):
         return False
-    return _items_of(targets) >= COMPILED_ITEMS
+    return _count_items(targets) >= MIN_COMPILED_ITEMS
 
 
-def _items_of(targets: Sequence[UpdateTarget]) -> int:
+def _count_items(targets: Sequence[UpdateTarget]) -> int:
     return sum(int(target.variable.shape.num_elements()) for target in targets)
 
 
-def _apply_of(optimizer: Any, targets: Sequence[UpdateTarget], *, may_be_compiled: bool) -> Any:
-    """Return the function with which the optimizer updates the targets of a server."""
+def _choose_apply(optimizer: Any, targets: Sequence[UpdateTarget], *, may_be_compiled: bool) -> Any:
+    """Return the function that applies gradients to the targets: compiled, plain, or counting."""
     if not targets:
         return functools.partial(_count_empty_update, optimizer)
     if may_be_compiled and _is_worth_compiling(targets):
@@ -335,7 +346,7 @@ def _apply_of(optimizer: Any, targets: Sequence[UpdateTarget], *, may_be_compile
 
 
 def _count_empty_update(optimizer: Any, gradients: Any, trainable_variables: Any) -> None:
-    """Count an update whose gradients are all on other servers; Keras counts none without any."""
+    """Count an update whose gradients are all on other servers: Keras skips empty updates."""
     del gradients, trainable_variables
     optimizer._iterations.assign_add(1)
 

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.bridge.variables.sharded_variable import ShardedVariable
-from tfps.bridge.variables.shards import shards_of
+from tfps.bridge.variables.shards import get_shards
 from tfps.bridge.variables.view_variable import SlabVariable, ViewVariable
 from tfps.optimizers.elementwise import may_share_slabs
 from tfps.optimizers.optimizer_call import OptimizerCall
-from tfps.optimizers.wrapped import is_decayed, leaves
+from tfps.optimizers.wrapped import get_leaf_optimizers, is_decayed
 from tfps.partitioners.row_rule import RowRule
 from tfps.partitioners.variable_spec import ITEM_BYTES
 from tfps.placement.slab import Candidate, SlabLayout, lay_out
@@ -27,7 +27,7 @@ class SlabStorage(Protocol):
     def create_bookkeeping(
         self, initial_value: Any, *, device: str, name: str, **options: Any
     ) -> ServerVariable:
-        """A variable of the transport: in no plan, and in no checkpoint."""
+        """Create a variable for tfps itself, which is in no plan and in no checkpoint."""
 
     def create_sharded(
         self,
@@ -49,24 +49,24 @@ class SlabStorage(Protocol):
         """Create copies of a variable on other servers."""
 
     def free(self, variable: ServerVariable) -> None:
-        """Free the value of a variable before the variable itself is deleted."""
+        """Free the memory of a variable on its server before the variable is deleted."""
 
 
-def can_share(variable: Any) -> bool:
-    """Return whether a variable may be part of a slab, whichever optimizer trains it."""
+def can_share_slab(variable: Any) -> bool:
+    """Return whether a variable may be part of a slab, for any optimizer."""
     return (
         isinstance(variable._value, ServerVariable)
         and variable._value.dtype.is_floating
         and variable._value.dtype.name in ITEM_BYTES
-        and not (variable._value.stays_alone and variable._value.slab is None)
+        and not (variable._value.excluded_from_slabs and variable._value.slab is None)
         and variable.constraint is None
         and not variable.overwrite_with_gradient
     )
 
 
-def owned_shards(variable: Any) -> tuple[Any, ...]:
-    """Return the shards of a variable, after copying its current Keras properties to them."""
-    shards = shards_of(variable)
+def get_updated_shards(variable: Any) -> tuple[Any, ...]:
+    """Copy the variable's Keras properties to its shards, and return the shards."""
+    shards = get_shards(variable)
     for shard in shards:
         if shard is not variable:
             shard.constraint = variable.constraint
@@ -74,10 +74,10 @@ def owned_shards(variable: Any) -> tuple[Any, ...]:
     return shards
 
 
-def layouts_for(
+def plan_slabs(
     calls: Sequence[OptimizerCall], *, servers: Sequence[str]
 ) -> list[tuple[SlabLayout, list[Any]]]:
-    """Return the slabs that the optimizer calls of a program need and that do not exist yet.
+    """Return the slabs that a program's optimizer calls need and that do not exist yet.
 
     Variables share a slab if every call of the program trains all or none of them, all with or all
     without weight decay. Slabs are divided, but never joined: programs that alternately train
@@ -94,7 +94,7 @@ def layouts_for(
     marks: dict[int, list[Hashable]] = {}
     found: dict[int, Any] = {}
     for number, call in enumerate(calls):
-        for position, leaf in enumerate(leaves(call.optimizer)):
+        for position, leaf in enumerate(get_leaf_optimizers(call.optimizer)):
             if not may_share_slabs(call.optimizer, leaf):
                 continue
             trained = {id(variable) for variable in leaf._trainable_variables}
@@ -102,11 +102,11 @@ def layouts_for(
                 if id(variable) not in trained:
                     continue
                 decays = leaf.weight_decay is not None and is_decayed(leaf, variable)
-                for shard in filter(can_share, owned_shards(variable)):
+                for shard in filter(can_share_slab, get_updated_shards(variable)):
                     found[id(shard)] = shard
                     marks.setdefault(id(shard), []).append((number, position, decays))
     for variable in list(found.values()):
-        for neighbour in _sharing(variable):
+        for neighbour in _find_slab_owners(variable):
             found.setdefault(id(neighbour), neighbour)
     by_name = {variable._value.shared_name: variable for variable in found.values()}
     candidates = [
@@ -115,18 +115,18 @@ def layouts_for(
             server=servers.index(variable._value.device),
             dtype=variable._value.dtype.name,
             shape=tuple(variable.shape),
-            group=(slab_name(variable), tuple(marks.get(id(variable), ()))),
+            group=(get_slab_name(variable), tuple(marks.get(id(variable), ()))),
         )
         for name, variable in by_name.items()
     ]
     return [
         (layout, [by_name[name] for name in layout.names])
         for layout in lay_out(candidates)
-        if not _exists(layout, by_name)
+        if not _slab_exists(layout, by_name)
     ]
 
 
-def create(layout: SlabLayout, variables: Sequence[Any], *, storage: SlabStorage) -> None:
+def create_slab(layout: SlabLayout, variables: Sequence[Any], *, storage: SlabStorage) -> None:
     """Create a slab, and make Keras variables views of its segments; they stay the same objects.
 
     Args:
@@ -141,14 +141,14 @@ def create(layout: SlabLayout, variables: Sequence[Any], *, storage: SlabStorage
         variable._value = view
 
 
-def slab_name(variable: Any) -> str | None:
-    """Return the name of the vector that a Keras variable is a segment of; None: it is none."""
+def get_slab_name(variable: Any) -> str | None:
+    """Return the name of the slab that holds a Keras variable, or None."""
     slab = variable._value.slab
     return None if slab is None else slab.shared_name
 
 
-def _sharing(variable: Any) -> list[Any]:
-    """Return the Keras variables in the same slab."""
+def _find_slab_owners(variable: Any) -> list[Any]:
+    """Return all Keras variables that share the slab of a variable."""
     slab = variable._value.slab
     if slab is None:
         return []
@@ -156,6 +156,6 @@ def _sharing(variable: Any) -> list[Any]:
     return [owner for owner in owners if owner is not None and owner._value.slab is slab]
 
 
-def _exists(layout: SlabLayout, by_name: dict[str, Any]) -> bool:
+def _slab_exists(layout: SlabLayout, by_name: dict[str, Any]) -> bool:
     slab = by_name[layout.names[0]]._value.slab
     return slab is not None and set(slab.layout.names) == set(layout.names)

@@ -8,18 +8,23 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfps.bridge.registered_names import registered
+from tfps.bridge.registered_names import register_class
 from tfps.bridge.step_scope import current_step
 from tfps.errors import ConfigError, UnsupportedError, refuse
 from tfps.optimizers.by_shard import acts_by_rows
 from tfps.optimizers.correction import Correction
 from tfps.optimizers.elementwise import is_elementwise
 from tfps.optimizers.worker_state import WorkerStateMixin
-from tfps.optimizers.wrapped import leaves, members, slot_lists, wrappers_over
+from tfps.optimizers.wrapped import (
+    get_leaf_optimizers,
+    get_nested_optimizers,
+    get_wrappers,
+    iter_slots,
+)
 from tfps.optimizers.wrapper import Wrapper
 
 
-@registered
+@register_class
 class SparseUpdates(Wrapper):
     """Updates only the rows of a `keras.layers.Embedding` table that a batch has looked up.
 
@@ -63,19 +68,20 @@ class SparseUpdates(Wrapper):
 
     def __init__(self, optimizer: Any, *, name: str | None = None) -> None:
         super().__init__(optimizer, name=name)
-        self._refuse()
+        self._check_inner_optimizer()
 
     def _add_slots(self, variables: list[Any]) -> None:
-        self._refuse()  # again: a MultiOptimizer may have chosen its optimizers only now
+        # Again: a MultiOptimizer may have chosen its optimizers only now.
+        self._check_inner_optimizer()
 
-    def _refuse(self) -> None:
-        refuse(list(_problems(self.inner_optimizer)), source="SparseUpdates")
+    def _check_inner_optimizer(self) -> None:
+        refuse(list(_find_problems(self.inner_optimizer)), source="SparseUpdates")
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         """Apply or push gradients; refuse `tf.IndexedSlices` on the coordinator.
 
         Args:
-            grads: a gradient for each variable, of its shape and dtype.
+            grads: a gradient for each variable, with the variable's shape and dtype.
             trainable_variables: the Keras variables; None for those of `build`.
 
         Raises:
@@ -92,9 +98,9 @@ class SparseUpdates(Wrapper):
         super().apply(grads, trainable_variables)
 
 
-def _problems(optimizer: Any) -> Iterator[str]:
+def _find_problems(optimizer: Any) -> Iterator[str]:
     """Yield a message for each part of an optimizer that cannot be restricted to rows."""
-    for member in members(optimizer):
+    for member in get_nested_optimizers(optimizer):
         kind = type(member).__name__
         if isinstance(member, Correction | WorkerStateMixin):
             yield (
@@ -102,7 +108,9 @@ def _problems(optimizer: Any) -> Iterator[str]:
                 "parameters sent to workers; expected one that updates rows separately, such as "
                 "StalenessAware or keras.optimizers.Adam"
             )
-        elif any(leaf is member for leaf in leaves(optimizer)) and not is_elementwise(member):
+        elif any(leaf is member for leaf in get_leaf_optimizers(optimizer)) and not is_elementwise(
+            member
+        ):
             yield (
                 f"optimizer: received {kind}, which may need all of a variable; expected an "
                 "elementwise one, such as keras.optimizers.Adagrad or Adam. If a class of your "
@@ -122,7 +130,7 @@ def _problems(optimizer: Any) -> Iterator[str]:
             )
 
 
-def updates_rows(optimizer: Any, variable: Any) -> bool:
+def updates_only_rows(optimizer: Any, variable: Any) -> bool:
     """Return whether an optimizer updates only the rows of a variable that have gradients.
 
     Args:
@@ -131,14 +139,14 @@ def updates_rows(optimizer: Any, variable: Any) -> bool:
     """
     return any(
         isinstance(wrapper, SparseUpdates)
-        for leaf in leaves(optimizer)
+        for leaf in get_leaf_optimizers(optimizer)
         if any(trained is variable for trained in leaf._trainable_variables)
-        for wrapper in wrappers_over(optimizer, leaf)
+        for wrapper in get_wrappers(optimizer, leaf)
     )
 
 
-def gains_by_rows(optimizer: Any, table: Any) -> tuple[str, str] | None:
-    """Return how the results would change if only rows of a table were updated.
+def suggest_sparse_updates(optimizer: Any, table: Any) -> tuple[str, str] | None:
+    """Return a suggestion to update only the rows of a table, with the effect on the results.
 
     Args:
         optimizer: the optimizer that a step calls.
@@ -149,9 +157,14 @@ def gains_by_rows(optimizer: Any, table: Any) -> tuple[str, str] | None:
         separately, or cannot be.
     """
     leaf = next(
-        (k for k in leaves(optimizer) if any(v is table for v in k._trainable_variables)), None
+        (
+            k
+            for k in get_leaf_optimizers(optimizer)
+            if any(v is table for v in k._trainable_variables)
+        ),
+        None,
     )
-    if leaf is None or updates_rows(optimizer, table) or any(_problems(optimizer)):
+    if leaf is None or updates_only_rows(optimizer, table) or any(_find_problems(optimizer)):
         return None
     acts_on_all = leaf.weight_decay is not None or table.constraint is not None
     is_exact = not acts_on_all and (
@@ -163,7 +176,7 @@ def gains_by_rows(optimizer: Any, table: Any) -> tuple[str, str] | None:
     return type(leaf).__name__, "the results change: rows without a look-up keep their values"
 
 
-def refuse_inexact_by_rows(optimizer: Any, table: Any) -> None:
+def refuse_inexact_row_updates(optimizer: Any, table: Any) -> None:
     """Check that the constraint and the slots of a table allow updates of single rows.
 
     Args:
@@ -180,12 +193,12 @@ def refuse_inexact_by_rows(optimizer: Any, table: Any) -> None:
             "row, such as keras.constraints.MaxNorm(axis=1). Use such a constraint, or train "
             "without tfps.optimizers.SparseUpdates."
         )
-    for leaf in leaves(optimizer):
+    for leaf in get_leaf_optimizers(optimizer):
         trained = leaf._trainable_variables
         position = next((i for i, v in enumerate(trained) if v is table), None)
         if position is None:
             continue
-        for name, slots in slot_lists(leaf):
+        for name, slots in iter_slots(leaf):
             slot = slots[position]
             if slot is not None and tuple(slot.shape) != tuple(table.shape):
                 raise UnsupportedError(
@@ -196,7 +209,7 @@ def refuse_inexact_by_rows(optimizer: Any, table: Any) -> None:
                 )
 
 
-def refuse_without_sparse_updates(optimizer: Any, table: Any, *, source: str) -> None:
+def refuse_without_row_updates(optimizer: Any, table: Any, *, source: str) -> None:
     """Check that an optimizer, wrapped or not, can update single rows of a table.
 
     Args:
@@ -215,18 +228,20 @@ def refuse_without_sparse_updates(optimizer: Any, table: Any, *, source: str) ->
             "subtract the gradients",
             source=source,
         )
-    if not any(v is table for leaf in leaves(optimizer) for v in leaf._trainable_variables):
+    if not any(
+        v is table for leaf in get_leaf_optimizers(optimizer) for v in leaf._trainable_variables
+    ):
         raise ConfigError(
             f"optimizer: received {type(optimizer).__name__}, which does not train {table.path}; "
             "expected one built for it. Call optimizer.build(variables) in strategy.scope()",
             source=source,
         )
-    refuse(list(_problems(optimizer)), source=source)
-    refuse_inexact_by_rows(optimizer, table)
+    refuse(list(_find_problems(optimizer)), source=source)
+    refuse_inexact_row_updates(optimizer, table)
 
 
 def refuse_to_densify(optimizer: Any, gradient: Any, variable: Any) -> None:
-    """Check a gradient that is about to be made dense where rows cannot be sent.
+    """Raise an error if a sparse gradient under `SparseUpdates` would be converted to a dense one.
 
     Args:
         optimizer: the optimizer that a step calls.
@@ -236,7 +251,7 @@ def refuse_to_densify(optimizer: Any, gradient: Any, variable: Any) -> None:
     Raises:
         UnsupportedError: the gradient has rows, and the optimizer is to update only these.
     """
-    if isinstance(gradient, tf.IndexedSlices) and updates_rows(optimizer, variable):
+    if isinstance(gradient, tf.IndexedSlices) and updates_only_rows(optimizer, variable):
         raise UnsupportedError(
             f"{variable.path}: received row gradients under tfps.optimizers.SparseUpdates in a "
             "place that sends only whole gradients; expected a step of fit(), or a scheduled "

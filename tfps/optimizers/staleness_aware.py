@@ -8,7 +8,7 @@ import keras
 
 from tfps.bridge.keras_private import serialization_lib
 from tfps.errors import ConfigError
-from tfps.optimizers.discount import Discount, resolve
+from tfps.optimizers.discount import Discount, resolve_discount
 from tfps.optimizers.wrapper import Wrapper
 
 
@@ -17,7 +17,7 @@ class StalenessAware(Wrapper):
     """Multiplies the learning rate of an update by a discount for its gradient's staleness.
 
     Use it if asynchronous training is unstable, which is most likely with many workers or a high
-    learning rate: workers compute gradients from parameters that others have updated meanwhile.
+    learning rate: workers compute gradients from parameters that others have already updated.
     Each server counts the exact staleness of a gradient and applies it with
     ``learning_rate * discount(staleness)``. The discount acts on the rate because Adam would scale
     a smaller gradient back up. If nothing is stale, such as with one worker or on one machine, it
@@ -61,7 +61,7 @@ class StalenessAware(Wrapper):
                 f"drop_above: received {drop_above!r}, expected a whole number of updates from 0, "
                 "or None to drop no gradient"
             )
-        self.discount: Discount = resolve(discount)
+        self.discount: Discount = resolve_discount(discount)
         self.drop_above = drop_above
 
     def get_config(self) -> dict[str, Any]:

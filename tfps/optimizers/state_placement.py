@@ -9,13 +9,13 @@ from typing import Any
 import keras
 
 from tfps.bridge.variables.server_variable import ServerVariable
-from tfps.bridge.variables.shards import cut, rule_of, shards_of
+from tfps.bridge.variables.shards import get_row_rule, get_shards, split_by_rule
 from tfps.optimizers.slabs import SlabStorage
-from tfps.optimizers.wrapped import devices_of, slot_lists
+from tfps.optimizers.wrapped import get_devices, iter_slots
 
 
 class StatePlacement:
-    """The placement of optimizers' state on the servers of their variables.
+    """Moves the state of optimizers to the servers of their variables.
 
     The slots of a variable are on the variable's server. The optimizer's scalars (iterations,
     learning rate, Nadam's product, a loss scale) are on one server, with a mirror on every other
@@ -29,7 +29,7 @@ class StatePlacement:
         self._storage = storage
 
     def place(self, member: Any) -> None:
-        """Move the state of a built optimizer, but not of those that it wraps.
+        """Move the state of a built optimizer, without the state of optimizers inside it.
 
         Args:
             member: the Keras optimizer; one without variables stays as it is.
@@ -37,29 +37,29 @@ class StatePlacement:
         variables = member._trainable_variables
         if not variables:
             return
-        devices = tuple(devices_of(member))
+        devices = tuple(get_devices(member))
         for value in list(member.__dict__.values()):
             if isinstance(value, keras.Variable) and value.shape == ():
                 self._move(value, devices[0])
                 self._storage.mirror(value._value, devices)
-        for _, slots in slot_lists(member):
+        for _, slots in iter_slots(member):
             for slot, variable in zip(slots, variables, strict=True):
                 if slot is not None:
-                    self._move_beside(slot, variable)
+                    self._shard_like_variable(slot, variable)
 
-    def _move_beside(self, slot: Any, variable: Any) -> None:
+    def _shard_like_variable(self, slot: Any, variable: Any) -> None:
         """Shard a slot like its variable, with each shard on the same server."""
-        devices = [shard._value.device for shard in shards_of(variable)]
+        devices = [shard._value.device for shard in get_shards(variable)]
         if len(devices) == 1:
             self._move(slot, devices[0])
             return
-        if [shard._value.device for shard in shards_of(slot)] == devices:
+        if [shard._value.device for shard in get_shards(slot)] == devices:
             return
-        rule = rule_of(variable)
-        self._replace(
+        rule = get_row_rule(variable)
+        self._replace_variable(
             slot,
             lambda value, **options: self._storage.create_sharded(
-                cut(value, rule), rule=rule, device_of=devices.__getitem__, **options
+                split_by_rule(value, rule), rule=rule, device_of=devices.__getitem__, **options
             ),
         )
 
@@ -70,9 +70,9 @@ class StatePlacement:
             create = functools.partial(
                 self._storage.create_variable, device=device, replaces=replaced
             )
-            self._replace(variable, create)
+            self._replace_variable(variable, create)
 
-    def _replace(self, variable: Any, create: Callable[..., ServerVariable]) -> None:
+    def _replace_variable(self, variable: Any, create: Callable[..., ServerVariable]) -> None:
         old = variable._value
         value = old.numpy()
         if isinstance(old, ServerVariable):

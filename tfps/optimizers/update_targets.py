@@ -1,4 +1,4 @@
-"""The targets that an optimizer updates on a server: variables or whole slabs, and their slots."""
+"""Lists what an optimizer updates on a server: variables or whole slabs, and their slots."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.variables.sharded_variable import keras_variable_over
-from tfps.bridge.variables.shards import shards_of
-from tfps.bridge.variables.view_variable import SlabVariable, segment_of
+from tfps.bridge.variables.sharded_variable import wrap_native_variable
+from tfps.bridge.variables.shards import get_shards
+from tfps.bridge.variables.view_variable import SlabVariable, get_segment
 from tfps.optimizers.elementwise import may_share_slabs
-from tfps.optimizers.slabs import SlabStorage, can_share, owned_shards, slab_name
-from tfps.optimizers.wrapped import is_decayed, slot_lists, wrappers_over
+from tfps.optimizers.slabs import SlabStorage, can_share_slab, get_slab_name, get_updated_shards
+from tfps.optimizers.wrapped import get_wrappers, is_decayed, iter_slots
 
 
 class UpdateTarget(NamedTuple):
@@ -22,7 +22,7 @@ class UpdateTarget(NamedTuple):
     Args:
         variable: the Keras variable.
         slots: attribute -> slot of the variable, None if it has none; includes the slots of
-            wrappers (see `slot_of_wrapper`).
+            wrappers (see `get_wrapper_slots`).
         decays: whether weight decay acts on the variable.
         is_slab: whether the variable stands for several of the model's variables.
     """
@@ -37,9 +37,9 @@ class UpdateTarget(NamedTuple):
         return str(self.variable._value.shared_name)
 
 
-def slot_of_wrapper(target: UpdateTarget, number: int) -> dict[str, Any]:
-    """Return a wrapper's slots of a target by attribute; the outermost wrapper is number 0."""
-    prefix = _prefix(number)
+def get_wrapper_slots(target: UpdateTarget, number: int) -> dict[str, Any]:
+    """Return the slots that a wrapper has for a target; the outermost wrapper is number 0."""
+    prefix = _get_wrapper_prefix(number)
     return {
         name.removeprefix(prefix): slot
         for name, slot in target.slots.items()
@@ -47,7 +47,7 @@ def slot_of_wrapper(target: UpdateTarget, number: int) -> dict[str, Any]:
     }
 
 
-def _prefix(number: int) -> str:
+def _get_wrapper_prefix(number: int) -> str:
     return f"wrapper_{number}."
 
 
@@ -63,33 +63,36 @@ class UpdateTargets:
     def __init__(self, optimizer: Any, leaf: Any, *, storage: SlabStorage) -> None:
         self._leaf = leaf
         owners = leaf._trainable_variables
-        self._shards = [shard for owner in owners for shard in owned_shards(owner)]
-        self._owners = [owner for owner in owners for _ in shards_of(owner)]
+        self._shards = [shard for owner in owners for shard in get_updated_shards(owner)]
+        self._owners = [owner for owner in owners for _ in get_shards(owner)]
         self._natives = [weakref.ref(shard._value) for shard in self._shards]
-        self._slots = {name: _in_shards(slots, owners) for name, slots in slot_lists(leaf)}
-        for number, wrapper in enumerate(wrappers_over(optimizer, leaf)):
+        self._slots = {name: _split_slots(slots, owners) for name, slots in iter_slots(leaf)}
+        for number, wrapper in enumerate(get_wrappers(optimizer, leaf)):
             names = [v._value.shared_name for v in wrapper._trainable_variables]
-            for name, values in slot_lists(wrapper):
+            for name, values in iter_slots(wrapper):
                 by_name = dict(zip(names, values, strict=True))
                 slots = [by_name[owner._value.shared_name] for owner in owners]
-                self._slots[_prefix(number) + name] = _in_shards(slots, owners)
+                self._slots[_get_wrapper_prefix(number) + name] = _split_slots(slots, owners)
         self._positions = {shard._value.shared_name: i for i, shard in enumerate(self._shards)}
         self._slabs: dict[str, UpdateTarget] = {}
         if may_share_slabs(optimizer, leaf):
-            slabs = {v._value.slab.shared_name: v._value.slab for v in self._views()}
+            slabs = {v._value.slab.shared_name: v._value.slab for v in self._find_views()}
             for name, slab in slabs.items():
-                if self._holds(slab):
-                    self._slabs[name] = self._unit_of(slab, storage)
+                if self._can_update_whole(slab):
+                    self._slabs[name] = self._create_slab_target(slab, storage)
 
     @property
-    def are_current(self) -> bool:
-        """Whether all variables are still at the same places."""
+    def is_current(self) -> bool:
+        """Whether all variables are still stored where they were."""
         shards = self._shards
         return all(p._value is native() for p, native in zip(shards, self._natives, strict=True))
 
     def all(self) -> list[UpdateTarget]:
-        """Every shard once, those of a slab that the optimizer sees whole together."""
-        targets = [self._slabs.get(slab_name(p) or "") or self._single(p) for p in self._shards]
+        """Return all update targets: slabs that are updated as a whole, and all other shards."""
+        targets = [
+            self._slabs.get(get_slab_name(p) or "") or self._get_shard_target(p)
+            for p in self._shards
+        ]
         return list({target.name: target for target in targets}.values())
 
     def on(self, device: str, gradients: Mapping[str, tf.Tensor]) -> list[UpdateTarget]:
@@ -104,7 +107,7 @@ class UpdateTargets:
         for shard in self._shards:
             if shard._value.device != device:
                 continue
-            target = self._single(shard)
+            target = self._get_shard_target(shard)
             slab = shard._value.slab
             if slab is not None:
                 whole = self._slabs.get(slab.shared_name)
@@ -114,38 +117,38 @@ class UpdateTargets:
             targets[target.name] = target
         return list(targets.values())
 
-    def understood(self, gradients: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return gradients by target; splits those of slabs that are not updated as a whole."""
+    def split_slab_gradients(self, gradients: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Return gradients by target name; split gradients of slabs that are not targets."""
         known = dict(gradients)
-        for variable in self._views():
+        for variable in self._find_views():
             native = variable._value
             slab, member = native.slab, native.member
             if slab.shared_name in gradients and slab.shared_name not in self._slabs:
-                segment = segment_of(gradients[slab.shared_name], member)
+                segment = get_segment(gradients[slab.shared_name], member)
                 known[native.shared_name] = tf.reshape(segment, member.shape)
         return known
 
-    def _views(self) -> list[Any]:
+    def _find_views(self) -> list[Any]:
         return [shard for shard in self._shards if shard._value.slab is not None]
 
-    def _single(self, shard: Any) -> UpdateTarget:
+    def _get_shard_target(self, shard: Any) -> UpdateTarget:
         position = self._positions[shard._value.shared_name]
         slots = {name: values[position] for name, values in self._slots.items()}
-        return UpdateTarget(shard, slots, self._decays(position), is_slab=False)
+        return UpdateTarget(shard, slots, self._is_decayed(position), is_slab=False)
 
-    def _decays(self, position: int) -> bool:
+    def _is_decayed(self, position: int) -> bool:
         owner = self._owners[position]
         return self._leaf.weight_decay is not None and is_decayed(self._leaf, owner)
 
-    def _holds(self, slab: SlabVariable) -> bool:
+    def _can_update_whole(self, slab: SlabVariable) -> bool:
         """Return whether the optimizer can update a slab as a whole, with slots of equal shapes."""
         if not all(name in self._positions for name in slab.layout.names):
             return False
         members = [self._positions[name] for name in slab.layout.names]
         variables = [self._shards[i] for i in members]
         return (
-            all(can_share(variable) for variable in variables)
-            and len({self._decays(i) for i in members}) == 1
+            all(can_share_slab(variable) for variable in variables)
+            and len({self._is_decayed(i) for i in members}) == 1
             and all(
                 slots[i] is not None
                 and tuple(slots[i].shape) == tuple(variable.shape)
@@ -155,11 +158,11 @@ class UpdateTargets:
             )
         )
 
-    def _unit_of(self, slab: SlabVariable, storage: SlabStorage) -> UpdateTarget:
+    def _create_slab_target(self, slab: SlabVariable, storage: SlabStorage) -> UpdateTarget:
         members = [self._positions[name] for name in slab.layout.names]
         slots = {
-            name: _over(
-                _slab_of(
+            name: _wrap_slab(
+                _get_slot_slab(
                     [values[i] for i in members],
                     slab,
                     name=f"{self._leaf.name}/{name.strip('_')}",
@@ -168,28 +171,28 @@ class UpdateTargets:
             )
             for name, values in self._slots.items()
         }
-        first = self._single(self._shards[members[0]])
-        return UpdateTarget(_over(slab), slots, first.decays, is_slab=True)
+        first = self._get_shard_target(self._shards[members[0]])
+        return UpdateTarget(_wrap_slab(slab), slots, first.decays, is_slab=True)
 
 
-def _in_shards(slots: Sequence[Any], owners: Sequence[Any]) -> list[Any]:
-    """Return the slot of each shard; None if the optimizer has none for the variable."""
+def _split_slots(slots: Sequence[Any], owners: Sequence[Any]) -> list[Any]:
+    """Return one slot for each shard; None if the optimizer has no slot for the variable."""
     return [
         shard
         for slot, owner in zip(slots, owners, strict=True)
-        for shard in (shards_of(slot) if slot is not None else [None] * len(shards_of(owner)))
+        for shard in (get_shards(slot) if slot is not None else [None] * len(get_shards(owner)))
     ]
 
 
-def _over(slab: SlabVariable) -> Any:
+def _wrap_slab(slab: SlabVariable) -> Any:
     """Return a Keras variable whose value is the whole vector, for an optimizer to update."""
-    return keras_variable_over(slab, path=slab.shared_name)
+    return wrap_native_variable(slab, path=slab.shared_name)
 
 
-def _slab_of(
+def _get_slot_slab(
     slots: list[Any], slab: SlabVariable, *, name: str, storage: SlabStorage
 ) -> SlabVariable:
-    """Return the slab of one kind of slot, after creating it if it does not exist."""
+    """Return the slab that holds the slots of a slab's variables; create it if necessary."""
     natives = [slot._value for slot in slots]
     layout = slab.layout.renamed([native.shared_name for native in natives])
     existing: SlabVariable | None = natives[0].slab

@@ -1,4 +1,4 @@
-"""The memory of a server for its workers: a tensor per worker for each variable or slab."""
+"""Stores tensors for each worker on the servers, one for each variable or slab."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.variables.view_variable import segment_of
+from tfps.bridge.variables.view_variable import get_segment
 from tfps.optimizers.slabs import SlabStorage
 from tfps.optimizers.update_targets import UpdateTarget
 
 
-class WorkerAt(NamedTuple):
-    """A worker and a version of the server's values that it was sent or uses.
+class WorkerVersion(NamedTuple):
+    """A worker, and the version of the server's values that the worker was sent.
 
     Args:
         worker: int64 scalar, the index of the worker.
@@ -27,63 +27,74 @@ class WorkerAt(NamedTuple):
     is_worker: tf.Tensor | bool = True
 
 
-class _Rows:
-    """One value of a variable per worker and reply, stored on the server of the variable."""
+class _WorkerValues:
+    """The stored values of one variable, a row for each worker and reply, on the same server."""
 
     def __init__(
-        self, of: Any, *, name: str, workers: int, replies: int, blank: bool, storage: SlabStorage
+        self,
+        native: Any,
+        *,
+        name: str,
+        workers: int,
+        replies: int,
+        starts_at_zero: bool,
+        storage: SlabStorage,
     ) -> None:
-        self._of, self._replies = of, replies
-        shape = [workers * replies, *of.shape]
+        self._native, self._replies = native, replies
+        shape = [workers * replies, *native.shape]
         self._rows = storage.create_bookkeeping(
-            lambda: tf.zeros(shape, of.dtype) if blank else tf.broadcast_to(of.read_value(), shape),
-            device=of.device,
-            dtype=of.dtype,
-            name=f"{name}/{of.shared_name}/of_workers",
+            lambda: (
+                tf.zeros(shape, native.dtype)
+                if starts_at_zero
+                else tf.broadcast_to(native.read_value(), shape)
+            ),
+            device=native.device,
+            dtype=native.dtype,
+            name=f"{name}/{native.shared_name}/of_workers",
         )
         # A pipelined worker pushes gradients computed from the second to last reply.
         self._versions = None
         if replies > 1:
             self._versions = storage.create_bookkeeping(
                 tf.fill([workers * replies], tf.constant(-1, tf.int64)),
-                device=of.device,
-                name=f"{name}/{of.shared_name}/versions_of_workers",
+                device=native.device,
+                name=f"{name}/{native.shared_name}/versions_of_workers",
             )
 
-    def read(self, sender: WorkerAt) -> tf.Tensor:
+    def read(self, sender: WorkerVersion) -> tf.Tensor:
         """Return the value that the worker was sent with this version, or the newest one."""
         row = sender.worker
         if self._versions is not None:
-            versions = self._versions_of(sender)
+            versions = self._read_versions(sender)
             wanted = tf.where(versions == sender.version, tf.int64.max, versions)
             row = sender.worker * self._replies + tf.argmax(wanted)
         return tf.raw_ops.ResourceGather(
-            resource=self._rows.handle, indices=row, dtype=self._of.dtype
+            resource=self._rows.handle, indices=row, dtype=self._native.dtype
         )
 
-    def write(self, sender: WorkerAt, value: tf.Tensor, *, everywhere: bool = False) -> None:
+    def write(self, sender: WorkerVersion, value: tf.Tensor, *, all_replies: bool = False) -> None:
         """Store a value.
 
         Args:
             sender: the worker.
             value: the value, of the variable's shape.
-            everywhere: whether to replace all values of the worker.
+            all_replies: whether to replace all values of the worker.
         """
         begin = sender.worker * self._replies
         rows = begin + tf.range(self._replies, dtype=tf.int64)
-        if not everywhere and self._versions is not None:
-            rows = begin + tf.argmin(self._versions_of(sender))[None]
+        if not all_replies and self._versions is not None:
+            rows = begin + tf.argmin(self._read_versions(sender))[None]
         if self._versions is not None:
             versions = tf.broadcast_to(sender.version, tf.shape(rows))
-            _scatter(self._versions, rows, versions)
-        count = self._replies if everywhere else 1
-        _scatter(self._rows, rows, tf.broadcast_to(value, [count, *self._of.shape]))
+            _scatter_update(self._versions, rows, versions)
+        count = self._replies if all_replies else 1
+        _scatter_update(self._rows, rows, tf.broadcast_to(value, [count, *self._native.shape]))
 
     def clear(self) -> None:
         """Set all values to zero; called on the coordinator, with drained workers."""
         self._rows.assign(tf.zeros(self._rows.shape, self._rows.dtype))
 
-    def _versions_of(self, sender: WorkerAt) -> tf.Tensor:
+    def _read_versions(self, sender: WorkerVersion) -> tf.Tensor:
         assert self._versions is not None
         return tf.reshape(self._versions.read_value(), [-1, self._replies])[sender.worker]
 
@@ -93,12 +104,12 @@ class WorkerMemory:
 
     Args:
         targets: the update targets of the optimizer on all servers.
-        value_of: returns the variable or slot of an update target whose values are stored.
+        get_value: returns the variable or slot of an update target whose values are stored.
         name: the name of the optimizer.
         workers: the number of workers.
         replies: one more than the number of the server's replies that a worker may have received
             since it computed the gradients that it pushes.
-        blank: whether to start with zeros instead of the current values.
+        starts_at_zero: whether to start with zeros instead of the current values.
         storage: creates variables on servers.
     """
 
@@ -106,21 +117,21 @@ class WorkerMemory:
         self,
         targets: Sequence[UpdateTarget],
         *,
-        value_of: Callable[[UpdateTarget], Any],
+        get_value: Callable[[UpdateTarget], Any],
         name: str,
         workers: int,
         replies: int = 1,
-        blank: bool = False,
+        starts_at_zero: bool = False,
         storage: SlabStorage,
     ) -> None:
-        self._units, self._value_of = targets, value_of
+        self._targets, self._get_value = targets, get_value
         self._rows = {
-            target.name: _Rows(
-                value_of(target)._value,
+            target.name: _WorkerValues(
+                get_value(target)._value,
                 name=name,
                 workers=workers,
                 replies=replies,
-                blank=blank,
+                starts_at_zero=starts_at_zero,
                 storage=storage,
             )
             for target in targets
@@ -131,8 +142,8 @@ class WorkerMemory:
         for rows in self._rows.values():
             rows.clear()
 
-    def hand_out(
-        self, names: Collection[str], sender: WorkerAt, *, device: str, is_first: bool
+    def store_sent_values(
+        self, names: Collection[str], sender: WorkerVersion, *, device: str, is_first: bool
     ) -> None:
         """Trace storing the values that one server sends to a worker.
 
@@ -142,21 +153,21 @@ class WorkerMemory:
             device: the server.
             is_first: whether the worker has no older values.
         """
-        for target in self._units:
-            native = self._value_of(target)._value
-            if native.device == device and _is_among(target, names):
-                self._rows[target.name].write(sender, native.read_value(), everywhere=is_first)
+        for target in self._targets:
+            native = self._get_value(target)._value
+            if native.device == device and _is_included(target, names):
+                self._rows[target.name].write(sender, native.read_value(), all_replies=is_first)
 
-    def read(self, target: UpdateTarget, sender: WorkerAt) -> tf.Tensor:
-        """Return the stored value of an update target, or of a variable in a slab that is one."""
+    def read(self, target: UpdateTarget, sender: WorkerVersion) -> tf.Tensor:
+        """Return the stored value of an update target, or of a variable inside a stored slab."""
         if target.name in self._rows:
             return self._rows[target.name].read(sender)
         native = target.variable._value
         row = self._rows[native.slab.shared_name].read(sender)
-        return tf.reshape(segment_of(row, native.member), native.shape)
+        return tf.reshape(get_segment(row, native.member), native.shape)
 
-    def write(self, target: UpdateTarget, sender: WorkerAt, value: tf.Tensor) -> None:
-        """Store a value of an update target, or of a variable in a slab that is one."""
+    def write(self, target: UpdateTarget, sender: WorkerVersion, value: tf.Tensor) -> None:
+        """Store a value of an update target, or of a variable inside a stored slab."""
         if target.name in self._rows:
             self._rows[target.name].write(sender, value)
             return
@@ -172,10 +183,10 @@ class WorkerMemory:
         rows.write(sender, changed)
 
 
-def _is_among(target: UpdateTarget, names: Collection[str]) -> bool:
+def _is_included(target: UpdateTarget, names: Collection[str]) -> bool:
     members = target.variable._value.layout.names if target.is_slab else ()
     return target.name in names or any(member in names for member in members)
 
 
-def _scatter(variable: Any, rows: tf.Tensor, values: tf.Tensor) -> None:
+def _scatter_update(variable: Any, rows: tf.Tensor, values: tf.Tensor) -> None:
     tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=rows, updates=values)

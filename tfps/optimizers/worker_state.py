@@ -1,4 +1,4 @@
-"""The mixin of optimizers that store a tensor for each worker on the servers."""
+"""Defines the mixin of optimizers that store a tensor for each worker on the servers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfps.optimizers.update_targets import UpdateTarget
-from tfps.optimizers.worker_memory import WorkerAt, WorkerMemory
+from tfps.optimizers.worker_memory import WorkerMemory, WorkerVersion
 
 
 class SenderState(NamedTuple):
@@ -16,11 +16,11 @@ class SenderState(NamedTuple):
 
     memory: WorkerMemory
     target: UpdateTarget
-    sender: WorkerAt
+    sender: WorkerVersion
 
     @property
-    def has_row(self) -> tf.Tensor:
-        """Whether the worker has a tensor of its own; worker 0 uses the slot itself."""
+    def has_own_state(self) -> tf.Tensor:
+        """Whether the server stores a tensor for this worker; worker 0 uses the slot itself."""
         return self.sender.worker >= 0
 
     def read(self) -> tf.Tensor:
@@ -39,10 +39,10 @@ class WorkerStateMixin:
     meaning if the gradients of several workers are applied together.
 
     Attributes:
-        remembered_slot: the attribute of the slot of which each worker has a copy; worker 0 uses
+        per_worker_slot: the attribute of the slot of which each worker has a copy; worker 0 uses
             the slot itself.
-        of_sender: key of a variable -> the worker's tensor; empty if none are stored.
+        sender_states: key of a variable -> the worker's tensor; empty if none are stored.
     """
 
-    remembered_slot: str
-    of_sender: Mapping[Any, SenderState | None] = {}
+    per_worker_slot: str
+    sender_states: Mapping[Any, SenderState | None] = {}

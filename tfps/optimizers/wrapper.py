@@ -12,7 +12,7 @@ from tfps.errors import ConfigError
 
 
 class Wrapper(keras.optimizers.Optimizer):
-    """An optimizer that leaves the update to an inner one; on one machine it equals that one.
+    """An optimizer that delegates updates to an inner one; on one machine both are equal.
 
     Args:
         optimizer: any Keras optimizer, or one of your own.
@@ -46,7 +46,7 @@ class Wrapper(keras.optimizers.Optimizer):
         """Create the wrapper's own slots for each variable."""
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
-        """Push gradients from a worker's step; elsewhere, where none are stale, apply them."""
+        """Push gradients inside a worker's step; elsewhere apply them with the inner optimizer."""
         step = current_step()
         if step is not None:  # it builds the optimizer outside of the trace
             step.apply(self, list(grads), trainable_variables)

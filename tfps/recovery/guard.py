@@ -123,9 +123,9 @@ class Guard:
             for task_type, index in self._addresses
         }
         if coordinator is not None:
-            queue = private.closure_queue(coordinator)
-            kept_out = queue.recalled | queue.barred
-            for index, alive in enumerate(private.alive_workers(coordinator)):
+            queue = private.get_closure_queue(coordinator)
+            kept_out = queue.recalled_workers | queue.blocked_workers
+            for index, alive in enumerate(private.get_alive_workers(coordinator)):
                 if not alive or index in kept_out:
                     answers = self.verdict("worker", index) is Verdict.ALIVE
                     tasks[f"worker {index}"] = "rejoining" if answers else "lost"
@@ -135,14 +135,14 @@ class Guard:
         """Take note that a lost server has been brought back."""
         self._liveness.record_reply(("ps", index), sent_s=time.monotonic())
 
-    def answers(self, worker: int) -> bool:
+    def is_responding(self, worker: int) -> bool:
         """Probe a worker once, and return whether it replies; one that hangs does not."""
         task = "worker", worker
         return all_tasks_reply({task: self._addresses[task]}, deadline_s=self.policy.deadline_s)
 
     def is_incompatible(self, worker: int) -> bool:
         """Return whether a restarted worker does not fit the job; logs each reason once."""
-        problem = self._runtime.incompatibility(("worker", worker))
+        problem = self._runtime.find_incompatibility(("worker", worker))
         if problem and problem != self._problems.get(worker):
             logger.warning("%s Training continues without it.", problem)
         self._problems[worker] = problem
@@ -205,9 +205,9 @@ class Guard:
         for worker in range(self._runtime.workers):
             self._apply_worker_verdict(self._queue, worker)
         # Every round of probes tries again, until the servers have replied.
-        for worker in self._queue.recalled:
+        for worker in self._queue.recalled_workers:
             if self._evict(worker):
-                self._queue.give_back(worker)
+                self._queue.requeue_recalled(worker)
         self._warn_if_no_worker_replies(self._queue)
         self._check_quorum(self._queue)
         lost = [task for task in observations if self.verdict(*task) is Verdict.LOST]
@@ -245,17 +245,21 @@ class Guard:
 
     def _apply_worker_verdict(self, queue: ClosureQueue, worker: int) -> None:
         verdict = self.verdict("worker", worker)
-        if verdict is Verdict.LOST and worker not in queue.barred:
+        if verdict is Verdict.LOST and worker not in queue.blocked_workers:
             logger.warning(
                 "worker %d at %s does not respond: the others take over its batches until it "
                 "responds again.",
                 worker,
                 self._addresses["worker", worker],
             )
-            queue.bar(worker)
-        elif verdict is Verdict.ALIVE and worker in queue.barred and not self._is_left_out(worker):
+            queue.block_worker(worker)
+        elif (
+            verdict is Verdict.ALIVE
+            and worker in queue.blocked_workers
+            and not self._is_left_out(worker)
+        ):
             logger.warning("worker %d responds again", worker)
-            queue.admit(worker)
+            queue.unblock_worker(worker)
 
     def _check_quorum(self, queue: ClosureQueue) -> None:
         """Fail the queue if too few workers reply for too long; clear that once enough reply."""
@@ -283,7 +287,7 @@ class Guard:
 
     def _is_left_out(self, worker: int) -> bool:
         """Return whether TensorFlow's cluster does not contain a worker now."""
-        return self._failures is not None and worker in self._failures.left_out
+        return self._failures is not None and worker in self._failures.excluded_workers
 
     def _evict(self, worker: int) -> bool:
         """Evict a worker's latest incarnation, once. Returns False if a server did not reply."""
@@ -298,7 +302,7 @@ class Guard:
         return True
 
     def _warn_if_no_worker_replies(self, queue: ClosureQueue) -> None:
-        no_worker_replies = len(queue.barred) == self._runtime.workers
+        no_worker_replies = len(queue.blocked_workers) == self._runtime.workers
         if no_worker_replies and not self._has_warned_no_worker:
             names = ", ".join(
                 f"worker {index} at {address}"

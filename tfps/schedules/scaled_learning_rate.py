@@ -7,13 +7,13 @@ from typing import Any
 
 import keras
 
-from tfps.bridge.registered_names import registered
+from tfps.bridge.registered_names import register_class
 from tfps.errors import refuse
 
 RULES = ("linear", "square_root")
 
 
-@registered
+@register_class
 class ScaledLearningRate(keras.optimizers.schedules.LearningRateSchedule):
     """A learning rate, or schedule, scaled to another batch size, with a gradual warm-up.
 

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.closures.connection import is_initialized
-from tfps.bridge.functions.server_start import server_start
+from tfps.bridge.functions.server_start import check_server_start
 from tfps.cluster import ClusterSpec, inter_op_threads, prepare_process, wait_for_tasks
 from tfps.terminal import announce, root_logger_as_it_was
 from tfps.units import count_tasks
@@ -47,7 +47,7 @@ def _own_server_context(
 ) -> contextlib.AbstractContextManager[None]:
     """Return a context within which this process's TensorFlow server may start."""
     if "chief" in resolver.cluster_spec().jobs:
-        return server_start(spec, "chief", 0)
+        return check_server_start(spec, "chief", 0)
     return contextlib.nullcontext()  # TensorFlow takes a free port
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfps.bridge.closures.connection import connecting
+from tfps.bridge.closures.connection import lock_connection
 from tfps.cluster import ClusterSpec, read_cluster_file
 from tfps.cluster.introduction import this_chief
 from tfps.cluster.topology import Topology
@@ -46,7 +46,7 @@ class ClusterConnections:
             TasksInUse: the tasks serve another chief.
             PortInUse: another process holds the chief's port.
         """
-        with prepare_chief(self._spec, self._resolver, timeout_s=timeout_s), connecting():
+        with prepare_chief(self._spec, self._resolver, timeout_s=timeout_s), lock_connection():
             policy = ProbePolicy.from_environment()
             take_tasks(self._spec, job=self._job, policy=policy, timeout_s=timeout_s)
             connect_tensorflow()
@@ -60,7 +60,7 @@ class ClusterConnections:
         """
         return read_cluster_file() or ClusterSpec.from_resolver(self._resolver)
 
-    def incompatibility(self, task: Task) -> str:
+    def find_incompatibility(self, task: Task) -> str:
         """Ask a restarted task to serve this chief; return why it cannot, or an empty string."""
         return take_restarted_task((*task, self.processes[task]), self._own_identity)
 
@@ -78,11 +78,11 @@ class ClusterConnections:
             address=lambda: self.processes[task],
             device=devices[index],
             # Workers keep no state that a call could miss.
-            to_any_incarnation=kind == "worker",
+            accepts_restarted_task=kind == "worker",
             longest_attempt_s=longest_attempt_s,
         )
 
-    def routes(
+    def create_data_plane(
         self, *, job_id: int, servers: list[Server], channels: list[ControlChannel], transport: str
     ) -> DataPlane:
         """Return the data plane: direct connections between tfps processes, or TensorFlow's RPC."""

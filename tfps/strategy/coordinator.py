@@ -12,22 +12,22 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closures.closure_error import (
     ClosureObserver,
+    is_lost_server_error,
     is_task_failure,
-    tells_of_a_lost_server,
     watch_closures,
 )
 from tfps.bridge.closures.closure_membership import ClosureMembership
 from tfps.bridge.closures.closure_queue import ClosureQueue
 from tfps.bridge.closures.failure_handler import FailureHandler
 from tfps.bridge.closures.worker_return import (
+    call_on_worker_return,
     drain_while_workers_return,
-    tell_of_return,
 )
-from tfps.bridge.keras_patches import traceback_filtered
+from tfps.bridge.keras_patches import filter_traceback_lines
 from tfps.consistency.modes import lets_workers_wait
 from tfps.runtime.compile.packed_function import PackedStrategy, trace_packed
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.runtime.coordinator.worker_error import explain, servers_error
+from tfps.runtime.coordinator.worker_error import read_servers_error, shorten_message
 from tfps.terminal import announce
 from tfps.training.fit_strategy import FitStrategy
 
@@ -78,11 +78,11 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
             self._packed_functions: weakref.WeakKeyDictionary[Any, _PackedFunction] = (
                 weakref.WeakKeyDictionary()
             )
-        with private.coordinators_with(queue=ClosureQueue, failure_handler=FailureHandler):
+        with private.use_coordinator_classes(queue=ClosureQueue, failure_handler=FailureHandler):
             super().__init__(strategy)
         is_ours = getattr(strategy, "_is_tfps_strategy", False)
         if is_ours:
-            private.place_workers(self, strategy.runtime.topology.worker_scopes)
+            private.set_worker_scopes(self, strategy.runtime.topology.worker_scopes)
             self._watch_workers(strategy)
         observer = ClosureObserver(
             functools.partial(_to_user_error, getattr(strategy, "runtime", None))
@@ -93,23 +93,23 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
 
     def _watch_workers(self, strategy: FitStrategy) -> None:
         """Notify the parts of the strategy that need to know when workers leave and return."""
-        queue, runtime = private.closure_queue(self), strategy.runtime
+        queue, runtime = private.get_closure_queue(self), strategy.runtime
         membership: ClosureMembership = ClosureMembership()
         if lets_workers_wait(strategy.consistency):
             membership = runtime.membership
-            drain_while_workers_return(self, runtime.membership.drained)
-        queue.observer(membership)
+            drain_while_workers_return(self, runtime.membership.drain)
+        queue.set_membership(membership)
         strategy_ref = weakref.ref(strategy)
 
         def on_worker_return(worker: int) -> None:
-            queue.comes_back(worker)
+            queue.on_worker_return(worker)
             if (strategy := strategy_ref()) is not None:
-                strategy.runtime.data_plane.tell_of_moves(worker)
+                strategy.runtime.data_plane.send_new_addresses(worker)
 
-        tell_of_return(self, on_worker_return)
+        call_on_worker_return(self, on_worker_return)
         if strategy.run_state.recovery is not None:
             strategy.run_state.recovery.watch_closures(self)
-        private.failure_handler(self).health = strategy.run_state.guard
+        private.get_failure_handler(self).health = strategy.run_state.guard
 
     def schedule(
         self,
@@ -214,18 +214,20 @@ class _PackedFunction:
 
 
 for _method in ("schedule", "join", "done", "fetch", "create_per_worker_dataset"):
-    setattr(ClusterCoordinator, _method, traceback_filtered(getattr(ClusterCoordinator, _method)))
+    setattr(
+        ClusterCoordinator, _method, filter_traceback_lines(getattr(ClusterCoordinator, _method))
+    )
 
 
 def _to_user_error(runtime: Runtime | None, error: Exception, graph: Any, worker: int) -> Exception:
     """Return the error that the user sees in place of the error that a closure raised."""
     graphs = [] if graph is None else [graph]
-    if runtime is not None and tells_of_a_lost_server(error):
-        kept = [servers for graph in graphs for servers in private.kept_with_graph(graph)]
+    if runtime is not None and is_lost_server_error(error):
+        kept = [servers for graph in graphs for servers in private.get_kept_with_graph(graph)]
         servers = [server for servers in kept for server in servers]
-        error = servers_error(servers, runtime.data_plane) or error
+        error = read_servers_error(servers, runtime.data_plane) or error
     if not is_task_failure(error):
-        explain(error, graphs, place=f"on worker {worker}")
+        shorten_message(error, graphs, place=f"on worker {worker}")
     return error
 
 

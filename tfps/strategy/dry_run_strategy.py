@@ -91,7 +91,7 @@ class DryRunStrategy:
             with tf.Graph().as_default():
                 shape = value().shape  # nothing is computed
             dtype = tf.as_dtype(options.get("dtype"))
-            variable = private.anonymous_variable(shape=shape, dtype=dtype)
+            variable = private.create_anonymous_variable(shape=shape, dtype=dtype)
             # Keras asks the strategy for a place beside it.
             variable._distribute_strategy = self._strategy
         else:

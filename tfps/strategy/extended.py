@@ -11,13 +11,13 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.keras_patches import (
-    initializer_under_construction,
-    variable_under_construction,
+    get_current_initializer,
+    get_current_variable,
 )
 from tfps.bridge.step_scope import StepScope, current_step
-from tfps.bridge.variables.block_draw import BlockDraw, may_draw_blocks, seed_of
+from tfps.bridge.variables.block_draw import BlockDraw, can_draw_blocks, take_seed
 from tfps.bridge.variables.sharded_variable import ShardedVariable
-from tfps.bridge.variables.shards import WHOLE_BYTES, cut
+from tfps.bridge.variables.shards import WHOLE_BYTES, split_by_rule
 from tfps.partitioners import RowRule, Sharding, VariableSpec
 from tfps.partitioners.row_rule import rows_per_shard
 from tfps.runtime.coordinator.runtime import Runtime
@@ -83,7 +83,7 @@ class Extended(private.ParameterServerStrategyExtended):
 
     def _create_variable(self, next_creator: Any, **kwargs: Any) -> Any:
         self._tfps_runtime.refuse_if_closed()
-        keras_variable = variable_under_construction()
+        keras_variable = get_current_variable()
         if keras_variable is None or kwargs.get("per_worker_variable"):
             variable = super()._create_variable(next_creator, **kwargs)
             if isinstance(variable, tf.Variable) and keras_variable is None:
@@ -113,7 +113,7 @@ class Extended(private.ParameterServerStrategyExtended):
             return self._tfps_runtime.create_variable(value, device=device, **options)
         whole = value() if callable(value) else value
         return self._tfps_runtime.create_sharded(
-            cut(whole, place.rule), rule=place.rule, device_of=place.device_of, **options
+            split_by_rule(whole, place.rule), rule=place.rule, device_of=place.device_of, **options
         )
 
     def _create_variable_round_robin(self, next_creator: Any, **kwargs: Any) -> Any:
@@ -139,7 +139,7 @@ class Extended(private.ParameterServerStrategyExtended):
             )
             natives = variable.variables
         for shard, native in enumerate(natives):
-            if not native.was_there:
+            if not native.existed:
                 draw.fill(native, rule=place.rule, shard=shard)
         return variable
 
@@ -182,7 +182,7 @@ class Extended(private.ParameterServerStrategyExtended):
         plain = getattr(fn, "python_function", fn)
 
         def run_part(*args: Any, **kwargs: Any) -> Any:
-            with StepScope(divided.barrier.replica()):
+            with StepScope(divided.barrier.get_replica()):
                 return plain(*args, **kwargs)
 
         run = super()._call_for_each_replica
@@ -200,10 +200,10 @@ class Extended(private.ParameterServerStrategyExtended):
 
 def _block_draw_for(spec: VariableSpec) -> BlockDraw | None:
     """Return how the servers draw a variable that is too large for the chief, or None."""
-    initializer = initializer_under_construction()
-    if spec.size_bytes <= WHOLE_BYTES or not may_draw_blocks(initializer):
+    initializer = get_current_initializer()
+    if spec.size_bytes <= WHOLE_BYTES or not can_draw_blocks(initializer):
         return None
-    return BlockDraw(initializer, seed_of(initializer), spec.shape, spec.dtype)
+    return BlockDraw(initializer, take_seed(initializer), spec.shape, spec.dtype)
 
 
 def _variable_spec(keras_variable: Any, initial_value: Any) -> VariableSpec:

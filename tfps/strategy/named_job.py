@@ -12,7 +12,7 @@ from tfps.errors import ConfigError
 from tfps.recovery.chief.job_record import JobRecord
 from tfps.recovery.chief.succession import JobOnServers, NamedJob
 from tfps.runtime.coordinator.connections import Connections
-from tfps.runtime.coordinator.runtime import Runtime, container_of
+from tfps.runtime.coordinator.runtime import Runtime, get_container_name
 from tfps.strategy.arguments import Arguments
 
 JOB_VARIABLE = "TFPS_JOB_ID"
@@ -53,7 +53,9 @@ def open_job(arguments: Arguments, connections: Connections) -> tuple[Runtime, N
             "first, or choose another name"
         )
     record = _make_record(arguments, spec)
-    previous = JobOnServers(container=container_of(name), devices=connections.topology.servers)
+    previous = JobOnServers(
+        container=get_container_name(name), devices=connections.topology.servers
+    )
     if arguments.job.fresh:
         previous.discard()
     held = None
@@ -63,7 +65,7 @@ def open_job(arguments: Arguments, connections: Connections) -> tuple[Runtime, N
     runtime = OPEN_JOBS[key] = Runtime(job=name, held=held, **options)
     job = NamedJob(runtime, record, previous=previous)
     job.begin()
-    runtime.on_layout, runtime.fence = job.note, job.refuse_if_replaced
+    runtime.on_layout_change, runtime.fence = job.note, job.refuse_if_replaced
     return runtime, job
 
 

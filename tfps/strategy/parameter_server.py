@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tfps.bridge import keras_patches
 from tfps.bridge.functions.function_registration import (
-    hold_back_removals,
-    register_without_lock,
+    patch_function_registration,
+    patch_function_removal,
 )
 from tfps.cluster import (
     ClusterSpec,
@@ -27,7 +27,7 @@ from tfps.recovery.guard import Guard
 from tfps.recovery.probing.liveness import ProbePolicy
 from tfps.runtime.compile.server_updates import ServerUpdates
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.runtime.program.devices import Devices, SeveralDevices
+from tfps.runtime.program.devices import Devices, MultipleDevices
 from tfps.runtime.program.update_operations import UpdateOperation, update_operations
 from tfps.strategy.arguments import check_arguments, refuse_renamed_arguments
 from tfps.strategy.cluster_connections import get_or_make_connections
@@ -103,7 +103,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     4
     """
 
-    @keras_patches.traceback_filtered
+    @keras_patches.filter_traceback_lines
     @refuse_renamed_arguments
     def __init__(  # noqa: PLR0913 - each is a choice of its own
         self,
@@ -165,11 +165,11 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         runtime.function_tables.make_room()
         state.describe_pace = make_weak_method(self, "_describe_pace")
         runtime.on_access = make_weak_method(state, "drain")
-        runtime.life_of = make_weak_method(state, "life_of")
+        runtime.get_life = make_weak_method(state, "get_life")
         self.updates = ServerUpdates(runtime, strategy=self, drain=state.drain_all)
         self.primitives = Primitives(runtime, self.updates)
         names = devices_of_workers([d.name for d in tf.config.list_logical_devices()])
-        self.devices = SeveralDevices(self, names) if len(names) > 1 else Devices(names)
+        self.devices = MultipleDevices(self, names) if len(names) > 1 else Devices(names)
         self._extended.__class__ = Extended
         self._extended.set_up(
             runtime,
@@ -262,7 +262,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
 def _prepare_process(runtime: Runtime) -> None:
     """Install tfps's patches of Keras and TensorFlow; further calls in a process do nothing."""
-    keras_patches.install(Trainer())
+    keras_patches.install_patches(Trainer())
     WORKER_USE.expect(runtime)
-    hold_back_removals()
-    register_without_lock()
+    patch_function_removal()
+    patch_function_registration()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from tfps.bridge.closures.connection import disconnect, end_coordinator, is_connected
+from tfps.bridge.closures.connection import disconnect, is_connected, stop_coordinator
 from tfps.cluster import Client, register_client
 from tfps.recovery.guard import Guard
 from tfps.recovery.probing.probe import Task, all_tasks_reply
@@ -56,7 +56,7 @@ class StrategyShutdown:
         """Free the strategy's resources on the servers; later calls do nothing."""
         if self._mark_ended():
             if self._end_coordinator(reason):  # first: running functions use those resources
-                self._runtime.let_exchanges_end()
+                self._runtime.finish_exchanges()
             _free_resources(self._runtime, self._guard, reason)
 
     def leave(self, reason: str) -> None:
@@ -85,10 +85,13 @@ class StrategyShutdown:
 
     def _end_coordinator(self, reason: str) -> bool:
         """Cancel the coordinator's functions; return whether any was running."""
-        strategy, error = self._strategy(), functools.partial(self._runtime.closed_error, reason)
+        strategy, error = (
+            self._strategy(),
+            functools.partial(self._runtime.make_closed_error, reason),
+        )
         if strategy is None or strategy.run_state.coordinator is None:
             return False
-        return end_coordinator(strategy.run_state.coordinator, error)
+        return stop_coordinator(strategy.run_state.coordinator, error)
 
 
 def _free_resources(

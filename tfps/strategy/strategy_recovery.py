@@ -65,7 +65,7 @@ class StrategyRecovery:
             RoundPoints(strategy.runtime, every_steps=self._every_steps) if in_rounds else None
         )
         self._runtime = runtime = strategy.runtime
-        runtime.on_manager = make_weak_method(self, "_use_manager")
+        runtime.on_checkpoint_manager = make_weak_method(self, "_use_manager")
         self._restoration = Restoration(runtime, self)
         self._rounds = RoundRestoration(runtime, self)
         new_addresses = NewAddresses(
@@ -157,7 +157,7 @@ class StrategyRecovery:
         strategy = self._strategy()
         if strategy is None or strategy.run_state.coordinator is None:
             return 0
-        return private.closure_queue(strategy.run_state.coordinator).begun
+        return private.get_closure_queue(strategy.run_state.coordinator).started_count
 
     @property
     def updates_lost(self) -> int:
@@ -170,7 +170,10 @@ class StrategyRecovery:
 
     def watch_closures(self, coordinator: Any) -> None:
         """Watch the closures of the strategy's coordinator."""
-        queue, failures = private.closure_queue(coordinator), private.failure_handler(coordinator)
+        queue, failures = (
+            private.get_closure_queue(coordinator),
+            private.get_failure_handler(coordinator),
+        )
         if self.points is not None:
             self.points.functions.watch_closures(queue, self.points.before_closure)
         self.servers.watch_closures(queue, failures)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.closures.connection import own_server_port
+from tfps.bridge.closures.connection import get_own_server_port
 from tfps.cluster import ClusterSpec, accepts_connections, has_clients
 from tfps.cluster.introduction import ANSWER_TIMEOUT_S, ask, ask_one, this_chief
 from tfps.cluster.listening import address_towards
@@ -78,7 +78,7 @@ def confirm_tasks(spec: ClusterSpec, *, job: str, timeout_s: float) -> ChiefIden
     if "chief" in spec.jobs:
         address = spec.address("chief", 0)
     else:
-        address = address_towards(tasks[0][2], port=own_server_port())
+        address = address_towards(tasks[0][2], port=get_own_server_port())
     own = this_chief(address, job=job, is_ready=True)
     others = _tasks_of_other_chiefs(
         _ask_tasks(tasks, Question(own, takes=True), timeout_s=timeout_s), own

@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.closures.remote_value import fetch_without_a_cluster
-from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.closures.remote_value import patch_fetch_without_cluster
+from tfps.bridge.functions.server_function import trace_server_function
 from tfps.cluster import ClusterSpec
 from tfps.cluster.topology import Topology
 from tfps.runtime.coordinator.connections import ControlChannel, Task
 from tfps.runtime.coordinator.control_plane import (
-    ANSWERS,
     ATTEMPT_TIMEOUT_S,
     CALL_TIMEOUT_S,
+    WORKING_SERVER_ERRORS,
     NoSuchFunction,
-    brings_back,
-    line_closed,
-    never,
-    signature_of,
+    is_bringing_back,
+    make_channel_closed_error,
+    never_returns,
+    to_signature,
 )
 from tfps.runtime.coordinator.data_plane import DataPlane
 from tfps.runtime.coordinator.server import Server
@@ -47,13 +47,13 @@ class InProcessConnections:
 
     def connect(self, connect_tensorflow: Callable[[], None], *, timeout_s: float) -> None:
         """Make results fetchable; there is no other process to connect to."""
-        fetch_without_a_cluster()
+        patch_fetch_without_cluster()
 
     def resolve(self) -> ClusterSpec | None:
         """Return None: there is no cluster of processes."""
         return None
 
-    def incompatibility(self, task: Task) -> str:
+    def find_incompatibility(self, task: Task) -> str:
         """Return an empty text: a device never changes."""
         return ""
 
@@ -68,7 +68,7 @@ class InProcessConnections:
         topology = self.topology
         return DeviceChannel(topology.worker(index) if kind == "worker" else topology.server(index))
 
-    def routes(
+    def create_data_plane(
         self, *, job_id: int, servers: list[Server], channels: list[ControlChannel], transport: str
     ) -> DataPlane:
         """Return the data plane between devices; ignores the transport, as there is no network."""
@@ -91,7 +91,7 @@ class DeviceChannel:
     def __init__(self, device: str) -> None:
         self._device = device
         self.lost: str | None = None
-        self.wait_for_return: Callable[[], bool] = never
+        self.wait_for_return: Callable[[], bool] = never_returns
 
     def function(
         self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int | Sequence[tf.TensorSpec]
@@ -100,15 +100,15 @@ class DeviceChannel:
 
         It is traced at its first call, since a trace cannot wait for a lost task here.
         """
-        signature, lock = signature_of(arguments), threading.Lock()
+        signature, lock = to_signature(arguments), threading.Lock()
 
         @functools.cache
         def traced() -> Any:
             with tf.init_scope():
-                return server_function(trace, device=self._device, signature=signature)
+                return trace_server_function(trace, device=self._device, signature=signature)
 
         def call(*values: Any, **_: float) -> list[np.ndarray[Any, Any]]:
-            if self.lost is not None and not brings_back():
+            if self.lost is not None and not is_bringing_back():
                 raise tf.errors.UnavailableError(None, None, self.lost)
             with lock:
                 concrete = traced()
@@ -119,7 +119,7 @@ class DeviceChannel:
                         pairs = zip(values, signature, strict=True)
                         inputs = [tf.constant(value, spec.dtype) for value, spec in pairs]
                         return [output.numpy() for output in concrete(*inputs)]
-                except ANSWERS:
+                except WORKING_SERVER_ERRORS:
                     raise
                 except tf.errors.OpError as error:  # as on the channel to a process
                     # With the closure of another thread TensorFlow may also cancel this call,
@@ -145,6 +145,6 @@ class DeviceChannel:
         return True
 
     def close(
-        self, *, answering: bool = True, error: Callable[[], Exception] = line_closed
+        self, *, answering: bool = True, error: Callable[[], Exception] = make_channel_closed_error
     ) -> None:
         """Do nothing: a channel has no resources."""

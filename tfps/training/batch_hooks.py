@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from tfps.bridge.method_scope import writes_of_this_thread
+from tfps.bridge.method_scope import get_thread_writes
 from tfps.training.acting_steps import next_action_step
 from tfps.training.batch_callbacks import may_change_things
 
@@ -121,10 +121,10 @@ class BatchHooks:
         if not any(callback is watched for watched in self.watched):
             call()
             return False
-        before = (writes_of_this_thread(), getattr(model, self._stops, False))
+        before = (get_thread_writes(), getattr(model, self._stops, False))
         must_wait = self.must_wait
         call()
-        changes = (writes_of_this_thread(), getattr(model, self._stops, False)) != before
+        changes = (get_thread_writes(), getattr(model, self._stops, False)) != before
         self._has_changed = self._has_changed or changes
         return changes and not must_wait
 

@@ -9,12 +9,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.functions.table_call import asks_for_rows
+from tfps.bridge.functions.table_call import looks_up_rows
 from tfps.bridge.method_scope import without_strategy
-from tfps.bridge.variables.replaced_values import values_replaced
+from tfps.bridge.variables.replaced_values import replace_values
 from tfps.bridge.variables.row_blocks import is_large
 from tfps.bridge.variables.server_variable import ServerVariable
-from tfps.bridge.variables.shards import all_shards
+from tfps.bridge.variables.shards import get_all_shards
 from tfps.runtime.program.program import is_metric
 
 
@@ -50,7 +50,7 @@ class ChiefPrediction:
         strategy.runtime.refuse_if_closed()
         strategy.run_state.drain()
         tables = _large_tables(model)
-        natives = [shard._value for shard in all_shards(tables)]
+        natives = [shard._value for shard in get_all_shards(tables)]
         handles = [(each if each.slab is None else each.slab)._handle for each in natives]
         is_traced = len(handles) == len(self._handles) and all(
             map(_is_same_object, handles, self._handles)
@@ -70,7 +70,7 @@ class ChiefPrediction:
         try:
             with (
                 without_strategy(model),
-                values_replaced(replacements),
+                replace_values(replacements),
                 private.default_replica_context(),
             ):
                 yield
@@ -97,7 +97,7 @@ class ChiefPrediction:
 
 def _large_tables(model: Any) -> list[Any]:
     """Return the embedding tables that are too large for the chief."""
-    layers = [layer for layer in model._flatten_layers() if asks_for_rows(layer) and layer.built]
+    layers = [layer for layer in model._flatten_layers() if looks_up_rows(layer) and layer.built]
     return [layer._embeddings for layer in layers if is_large(layer._embeddings)]
 
 

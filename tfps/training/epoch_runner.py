@@ -10,10 +10,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.method_scope import note_write
+from tfps.bridge.method_scope import count_thread_write
 from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.modes import whole_rounds
-from tfps.runtime.coordinator.worker_error import explain
+from tfps.runtime.coordinator.worker_error import shorten_message
 from tfps.training.batch_hooks import BatchHooks
 from tfps.training.fit_strategy import FitStrategy
 from tfps.training.input.arrays import ResidentArrays
@@ -89,7 +89,9 @@ class EpochRunner:
             reached = reached or run.completed >= asked_steps
             if not reached and request.source.failure is not None:
                 source = request.source
-                explain(source.failure, source.input_graphs, place="in the input, on the chief,")
+                shorten_message(
+                    source.failure, source.input_graphs, place="in the input, on the chief,"
+                )
                 raise source.failure from None
         except BaseException as error:
             self._abandon(run, error)
@@ -168,7 +170,7 @@ class EpochRunner:
         if self._state.run is not None:  # a hook of its loop evaluates or trains
             self._state.run.drain_for_another_run()
             if self._kind == "train":
-                note_write()
+                count_thread_write()
         self._state.watch_tasks(self._strategy.coordinator)
         self._strategy.runtime.collect()
         self._logs, self._request, self._warmed_up_steps = {}, request, 0
@@ -222,7 +224,7 @@ class EpochRunner:
         """Wait until no closure runs, and let another thread use the workers meanwhile."""
         strategy, run = self._strategy, self._run
         with strategy.runtime.turn.lent(lambda: self._state.run is run):
-            private.closure_queue(strategy.coordinator).wait_until_idle(seconds)
+            private.get_closure_queue(strategy.coordinator).wait_until_idle(seconds)
 
     def _show_progress(self, completed: int) -> None:
         """Show the steps that are done on the progress line, also within an execution."""
@@ -246,7 +248,7 @@ class EpochRunner:
         compiled = self.compiler.compile(
             request.source, step=self._step(), hooks=self.hooks, alone=alone
         )
-        for update in self._strategy.updates.of_program(compiled.program):
+        for update in self._strategy.updates.get_program_updates(compiled.program):
             update.refresh_mirrors()
         self._taken_samples = 0
         offset = request.offset_steps + self._warmed_up_steps
@@ -277,7 +279,7 @@ class EpochRunner:
 
     def _write_results(self, run: TicketRun) -> None:
         program = run.compiled.program
-        values = program.totals.values(run.metrics, run.metrics_before)
+        values = program.totals.compute_values(run.metrics, run.metrics_before)
         for variable, value in zip(program.metrics, values, strict=True):
             variable._value.assign(value.astype(variable._dtype))
         if run.completed:
@@ -288,4 +290,4 @@ class EpochRunner:
                 self._model.get_metrics_result()
                 self._has_computed_results = True
             chief = self._strategy.runtime.topology.chief
-            self._logs.update(program.logs(self._model, run.outputs, chief=chief))
+            self._logs.update(program.compute_logs(self._model, run.outputs, chief=chief))

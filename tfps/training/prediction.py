@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.functions.server_function import trace_server_function
 from tfps.bridge.keras_private import concat, tree
 from tfps.bridge.step_scope import current_step
 from tfps.training.epoch_runner import EpochRunner
@@ -96,7 +96,7 @@ class Predictor(EpochRunner):
     def _send_to_chief(self, position: tf.Tensor, outputs: Sequence[Any]) -> tf.Tensor:
         flat = tf.nest.flatten(outputs, expand_composites=True)
         chief = self._strategy.runtime.topology.chief
-        receive = server_function(
+        receive = trace_server_function(
             self._receive,
             device=chief,
             signature=[

@@ -126,8 +126,10 @@ class RunState:
         runtime.refuse_if_closed()
         runtime.refuse_mismatches()
         WORKER_USE.begin()
-        runtime.on_layout()
-        self.guard.start(private.closure_queue(coordinator), private.failure_handler(coordinator))
+        runtime.on_layout_change()
+        self.guard.start(
+            private.get_closure_queue(coordinator), private.get_failure_handler(coordinator)
+        )
 
     def drain(self) -> None:
         """Drain the workers of `fit`, so that every weight is of one version.
@@ -165,9 +167,9 @@ class RunState:
         workers = self._runtime.workers
         if self.coordinator is None:
             return (1,) * workers
-        return private.closure_queue(self.coordinator).lives(workers=workers)
+        return private.get_closure_queue(self.coordinator).count_lives(workers=workers)
 
-    def life_of(self, worker: int) -> int:
+    def get_life(self, worker: int) -> int:
         """Return the number of a worker's present life; the coordinator has one."""
         return self.worker_lives()[worker] if worker >= 0 else 1
 
@@ -175,4 +177,4 @@ class RunState:
         """Return how often residuals of codecs were lost with a worker."""
         if self.coordinator is None or not self._runtime.residuals.has_names:
             return 0
-        return private.closure_queue(self.coordinator).ended_lives
+        return private.get_closure_queue(self.coordinator).worker_losses

@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from tfps.consistency.local_steps import LocalSteps
 from tfps.runtime.compile.compiled import CompiledProgram
-from tfps.runtime.program.discovery import discover
-from tfps.runtime.program.local_training import keep_to
+from tfps.runtime.program.discovery import discover_program
+from tfps.runtime.program.local_training import apply_mode
 from tfps.runtime.program.program import Program
-from tfps.runtime.program.tables import let_rows_travel
+from tfps.runtime.program.tables import choose_row_tables
 from tfps.runtime.worker.closure_run import BatchSource
 from tfps.training.batch_hooks import BatchHooks
 from tfps.training.fit_strategy import FitStrategy
@@ -68,28 +68,30 @@ class StepCompiler:
                 batch_spec=source.batch_spec,
                 trains=self._kind == "train",
                 keras_metrics=self._model.metrics,
-                in_turn=self._is_sequential(source),
+                is_sequential=self._is_sequential(source),
                 devices=strategy.devices,
                 stops_at_nan=hooks.stops_at_nan,
             )
             with self.compiling(), strategy.scope():
-                program = discover(program, strategy)
+                program = discover_program(program, strategy)
                 refuse_several_exchanges(program, mode=strategy.consistency, model=self._model.name)
                 mode = alone or strategy.consistency
                 codecs = strategy.runtime.compression if alone is None else None
-                program = keep_to(program, mode, compression=codecs, adds_counts=alone is None)
+                program = apply_mode(program, mode, compression=codecs, adds_counts=alone is None)
                 if alone is None:
                     pipelines = self._should_pipeline(program, hooks)
-                    program = program.scheduled(is_pipelined=pipelines)
-                program = let_rows_travel(program)
-                strategy.updates.of_program(program)  # what optimizers have settles before a trace
+                    program = program.with_schedule(is_pipelined=pipelines)
+                program = choose_row_tables(program)
+                strategy.updates.get_program_updates(
+                    program
+                )  # what optimizers have settles before a trace
             self.compiled.clear()  # a new input: what the old one held on the servers is freed
             with self.compiling():
                 self.compiled[key] = CompiledProgram(
                     program,
                     runtime=strategy.runtime,
                     source=source,
-                    update_of=strategy.updates.for_optimizer,
+                    get_update=strategy.updates.get_update,
                 )
         compiled = self.compiled[key]
         compiled.source = source
@@ -117,7 +119,7 @@ class StepCompiler:
             devices=self._strategy.devices,
         )
         with self._strategy.scope():
-            discover(program, self._strategy)
+            discover_program(program, self._strategy)
 
     def _is_sequential(self, source: BatchSource) -> bool:
         """Return whether no two steps of a run, nor parts of one, are computed at the same time."""

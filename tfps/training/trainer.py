@@ -12,10 +12,10 @@ import keras
 import tensorflow as tf
 
 from tfps.bridge.keras_private import TensorFlowTrainer, get_data_adapter
-from tfps.bridge.method_scope import runs_eagerly, trains
+from tfps.bridge.method_scope import is_training, runs_eagerly
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
-from tfps.optimizers.wrapped import adopt
+from tfps.optimizers.wrapped import assign_strategy
 from tfps.runtime.program.program import is_metric, is_seed, refuse_outside_scope
 from tfps.training.batch_callbacks import BATCH_HOOKS
 from tfps.training.batch_hooks import BatchHooks
@@ -51,7 +51,7 @@ HOOKED_METHODS = ("make_train_function", "make_test_function")
 class Trainer:
     """The hooks; one object for all strategies, since Keras is patched once."""
 
-    def is_ours(self, strategy: object) -> bool:
+    def is_tfps_strategy(self, strategy: object) -> bool:
         return bool(getattr(strategy, "_is_tfps_strategy", False))
 
     def make_function(self, model: Any, kind: str, force: bool) -> None:
@@ -81,7 +81,7 @@ class Trainer:
             data_batch = iterator._distributed_dataset.element_spec
         _build_symbolically(model, strategy, data_batch)
 
-    def epoch_iterator(self, strategy: FitStrategy, options: dict[str, Any]) -> Any:
+    def create_epoch_iterator(self, strategy: FitStrategy, options: dict[str, Any]) -> Any:
         strategy.run_state.guard.wait_for_silent_workers()
         predictor = strategy.run_state.predictor
         if predictor is not None:
@@ -111,17 +111,17 @@ class Trainer:
         if not _can_predict_on_workers(model) or not is_worth_distributing(
             steps or adapter.num_batches, workers=strategy.runtime.workers
         ):
-            with self.predicting(model):
+            with self.predicting_on_chief(model):
                 return original(model, adapter, **options)
         with MethodsInUse.from_model(model).running(model, "predict", strategy.runtime.turn):
             with _predicting_on_workers(model, strategy):
                 return original(model, adapter, **options)
 
-    def predicting(self, model: Any) -> contextlib.AbstractContextManager[None]:
+    def predicting_on_chief(self, model: Any) -> contextlib.AbstractContextManager[None]:
         return ChiefPrediction.from_model(model).predicting(model)
 
     @contextlib.contextmanager
-    def eagerly(self, model: Any) -> Iterator[None]:
+    def running_eagerly(self, model: Any) -> Iterator[None]:
         """Run Keras's own loop on the chief; each read and update goes to the servers."""
         _check_not_overridden(model)
         strategy = model._distribute_strategy
@@ -139,7 +139,7 @@ class Trainer:
             attributes.update(functions, _distribute_strategy=strategy)
 
     @contextlib.contextmanager
-    def following(self, model: Any, kind: str) -> Iterator[None]:
+    def following_workers(self, model: Any, kind: str) -> Iterator[None]:
         """Follow a loop of Keras's; if it raises an error, abandon its run."""
         strategy = model._distribute_strategy
         strategy.runtime.refuse_if_closed()
@@ -159,7 +159,7 @@ class Trainer:
                     epoch_runner.give_up(error)
                 raise
 
-    def accessing(self, layer: Any) -> contextlib.AbstractContextManager[None]:
+    def accessing_weights(self, layer: Any) -> contextlib.AbstractContextManager[None]:
         """Take the turn for a layer's weights, so that no other thread starts the workers."""
         native = next((variable._value for variable in layer.weights), None)
         if not isinstance(native, ServerVariable):
@@ -168,7 +168,7 @@ class Trainer:
         runtime.refuse_if_closed()
         return runtime.turn.taken()
 
-    def call_hooks(self, model: Any, callbacks: Any, call: functools.partial[None]) -> None:
+    def run_callback_hook(self, model: Any, callbacks: Any, call: functools.partial[None]) -> None:
         """Call a hook of all callbacks; watch each callback that may change something."""
         name = call.func.__name__
         kind = next((kind for kind, names in BATCH_HOOKS.items() if name in names), None)
@@ -208,7 +208,9 @@ class Trainer:
         if runs_eagerly(model):
             return
         optimizer = getattr(model, "optimizer", None)
-        is_compiled_in_scope = self.is_ours(getattr(optimizer, "_distribution_strategy", None))
+        is_compiled_in_scope = self.is_tfps_strategy(
+            getattr(optimizer, "_distribution_strategy", None)
+        )
         is_on_servers = any(isinstance(v._value, ServerVariable) for v in model.variables[:1])
         if is_compiled_in_scope and not is_on_servers:
             raise UnsupportedError(
@@ -216,7 +218,7 @@ class Trainer:
                 "outside of it, so its weights are on no parameter server. Create the model "
                 "inside `with strategy.scope():` as well."
             )
-        if self.is_ours(tf.distribute.get_strategy()):
+        if self.is_tfps_strategy(tf.distribute.get_strategy()):
             raise UnsupportedError(
                 f"{model.name}: received a call of {method} under strategy.scope() for a model "
                 "created outside of it, which workers cannot run. Create and compile the model "
@@ -257,14 +259,14 @@ class Trainer:
                 callbacks._async_train = callbacks._async_test = False
 
     @contextlib.contextmanager
-    def building(self, optimizer: Any, variables: Any) -> Iterator[None]:
+    def building_optimizer(self, optimizer: Any, variables: Any) -> Iterator[None]:
         """Build an optimizer in the scope of its variables, so that slots lie beside them."""
         native = getattr(variables[0], "_value", None) if variables else None
         strategy = getattr(native, "_distribute_strategy", None)
         if strategy is None or not isinstance(native, ServerVariable):
             yield
             return
-        adopt(optimizer, strategy)
+        assign_strategy(optimizer, strategy)
         with strategy.scope():
             yield
 
@@ -278,9 +280,9 @@ class Trainer:
             return False
         strategy = native._distribute_strategy
         strategy.run_state.drain()
-        adopt(optimizer, strategy)
+        assign_strategy(optimizer, strategy)
         if not optimizer.built:
-            optimizer.build(variables)  # which asks `building`
+            optimizer.build(variables)  # which asks `building_optimizer`
         strategy.primitives.apply(optimizer, list(gradients), variables)
         return True
 
@@ -359,7 +361,7 @@ def _predicting_on_workers(model: Any, strategy: FitStrategy) -> Iterator[None]:
 def _build_symbolically(model: Any, strategy: FitStrategy, data_batch: Any) -> None:
     """Build the model, unless it has no `call`: a user's own step then builds what it uses."""
     if model.optimizer is not None:
-        adopt(model.optimizer, strategy)
+        assign_strategy(model.optimizer, strategy)
     refuse_outside_scope(model.trainable_variables)
     if type(model).call is keras.Model.call:
         return
@@ -371,7 +373,7 @@ def _build_symbolically(model: Any, strategy: FitStrategy, data_batch: Any) -> N
         reason = _original_error(error)
     # In one process nothing is built before the step runs, and the error is that of the step. That
     # may have none: only without variables a value that a branch or a loop writes stays inside.
-    compiler = StepCompiler(model, strategy=strategy, kind="train" if trains() else "test")
+    compiler = StepCompiler(model, strategy=strategy, kind="train" if is_training() else "test")
     compiler.try_step(tf.nest.map_structure(_spec_of, data_batch))
     if not _is_built(model):
         raise reason

@@ -52,7 +52,7 @@ def service_loop(
     def call_other_function(position: tf.Tensor, *request: tf.Tensor) -> tuple[tf.Tensor, ...]:
         branches = [lambda f=function: list(f(*request)) for function in functions]
         reply = tf.switch_case(position, branches)
-        private.keep_functional(private.current_graph())
+        private.keep_control_flow_functional(private.current_graph())
         return reply_and_receive(reply)
 
     def call_function(*state: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -61,7 +61,7 @@ def service_loop(
             lambda: _loop(is_hot, call_hot_function, state),
             lambda: call_other_function(*state),
         )
-        private.keep_functional(private.current_graph())
+        private.keep_control_flow_functional(private.current_graph())
         return tuple(following)
 
     nothing = (tf.zeros([0], tf.int64), tf.zeros([0], tf.int64), tf.zeros([0], tf.uint8))

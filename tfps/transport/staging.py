@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.functions.server_function import trace_server_function
 from tfps.bridge.variables.named_resource import NamedResource, open_mutex
 from tfps.bridge.variables.resource_holder import ResourceHolder
 from tfps.consistency.ledger import NO_TICKET, Status
@@ -180,7 +180,7 @@ class Staging:
     def _function(self, trace: Callable[..., ReplyTensors]) -> Any:
         signature = Message.signature(REQUEST_FIELDS)
         with tf.init_scope():
-            return server_function(trace, device=self._device, signature=signature)
+            return trace_server_function(trace, device=self._device, signature=signature)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[tf.Tensor]:
@@ -199,7 +199,7 @@ class Staging:
             yield seat_table
 
     def _seat_table_handle(self) -> tf.Tensor:
-        return private.variable_handle(
+        return private.create_variable_handle(
             shape=[self._seats, len(Column)],
             dtype=tf.int64,
             shared_name="staging",
@@ -225,7 +225,7 @@ class Staging:
         return tf.cond(where, lambda: tf.switch_case(tf.cast(seat, tf.int32), branches), otherwise)
 
     def _handle(self, seat: int) -> tf.Tensor:
-        return private.variable_handle(
+        return private.create_variable_handle(
             shape=[None], dtype=tf.uint8, shared_name=_seat_name(seat), container=self._container
         )
 

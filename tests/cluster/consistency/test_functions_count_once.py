@@ -96,7 +96,7 @@ def test_hung(loop: ManyCalls, tasks: LocalCluster, mode: str) -> None:
         finally:
             tasks.resume("worker", 1)
         wait_for(lambda: all(loop.strategy.alive_workers()))
-        wait_for(lambda: not queue.recalled)  # it has come to the end of its function
+        wait_for(lambda: not queue.recalled_workers)  # it has come to the end of its function
         if mode == "asynchronous":  # other modes refuse evicted workers, without an exchange
             assert loop.counted("EXCHANGES") > known
         if min(loop.counted("DUPLICATES")) > 0:

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.bridge.functions.traced_graph import operations_below
+from tfps.bridge.functions.traced_graph import iter_operations
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -85,7 +85,7 @@ def test_each_device_computes_its_part(strategy: tfps.ParameterServerStrategy) -
     model.fit(x, y, batch_size=BATCH, verbose=0)
     (compiled,) = model.train_function.compiler.compiled.values()
     (closure,) = compiled._concrete.values()
-    products = [op for op in operations_below(closure.graph) if op.type == "MatMul"]
+    products = [op for op in iter_operations(closure.graph) if op.type == "MatMul"]
     placed = [op.device.rpartition("/")[2] for op in products]
     # Forward two, backward three: nothing asks for the gradient of the input.
     assert sorted(placed) == ["device:CPU:0"] * 5 + ["device:CPU:1"] * 5

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tfps.bridge.keras_patches import OUR_PACKAGE
+from tfps.bridge.keras_patches import PACKAGE_FOLDER
 
 # The marker of the one line that an error is about; a comment, so that the traceback shows it.
 MISTAKE = "# the mistake"
@@ -49,6 +49,8 @@ def reading(
     assert read.text.count("Traceback (most recent call last)") == 1, read.text
     assert read.text.count(MISTAKE) == int(shows_line), read.text
     assert len(read.text.splitlines()) <= MOST_LINES, read.text
-    assert read.text.count(OUR_PACKAGE) <= 1, read.text  # only where we raise the error ourselves
+    assert read.text.count(PACKAGE_FOLDER) <= 1, (
+        read.text
+    )  # only where we raise the error ourselves
     logged = [r for r in caplog.records if r.levelno >= logging.ERROR]
     assert not logged, [record.getMessage() for record in logged]

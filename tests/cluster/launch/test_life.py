@@ -109,7 +109,7 @@ count()
 handler = coordinator._cluster.failure_handler
 ends_at = time.monotonic() + 30
 def waits():  # for the lost worker; TensorFlow's holds its lock meanwhile
-    return handler.away == {1} if kind is tfps else handler._cluster_update_lock.locked()
+    return handler.lost_workers == {1} if kind is tfps else handler._cluster_update_lock.locked()
 while not waits():
     assert time.monotonic() < ends_at
     time.sleep(0.05)

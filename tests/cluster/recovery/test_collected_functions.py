@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.bridge.functions.function_registration import collected_functions
+from tfps.bridge.functions.function_registration import take_collected_functions
 from tfps.bridge.tensorflow_private import current_context
 from tfps.launch import LocalCluster
 
@@ -74,7 +74,7 @@ def test_one_that_stops_at_that_moment_is_lost(
 
     def stop_a_server() -> list[str]:
         """Stop a server after every task has replied to a probe, before requests to the tasks."""
-        names = collected_functions()
+        names = take_collected_functions()
         if names and not rescue:
             command = f"sleep {RESCUED_AFTER_S}; kill -CONT {cluster.pid('ps', 0)}"
             rescue.append(subprocess.Popen(["sh", "-c", command], start_new_session=True))

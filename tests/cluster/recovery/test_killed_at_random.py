@@ -103,7 +103,7 @@ def test_fit(mode: str, transport: str, tasks: LocalCluster, tmp_path: Path) -> 
         counted_twice = stats.updates_applied - epochs * job.epoch_steps
         assert 0 <= counted_twice <= WORKERS * killer.times_without_servers
         for weight in job.model.trainable_variables:
-            server = job.strategy.runtime.index_of(weight.value.device)
+            server = job.strategy.runtime.get_server_index(weight.value.device)
             assert int(weight.numpy()) == stats.updates_applied - _lost(job.strategy, server)
         assert stats.updates_lost == sum(_lost(job.strategy, server) for server in range(2))
     job.strategy.close()
@@ -169,7 +169,7 @@ def test_scheduled_functions(
         assert set(stats.versions) == {scheduled}
         apart = [0 for _ in servers]
     for weight, count in zip(model.trainable_variables, counted, strict=True):
-        server = strategy.runtime.index_of(weight.value.device)
+        server = strategy.runtime.get_server_index(weight.value.device)
         found = count + apart[server]
         assert found == stats.versions[server] - _lost(strategy, server)
     strategy.close()

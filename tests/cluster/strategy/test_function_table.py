@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfps
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.functions.function_table import function_with_attribute
+from tfps.bridge.functions.function_table import attach_attribute
 from tfps.launch import LocalCluster
 
 SMALL, LARGE = 4, 2000
@@ -68,7 +68,7 @@ def _call_side_by_side(function: tf.types.experimental.ConcreteFunction) -> list
                         target=f"/job:ps/replica:0/task:{number % 2}/device:CPU:0",
                         args=[value],
                         Tout=[tf.float32],
-                        f=function_with_attribute(function, "number", number),
+                        f=attach_attribute(function, "number", number),
                     )
                     private.run_independently(result.op)
                     results.append(result)

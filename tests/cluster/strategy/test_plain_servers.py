@@ -16,7 +16,7 @@ from tests.cluster.processes import cluster_of_processes, resolver_of
 from tests.messages import check_message, raises
 from tfps.errors import UnsupportedError
 from tfps.optimizers import server_update
-from tfps.optimizers.server_update import COMPILED_ITEMS
+from tfps.optimizers.server_update import MIN_COMPILED_ITEMS
 
 LOCAL = "/job:chief/replica:0/task:0/device:CPU:0"
 EXAMPLES = 200
@@ -57,8 +57,8 @@ def test_fit_on_plain_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
         with tf.device(LOCAL):
             local = _fit(_regression)
-        for compiled_items, conditions in ((COMPILED_ITEMS, 1), (0, 0)):
-            monkeypatch.setattr(server_update, "COMPILED_ITEMS", compiled_items)
+        for compiled_items, conditions in ((MIN_COMPILED_ITEMS, 1), (0, 0)):
+            monkeypatch.setattr(server_update, "MIN_COMPILED_ITEMS", compiled_items)
             model = _fit(make)
             for weight, reference in zip(model.get_weights(), local.get_weights(), strict=True):
                 np.testing.assert_allclose(weight, reference, atol=1e-6)

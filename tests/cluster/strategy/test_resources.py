@@ -15,7 +15,7 @@ import tensorflow as tf
 import tfps
 from tests.cluster.counting import UnitGradients, mean_output
 from tfps.launch import LocalCluster
-from tfps.runtime.worker.exchange_times import NAME as EXCHANGE_TIMES
+from tfps.runtime.worker.exchange_times import RESOURCE_NAME as EXCHANGE_TIMES
 
 STRATEGIES = 20
 FITTING = (0, 1)  # the first is closed, the second collected

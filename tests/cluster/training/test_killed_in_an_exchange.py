@@ -14,11 +14,11 @@ import pytest
 import tfps
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
 from tfps.launch import LocalCluster
-from tfps.optimizers.server_update import COMPILED_ITEMS
+from tfps.optimizers.server_update import MIN_COMPILED_ITEMS
 
 # The second server's push is long: much of a step lies between the ends of the two pushes. That of
 # the first is a single kernel of XLA.
-ITEMS = {"first": 2 * COMPILED_ITEMS, "second": 3_000_000}
+ITEMS = {"first": 2 * MIN_COMPILED_ITEMS, "second": 3_000_000}
 # A task takes seconds to start again, on a busy machine tens of them.
 COMES_BACK_S = 120.0
 LOOK_EVERY_S = 0.002

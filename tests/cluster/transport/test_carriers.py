@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.functions.server_function import trace_server_function
 from tfps.consistency import ledger as decide
 from tfps.consistency.admission import admit
 from tfps.consistency.applied_window import cell_of_ticket
@@ -46,7 +46,7 @@ class EchoServer:
     def __init__(self, device: str, *, container: str) -> None:
         self.device, self.contents = device, ServerContents(device=device, container=container)
         self.ledger = ServerLedger(self.contents, workers=1)
-        self.function = server_function(
+        self.function = trace_server_function(
             self._answer, device=device, signature=Message.signature(REQUEST_FIELDS)
         )
 
@@ -201,7 +201,9 @@ def test_a_loop_on_the_server_answers_like_single_calls(
         )
         return [reply, ids, payload]
 
-    looping = server_function(loop, device=SERVERS[0], signature=Message.signature(REQUEST_FIELDS))
+    looping = trace_server_function(
+        loop, device=SERVERS[0], signature=Message.signature(REQUEST_FIELDS)
+    )
     call = ServerCall(SERVERS[0], looping, _request(1, 0, [], 0), LAYOUT.size_bytes)
 
     @tf.function(autograph=False)

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.functions.server_function import trace_server_function
 from tfps.consistency.ledger import Status
 from tfps.launch import LocalCluster
 from tfps.runtime.coordinator.server_contents import ServerContents
@@ -69,7 +69,7 @@ def _echo(reply_bytes: int) -> Any:
         pattern = tf.range(checked, checked + reply_bytes) % 251
         return [fields, tf.reverse(ids, [0]), tf.cast(pattern, tf.uint8)]
 
-    return server_function(answer, device=SERVER, signature=Message.signature(REQUEST_FIELDS))
+    return trace_server_function(answer, device=SERVER, signature=Message.signature(REQUEST_FIELDS))
 
 
 def _header(*, worker: int = 0, incarnation: int = 0, ticket: int = 0) -> tf.Tensor:

@@ -27,12 +27,12 @@ def over_tcp(
     cluster: Callable[..., LocalCluster], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[LocalCluster, tfps.ParameterServerStrategy]]:
     """Direct connections over TCP, as between machines: bytes of unix sockets are not counted."""
-    open_job = DataPlane._open
+    open_job = DataPlane._open_job
 
     def open_by_tcp(*arguments: Any) -> Endpoint:
         return dataclasses.replace(open_job(*arguments), unix_name="")
 
-    monkeypatch.setattr(DataPlane, "_open", open_by_tcp)
+    monkeypatch.setattr(DataPlane, "_open_job", open_by_tcp)
     tasks = cluster(workers=2, ps=2)
     strategy = tfps.ParameterServerStrategy(
         tasks.cluster_resolver, tfps.partitioners.FixedShardsPartitioner(2), transport="direct"

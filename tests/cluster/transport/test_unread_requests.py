@@ -12,7 +12,7 @@ import tfps
 from tests.cluster.counting import UnitGradients, Visits, mean_output, numbered
 from tests.cluster.processes import Jobs, cluster_of_processes, resolver_of
 from tests.cluster.transport.relay import Relay, relay_to
-from tfps.bridge.closures.closure_error import ATTEMPTS
+from tfps.bridge.closures.closure_error import MAX_ATTEMPTS
 from tfps.cluster import lease_ports
 
 EXAMPLES, BATCH = 60, 2
@@ -89,11 +89,11 @@ def test_one_that_is_never_read_is_an_error(
 ) -> None:
     coordinator = tfps.ClusterCoordinator(strategy)
     step, _, relay = *_step(strategy), relayed[1]
-    relay.spoil(10 * ATTEMPTS)
+    relay.spoil(10 * MAX_ATTEMPTS)
     coordinator.schedule(step)
     with pytest.raises(tf.errors.InternalError, match="Unable to parse request"):
         coordinator.join()
-    assert relay.spoilt == ATTEMPTS
+    assert relay.spoilt == MAX_ATTEMPTS
     relay.spoil(0)
     coordinator.schedule(step)
     coordinator.join()

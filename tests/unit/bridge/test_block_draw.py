@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.unit.optimizers.server import DEVICE, LocalServer
-from tfps.bridge.variables.block_draw import BlockDraw, may_draw_blocks, seed_of
-from tfps.bridge.variables.shards import joined
+from tfps.bridge.variables.block_draw import BlockDraw, can_draw_blocks, take_seed
+from tfps.bridge.variables.shards import join_by_rule
 from tfps.partitioners.row_rule import Contiguous, Modulo, RowRule, ShuffledRows, rows_per_shard
 
 SHAPE = (1000, 7)
@@ -32,13 +32,13 @@ INITIALIZERS = {
 
 def _drawn(initializer: Any, rule: RowRule, *, block_bytes: int = 17 * 7 * 4) -> np.ndarray:
     """The whole variable, from the shards of a server."""
-    draw = BlockDraw(initializer, seed_of(initializer), SHAPE, "float32", block_bytes)
+    draw = BlockDraw(initializer, take_seed(initializer), SHAPE, "float32", block_bytes)
     storage, parts = LocalServer().storage, []
     for shard, rows in enumerate(rows_per_shard(rule)):
         native = storage.create_variable(draw.begin(rows), device=DEVICE)
         draw.fill(native, rule=rule, shard=shard)
         parts.append(native.read_value())
-    return joined(parts, rule).numpy()
+    return join_by_rule(parts, rule).numpy()
 
 
 # Each way to draw.
@@ -89,4 +89,4 @@ class Own(keras.initializers.GlorotUniform):
     [keras.initializers.Orthogonal(), keras.initializers.Identity(), Own(), lambda *_, **__: None],
 )
 def test_what_needs_the_whole_variable(initializer: Any) -> None:
-    assert not may_draw_blocks(initializer)
+    assert not can_draw_blocks(initializer)

@@ -13,15 +13,15 @@ import tensorflow as tf
 from tests.messages import check_message, raises
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closures.closure_error import (
-    ATTEMPTS,
-    NO_ANSWER,
-    NO_MEMBER,
+    MAX_ATTEMPTS,
+    NO_REPLY,
+    NOT_A_MEMBER,
     ClosureObserver,
-    tells_of_an_unread_request,
+    is_unparsed_request_error,
     watch_closures,
 )
 from tfps.bridge.closures.closure_membership import ClosureMembership
-from tfps.bridge.closures.failure_handler import NoReturn
+from tfps.bridge.closures.failure_handler import NoServerReturn
 
 UNREAD = tf.errors.InternalError(
     None,
@@ -40,7 +40,7 @@ OTHERS = [
 
 OF_MEMBERS = [
     tf.errors.InvalidArgumentError(None, None, f"assertion failed: [{text}] [{status}]")
-    for text, status in ((NO_MEMBER, 3), (NO_ANSWER, 5))
+    for text, status in ((NOT_A_MEMBER, 3), (NO_REPLY, 5))
 ]
 
 
@@ -58,7 +58,7 @@ class _Cluster:
             worker_index=3,
             device_name="/device:CPU:0",
             executor=SimpleNamespace(clear_error=lambda: None),
-            failure_handler=SimpleNamespace(servers=NoReturn()),
+            failure_handler=SimpleNamespace(servers=NoServerReturn()),
         )
 
     def execute(self, function: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,8 +104,8 @@ class _Function:
 
 
 def test_which_errors_tell_of_an_unread_request() -> None:
-    assert tells_of_an_unread_request(UNREAD)
-    assert not any(map(tells_of_an_unread_request, OTHERS))
+    assert is_unparsed_request_error(UNREAD)
+    assert not any(map(is_unparsed_request_error, OTHERS))
 
 
 def test_a_closure_with_an_unread_request_is_run_again(
@@ -120,7 +120,7 @@ def test_a_closure_with_an_unread_request_is_run_again(
     assert cluster.membership.events == 2 * ["takes", "fails", "ends"] + ["takes", "ends"]
     assert len(caplog.records) == 2
     for attempt, record in enumerate(caplog.records, 2):
-        check_message(record.message, "worker 3", received=f"(attempt {attempt} of {ATTEMPTS})")
+        check_message(record.message, "worker 3", received=f"(attempt {attempt} of {MAX_ATTEMPTS})")
 
 
 def test_a_closure_without_an_answer_is_run_again_where_no_server_is_lost(
@@ -133,10 +133,10 @@ def test_a_closure_without_an_answer_is_run_again_where_no_server_is_lost(
     assert function.calls == 2
     assert cluster.told == []
     assert cluster.membership.events == ["takes", "fails", "ends", "takes", "ends"]
-    function.errors = [no_answer] * 2 * ATTEMPTS
-    with raises(tf.errors.UnavailableError, NO_ANSWER):
+    function.errors = [no_answer] * 2 * MAX_ATTEMPTS
+    with raises(tf.errors.UnavailableError, NO_REPLY):
         cluster.execute(function, monkeypatch)
-    assert function.calls == 2 + ATTEMPTS
+    assert function.calls == 2 + MAX_ATTEMPTS
 
 
 @pytest.mark.parametrize("error", OF_MEMBERS, ids=["no member", "no reply"])
@@ -145,17 +145,17 @@ def test_what_others_make_run_again_is_not_repeated_at_once(
 ) -> None:
     """The failure handler repeats closures of evicted workers and after the return of servers."""
     cluster, function = _Cluster(), _Function(error)
-    monkeypatch.setattr(NoReturn, "is_caused_by_server_loss", lambda *_: True)
+    monkeypatch.setattr(NoServerReturn, "is_caused_by_server_loss", lambda *_: True)
     with pytest.raises(tf.errors.OpError):
         cluster.execute(function, monkeypatch)
     assert function.calls == 1
 
 
 def test_a_request_that_is_never_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, function = _Cluster(), _Function(*[UNREAD] * 2 * ATTEMPTS)
+    cluster, function = _Cluster(), _Function(*[UNREAD] * 2 * MAX_ATTEMPTS)
     with raises(tf.errors.InternalError, "Unable to parse request"):
         cluster.execute(function, monkeypatch)
-    assert function.calls == ATTEMPTS
+    assert function.calls == MAX_ATTEMPTS
     assert cluster.told == [UNREAD]
 
 

@@ -34,7 +34,7 @@ class Diary(ClosureMembership):
     def is_member(self, worker: int) -> bool:
         return worker in self.members
 
-    def scheduled(self, closure: Any, *, is_idle: bool) -> bool:
+    def on_schedule(self, closure: Any, *, is_idle: bool) -> bool:
         self.is_idle.append(is_idle)
         self.members |= self.invited
         return bool(self.invited)
@@ -65,7 +65,7 @@ def cluster(diary: Diary) -> Iterator[Cluster]:
     cluster = Cluster(2)
     for idle in cluster.idle:
         assert idle.wait(DEADLINE_S)
-    cluster.queue.watch(diary)
+    cluster.queue.set_membership(diary)
     yield cluster
     cluster.close()
 
@@ -131,7 +131,7 @@ def test_who_fails_is_out_before_anybody_hears_of_it(
 
 def test_a_barred_member_leaves(cluster: Cluster, diary: Diary) -> None:
     _idle(cluster)
-    cluster.queue.bar(0)
+    cluster.queue.block_worker(0)
     diary.invited = {0}
     worker, run = cluster.who_took(cluster.put())
     assert worker == 1
@@ -143,8 +143,8 @@ def test_who_was_recalled_leaves_when_its_thread_comes_home(cluster: Cluster, di
     closure = cluster.put()
     hung, zombie = cluster.who_took(closure)
     diary.members = {hung}
-    cluster.queue.bar(hung)
-    cluster.queue.give_back(hung)
+    cluster.queue.block_worker(hung)
+    cluster.queue.requeue_recalled(hung)
     cluster.who_took(closure)[1].end()
     assert diary.notes == []
     zombie.end()

@@ -28,19 +28,19 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 def test_a_recalled_closure_is_run_by_another_worker(cluster: Cluster) -> None:
     closure = cluster.put()
     hung, zombie = cluster.who_took(closure)
-    cluster.queue.bar(hung)
-    assert cluster.queue.recalled == {hung}
+    cluster.queue.block_worker(hung)
+    assert cluster.queue.recalled_workers == {hung}
     assert not cluster.queue.wait(timeout=0.05)
-    cluster.queue.give_back(hung)
-    cluster.queue.give_back(hung)  # as every round of probes does
+    cluster.queue.requeue_recalled(hung)
+    cluster.queue.requeue_recalled(hung)  # as every round of probes does
     other, run = cluster.who_took(closure)
     assert other != hung
     run.end()
     assert cluster.queue.wait(timeout=DEADLINE_S)
-    assert cluster.queue.recalled == {hung}
+    assert cluster.queue.recalled_workers == {hung}
     zombie.end()
     assert cluster.idle[hung].wait(DEADLINE_S)
-    assert cluster.queue.recalled == frozenset()
+    assert cluster.queue.recalled_workers == frozenset()
     assert cluster.queue.done()
     assert len(closure.runs) == 2
 
@@ -71,20 +71,22 @@ def test_lives_end_with_a_loss_and_begin_with_a_closure(cluster: Cluster) -> Non
     hung, run = cluster.who_took(closure)
     run.end()
     assert cluster.queue.wait(timeout=DEADLINE_S)
-    assert cluster.queue.lives(workers=2) == (1, 1)
-    cluster.queue.bar(hung)
-    cluster.queue.admit(hung)
-    cluster.queue.comes_back(hung)  # the same loss, as TensorFlow has found it
-    assert cluster.queue.lives(workers=2) == (1, 1)
-    cluster.queue.bar(1 - hung)  # so that the next one is taken by the worker that came back
+    assert cluster.queue.count_lives(workers=2) == (1, 1)
+    cluster.queue.block_worker(hung)
+    cluster.queue.unblock_worker(hung)
+    cluster.queue.on_worker_return(hung)  # the same loss, as TensorFlow has found it
+    assert cluster.queue.count_lives(workers=2) == (1, 1)
+    cluster.queue.block_worker(
+        1 - hung
+    )  # so that the next one is taken by the worker that came back
     again = cluster.put()
     worker, run = cluster.who_took(again)
     assert worker == hung
-    lives = cluster.queue.lives(workers=2)
+    lives = cluster.queue.count_lives(workers=2)
     assert (lives[hung], lives[1 - hung]) == (2, 1)
     run.end()
     assert cluster.queue.wait(timeout=DEADLINE_S)
-    assert cluster.queue.lives(workers=2) == lives
+    assert cluster.queue.count_lives(workers=2) == lives
 
 
 @pytest.mark.parametrize(
@@ -95,8 +97,8 @@ def test_how_a_hung_worker_ends_its_closure_does_not_matter(
 ) -> None:
     closure = cluster.put()
     hung, zombie = cluster.who_took(closure)
-    cluster.queue.bar(hung)
-    cluster.queue.give_back(hung)
+    cluster.queue.block_worker(hung)
+    cluster.queue.requeue_recalled(hung)
     _, run = cluster.who_took(closure)
     zombie.end(error)
     assert cluster.idle[hung].wait(DEADLINE_S)
@@ -110,12 +112,12 @@ def test_how_a_hung_worker_ends_its_closure_does_not_matter(
 def test_the_only_worker_comes_back(cluster: Cluster) -> None:
     closure = cluster.put()
     _, zombie = cluster.who_took(closure)
-    cluster.queue.bar(0)
-    cluster.queue.give_back(0)
+    cluster.queue.block_worker(0)
+    cluster.queue.requeue_recalled(0)
     zombie.end()
     assert not cluster.queue.wait(timeout=0.05)  # its thread is home, but it is still barred
     assert len(closure.runs) == 1
-    cluster.queue.admit(0)
+    cluster.queue.unblock_worker(0)
     closure.next_run().end()
     assert cluster.queue.wait(timeout=DEADLINE_S)
 
@@ -123,22 +125,22 @@ def test_the_only_worker_comes_back(cluster: Cluster) -> None:
 def test_a_barred_worker_does_not_keep_another_from_being_woken(cluster: Cluster) -> None:
     for worker in (0, 1):
         assert cluster.idle[worker].wait(DEADLINE_S)
-        cluster.queue.bar(worker)
+        cluster.queue.block_worker(worker)
         for _ in range(5):
             assert cluster.who_took(cluster.put(ends_at_once=True))[0] == 1 - worker
         assert cluster.queue.wait(timeout=DEADLINE_S)
-        cluster.queue.admit(worker)
+        cluster.queue.unblock_worker(worker)
 
 
 def test_a_closure_that_ends_before_it_is_given_back_runs_again(cluster: Cluster) -> None:
     """The servers may have removed the worker in the middle of the closure."""
     closure = cluster.put()
     hung, run = cluster.who_took(closure)
-    cluster.queue.bar(hung)
+    cluster.queue.block_worker(hung)
     run.end()
     other, again = cluster.who_took(closure)
     assert other != hung
-    cluster.queue.give_back(hung)
+    cluster.queue.requeue_recalled(hung)
     again.end()
     assert cluster.queue.wait(timeout=DEADLINE_S)
     assert len(closure.runs) == 2
@@ -179,8 +181,8 @@ def test_failures_are_told(cluster: Cluster) -> None:
 
 
 def test_what_nobody_began_can_be_discarded(cluster: Cluster) -> None:
-    cluster.queue.bar(0)
-    cluster.queue.bar(1)
+    cluster.queue.block_worker(0)
+    cluster.queue.block_worker(1)
     closure = cluster.put()
     assert not cluster.queue.wait(timeout=0.05)
     cluster.queue.discard_queued()

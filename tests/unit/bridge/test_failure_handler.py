@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from tfps.bridge.closures import failure_handler
-from tfps.bridge.closures.closure_error import NO_MEMBER
-from tfps.bridge.closures.failure_handler import FailureHandler, NoReturn, UnknownHealth
+from tfps.bridge.closures.closure_error import NOT_A_MEMBER
+from tfps.bridge.closures.failure_handler import FailureHandler, NoServerReturn, UnknownHealth
 
 WORKERS = {0: "127.0.0.1:10", 1: "127.0.0.1:11"}
 SERVERS = {0: "127.0.0.1:20"}
@@ -48,7 +48,7 @@ class Health(UnknownHealth):
         return True
 
 
-class Returns(NoReturn):
+class Returns(NoServerReturn):
     """A server that is lost is brought back."""
 
     def is_caused_by_server_loss(self, error: BaseException | None = None) -> bool:
@@ -90,7 +90,7 @@ def test_what_a_worker_ran_that_was_let_out_runs_again(handler: FailureHandler) 
     ran = list[Any]()
 
     def closure() -> None:
-        raise tf.errors.InvalidArgumentError(None, None, f"assertion failed: [{NO_MEMBER}] [3]")
+        raise tf.errors.InvalidArgumentError(None, None, f"assertion failed: [{NOT_A_MEMBER}] [3]")
 
     with handler.wait_on_failure(
         on_failure_fn=ran.append,
@@ -99,7 +99,7 @@ def test_what_a_worker_ran_that_was_let_out_runs_again(handler: FailureHandler) 
     ):
         closure()
     assert ran == ["again"]
-    assert handler.away == frozenset()
+    assert handler.lost_workers == frozenset()
 
 
 def test_what_fails_after_the_end_is_no_loss(
@@ -115,7 +115,7 @@ def test_what_fails_after_the_end_is_no_loss(
 
     with pytest.raises(tf.errors.CancelledError, match="closed"):
         closure()
-    assert (failed, handler.away, caplog.records) == ([], frozenset(), [])
+    assert (failed, handler.lost_workers, caplog.records) == ([], frozenset(), [])
 
 
 def test_a_worker_that_does_not_fit_is_left_out_until_one_does(
@@ -128,28 +128,30 @@ def test_a_worker_that_does_not_fit_is_left_out_until_one_does(
         return not fits
 
     monkeypatch.setattr(handler.health, "is_incompatible", is_incompatible)
-    handler.away = frozenset({1})
-    assert handler._there(handler.away) == frozenset()  # so nothing is connected anew for it
-    assert handler._connect()  # for another reason
+    handler.lost_workers = frozenset({1})
+    assert (
+        handler._find_available(handler.lost_workers) == frozenset()
+    )  # so nothing is connected anew for it
+    assert handler._reconnect_available()  # for another reason
     assert machines.connected == [[0]]
-    assert handler.away == {1}
+    assert handler.lost_workers == {1}
     fits = True
-    assert handler._connect()
-    assert (machines.connected, handler.away) == ([[0], [0, 1]], frozenset())
+    assert handler._reconnect_available()
+    assert (machines.connected, handler.lost_workers) == ([[0], [0, 1]], frozenset())
     assert set(asked) == {1}  # those that take part are not asked
 
 
-@pytest.mark.parametrize("servers", [NoReturn(), Returns()], ids=["lost", "comes back"])
+@pytest.mark.parametrize("servers", [NoServerReturn(), Returns()], ids=["lost", "comes back"])
 def test_a_server_is_lost_while_a_worker_is_taken_in(
-    handler: FailureHandler, machines: Machines, servers: NoReturn
+    handler: FailureHandler, machines: Machines, servers: NoServerReturn
 ) -> None:
     """The worker is tried again if the server comes back; else the coordinator's thread raises."""
     handler.servers, machines.error = servers, LOST
-    handler.away = frozenset({1})
-    assert not handler._connect()
+    handler.lost_workers = frozenset({1})
+    assert not handler._reconnect_available()
     assert (handler._error_from_recovery is None) is isinstance(servers, Returns)
     machines.error = None
-    assert handler._connect()
+    assert handler._reconnect_available()
     assert machines.connected == [[0, 1]]
 
 
@@ -161,8 +163,8 @@ def test_a_worker_is_lost_for_good_together_with_a_server(
     assert handler.reconnect()
     assert machines.connected == [[0]]
     assert handler.health.lost == [1]  # type: ignore[attr-defined]
-    assert handler.left_out == {1}
+    assert handler.excluded_workers == {1}
     machines.there.add(WORKERS[1])
-    while handler.left_out:  # the handler's own thread takes it in
+    while handler.excluded_workers:  # the handler's own thread takes it in
         threading.Event().wait(0.01)
     assert machines.connected == [[0], [0, 1]]

@@ -10,7 +10,7 @@ from tfps.bridge import free_memory
 
 
 def test_this_machine_has_some_left() -> None:
-    found = free_memory.free_memory_bytes("/device:CPU:0")
+    found = free_memory.read_free_memory_bytes("/device:CPU:0")
     assert found is not None
     assert found > 1 << 20
 
@@ -19,4 +19,4 @@ def test_a_system_without_that_account_says_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(free_memory, "MEMINFO", str(tmp_path / "none"))
-    assert free_memory.free_memory_bytes("/device:CPU:0") is None
+    assert free_memory.read_free_memory_bytes("/device:CPU:0") is None

@@ -21,7 +21,7 @@ LET_GO_AFTER_S = 0.2
 
 @pytest.fixture(autouse=True)
 def _registers_without_lock() -> None:
-    registration.register_without_lock()
+    registration.patch_function_registration()
 
 
 def test_functions_run() -> None:
@@ -50,10 +50,10 @@ def test_a_saved_model_brings_its_functions(tmp_path: Path) -> None:
 
 
 def test_refusals_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = registration.runtime()._replace(
+    fake = registration.load_runtime_functions()._replace(
         code=lambda _status: tf.errors.INVALID_ARGUMENT, message=lambda _status: b"is wrong"
     )
-    monkeypatch.setattr(registration, "runtime", lambda: fake)
+    monkeypatch.setattr(registration, "load_runtime_functions", lambda: fake)
     with pytest.raises(tf.errors.InvalidArgumentError, match="is wrong"):
         tf.function(lambda: tf.constant(3))()
 
@@ -64,7 +64,7 @@ class SlowTasks:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.answered = threading.Event()
         self.after_a_while: Callable[[], None] = self.answered.set
-        real = registration.runtime()
+        real = registration.load_runtime_functions()
 
         def add_function(*arguments: Any) -> None:
             threading.Timer(LET_GO_AFTER_S, self.after_a_while).start()
@@ -72,8 +72,8 @@ class SlowTasks:
             real.add_function(*arguments)
 
         fake = real._replace(add_function=add_function)
-        monkeypatch.setattr(registration, "runtime", lambda: fake)
-        monkeypatch.setattr(registration, "SAID_AFTER_S", LET_GO_AFTER_S / 4)
+        monkeypatch.setattr(registration, "load_runtime_functions", lambda: fake)
+        monkeypatch.setattr(registration, "WARN_AFTER_S", LET_GO_AFTER_S / 4)
 
 
 def test_other_threads_run_while_one_waits(
@@ -98,8 +98,8 @@ def test_the_wait_can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_functions_are_removed_when_no_task_has_to_be_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    registration.hold_back_removals()
-    registration.disconnected()
+    registration.patch_function_removal()
+    registration.remove_collected_functions()
     removed: list[Any] = []
     monkeypatch.setattr(Context, "_tfps_remove_function", lambda _, name: removed.append(name))
 
@@ -116,8 +116,8 @@ def test_functions_are_removed_when_no_task_has_to_be_told(
     on_a_cluster = tf.train.ServerDef(cluster=cluster, job_name="chief")
     monkeypatch.setattr(current_context(), "_server_def", on_a_cluster)
     held = collect(2.0)
-    assert held.decode() in registration.collected_functions()
-    assert registration.collected_functions() == []
+    assert held.decode() in registration.take_collected_functions()
+    assert registration.take_collected_functions() == []
     assert held not in removed
-    registration.disconnected()
+    registration.remove_collected_functions()
     assert removed.count(held) == 1

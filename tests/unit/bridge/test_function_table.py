@@ -21,7 +21,7 @@ class Network:
         self.rests, self.asked = rests, list[str]()
         monkeypatch.setattr(function_table, "fill", self.fill)
         incarnations = 1, dict.fromkeys(DEVICES, 1)
-        monkeypatch.setattr(private, "incarnations", lambda: incarnations)
+        monkeypatch.setattr(private, "read_incarnations", lambda: incarnations)
 
     def fill(self, devices: Sequence[str], server: str, *, entries: int) -> bool:
         assert (server, entries) == (SERVER, 1)
@@ -34,7 +34,7 @@ class Network:
 def _find_again(*, patience_s: float) -> None:
     workers = dict(enumerate(DEVICES))
     tables = FunctionTables(workers=workers, server="/job:ps/task:0", servers=2, tasks=5)
-    tables.find_again([SERVER], without={1}, patience_s=patience_s)
+    tables.reconnect_servers([SERVER], without={1}, patience_s=patience_s)
 
 
 def test_each_worker_that_is_there_asks_until_it_has_found_the_server(

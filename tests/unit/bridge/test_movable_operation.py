@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tfps.bridge.functions.movable_operation import StandIn, is_movable, let_move, runs_after
+from tfps.bridge.functions.movable_operation import (
+    DeferredTensor,
+    allow_early_run,
+    is_movable,
+    iter_predecessors,
+)
 
 
 def _traced(function: Any, *specs: tf.TensorSpec) -> Any:
@@ -41,9 +46,9 @@ def test_batches_move_and_keep_their_order() -> None:
     first, second = _of_type(graph, "IteratorGetNext")
     assert is_movable(first)
     assert is_movable(second)
-    assert first in list(runs_after(second))
+    assert first in list(iter_predecessors(second))
     for each in (first, second):
-        let_move(each)
+        allow_early_run(each)
     function = tf.function(lambda batches: next(batches) - next(batches), autograph=False)
     assert int(function(iterator)) == -1
 
@@ -83,16 +88,16 @@ def test_a_vocabulary_is_read_after_what_was_written_to_it_before() -> None:
     assert is_movable(first)
     assert is_movable(second)
     assert not is_movable(insert)
-    assert insert not in runs_after(first)
-    assert insert in runs_after(second)
-    assert first in runs_after(second)
+    assert insert not in iter_predecessors(first)
+    assert insert in iter_predecessors(second)
+    assert first in iter_predecessors(second)
 
 
 def test_a_check_that_may_move_waits_for_nothing_that_has_an_effect() -> None:
     def step(x: tf.Tensor) -> tf.Tensor:
         tf.print("first")
         check = tf.raw_ops.Assert(condition=tf.reduce_all(x > 0), data=[x])
-        let_move(check)
+        allow_early_run(check)
         return x
 
     (check,) = _of_type(_traced(step, NUMBERS), "Assert")
@@ -102,11 +107,11 @@ def test_a_check_that_may_move_waits_for_nothing_that_has_an_effect() -> None:
 @pytest.mark.parametrize("known", [None, 2])
 def test_a_stand_in_becomes_what_comes_later(known: int | None) -> None:
     def step(x: tf.Tensor) -> tf.Tensor:
-        stand_in = StandIn([known, 3], tf.float32)
+        stand_in = DeferredTensor([known, 3], tf.float32)
         assert stand_in.tensor.shape.as_list() == [known, 3]
         assert tf.get_static_value(stand_in.tensor) is None
         doubled = 2 * stand_in.tensor
-        stand_in.become(x + 1)
+        stand_in.resolve(x + 1)
         return doubled
 
     values = tf.ones([2, 3])

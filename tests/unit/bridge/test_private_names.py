@@ -19,7 +19,7 @@ import tensorflow as tf
 import tfps
 from tfps.bridge import keras_private
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.private_names import check_attributes, find_names, version_of
+from tfps.bridge.private_names import check_attributes, find_names, get_version
 from tfps.bridge.private_places import KERAS, PACKAGES, TENSORFLOW
 from tfps.errors import UnsupportedError
 from tfps.optimizers import ByTable
@@ -73,8 +73,8 @@ def test_tested_versions_are_one_of_each_minor_version_newest_first() -> None:
 
 
 def test_the_versions_of_the_tests_are_tested_ones() -> None:
-    assert version_of("tensorflow") in TENSORFLOW.tested
-    assert version_of("keras") in KERAS.tested
+    assert get_version("tensorflow") in TENSORFLOW.tested
+    assert get_version("keras") in KERAS.tested
 
 
 def test_every_name_taken_from_keras_is_in_the_table() -> None:
@@ -239,7 +239,7 @@ def test_a_missing_feature_is_refused_alone(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(keras_private, "_names", names)
     with pytest.raises(UnsupportedError, match=r"ByTable needs keras\.optimizers\.MultiOptimizer"):
         ByTable({"users": "adagrad"})
-    absent = keras_private._absent("MultiOptimizer")
+    absent = keras_private._make_absent_class("MultiOptimizer")
     assert not isinstance(keras.optimizers.SGD(), absent)
     assert "apply" in vars(absent)  # is patched, as that of the class itself
     with pytest.raises(UnsupportedError, match="MultiOptimizer"):
@@ -247,23 +247,23 @@ def test_a_missing_feature_is_refused_alone(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_optimizers_that_a_keras_lacks_are_left_out() -> None:
-    found = keras_private.existing_optimizers("SGD", "OptimizerOfTheFuture")
+    found = keras_private.find_optimizers("SGD", "OptimizerOfTheFuture")
     assert found == {keras.optimizers.SGD}
 
 
 def test_an_optimizer_with_slots_by_path_is_refused() -> None:
     optimizer = keras.optimizers.Muon()
-    keras_private.refuse_slots_by_path(optimizer)
+    keras_private.refuse_slots_in_dictionary(optimizer)
     optimizer.__dict__["adam_momentums"] = {"dense/kernel": None}  # as in Keras 3.12
     with pytest.raises(UnsupportedError, match=r"keras\.optimizers\.Muon of Keras"):
-        keras_private.refuse_slots_by_path(optimizer)
+        keras_private.refuse_slots_in_dictionary(optimizer)
 
 
 def test_the_global_generator_is_found_without_the_constant(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     keras.random.uniform(())
-    found = keras_private.global_generator()
+    found = keras_private.get_global_generator()
     monkeypatch.delattr(keras_private.seed_generator, "GLOBAL_SEED_GENERATOR")  # as in Keras 3.12
     assert isinstance(found, keras.random.SeedGenerator)
-    assert keras_private.global_generator() is found
+    assert keras_private.get_global_generator() is found

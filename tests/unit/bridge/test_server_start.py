@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tfps
 from tests.messages import raises
-from tfps.bridge.functions.server_start import server_start
+from tfps.bridge.functions.server_start import check_server_start
 from tfps.cluster import ClusterSpec, lease_ports
 from tfps.cluster.ports import PortLease
 from tfps.errors import PortInUse
@@ -26,7 +26,7 @@ def spec(monkeypatch: pytest.MonkeyPatch) -> ClusterSpec:
 
 def _start_once_the_port_is_taken(spec: ClusterSpec, taken: contextlib.ExitStack) -> None:
     port = int(spec.address("ps", 0).rpartition(":")[2])
-    with server_start(spec, "ps", 0):
+    with check_server_start(spec, "ps", 0):
         taken.enter_context(socket.create_server(("127.0.0.1", port)))
         tf.distribute.Server(spec.jobs, job_name="ps", task_index=0)
 
@@ -38,7 +38,10 @@ def test_a_port_that_is_taken_between_the_check_and_the_start(spec: ClusterSpec)
 
 
 def test_other_errors_stay(spec: ClusterSpec) -> None:
-    with pytest.raises(tf.errors.UnknownError, match="something else"), server_start(spec, "ps", 0):
+    with (
+        pytest.raises(tf.errors.UnknownError, match="something else"),
+        check_server_start(spec, "ps", 0),
+    ):
         raise tf.errors.UnknownError(None, None, "something else")
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import tensorflow as tf
 
-from tfps.bridge.functions.server_function import server_function
-from tfps.bridge.variables.server_variable import number
+from tfps.bridge.functions.server_function import trace_server_function
+from tfps.bridge.variables.server_variable import to_constant
 
 DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
 
@@ -23,16 +23,16 @@ def _constants(graph: tf.Graph) -> Counter[int]:
 def test_a_number_is_one_constant_of_each_graph() -> None:
     def trace(given: tf.Tensor) -> list[tf.Tensor]:
         with tf.control_dependencies([given]):
-            first = number(7)
+            first = to_constant(7)
         assert not first.op.control_inputs
-        assert number(first) is first
-        assert number(7) is first
-        assert number(True, tf.bool) is not number(1)  # they are equal in Python
-        branches = [lambda: number(7) + number(7), lambda: number(8)]
-        return [first + number(7), tf.cond(given > number(7), *branches)]
+        assert to_constant(first) is first
+        assert to_constant(7) is first
+        assert to_constant(True, tf.bool) is not to_constant(1)  # they are equal in Python
+        branches = [lambda: to_constant(7) + to_constant(7), lambda: to_constant(8)]
+        return [first + to_constant(7), tf.cond(given > to_constant(7), *branches)]
 
-    concrete = server_function(trace, device=DEVICE, signature=[tf.TensorSpec([], tf.int64)])
+    concrete = trace_server_function(trace, device=DEVICE, signature=[tf.TensorSpec([], tf.int64)])
     assert _constants(concrete.graph)[7] == 1
     assert [int(each) for each in concrete(tf.constant(9, tf.int64))] == [14, 14]
     assert [int(each) for each in concrete(tf.constant(0, tf.int64))] == [14, 8]
-    assert int(number(3)) == 3  # where nothing is traced
+    assert int(to_constant(3)) == 3  # where nothing is traced

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 
-from tfps.bridge.variables.shards import cut, joined
+from tfps.bridge.variables.shards import join_by_rule, split_by_rule
 from tfps.partitioners.row_rule import Contiguous, Modulo, ShuffledRows, rows_of
 
 
@@ -19,8 +19,8 @@ from tfps.partitioners.row_rule import Contiguous, Modulo, ShuffledRows, rows_of
 def test_cut_and_joined(kind: Any, data: Any, rows: int) -> None:
     rule = kind(rows, data.draw(st.integers(1, rows)))
     table = np.arange(2.0 * rows).reshape(rows, 2)
-    parts = cut(tf.constant(table), rule)
-    np.testing.assert_array_equal(joined(parts, rule), table)
-    for shard, (part, array) in enumerate(zip(parts, cut(table, rule), strict=True)):
+    parts = split_by_rule(tf.constant(table), rule)
+    np.testing.assert_array_equal(join_by_rule(parts, rule), table)
+    for shard, (part, array) in enumerate(zip(parts, split_by_rule(table, rule), strict=True)):
         np.testing.assert_array_equal(part, array)
         np.testing.assert_array_equal(array, table[rows_of(rule, shard)])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfps.bridge.functions.table_room import TableRoom, capacity
+from tfps.bridge.functions.table_room import TableRoom, compute_capacity
 
 
 class _Vector:
@@ -30,12 +30,12 @@ def test_calls_never_move_the_vector(functions: list[tuple[int, int]]) -> None:
     """Each function takes as many entries as expected, or fewer."""
     room, vector = TableRoom(), _Vector()
     for expected, percent in functions:
-        missing = room.missing(expected)
+        missing = room.count_missing(expected)
         vector.add(missing)
         room.filled += missing
         assert not vector.add(expected * percent // 100)
-        room.use(expected)
-        assert vector.memory >= capacity(room.filled)
+        room.add_used(expected)
+        assert vector.memory >= compute_capacity(room.filled)
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=50))
@@ -43,11 +43,11 @@ def test_little_is_filled(functions: list[int]) -> None:
     """The filled entries are at most twice as many as those in use, and two more."""
     room = TableRoom()
     for calls in functions:
-        room.filled += room.missing(calls)
-        room.use(calls)
+        room.filled += room.count_missing(calls)
+        room.add_used(calls)
     assert room.filled <= 2 * sum(functions) + 2
 
 
 @pytest.mark.parametrize(("calls", "entries"), [(0, 0), (1, 3), (2, 5), (3, 5), (31, 33), (32, 65)])
 def test_what_an_empty_table_lacks(calls: int, entries: int) -> None:
-    assert TableRoom().missing(calls) == entries
+    assert TableRoom().count_missing(calls) == entries

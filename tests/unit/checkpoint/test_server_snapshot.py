@@ -35,7 +35,7 @@ def _variables() -> list[tuple[Any, tf.Tensor]]:
     return [
         (
             tf.compat.v1.get_variable(f"v{i}", initializer=value, use_resource=True),
-            private.variable_handle(
+            private.create_variable_handle(
                 shape=value.shape, dtype=tf.float32, shared_name=f"kept{i}", container=""
             ),
         )

@@ -16,7 +16,13 @@ from tests.unit.consistency.plain_ledger import PlainLedger
 from tfps.consistency import chief_requests, issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import NO_TICKET, Ledger, LedgerLayout, Status
-from tfps.runtime.server.admission import Arrival, ByTicket, PushVerdict, Terms, judge
+from tfps.runtime.server.admission import (
+    AdmitByTicket,
+    PushTerms,
+    PushVerdict,
+    ReceivedPush,
+    decide_push,
+)
 from tfps.transport.message import REQUEST_FIELDS, Kind, Request
 
 MOST_SEVERAL = 3  # tickets at once
@@ -160,10 +166,10 @@ class ServerModel(PlainLedger):
     def _push(self, wire: Wire) -> Answer:
         is_last, is_update = wire.call_number == len(self.calls) - 1, self.calls[wire.call_number]
         ledger = self.open()
-        terms = Terms(
-            ByTicket(
+        terms = PushTerms(
+            AdmitByTicket(
                 wire.call_number,
-                hands_out=is_last and self.hands_out_tickets,
+                issues_tickets=is_last and self.hands_out_tickets,
                 pipelined=self.pipelined,
             ),
             is_update=is_update,
@@ -175,9 +181,9 @@ class ServerModel(PlainLedger):
         if pushed.closed:
             self._note_closed(wire)
         if pushed.status in (Status.OK, Status.LATE):
-            self.applied_keys[wire.ticket] = pushed.remembered
+            self.applied_keys[wire.ticket] = pushed.new_applied_key
         else:
-            assert pushed.remembered == self.applied_keys.get(wire.ticket, -1)
+            assert pushed.new_applied_key == self.applied_keys.get(wire.ticket, -1)
         assert pushed.fresh == (pushed.status == Status.OK)
         if pushed.fresh:
             self.applications[wire.ticket, wire.call_number] += 1
@@ -198,14 +204,14 @@ class ServerModel(PlainLedger):
             batches=pushed.grant.batches,
         )
 
-    def _judge(self, ledger: Ledger, wire: Wire, terms: Terms) -> PushVerdict:
-        verdict = judge(
+    def _judge(self, ledger: Ledger, wire: Wire, terms: PushTerms) -> PushVerdict:
+        verdict = decide_push(
             ledger,
             terms,
-            Arrival(
+            ReceivedPush(
                 wire.header,
                 wire.worker,
-                is_ours=True,
+                matches_plan=True,
                 alive=ledger.is_alive(wire.worker, wire.incarnation),
                 position=wire.base_version,
                 applied_key=self.applied_keys.get(wire.ticket, -1),

@@ -25,12 +25,12 @@ from tfps.consistency.applied_window import (
     newest_function,
 )
 from tfps.consistency.ledger import LedgerLayout, Status
-from tfps.runtime.server.admission import Arrival, ByFunction, Terms, judge
+from tfps.runtime.server.admission import AdmitByFunction, PushTerms, ReceivedPush, decide_push
 from tfps.transport.message import REQUEST_FIELDS, Request
 
 LAYOUT = LedgerLayout(2)
 SERVERS, PUSHES = 2, 3
-TERMS = Terms(ByFunction(), is_update=True)
+TERMS = PushTerms(AdmitByFunction(), is_update=True)
 
 
 class Server(PlainLedger):
@@ -46,10 +46,10 @@ class Server(PlainLedger):
     def push(self, key: int) -> Status:
         header = [0] * REQUEST_FIELDS
         header[Request.TICKET] = key
-        cell, ledger = TERMS.admission.cell(key), self.open()
-        arrival = Arrival(header, 0, True, True, applied_key=int(self.window[cell]))
-        verdict = judge(ledger, TERMS, arrival)
-        self.window[cell] = verdict.remembered
+        cell, ledger = TERMS.admission.get_cell(key), self.open()
+        arrival = ReceivedPush(header, 0, True, True, applied_key=int(self.window[cell]))
+        verdict = decide_push(ledger, TERMS, arrival)
+        self.window[cell] = verdict.new_applied_key
         self.applied[key] += verdict.fresh
         self.post(ledger)
         return Status(verdict.status)

@@ -20,12 +20,12 @@ from tfps.consistency import ledger as decide
 from tfps.consistency.applied_window import blank_window, key_of_function
 from tfps.consistency.ledger import LedgerLayout, Status, takes_part
 from tfps.consistency.returned_ledger import make_returned_ledger
-from tfps.runtime.server.admission import Arrival, ByMember, Terms, judge
+from tfps.runtime.server.admission import AdmitByMember, PushTerms, ReceivedPush, decide_push
 from tfps.transport.message import REQUEST_FIELDS, Request
 
 WORKERS, SERVERS, PUSHES, FUNCTIONS = 2, 2, 2, 4
 LAYOUT = LedgerLayout(WORKERS)
-TERMS = Terms(ByMember(), is_update=True)
+TERMS = PushTerms(AdmitByMember(), is_update=True)
 EVENTS = ["send", "send", "send", "evict", "tell", "lose", "reply lost"]
 
 
@@ -50,10 +50,12 @@ class Server(PlainLedger):
     def push(self, worker: int, incarnation: int, key: int) -> Status:
         header = [0] * REQUEST_FIELDS
         header[Request.TICKET] = key
-        cell, ledger = TERMS.admission.cell(key), self.open()
+        cell, ledger = TERMS.admission.get_cell(key), self.open()
         alive, applied = ledger.is_alive(worker, incarnation), int(self.window[cell])
-        verdict = judge(ledger, TERMS, Arrival(header, worker, True, alive, applied_key=applied))
-        self.window[cell] = verdict.remembered
+        verdict = decide_push(
+            ledger, TERMS, ReceivedPush(header, worker, True, alive, applied_key=applied)
+        )
+        self.window[cell] = verdict.new_applied_key
         self.counted[key] += verdict.fresh
         self.post(ledger)
         return Status(verdict.status)

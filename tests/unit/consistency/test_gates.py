@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import tensorflow as tf
 
-from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.functions.server_function import trace_server_function
 from tfps.consistency.gate import BoundedGate
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.runtime.coordinator.server_contents import ServerContents
@@ -43,7 +43,7 @@ def served(server_ledger: ServerLedger, gate: BoundedGate) -> tuple[Callable[...
         return list(gate.wait(worker, lambda: [tf.identity(worker)]))
 
     def traced(function: Callable[..., list[tf.Tensor]], arguments: int) -> Callable[..., int]:
-        concrete = server_function(function, device=DEVICE, signature=[INTEGER] * arguments)
+        concrete = trace_server_function(function, device=DEVICE, signature=[INTEGER] * arguments)
         return lambda *values: int(concrete(*(tf.constant(v, tf.int64) for v in values))[0])
 
     return traced(enter, 1), traced(push, 2), traced(wait, 1)

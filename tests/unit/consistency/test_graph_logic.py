@@ -18,14 +18,14 @@ from tfps.consistency.ledger import MAX_CALLS, STALENESS_BINS, Ledger, LedgerLay
 from tfps.consistency.logic import PlainLogic
 from tfps.consistency.server_ledger import GraphLedger, additions, writes
 from tfps.runtime.server.admission import (
-    Anyone,
-    Arrival,
-    ByFunction,
-    ByMember,
-    ByTicket,
-    ByVersion,
-    Terms,
-    judge,
+    AdmitAll,
+    AdmitByFunction,
+    AdmitByMember,
+    AdmitByTicket,
+    AdmitByVersion,
+    PushTerms,
+    ReceivedPush,
+    decide_push,
 )
 from tfps.transport.message import REQUEST_FIELDS, Request
 
@@ -41,7 +41,7 @@ Arguments = dict[str, Any]
 Decision = Callable[[Ledger, Arguments], list[Any]]
 
 
-def _judge(ledger: Ledger, arguments: Arguments, *, terms: Terms) -> list[Any]:
+def _judge(ledger: Ledger, arguments: Arguments, *, terms: PushTerms) -> list[Any]:
     header: list[Any] = [0] * REQUEST_FIELDS
     header[Request.CLOSED_STEPS] = 1
     header[Request.TICKET], header[Request.ACKED_TICKET] = arguments["ticket"], arguments["closes"]
@@ -51,13 +51,13 @@ def _judge(ledger: Ledger, arguments: Arguments, *, terms: Terms) -> list[Any]:
     behind = arguments["behind"] * (MAX_CALLS if terms.in_rounds else 1)
     header[Request.BASE_VERSION] = now - behind
     knows = terms.admission.knows_senders
-    verdict = judge(
+    verdict = decide_push(
         ledger,
         terms,
-        Arrival(
+        ReceivedPush(
             header,
             arguments["worker"],
-            is_ours=arguments["is_ours"] == 1 if knows else True,
+            matches_plan=arguments["is_ours"] == 1 if knows else True,
             alive=ledger.is_alive(arguments["worker"], arguments["incarnation"]) if knows else True,
             in_time=arguments["in_time"] == 1 if terms.in_rounds else True,
             position=now,
@@ -101,25 +101,27 @@ PUSH = {
     "behind": st.integers(0, 2 * STALENESS_BINS),
     "applied_key": st.integers(-1, 4 * MAX_CALLS),
 }
-LAST, EARLIER = ByTicket(1, hands_out=True), ByTicket(1, hands_out=False)
+LAST, EARLIER = AdmitByTicket(1, issues_tickets=True), AdmitByTicket(1, issues_tickets=False)
 TERMS = {
-    "push": Terms(LAST, is_update=True),
-    "push_pipelined": Terms(ByTicket(1, hands_out=True, pipelined=True), is_update=True),
-    "push_or_drop": Terms(LAST, is_update=True, drop_above=DROP_ABOVE),
-    "push_state": Terms(EARLIER, is_update=False),
-    "push_to_round": Terms(LAST, is_update=True, in_rounds=True),
-    "push_state_to_round": Terms(EARLIER, is_update=False, in_rounds=True),
-    "push_of_function": Terms(ByFunction(), is_update=True),
-    "push_of_function_or_drop": Terms(ByFunction(), is_update=True, drop_above=DROP_ABOVE),
-    "push_of_member": Terms(ByMember(), is_update=True),
-    "push_of_member_or_drop": Terms(ByMember(), is_update=True, drop_above=DROP_ABOVE),
-    "push_of_member_to_round": Terms(ByMember(), is_update=True, in_rounds=True),
-    "push_of_anyone": Terms(Anyone(), is_update=True),
-    "push_of_anyone_or_drop": Terms(Anyone(), is_update=True, drop_above=DROP_ABOVE),
+    "push": PushTerms(LAST, is_update=True),
+    "push_pipelined": PushTerms(
+        AdmitByTicket(1, issues_tickets=True, pipelined=True), is_update=True
+    ),
+    "push_or_drop": PushTerms(LAST, is_update=True, drop_above=DROP_ABOVE),
+    "push_state": PushTerms(EARLIER, is_update=False),
+    "push_to_round": PushTerms(LAST, is_update=True, in_rounds=True),
+    "push_state_to_round": PushTerms(EARLIER, is_update=False, in_rounds=True),
+    "push_of_function": PushTerms(AdmitByFunction(), is_update=True),
+    "push_of_function_or_drop": PushTerms(AdmitByFunction(), is_update=True, drop_above=DROP_ABOVE),
+    "push_of_member": PushTerms(AdmitByMember(), is_update=True),
+    "push_of_member_or_drop": PushTerms(AdmitByMember(), is_update=True, drop_above=DROP_ABOVE),
+    "push_of_member_to_round": PushTerms(AdmitByMember(), is_update=True, in_rounds=True),
+    "push_of_anyone": PushTerms(AdmitAll(), is_update=True),
+    "push_of_anyone_or_drop": PushTerms(AdmitAll(), is_update=True, drop_above=DROP_ABOVE),
 }
 VERSION_TERMS = {
-    "push_by_version": Terms(ByVersion(), is_update=True),
-    "push_by_version_or_drop": Terms(ByVersion(), is_update=True, drop_above=DROP_ABOVE),
+    "push_by_version": PushTerms(AdmitByVersion(), is_update=True),
+    "push_by_version_or_drop": PushTerms(AdmitByVersion(), is_update=True, drop_above=DROP_ABOVE),
 }
 # It may also be ahead.
 PUSH_BY_VERSION = {**PUSH, "behind": st.integers(-(1 << 40), 2 * STALENESS_BINS)}
@@ -229,7 +231,7 @@ def test_tensors_decide_as_integers(name: str, data: st.DataObject) -> None:
 
 
 def test_every_decision_is_compared() -> None:
-    decisions = {**vars(decide), **vars(chief_requests), **vars(issuing), "judge": judge}
+    decisions = {**vars(decide), **vars(chief_requests), **vars(issuing), "judge": decide_push}
     public = {name: value for name, value in decisions.items() if not name.startswith("_")}
     named = {name for name, value in public.items() if _decides(value)}
     assert named == (set(DECISIONS) - {*TERMS, *VERSION_TERMS, "issue_several"}) | {"judge"}

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.consistency.ledger_model import ServerModel, Wire
-from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.functions.server_function import trace_server_function
 from tfps.consistency import chief_requests, issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.admission import admit
@@ -41,7 +41,7 @@ def server_ledger(contents: ServerContents) -> Iterator[ServerLedger]:
 def _traced(
     function: Callable[..., Sequence[tf.Tensor]], arguments: int
 ) -> Callable[..., list[int]]:
-    concrete = server_function(function, device=DEVICE, signature=[INTEGER] * arguments)
+    concrete = trace_server_function(function, device=DEVICE, signature=[INTEGER] * arguments)
 
     def call(*values: int) -> list[int]:
         outputs = concrete(*(tf.constant(value, tf.int64) for value in values))
@@ -94,7 +94,7 @@ def _cells(server_ledger: ServerLedger) -> Callable[[], list[int]]:
         with server_ledger.locked():
             return [server_ledger.cells()]
 
-    concrete = server_function(sample, device=DEVICE, signature=[INTEGER])
+    concrete = trace_server_function(sample, device=DEVICE, signature=[INTEGER])
     return lambda: list(concrete(tf.constant(0, tf.int64))[0].numpy())
 
 
@@ -196,7 +196,7 @@ def test_all_changes_of_a_decision_are_two_operations(server_ledger: ServerLedge
             server_ledger.post(ledger)
         return [worker]
 
-    graph = server_function(leave, device=DEVICE, signature=[INTEGER]).graph
+    graph = trace_server_function(leave, device=DEVICE, signature=[INTEGER]).graph
     kinds = Counter(operation.type for operation in graph.get_operations())
     assert kinds["ResourceScatterUpdate"] == kinds["ResourceScatterAdd"] == 1
 

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from tests.unit.consistency.plain_ledger import PlainLedger
 from tfps.consistency.ledger import STALENESS_BINS, LedgerLayout, Status
-from tfps.runtime.server.admission import Arrival, ByVersion, PushVerdict, Terms, judge
+from tfps.runtime.server.admission import (
+    AdmitByVersion,
+    PushTerms,
+    PushVerdict,
+    ReceivedPush,
+    decide_push,
+)
 from tfps.transport.message import REQUEST_FIELDS, Request
 
 LAYOUT = LedgerLayout(2)
@@ -22,13 +28,15 @@ class Server(PlainLedger):
 
     def __init__(self, *, drop_above: int | None) -> None:
         self.cells = LAYOUT.blank()
-        self.terms = Terms(ByVersion(), is_update=True, drop_above=drop_above)
+        self.terms = PushTerms(AdmitByVersion(), is_update=True, drop_above=drop_above)
 
     def push(self, base_version: int) -> PushVerdict:
         header = [0] * REQUEST_FIELDS
         header[Request.BASE_VERSION] = base_version
         ledger = self.open()
-        verdict = judge(ledger, self.terms, Arrival(header, 0, is_ours=True, alive=True))
+        verdict = decide_push(
+            ledger, self.terms, ReceivedPush(header, 0, matches_plan=True, alive=True)
+        )
         self.post(ledger)
         return verdict
 

@@ -16,7 +16,7 @@ from tests.messages import raises
 from tfps.errors import ConfigError
 from tfps.metrics.merging import merged_states
 from tfps.metrics.state_change import Change
-from tfps.runtime.program.metric_totals import Group, MetricTotals, end_to_end
+from tfps.runtime.program.metric_totals import MergeGroup, MetricTotals, flatten_values
 
 
 class Pair(keras.metrics.Metric):
@@ -52,8 +52,8 @@ def _totals(metric: Pair) -> MetricTotals:
     ]
     changes = [Change.ADDED] * 2 + [Change.MIXED] * 2
     changes += [Change.RAISED, Change.LOWERED, Change.RAISED]
-    bases = [np.ones(2, "float32"), np.zeros((), "float32")]
-    group = Group(tuple(metric.variables), bases, _merge)
+    neutral_values = [np.ones(2, "float32"), np.zeros((), "float32")]
+    group = MergeGroup(tuple(metric.variables), neutral_values, _merge)
     return MetricTotals([*mean.variables, *metric.variables, *others], changes, [group])
 
 
@@ -64,15 +64,15 @@ def test_totals_do_not_depend_on_the_order_of_reports(numbers: list[int]) -> Non
     def report(number: int) -> tf.Tensor:
         values: list[Any] = [float(number), 1.0, [number, 2.0 * number], 1.0]
         values += [number, number, float(number > 0)]
-        return end_to_end([tf.constant(value, tf.float64) for value in values])
+        return flatten_values([tf.constant(value, tf.float64) for value in values])
 
     before = [np.zeros(()), np.zeros(()), np.ones(2), np.zeros(()), *map(np.array, (-60, 60, 0))]
     results = []
     for order in (numbers, numbers[::-1]):
-        total = tf.constant(totals.empty)
+        total = tf.constant(totals.empty_total)
         for number in order:
             total = totals.combine(total, report(number))
-        results.append(totals.values(total.numpy(), before))
+        results.append(totals.compute_values(total.numpy(), before))
     mean, count, highest, seen, largest, smallest, any_above = results[0]
     assert mean == sum(numbers)
     assert count == seen == len(numbers)
@@ -87,9 +87,9 @@ def test_what_was_counted_before_is_merged_in() -> None:
     totals = _totals(Pair())
     before = [5.0, 2.0, [9.0, 1.0], 3.0, 4, -4.0, True]
     arrays = [np.array(value) for value in before]
-    values = totals.values(end_to_end(list(map(tf.constant, _COUNTED))).numpy(), arrays)
+    values = totals.compute_values(flatten_values(list(map(tf.constant, _COUNTED))).numpy(), arrays)
     assert [value.tolist() for value in values] == [6.0, 3.0, [9.0, 2.0], 4.0, 6, -4.0, True]
-    kept = totals.values(totals.empty, arrays)
+    kept = totals.compute_values(totals.empty_total, arrays)
     assert [value.tolist() for value in kept] == before
 
 

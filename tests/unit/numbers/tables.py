@@ -12,7 +12,7 @@ import tensorflow as tf
 import tfps
 from tests.unit.numbers.comparison import LABELS, Comparison, cross_entropy, fit
 from tfps.optimizers import SparseUpdates, StalenessAware
-from tfps.optimizers.wrapped import leaves, slot_lists
+from tfps.optimizers.wrapped import get_leaf_optimizers, iter_slots
 
 ROWS, WIDTH = 301, 6
 IDS = np.random.default_rng(5).integers(0, ROWS - 40, size=(64, 5))  # the last rows never come
@@ -73,7 +73,7 @@ def lazy_model(optimizer: Make) -> keras.Model:
     model = tables_model(optimizer)
     if not tf.distribute.has_strategy():
         model.optimizer.build(model.trainable_variables)
-        for leaf in leaves(model.optimizer):
+        for leaf in get_leaf_optimizers(model.optimizer):
             leave_other_rows(leaf)
     return model
 
@@ -89,7 +89,7 @@ def leave_other_rows(leaf: Any) -> None:
         for gradient, variable in zip(gradients, variables, strict=True):
             if "embeddings" in variable.path:
                 touched = tf.reduce_any(gradient != 0, 1, keepdims=True)
-                slots = [slots[leaf._get_variable_index(variable)] for _, slots in slot_lists(leaf)]
+                slots = [slots[leaf._get_variable_index(variable)] for _, slots in iter_slots(leaf)]
                 kept += [
                     (v, touched, tf.identity(v.value)) for v in [variable, *slots] if v is not None
                 ]

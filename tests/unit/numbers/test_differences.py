@@ -183,7 +183,7 @@ def test_functions_get_parameters_as_they_are(strategies: Callable[..., Any]) ->
 def test_more_than_a_servers_memory_is_refused(
     strategies: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delta_encoder, "free_memory_bytes", lambda device: 100)
+    monkeypatch.setattr(delta_encoder, "read_free_memory_bytes", lambda device: 100)
     strategy = strategies(PushPull(pull=Delta(TopK(0.1))))
     with raises(ConfigError, "compression: ", received="on ps 0", remedy="Quantize(8)"):
         fitted(strategy)

@@ -17,7 +17,7 @@ from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.restore import fill, open_restores
 from tfps.checkpoint.servers import open_channels
 from tfps.checkpoint.snapshot import Snapshot
-from tfps.optimizers.slabs import create
+from tfps.optimizers.slabs import create_slab
 from tfps.partitioners.row_rule import RULES
 from tfps.placement.slab import SlabLayout
 
@@ -34,12 +34,14 @@ def _divided(strategy: tfps.ParameterServerStrategy, rule: Any, *, in_slabs: boo
         runtime = strategy.runtime
         for server in range(2):
             mine = [
-                shard for shard in divided.shards if runtime.index_of(shard.value.device) == server
+                shard
+                for shard in divided.shards
+                if runtime.get_server_index(shard.value.device) == server
             ]
             if mine:
                 members = [(shard.value.shared_name, tuple(shard.shape)) for shard in mine]
                 layout = SlabLayout.from_variables(server, "float32", members)
-                create(layout, mine, storage=runtime)
+                create_slab(layout, mine, storage=runtime)
     return divided
 
 

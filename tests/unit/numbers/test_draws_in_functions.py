@@ -69,7 +69,7 @@ def test_the_next_life_of_a_worker_draws_other_numbers(
         drawn = steps.run(FUNCTIONS)
         for generator, state in zip(steps.generators, before, strict=True):
             generator.assign(state)  # a worker that is lost has not told of its draws
-        strategy.runtime.life_of = lambda _: 2
+        strategy.runtime.get_life = lambda _: 2
         drawn = np.concatenate([drawn, steps.run(FUNCTIONS)])
         assert distinct(drawn) == len(drawn)
     finally:

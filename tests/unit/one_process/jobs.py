@@ -114,7 +114,7 @@ class FunctionJob(Job):
 
     def next_ticket(self) -> int:
         """The number of the first push of another function."""
-        return key_of_function(self.strategy.runtime.closure_numbers.for_closure(None), 0)
+        return key_of_function(self.strategy.runtime.closure_numbers.get_number(None), 0)
 
     @functools.cached_property
     def _first_kind(self) -> Kind:

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tfps
 from tfps.bridge.variables.named_resource import open_variable
 from tfps.runtime.message.coding import CodedVector
-from tfps.runtime.message.wire import gradient_name
+from tfps.runtime.message.wire import get_gradient_name
 from tfps.transport.packing import split_block
 
 SHAPES = ((40, 7), (9,), (33, 5), (130,))  # by placement in turn, two on each of two servers
@@ -90,7 +90,7 @@ class Leftovers:
 
     def residual(self, model: Linear) -> np.ndarray:
         """The sum over all workers, of the model's weights."""
-        parts = {gradient_name(part): np.zeros(part.shape) for part in model.parts}
+        parts = {get_gradient_name(part): np.zeros(part.shape) for part in model.parts}
         for worker in range(self._runtime.workers):
             for each in self._coded.values():
                 vector = self._vector(f"residual_{each.digest}_0", worker)

@@ -13,7 +13,7 @@ from tfps.errors import CheckpointError
 from tfps.recovery.probing.task_identity import TaskIdentity
 from tfps.recovery.servers.server_identities import ServerIdentities
 from tfps.recovery.servers.server_loss import ServerLoss
-from tfps.runtime.coordinator.control_plane import bringing_back
+from tfps.runtime.coordinator.control_plane import bringing_servers_back
 from tfps.strategy.strategy_recovery import StrategyRecovery
 
 
@@ -50,7 +50,7 @@ def lose(strategy: tfps.ParameterServerStrategy, servers: Sequence[int]) -> list
     assert isinstance(recovery, StrategyRecovery)
     anew = [runtime.servers[index] for index in servers]
     living = [server for server in runtime.servers if server not in anew]
-    with bringing_back():
+    with bringing_servers_back():
         for server in anew:
             for resource, record in list(server.contents.records.items()):
                 if record is not None:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import tfps
 from tfps.bridge.tensorflow_private import register_named_function
-from tfps.runtime.coordinator.data_plane import service_graph
+from tfps.runtime.coordinator.data_plane import build_service_graph
 from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.transport import tokens
 from tfps.transport.carrier import Message, ServerCall
@@ -115,7 +115,7 @@ class ServiceLoops:
     def _loop(self, plan: ServedPlan, device: str) -> Callable[[int], Any]:
         with self._lock:
             if id(plan) not in self._loops:
-                self._loops[id(plan)] = _imported(service_graph(plan, device=device))
+                self._loops[id(plan)] = _imported(build_service_graph(plan, device=device))
             return self._loops[id(plan)]
 
 

@@ -90,8 +90,8 @@ def make_pushes(
 
     def make(kind: str, mode: Any = None, *, carrier: str = "calls") -> Pushes:
         compiled, masked = LIMITS[kind]
-        monkeypatch.setattr(server_update, "COMPILED_ITEMS", compiled)
-        monkeypatch.setattr(server_update, "MASKED_ITEMS", masked)
+        monkeypatch.setattr(server_update, "MIN_COMPILED_ITEMS", compiled)
+        monkeypatch.setattr(server_update, "MAX_MASKED_ITEMS", masked)
         strategy = make_strategy(mode)
         pushes = Pushes(strategy)
         if carrier == "service loops":

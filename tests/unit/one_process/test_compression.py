@@ -24,7 +24,7 @@ from tests.unit.one_process.linear import (
 )
 from tfps.compression import ByPath, Cast, Identity, PushPull, Quantize, TopK
 from tfps.runtime.message.coding import CodedVector
-from tfps.runtime.worker.residuals import PushCoding
+from tfps.runtime.worker.residuals import PushEncoder
 from tfps.testing import InProcessCluster
 
 STEPS = 6
@@ -38,13 +38,13 @@ Left = Callable[[tfps.ParameterServerStrategy], Leftovers]
 def coded(monkeypatch: pytest.MonkeyPatch) -> list[CodedVector]:
     """The vectors that codecs have encoded, those of the first server first."""
     coded: list[CodedVector] = []
-    code = PushCoding.code
+    code = PushEncoder.encode
 
-    def noted(self: PushCoding, server: int, each: CodedVector, vector: Any) -> Any:
+    def noted(self: PushEncoder, server: int, each: CodedVector, vector: Any) -> Any:
         coded.append(each)
         return code(self, server, each, vector)
 
-    monkeypatch.setattr(PushCoding, "code", noted)
+    monkeypatch.setattr(PushEncoder, "encode", noted)
     return coded
 
 
@@ -103,7 +103,7 @@ def test_who_was_lost_begins_anew(alone: InProcessCluster, left: Left) -> None:
     model, x = linear(strategy), examples(STEPS)
     fit(model, x)
     dropped = left(strategy).residual(model)
-    strategy.runtime.life_of = lambda _: 2
+    strategy.runtime.get_life = lambda _: 2
     fit(model, x)
     kept = left(strategy).residual(model)
     assert_nothing_is_lost(model, kept + dropped, 2 * gradients(x))

@@ -81,7 +81,7 @@ class BusyWorker(keras.callbacks.Callback):
 
     def __init__(self, strategy: tfps.ParameterServerStrategy) -> None:
         super().__init__()
-        self._queue = private.closure_queue(strategy.coordinator)
+        self._queue = private.get_closure_queue(strategy.coordinator)
         self.worker: threading.Thread | None = None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

@@ -128,7 +128,7 @@ def make(make_strategy: Make, monkeypatch: pytest.MonkeyPatch) -> Make:
         cancellation = type(strategy.coordinator._cluster.closure_queue._cancellation_mgr)
         monkeypatch.setattr(cancellation, "get_cancelable_function", lambda _, function: function)
         monkeypatch.setattr(
-            closure_error, "tells_of_an_unread_request", lambda error: DIES in str(error)
+            closure_error, "is_unparsed_request_error", lambda error: DIES in str(error)
         )
         return strategy
 
@@ -249,7 +249,7 @@ def test_a_server_that_lived_applies_nothing_again(
             lose(strategy, [1])
         return DIES in str(error)
 
-    monkeypatch.setattr(closure_error, "tells_of_an_unread_request", dies)
+    monkeypatch.setattr(closure_error, "is_unparsed_request_error", dies)
     loop.run(dies_after=3)
     lacking = 3
     servers = [weight.value.device for weight in loop.weights]

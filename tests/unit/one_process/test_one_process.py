@@ -86,12 +86,12 @@ class Largest(keras.metrics.Metric):
 
 
 @pytest.mark.repeats
-@pytest.mark.parametrize("compiled_items", [server_update.COMPILED_ITEMS, 0])
+@pytest.mark.parametrize("compiled_items", [server_update.MIN_COMPILED_ITEMS, 0])
 def test_a_step_leaves_a_part_of_a_merged_metric_alone(
     make_strategy: Make, monkeypatch: pytest.MonkeyPatch, compiled_items: int
 ) -> None:
     """Nor does it matter that a push is a kernel, which what users write is no part of."""
-    monkeypatch.setattr(server_update, "COMPILED_ITEMS", compiled_items)
+    monkeypatch.setattr(server_update, "MIN_COMPILED_ITEMS", compiled_items)
     tfps.metrics.register_merge(
         Largest, lambda left, right: [tf.maximum(a, b) for a, b in zip(left, right, strict=True)]
     )

@@ -16,7 +16,7 @@ import tensorflow as tf
 import tfps
 from tests.unit.one_process.unit_steps import counters, fit, schedule
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.functions.server_function import trace_server_function
 from tfps.bridge.variables.named_resource import NamedResource, open_mutex
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.runtime.coordinator.server_contents import ServedPlan, ServerContents
@@ -174,7 +174,7 @@ def test_what_is_made_beside_the_record_is_found(
         with tf.device(device):
             kept = open_mutex(container, "beside")
     else:
-        kept = server_function(lock, device=device, signature=[])
+        kept = trace_server_function(lock, device=device, signature=[])
     beside = Named(device, container, "beside")
     assert opened.held(strategy) - _recorded(strategy) == {beside}
     NamedResource(container, "beside", device).destroy()
@@ -251,7 +251,7 @@ def test_a_plan_is_recorded_as_long_as_somebody_uses_it(make_strategy: Make) -> 
     """The record holds functions, but not the objects that have traced them."""
     runtime = make_strategy().runtime
     server, owner = runtime.servers[0], Successor()
-    function = server_function(
+    function = trace_server_function(
         owner.trace, device=server.device, signature=[tf.TensorSpec([], tf.int64)]
     )
     plan = ServedPlan(Service(runtime.job_id, 7, 1, ()), (function,))

@@ -59,13 +59,13 @@ def test_every_message_of_an_epoch_counts(cluster: InProcessCluster) -> None:
 def test_what_a_codec_says_of_a_call_counts_with_each_push(
     cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain_wire = FitHalf.wire
+    plain_wire = FitHalf.build_wire
 
     def coded_wire(half: FitHalf, number: int) -> CallWire:
         up, down = CodedPart("Cast", "all", 64, 128), CodedPart("Quantize", "dense", 64, 256)
         return dataclasses.replace(plain_wire(half, number), coded_up=(up,), coded_down=(down,))
 
-    monkeypatch.setattr(FitHalf, "wire", coded_wire)
+    monkeypatch.setattr(FitHalf, "build_wire", coded_wire)
     before, after = _trained(cluster, tfps.Synchronous())
     for old, new, per_push in zip(before[:2], after[:2], (64, 192), strict=True):
         saved = [each.plain_bytes - each.sent_bytes for each in (old, new)]

@@ -25,7 +25,7 @@ class Compensated(Correction):
 
     def correct(self, gradient: Any, moved: ParameterChange) -> Any:
         # In this order, so that what has not moved adds 0 however large the gradient is.
-        return gradient + self.strength * moved.by * gradient * gradient
+        return gradient + self.strength * moved.difference * gradient * gradient
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "strength": self.strength}

@@ -19,7 +19,7 @@ class Measured(Correction):
 
     def correct(self, gradient: Any, moved: ParameterChange) -> Any:
         slot = moved.slots["moved"]
-        slot.assign(slot.value + moved.by)
+        slot.assign(slot.value + moved.difference)
         return gradient
 
 

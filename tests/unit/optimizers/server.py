@@ -12,16 +12,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.functions.server_function import masked_assignments, server_function
-from tfps.bridge.step_scope import known_value
-from tfps.optimizers.loss_scaling import divided, loss_scale_of
+from tfps.bridge.functions.server_function import mask_assignments, trace_server_function
+from tfps.bridge.step_scope import read_current_value
+from tfps.optimizers.loss_scaling import get_loss_scale, unscale_gradient
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.server_update import ServerUpdate, UpdateContext
-from tfps.optimizers.slabs import create, layouts_for
-from tfps.optimizers.whole_model import for_whole_model
-from tfps.optimizers.worker_memory import WorkerAt
+from tfps.optimizers.slabs import create_slab, plan_slabs
+from tfps.optimizers.whole_model import prepare_gradients
+from tfps.optimizers.worker_memory import WorkerVersion
 from tfps.runtime.coordinator.storage import Storage
-from tfps.runtime.message.wire import server_shards
+from tfps.runtime.message.wire import group_by_slab
 from tfps.transport.layout import Layout
 from tfps.transport.packing import pack, unpack
 
@@ -71,11 +71,11 @@ class LocalServer:
 
     def lay_out(self, *calls: tuple[Any, Sequence[Any]]) -> list[tuple[str, ...]]:
         """Make the slabs that optimizer calls ask for; return the names in each new one."""
-        layouts = layouts_for(
+        layouts = plan_slabs(
             [OptimizerCall(by, tuple(variables)) for by, variables in calls], servers=(DEVICE,)
         )
         for layout, variables in layouts:
-            create(layout, variables, storage=self.storage)
+            create_slab(layout, variables, storage=self.storage)
         self.storage.collect()
         return [tuple(v.name for v in variables) for _, variables in layouts]
 
@@ -106,13 +106,15 @@ class LocalServer:
         )
         version = tf.constant(0, tf.int64)
         answered = dict.fromkeys(range(workers), 0)
-        shards = server_shards(variables)
-        request = Layout.from_entries(shards.entries(gradients=True, of_server=False))
-        server_request = Layout.from_entries(shards.entries(gradients=True, of_server=True))
+        shards = group_by_slab(variables)
+        request = Layout.from_entries(shards.entries(gradients=True, for_server=False))
+        server_request = Layout.from_entries(shards.entries(gradients=True, for_server=True))
 
         def note(worker: tf.Tensor, version: tf.Tensor, is_first: bool) -> None:
             names = {native.shared_name for native in shards.natives}
-            update.hand_out(names, WorkerAt(worker, version), device=DEVICE, is_first=is_first)
+            update.store_sent_values(
+                names, WorkerVersion(worker, version), device=DEVICE, is_first=is_first
+            )
 
         def enter(worker: tf.Tensor, version: tf.Tensor) -> list[tf.Tensor]:
             note(worker, version, is_first=True)
@@ -121,11 +123,11 @@ class LocalServer:
         def apply_masked(
             gradients: dict[str, tf.Tensor], context: UpdateContext, counts: tf.Tensor
         ) -> None:
-            context = replace(context, may_be_compiled=False, rate=update.rate())
+            context = replace(context, may_be_compiled=False, rate=update.trace_learning_rate())
 
             @tf.function(jit_compile=True, autograph=False)
             def kernel(gradients: dict[str, tf.Tensor], counts: tf.Tensor) -> None:
-                with masked_assignments(counts):
+                with mask_assignments(counts):
                     update.apply(gradients, context)
 
             kernel(gradients, counts)
@@ -137,7 +139,7 @@ class LocalServer:
             gradients = {
                 n.shared_name: tensors[f"gradient of {n.shared_name}"] for n in shards.natives
             }
-            sender = WorkerAt(worker, versions[0]) if workers else None
+            sender = WorkerVersion(worker, versions[0]) if workers else None
             context = UpdateContext(DEVICE, versions[1] - versions[0], sender)
             if masked:
                 apply_masked(gradients, context, counts)
@@ -148,7 +150,7 @@ class LocalServer:
             return [pack(shards.server_layout, values)]
 
         number = tf.TensorSpec([], tf.int64)
-        served = server_function(
+        served = trace_server_function(
             serve,
             device=DEVICE,
             signature=[
@@ -158,7 +160,7 @@ class LocalServer:
                 tf.TensorSpec([], tf.bool),
             ],
         )
-        entered = server_function(enter, device=DEVICE, signature=[number, number])
+        entered = trace_server_function(enter, device=DEVICE, signature=[number, number])
 
         def send(
             gradients: Sequence[Any],
@@ -169,16 +171,18 @@ class LocalServer:
         ) -> list[np.ndarray]:
             nonlocal version
             base = answered.get(worker, int(version)) if base is None else base
-            tensors = for_whole_model(
+            tensors = prepare_gradients(
                 optimizer,
                 [tf.convert_to_tensor(g) for g in gradients],
                 variables=variables,
-                read=known_value,
+                read=read_current_value,
             )
-            dynamic = loss_scale_of(optimizer)
-            scale = None if dynamic is None else known_value(dynamic)
+            dynamic = get_loss_scale(optimizer)
+            scale = None if dynamic is None else read_current_value(dynamic)
             named = {
-                f"gradient of {v.value.shared_name}": g if scale is None else divided(g, scale)
+                f"gradient of {v.value.shared_name}": g
+                if scale is None
+                else unscale_gradient(g, scale)
                 for v, g in zip(variables, tensors, strict=True)
             }
             sender = tf.constant(worker, tf.int64)

@@ -12,7 +12,7 @@ import pytest
 from tests.messages import check_message, raises
 from tfps.errors import ConfigError
 from tfps.optimizers import ByTable, GapAware, SparseUpdates
-from tfps.optimizers.wrapped import leaves
+from tfps.optimizers.wrapped import get_leaf_optimizers
 
 TABLES = ("a", "b", "c")
 IDS = [np.arange(8).reshape(4, 2)] * len(TABLES)
@@ -34,7 +34,7 @@ def _trained_by(model: keras.Model) -> dict[str, list[str]]:
         f"{type(leaf).__name__} {float(leaf.learning_rate.numpy()):.3f}": [
             variable.path for variable in leaf._trainable_variables
         ]
-        for leaf in leaves(model.optimizer)
+        for leaf in get_leaf_optimizers(model.optimizer)
     }
 
 
@@ -68,7 +68,11 @@ def test_each_table_has_its_own(tmp_path: Path) -> None:
 
 def test_tables_with_one_text_share_an_optimizer() -> None:
     optimizer = ByTable({"a": "adagrad", "b": "sgd", "c": "adagrad"}, keras.optimizers.Lamb())
-    assert [type(leaf).__name__ for leaf in leaves(optimizer)] == ["Adagrad", "SGD", "Lamb"]
+    assert [type(leaf).__name__ for leaf in get_leaf_optimizers(optimizer)] == [
+        "Adagrad",
+        "SGD",
+        "Lamb",
+    ]
 
 
 def test_optimizers_without_row_updates_are_refused_at_once() -> None:

@@ -24,8 +24,8 @@ ORDER = [0, 0, 1, 0, 1, 1, 0]
 def compensated() -> Callable[..., np.ndarray]:
     """SGD after `Compensated` for one variable."""
 
-    def step(weight: np.ndarray, gradient: np.ndarray, handed: np.ndarray, _: int) -> np.ndarray:
-        return weight - RATE * (gradient + 0.5 * gradient**2 * (weight - handed))
+    def step(weight: np.ndarray, gradient: np.ndarray, sent: np.ndarray, _: int) -> np.ndarray:
+        return weight - RATE * (gradient + 0.5 * gradient**2 * (weight - sent))
 
     return step
 
@@ -35,11 +35,11 @@ def gap_aware() -> Callable[..., np.ndarray]:
     square = np.zeros(())
 
     def step(
-        weight: np.ndarray, gradient: np.ndarray, handed: np.ndarray, updates: int
+        weight: np.ndarray, gradient: np.ndarray, sent: np.ndarray, updates: int
     ) -> np.ndarray:
         nonlocal square
         typical = np.sqrt(square / (1 - 0.999**updates)) if updates else np.zeros(())
-        new = weight - RATE * gradient / (np.abs(weight - handed) / (typical + 1e-8) + 1)
+        new = weight - RATE * gradient / (np.abs(weight - sent) / (typical + 1e-8) + 1)
         square = 0.999 * square + 0.001 * (new - weight) ** 2
         return new
 
@@ -56,11 +56,11 @@ def _expected(make: Callable[[], Callable[..., np.ndarray]], order: Sequence[int
     """Return the variables after the steps of the paper's algorithm."""
     results = []
     for i, weight in enumerate(v.astype("float64") for v in initial_values()):
-        step, handed = make(), dict.fromkeys(order, weight)
+        step, sent = make(), dict.fromkeys(order, weight)
         for number, worker in enumerate(order):
             gradient = gradients_of(number)[i].astype("float64")
-            weight = step(weight, gradient, handed[worker], number)
-            handed[worker] = weight
+            weight = step(weight, gradient, sent[worker], number)
+            sent[worker] = weight
         results.append(weight)
     return results
 
@@ -91,15 +91,15 @@ def test_a_pipelined_worker_pushes_what_is_older_than_its_last_reply(in_slabs: b
     push = server.push(optimizer, variables, workers=1, replies=2)
     push.begin(0)
     expected = [value.astype("float64") for value in initial_values()]
-    handed = [expected, expected]  # when it enters it may compute two steps
+    sent = [expected, expected]  # when it enters it may compute two steps
     for step in range(5):
         push(gradients_of(step), 0, base=max(0, step - 1))
-        base, gradients = handed[step], gradients_of(step)
+        base, gradients = sent[step], gradients_of(step)
         expected = [
             w - RATE * (g + 0.5 * g.astype("float64") ** 2 * (w - b))
             for w, g, b in zip(expected, gradients, base, strict=True)
         ]
-        handed.append(expected)
+        sent.append(expected)
     for variable, value in zip(variables, expected, strict=True):
         np.testing.assert_allclose(variable.numpy(), value, rtol=1e-4, atol=1e-5)
 

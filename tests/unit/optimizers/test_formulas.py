@@ -20,31 +20,33 @@ finite = arrays("float32", ITEMS, elements=st.floats(-(2.0**127), 2.0**127, widt
 @given(finite, positive)
 def test_what_has_not_moved_is_left_alone(gradient: Any, step: Any) -> None:
     still = np.zeros(ITEMS, "float32")
-    np.testing.assert_array_equal(gradient / formulas.gap(still, step=step), gradient)
+    np.testing.assert_array_equal(gradient / formulas.compute_gap(still, step=step), gradient)
 
 
 @given(st.lists(numbers, min_size=1, max_size=6), st.floats(0.1, 0.99))
 def test_running_means(values: list[Any], momentum: float) -> None:
     square: Any = np.zeros(ITEMS)
     for value in values:
-        square = formulas.mean_square(square, value.astype("float64"), momentum=momentum)
+        square = formulas.update_mean_square(square, value.astype("float64"), momentum=momentum)
     age = np.arange(len(values))[::-1, None]
     weights = (1 - momentum) * momentum**age
     expected = (weights * np.stack(values).astype("float64") ** 2).sum(0)
     np.testing.assert_allclose(square, expected, rtol=1e-9, atol=1e-12)
-    size = formulas.step_size(
+    size = formulas.compute_step_size(
         square.astype("float32"), updates=float(len(values)), momentum=momentum, epsilon=1e-8
     )
     np.testing.assert_allclose(size, np.sqrt(expected / weights.sum()), rtol=1e-4, atol=1e-6)
 
 
 def test_before_any_step_the_gap_can_be_computed() -> None:
-    size = formulas.step_size(np.float32(0), updates=np.float32(0), momentum=0.999, epsilon=1e-8)
+    size = formulas.compute_step_size(
+        np.float32(0), updates=np.float32(0), momentum=0.999, epsilon=1e-8
+    )
     assert float(size) == np.float32(1e-8)
 
 
 @given(numbers, positive, positive)
 def test_gap(moved: Any, step: Any, gradient: Any) -> None:
-    found = formulas.gap(moved, step=step)
+    found = formulas.compute_gap(moved, step=step)
     np.testing.assert_allclose(found, 1 + np.abs(moved) / step, rtol=1e-6)
     assert (np.asarray(gradient / found) <= gradient).all()

@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from tests.messages import raises
 from tests.unit.optimizers.server import DEVICE, LocalServer
-from tfps.bridge.functions.server_function import masked_assignments, server_function
+from tfps.bridge.functions.server_function import mask_assignments, trace_server_function
 from tfps.optimizers import server_update
 from tfps.optimizers.elementwise import ELEMENTWISE, is_elementwise
-from tfps.runtime.message.wire import server_shards
+from tfps.runtime.message.wire import group_by_slab
 
 STEPS = 12
 TOLERANCE = 1e-6
@@ -133,7 +133,7 @@ def test_a_class_of_ones_own_must_say_so_itself() -> None:
 def test_a_masked_update_is_done_or_leaves_every_bit(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_update, "COMPILED_ITEMS", 0)
+    monkeypatch.setattr(server_update, "MIN_COMPILED_ITEMS", 0)
     found: list[list[np.ndarray]] = []
     for masked in (False, True):
         server = LocalServer()
@@ -164,12 +164,12 @@ def test_what_can_be_masked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     optimizer.build(served)
     server.lay_out((optimizer, served))
     update = server.push(optimizer, served).update
-    natives = server_shards(served).natives
+    natives = group_by_slab(served).natives
     names, items = [n.shared_name for n in natives], sum(n.shape.num_elements() for n in natives)
 
     def is_maskable(compiled_items: int, masked_items: int) -> bool:
-        monkeypatch.setattr(server_update, "COMPILED_ITEMS", compiled_items)
-        monkeypatch.setattr(server_update, "MASKED_ITEMS", masked_items)
+        monkeypatch.setattr(server_update, "MIN_COMPILED_ITEMS", compiled_items)
+        monkeypatch.setattr(server_update, "MAX_MASKED_ITEMS", masked_items)
         return bool(update.is_maskable(names, device=DEVICE))
 
     assert is_maskable(items, items) == (name in MASKABLE)
@@ -181,18 +181,18 @@ def test_a_masked_update_may_only_assign() -> None:
     variable = LocalServer().variable(np.zeros([3], "float32"), name="kernel").value
 
     def scatter(counts: tf.Tensor) -> list[tf.Tensor]:
-        with masked_assignments(counts):
+        with mask_assignments(counts):
             variable.scatter_nd_add([[0]], [1.0])
         return [counts]
 
     with raises(RuntimeError, "received an update with", received=["ResourceScatterNdAdd"]):
-        server_function(scatter, device=DEVICE, signature=[tf.TensorSpec([], tf.bool)])
+        trace_server_function(scatter, device=DEVICE, signature=[tf.TensorSpec([], tf.bool)])
 
 
 @pytest.mark.quick("SGD", "Adam", "momentum", "Nadam", "clipnorm", "schedule", "loss_scale_multi")
 @pytest.mark.parametrize("name", CASES)
 def test_same_numbers_as_keras(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_update, "COMPILED_ITEMS", 0)
+    monkeypatch.setattr(server_update, "MIN_COMPILED_ITEMS", 0)
     local = {n: keras.Variable(value, name=n) for n, value in _values().items()}
     expected = CASES[name]()
     expected.build(list(local.values()))

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tests.messages import raises
 from tests.unit.optimizers.server import DEVICE, LocalServer
-from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.functions.server_function import trace_server_function
 from tfps.errors import ConfigError, UnsupportedError
 from tfps.optimizers import (
     DANA,
@@ -23,8 +23,12 @@ from tfps.optimizers import (
     StalenessAware,
 )
 from tfps.optimizers.server_update import ServerUpdate, UpdateContext
-from tfps.optimizers.sparse_updates import gains_by_rows, refuse_inexact_by_rows, refuse_to_densify
-from tfps.optimizers.wrapped import leaves, slot_lists
+from tfps.optimizers.sparse_updates import (
+    refuse_inexact_row_updates,
+    refuse_to_densify,
+    suggest_sparse_updates,
+)
+from tfps.optimizers.wrapped import get_leaf_optimizers, iter_slots
 
 ROWS, WIDTH = 7, 3
 RANDOM = np.random.default_rng(3)
@@ -69,8 +73,8 @@ def _gradients(step: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _state(optimizer: Any, variables: list[Any]) -> list[np.ndarray]:
     """The variables, their slots, and how many updates there were."""
-    (leaf,) = leaves(optimizer)
-    slots = [slot for _, slots in slot_lists(leaf) for slot in slots if slot is not None]
+    (leaf,) = get_leaf_optimizers(optimizer)
+    slots = [slot for _, slots in iter_slots(leaf) for slot in slots if slot is not None]
     return [v.numpy() for v in [*variables, *slots, leaf.iterations]]
 
 
@@ -99,7 +103,7 @@ class _Served:
         self.server = server = LocalServer()
         variables = [server.variable(TABLE, name="table"), server.variable(BIAS, name="bias")]
         self.variables, self.optimizer = variables, optimizer
-        variables[0].value.stays_alone = not in_slab
+        variables[0].value.excluded_from_slabs = not in_slab
         optimizer.build(variables)
         server.lay_out((optimizer, variables))
         assert (variables[0].value.slab is not None) == in_slab
@@ -119,7 +123,7 @@ class _Served:
             )
             return [places]
 
-        self.serve = server_function(
+        self.serve = trace_server_function(
             serve,
             device=DEVICE,
             signature=[
@@ -277,10 +281,10 @@ def test_a_constraint_across_rows_is_refused() -> None:
     optimizer = SparseUpdates(keras.optimizers.Adam())
     optimizer.build([table])
     table.constraint = keras.constraints.MaxNorm(axis=1)
-    refuse_inexact_by_rows(optimizer, table)
+    refuse_inexact_row_updates(optimizer, table)
     table.constraint = keras.constraints.MaxNorm(axis=0)
     with raises(UnsupportedError, table.path, received="MaxNorm", remedy="MaxNorm(axis=1)"):
-        refuse_inexact_by_rows(optimizer, table)
+        refuse_inexact_row_updates(optimizer, table)
 
 
 class _OneCount(keras.optimizers.SGD):
@@ -302,7 +306,7 @@ def test_a_slot_that_has_no_rows_is_refused() -> None:
         received="_counts of shape () from _OneCount",
         remedy="without tfps.optimizers.SparseUpdates",
     ):
-        refuse_inexact_by_rows(optimizer, table)
+        refuse_inexact_row_updates(optimizer, table)
 
 
 def test_rows_that_would_become_dense_are_refused() -> None:
@@ -334,20 +338,20 @@ def test_rows_that_would_become_dense_are_refused() -> None:
 def test_what_a_table_would_gain(make: Callable[[], Any], expected: Any) -> None:
     table, optimizer = keras.Variable(TABLE), make()
     optimizer.build([table])
-    gains = gains_by_rows(optimizer, table)
+    gains = suggest_sparse_updates(optimizer, table)
     if expected is None:
         assert gains is None
     else:
         assert gains is not None
         assert (gains[0], gains[1][: len(expected[1])]) == expected
-    assert gains_by_rows(optimizer, keras.Variable(TABLE)) is None
+    assert suggest_sparse_updates(optimizer, keras.Variable(TABLE)) is None
 
 
 def test_a_constraint_acts_on_all_rows_of_a_table() -> None:
     table, optimizer = keras.Variable(TABLE), keras.optimizers.SGD()
     optimizer.build([table])
     table.constraint = keras.constraints.NonNeg()
-    gains = gains_by_rows(optimizer, table)
+    gains = suggest_sparse_updates(optimizer, table)
     assert gains is not None
     assert "the results change" in gains[1]
 

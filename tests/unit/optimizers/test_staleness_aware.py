@@ -13,7 +13,7 @@ import pytest
 from tests.messages import raises
 from tfps.errors import ConfigError
 from tfps.optimizers import StalenessAware
-from tfps.optimizers.discount import Exponential, resolve
+from tfps.optimizers.discount import Exponential, resolve_discount
 
 CLASSES = sorted(
     name
@@ -90,14 +90,14 @@ def test_learning_rate_is_the_inner_one() -> None:
     ],
 )
 def test_rules(rule: Any, factors: list[float]) -> None:
-    discount = resolve(rule)
+    discount = resolve_discount(rule)
     staleness = keras.ops.convert_to_tensor([0.0, 1.0, 2.0, 5.0])
     np.testing.assert_allclose(keras.ops.convert_to_numpy(discount(staleness)), factors, rtol=1e-6)
 
 
 def test_rules_print_readably() -> None:
     assert repr(Exponential(0.2)) == "Exponential(rate=0.2)"
-    assert [repr(resolve(name)) for name in ("none", "exponential")] == [
+    assert [repr(resolve_discount(name)) for name in ("none", "exponential")] == [
         "Undiscounted()",
         "Exponential(rate=0.1)",
     ]

@@ -18,7 +18,7 @@ from tests.unit.optimizers.compensated import Compensated
 from tests.unit.optimizers.measured import descend_by_one, total_staleness
 from tfps.consistency.ledger import STALENESS_BINS
 from tfps.optimizers import DANA, GapAware, StalenessAware
-from tfps.runtime.worker.worker_index import worker_of_call
+from tfps.runtime.worker.worker_index import capture_worker_index
 from tfps.testing import InProcessCluster
 
 RATE, STRENGTH = 0.1, 0.5
@@ -129,13 +129,13 @@ class Compensation:
 
     def __init__(self, weight: np.ndarray) -> None:
         self.weight = weight
-        self.handed = {0: weight, 1: weight}
+        self.sent = {0: weight, 1: weight}
 
     def pull(self, worker: int) -> None:
-        self.handed[worker] = self.weight
+        self.sent[worker] = self.weight
 
     def push(self, worker: int, gradient: np.ndarray) -> None:
-        moved = self.weight - self.handed[worker]
+        moved = self.weight - self.sent[worker]
         self.weight = self.weight - RATE * (gradient + STRENGTH * gradient**2 * moved)
 
 
@@ -167,14 +167,14 @@ def test_pulls_and_pushes_of_workers(strategy: tfps.ParameterServerStrategy, nam
     make, paper_of = PAPERS[name]
     weights, optimizer = _trained_by(strategy, make)
     paths = [weight.path for weight in weights]
-    strategy.updates.for_optimizer(optimizer)
+    strategy.updates.get_update(optimizer)
     papers = [paper_of(weight.numpy().astype("float64")) for weight in weights]
     coordinator = tfps.ClusterCoordinator(strategy)
 
     @tf.function(autograph=False)
     def pull() -> Any:
         _, version = strategy.pull(paths)
-        return version, worker_of_call()
+        return version, capture_worker_index()
 
     @tf.function(autograph=False)
     def push(version: tf.Tensor, seed: tf.Tensor) -> Any:
@@ -183,7 +183,7 @@ def test_pulls_and_pushes_of_workers(strategy: tfps.ParameterServerStrategy, nam
             for i, (path, weight) in enumerate(zip(paths, weights, strict=True))
         }
         strategy.push(gradients, version, optimizer=optimizer)
-        return list(gradients.values()), worker_of_call()
+        return list(gradients.values()), capture_worker_index()
 
     versions: dict[int, Any] = {}
     pushed: list[int] = []

@@ -142,7 +142,7 @@ def test_who_is_forgotten_begins_anew(in_slabs: bool) -> None:
         results.append([push(gradients_of(step), worker) for step, worker in enumerate(ORDER)][-1])
         for variable, value in zip((*variables, *optimizer.variables), state, strict=True):
             variable.assign(value)
-        push.update.forget_workers()
+        push.update.reset_worker_states()
     for one, two in zip(*results, strict=True):
         np.testing.assert_array_equal(one, two)
 

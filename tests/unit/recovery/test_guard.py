@@ -91,7 +91,7 @@ def test_a_closure_goes_back_once_the_servers_know(
     assert queue.get(tag=1) is closure
     runtime.reachable = False
     _probe(guard, times=3, worker1=SILENCE)
-    assert queue.barred == {1}
+    assert queue.blocked_workers == {1}
     assert queue.inflight_closure_count == 1
     runtime.reachable = True
     _probe(guard, times=2, worker1=SILENCE)
@@ -99,14 +99,14 @@ def test_a_closure_goes_back_once_the_servers_know(
     assert queue.inflight_closure_count == 0
     assert queue.get(tag=0) is closure
     _probe(guard, times=1)
-    assert queue.barred == frozenset()
+    assert queue.blocked_workers == frozenset()
 
 
 def test_one_miss_changes_nothing(guard: Guard, queue: ClosureQueue, runtime: Runtime) -> None:
     for _ in range(5):
         _probe(guard, times=1, worker0=SILENCE, ps0=REFUSAL)
         _probe(guard, times=1)
-    assert queue.barred == frozenset()
+    assert queue.blocked_workers == frozenset()
     assert runtime.servers[0].lost is None
 
 

@@ -55,7 +55,7 @@ class Machine:
     def resolve(self) -> ClusterSpec:
         return CLUSTER.with_address("ps", 0, self.resolved)
 
-    def incompatibility(self, _server: Any) -> str:
+    def find_incompatibility(self, _server: Any) -> str:
         return self.problems.get(self.identity.process_incarnation, "")
 
     def read(self) -> int:
@@ -71,7 +71,9 @@ class Machine:
         assert not self.restored
         self.all_are_out.set()
 
-    def find_again(self, servers: list[str], *, without: frozenset[int], patience_s: float) -> None:
+    def reconnect_servers(
+        self, servers: list[str], *, without: frozenset[int], patience_s: float
+    ) -> None:
         assert not self.restored
         self.found.append((servers, without))
 
@@ -105,7 +107,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 @pytest.fixture
 def servers(machine: Machine) -> Iterator[ServerReturn]:
     server: Any = SimpleNamespace(index=0, address=AT_FIRST, device="/job:ps/task:0", lost=None)
-    server.wait_with = lambda _: None
+    server.set_wait_for_return = lambda _: None
     runtime: Any = SimpleNamespace(
         servers=[server],
         closed=False,
@@ -121,8 +123,8 @@ def servers(machine: Machine) -> Iterator[ServerReturn]:
     servers = ServerReturn(runtime, ServerIdentities(runtime, elsewhere, deadline_s=0.1), machine)
     failures: Any = SimpleNamespace(
         reconnect=lambda: True,
-        away=frozenset({1}),
-        left_out=frozenset({3}),
+        lost_workers=frozenset({1}),
+        excluded_workers=frozenset({3}),
         move_server=lambda index, address: machine.moves.append((index, address)),
     )
     servers.watch_closures(ClosureQueue(), failures)

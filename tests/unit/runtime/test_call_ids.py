@@ -15,12 +15,12 @@ WEIGHTS = (SimpleNamespace(), SimpleNamespace())
 
 def test_traces_of_a_call_are_one_unit() -> None:
     call_ids = OptimizerCallIds()
-    number = call_ids.number(OptimizerCall(ADAM, WEIGHTS), layouts=0)
-    assert call_ids.number(OptimizerCall(ADAM, tuple(WEIGHTS)), layouts=0) == number
+    number = call_ids.get_number(OptimizerCall(ADAM, WEIGHTS), layouts=0)
+    assert call_ids.get_number(OptimizerCall(ADAM, tuple(WEIGHTS)), layouts=0) == number
     others = [
-        call_ids.number(OptimizerCall(SGD, WEIGHTS), layouts=0),
-        call_ids.number(OptimizerCall(ADAM, WEIGHTS[:1]), layouts=0),
-        call_ids.number(OptimizerCall(ADAM, WEIGHTS), layouts=1),
+        call_ids.get_number(OptimizerCall(SGD, WEIGHTS), layouts=0),
+        call_ids.get_number(OptimizerCall(ADAM, WEIGHTS[:1]), layouts=0),
+        call_ids.get_number(OptimizerCall(ADAM, WEIGHTS), layouts=1),
     ]
     assert len({number, *others}) == 4
 
@@ -41,11 +41,11 @@ def _period_end(*optimizers: Any, weights: tuple[Any, ...] = WEIGHTS) -> PeriodE
 def test_traces_of_a_period_are_one_unit() -> None:
     """Each trace makes new stand-ins of the optimizers; each optimizer counts once."""
     call_ids = OptimizerCallIds()
-    number = call_ids.number(_period_end(ADAM, SGD), layouts=0)
-    assert call_ids.number(_period_end(ADAM, SGD, ADAM), layouts=0) == number
+    number = call_ids.get_number(_period_end(ADAM, SGD), layouts=0)
+    assert call_ids.get_number(_period_end(ADAM, SGD, ADAM), layouts=0) == number
     others = [
-        call_ids.number(_period_end(ADAM), layouts=0),
-        call_ids.number(_period_end(ADAM, SGD, weights=WEIGHTS[:1]), layouts=0),
-        call_ids.number(_period_end(ADAM, SGD), layouts=1),
+        call_ids.get_number(_period_end(ADAM), layouts=0),
+        call_ids.get_number(_period_end(ADAM, SGD, weights=WEIGHTS[:1]), layouts=0),
+        call_ids.get_number(_period_end(ADAM, SGD), layouts=1),
     ]
     assert len({number, *others}) == 4

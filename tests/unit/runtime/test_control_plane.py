@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tfps.runtime.coordinator.control_plane import (
     ControlPlane,
-    bringing_back,
-    let_lost_servers_go,
+    bringing_servers_back,
+    fail_lost_servers_at_once,
 )
 
 
@@ -25,7 +25,11 @@ class NoServer:
 
 @pytest.mark.parametrize(
     ("thread", "waits"),
-    [(contextlib.nullcontext, True), (bringing_back, False), (let_lost_servers_go, False)],
+    [
+        (contextlib.nullcontext, True),
+        (bringing_servers_back, False),
+        (fail_lost_servers_at_once, False),
+    ],
     ids=["any thread", "the thread that fills it", "a thread that holds what others need"],
 )
 def test_who_waits_for_a_lost_server(

@@ -12,7 +12,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 
 from tests.scaled_examples import scaled_examples
-from tfps.optimizers.gathered_rows import end_to_end
+from tfps.optimizers.gathered_rows import concat_rows
 from tfps.partitioners.row_rule import RULES, rows_of
 from tfps.runtime.worker.row_gradients import RowValues
 from tfps.runtime.worker.shard_rows import DistinctRows
@@ -52,7 +52,7 @@ def test_each_id_finds_its_row_and_its_gradient_goes_there(
     gradients = np.arange(1.0, 1 + 2 * len(ids)).reshape(-1, 2)
     values = RowValues.from_gradient(tf.IndexedSlices(tf.constant(gradients), asked), rows)
     pushed = np.zeros([ROWS, 2])
-    for own, part in zip(brought, values.by_part, strict=True):
+    for own, part in zip(brought, values.values_by_part, strict=True):
         pushed[own] += part.numpy()
     expected = np.zeros([ROWS, 2])
     np.add.at(expected, ids, gradients)
@@ -66,7 +66,7 @@ def test_what_was_split_is_joined_without_a_copy_if_it_is_all_of_it(order: tuple
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         rows = tf.constant(whole)
         parts = tf.split(rows, tf.constant([1, 3, 2], tf.int64), num=3)
-        chosen = end_to_end([parts[k] for k in order])
+        chosen = concat_rows([parts[k] for k in order])
         assert (chosen is rows) == (order == (0, 1, 2))
         found = session.run(chosen)
     ranges = [whole[:1], whole[1:4], whole[4:]]

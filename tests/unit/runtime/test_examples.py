@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfps.runtime.program.examples import (
+    compute_weighted_mean,
+    compute_weighted_sum,
     concat_examples,
     count_examples,
-    gradients_together,
-    mean_of,
+    merge_gradients,
     split_batch,
-    weighted_sum,
 )
 
 
@@ -34,7 +34,9 @@ def test_parts_hold_each_example_once(examples: int, count: int) -> None:
     assert max(sizes) - min(sizes) <= 1
     # The mean of the parts' means, weighted by shares, is the mean of all.
     means = [tf.reduce_mean(part) for part in parts]
-    assert float(mean_of(means, shares)) == pytest.approx((examples - 1) / 2, rel=1e-6)
+    assert float(compute_weighted_mean(means, shares)) == pytest.approx(
+        (examples - 1) / 2, rel=1e-6
+    )
 
 
 def test_lengths_that_are_known_stay_known() -> None:
@@ -76,9 +78,9 @@ def test_a_part_without_a_share_counts_nothing() -> None:
     assert [part.numpy().tolist() for part in parts] == [[2.0], [2.0]]
     assert [float(share) for share in shares] == [2.0, 0.0]
     values = [tf.constant(3.0), tf.constant(np.nan)]
-    assert float(weighted_sum(values, shares)) == 6.0
+    assert float(compute_weighted_sum(values, shares)) == 6.0
 
 
 def test_gradients_of_one_device_stay_as_they_are() -> None:
     gradient = tf.constant([1.0, 2.0])
-    assert gradients_together([[gradient]], (), variables=[None])[0] is gradient
+    assert merge_gradients([[gradient]], (), variables=[None])[0] is gradient

@@ -51,7 +51,7 @@ def _closure(*, trains: bool = True, tag: int | None = None) -> Any:
 
 @pytest.fixture(autouse=True)
 def _known_closures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "trains", lambda closure: closure.trains)
+    monkeypatch.setattr(module, "takes_part_in_training", lambda closure: closure.trains)
 
 
 @pytest.fixture
@@ -68,14 +68,14 @@ def _membership(runtime: FakeRuntime, there: range = range(WORKERS)) -> Function
 
 def test_all_that_are_there_are_expected_when_work_begins(runtime: FakeRuntime) -> None:
     membership = _membership(runtime, range(2))
-    assert not membership.scheduled(_closure(trains=False), is_idle=True)
-    assert membership.scheduled(_closure(), is_idle=True)
+    assert not membership.on_schedule(_closure(trains=False), is_idle=True)
+    assert membership.on_schedule(_closure(), is_idle=True)
     assert runtime.told == [("expect", [True, True, False])]
-    assert not membership.scheduled(_closure(), is_idle=False)
-    assert membership.member(0) == (0, 1)
+    assert not membership.on_schedule(_closure(), is_idle=False)
+    assert membership.get_member(0) == (0, 1)
     assert not membership.is_member(2)
     membership.on_start(2, _closure())
-    assert membership.member(2) == (2, 3)
+    assert membership.get_member(2) == (2, 3)
     assert len(runtime.told) == 1
 
 
@@ -85,13 +85,13 @@ def test_an_incarnation_lasts_until_there_is_nothing_to_run(runtime: FakeRuntime
     membership.on_idle(0)
     membership.on_start(0, _closure(tag=0, trains=False))  # makes a dataset for it
     membership.on_start(0, _closure())
-    assert membership.member(0) == (0, 1)
+    assert membership.get_member(0) == (0, 1)
     assert runtime.told == []
     membership.on_leave(0)
     membership.on_leave(0)
     assert runtime.told == [("evict", 0, 1)]
     membership.on_start(0, _closure())
-    assert membership.member(0) == (0, 2)
+    assert membership.get_member(0) == (0, 2)
     membership.on_start(0, _closure(trains=False))
     assert runtime.told[-1] == ("evict", 0, 2)
 
@@ -101,19 +101,19 @@ def test_who_has_failed_is_not_expected(runtime: FakeRuntime) -> None:
     membership = _membership(runtime)
     membership.on_start(1, _closure())
     membership.on_error(1)
-    assert membership.scheduled(_closure(), is_idle=True)
+    assert membership.on_schedule(_closure(), is_idle=True)
     assert runtime.told == [("evict", 1, 1), ("expect", [True, False, True])]
     membership.evict_all()
     assert runtime.told[2:] == [("evict", 0, 2), ("evict", 2, 3)]
     membership.on_idle(1)
-    membership.scheduled(_closure(), is_idle=True)
+    membership.on_schedule(_closure(), is_idle=True)
     assert runtime.told[-1] == ("expect", [True, True, True])
 
 
 @pytest.mark.parametrize("runtime", [BoundedStaleness(1)], indirect=True)
 def test_a_clock_expects_nobody(runtime: FakeRuntime) -> None:
     membership = _membership(runtime)
-    assert not membership.scheduled(_closure(), is_idle=True)
+    assert not membership.on_schedule(_closure(), is_idle=True)
     membership.on_start(0, _closure())
     assert membership.is_member(0)
     assert runtime.told == []
@@ -127,7 +127,7 @@ def test_nothing_begins_while_workers_return(runtime: FakeRuntime) -> None:
     resting, goes_on = threading.Event(), threading.Event()
 
     def take_in() -> None:
-        with membership.drained():
+        with membership.drain():
             resting.set()
             assert goes_on.wait(DEADLINE_S)
 
@@ -149,7 +149,7 @@ def test_nothing_begins_while_workers_return(runtime: FakeRuntime) -> None:
     goes_on.set()
     for thread in threads:
         thread.join(DEADLINE_S)
-    assert membership.member(1) == (1, 3)
+    assert membership.get_member(1) == (1, 3)
 
 
 def test_nothing_is_said_to_a_closed_strategy(runtime: FakeRuntime) -> None:
@@ -186,10 +186,10 @@ def test_work_may_be_scheduled_while_a_server_is_lost(
     membership = _membership(runtime, range(2))
     with monkeypatch.context() as patch:
         patch.setattr(runtime, "expect", lost)
-        assert not membership.scheduled(_closure(), is_idle=True)
+        assert not membership.on_schedule(_closure(), is_idle=True)
     assert runtime.told == [("evict", 0, 1), ("evict", 1, 2)]
     assert not membership.is_member(0)
-    assert membership.scheduled(_closure(), is_idle=True)
+    assert membership.on_schedule(_closure(), is_idle=True)
     assert runtime.told[2:] == [("expect", [True, True, False])]
 
 
@@ -201,7 +201,7 @@ def test_nobody_waits_for_a_lost_server_with_what_ends_of_functions_need(
     monkeypatch.setattr(runtime, "evict", lambda *_: waits.append(waits_for_lost_servers()))
     monkeypatch.setattr(runtime, "expect", lambda *_: waits.append(waits_for_lost_servers()))
     membership = _membership(runtime)
-    membership.scheduled(_closure(), is_idle=True)
+    membership.on_schedule(_closure(), is_idle=True)
     for worker, leave in enumerate((membership.on_leave, membership.on_error)):
         membership.on_start(worker, _closure())
         membership.on_end(worker)

@@ -39,7 +39,7 @@ def _plain() -> bytes:
 def test_a_process_with_the_secret_fits(plane: DataPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SECRET_VARIABLE, "0123456789abcdef")
     server = _server(lambda: fingerprint(b"0123456789abcdef", job=JOB))
-    assert plane.incompatibility(server) == ""
+    assert plane.find_incompatibility(server) == ""
     assert server.closed == [True]
 
 
@@ -47,7 +47,7 @@ def test_another_secret_is_said(plane: DataPlane, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv(SECRET_VARIABLE, "0123456789abcdef")
     server = _server(lambda: fingerprint(b"another secret!!", job=JOB))
     check_message(
-        plane.incompatibility(server),
+        plane.find_incompatibility(server),
         f"{SECRET_VARIABLE}: ps 0",
         received="another secret",
         remedy=f"Give the same {SECRET_VARIABLE}",
@@ -58,7 +58,7 @@ def test_another_secret_is_said(plane: DataPlane, monkeypatch: pytest.MonkeyPatc
 def test_a_plain_server_is_said(plane: DataPlane) -> None:
     server = _server(_plain)
     check_message(
-        plane.incompatibility(server),
+        plane.find_incompatibility(server),
         "ps 0 at host:1: ",
         received="tf.distribute.Server",
         remedy="tfps serve",
@@ -67,4 +67,4 @@ def test_a_plain_server_is_said(plane: DataPlane) -> None:
 
 
 def test_a_server_that_tensorflow_reaches_may_be_any(plane: DataPlane) -> None:
-    assert plane.incompatibility(_server(_plain, index=1)) == ""
+    assert plane.find_incompatibility(_server(_plain, index=1)) == ""

@@ -44,18 +44,18 @@ def _levels(graph: Mapping[str, Sequence[str]]) -> Levels[str]:
 )
 def test_level(name: str, level: int | None) -> None:
     levels = _levels(GRAPH)
-    levels.answered("rows", level=0)
-    levels.answered("next rows", level=1)
-    assert levels.level(name) == level
-    assert levels.level(name) == level
+    levels.set_reply_level("rows", level=0)
+    levels.set_reply_level("next rows", level=1)
+    assert levels.compute_level(name) == level
+    assert levels.compute_level(name) == level
 
 
 def test_a_long_chain() -> None:
     """A chain may be as deep as a model, and deeper than Python's recursion limit."""
     chain = {str(k): [str(k - 1)] for k in range(1, 20_000)} | {"0": []}
-    assert _levels(chain).level("19999") == 0
+    assert _levels(chain).compute_level("19999") == 0
 
 
 def test_what_is_computed_from_often_is_looked_at_once() -> None:
     diamonds = {str(k): [str(k - 1), str(k - 1)] for k in range(1, 200)} | {"0": []}
-    assert _levels(diamonds).level("199") == 0
+    assert _levels(diamonds).compute_level("199") == 0

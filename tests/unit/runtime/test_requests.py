@@ -13,15 +13,15 @@ import tensorflow as tf
 from tests.messages import raises
 from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.optimizers.optimizer_call import OptimizerCall
-from tfps.runtime.message.payload import Body, decode, encode
-from tfps.runtime.message.request_header import NOT_MEASURED, SLOTS, request_header
-from tfps.runtime.message.wire import gradient_name
+from tfps.runtime.message.payload import Body, decode_values, encode_push
+from tfps.runtime.message.request_header import NOT_MEASURED, SLOTS, build_request_header
+from tfps.runtime.message.wire import get_gradient_name
 from tfps.runtime.program.devices import Devices
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.worker.exchange import Answer, column_of, payloads_of, requests
+from tfps.runtime.worker.exchange import ServerReplies, build_requests, get_field, get_payloads
 from tfps.runtime.worker.step import Step
-from tfps.runtime.worker.worker_index import fields_of
+from tfps.runtime.worker.worker_index import make_caller_fields
 from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.layout import Layout
 from tfps.transport.message import COORDINATOR, PROTOCOL, Kind, Reply, Request
@@ -44,7 +44,7 @@ def _fields(header: tf.Tensor) -> dict[Request, int]:
 
 def test_a_header_says_nothing_of_what_is_left_out() -> None:
     asked = {Request.JOB: 7, Request.PLAN: 9, Request.CALL: SLOTS}
-    fields = _fields(request_header(Kind.PULL, asked))
+    fields = _fields(build_request_header(Kind.PULL, asked))
     said = {
         Request.PROTOCOL: PROTOCOL,
         Request.JOB: 7,
@@ -61,7 +61,7 @@ def test_a_header_says_nothing_of_what_is_left_out() -> None:
 def test_a_header_says_who_asks_and_what_is_told() -> None:
     caller = {Request.WORKER: tf.constant(1, tf.int64), Request.INCARNATION: 4, Request.TICKET: 13}
     told = {Request.CLOCK: 9, Request.EXAMPLES: tf.constant(32, tf.int32)}
-    fields = _fields(request_header(Kind.PUSH, {**caller, **told, Request.BASE_VERSION: 5}))
+    fields = _fields(build_request_header(Kind.PUSH, {**caller, **told, Request.BASE_VERSION: 5}))
     asked = (Request.WORKER, Request.INCARNATION, Request.TICKET, Request.BASE_VERSION)
     assert [fields[field] for field in asked] == [1, 4, 13, 5]
     assert (fields[Request.CLOCK], fields[Request.EXAMPLES]) == (9, 32)
@@ -69,12 +69,12 @@ def test_a_header_says_who_asks_and_what_is_told() -> None:
 
 @pytest.mark.parametrize(("worker", "slot", "ticket"), [(3, 3, 0), (COORDINATOR, 0, COORDINATOR)])
 def test_the_coordinator_has_no_slot(worker: int, slot: int, ticket: int) -> None:
-    fields = fields_of(tf.constant(worker, tf.int64))
+    fields = make_caller_fields(tf.constant(worker, tf.int64))
     assert (int(fields[Request.WORKER]), int(fields[Request.TICKET])) == (slot, ticket)
 
 
 def test_all_servers_are_asked_for_nothing_more_than_a_kind() -> None:
-    calls = requests([Half(1), Half(2)], Kind.PULL, call_number=SLOTS)
+    calls = build_requests([Half(1), Half(2)], Kind.PULL, call_number=SLOTS)
     assert [calls[p].function for p in (0, 1)] == [(Kind.PULL, SLOTS)] * 2
     headers = [_fields(calls[p].request.header) for p in (0, 1)]
     assert [header[Request.PLAN] for header in headers] == [1, 2]
@@ -84,7 +84,7 @@ def test_all_servers_are_asked_for_nothing_more_than_a_kind() -> None:
 
 def test_who_has_no_body_is_not_asked() -> None:
     body = Body(tf.constant([1, 2], tf.uint8), tf.constant([5], tf.int64))
-    calls = requests([Half(1), Half(2)], Kind.LOOK_UP, {1: body}, versions=[10, 20])
+    calls = build_requests([Half(1), Half(2)], Kind.LOOK_UP, {1: body}, versions=[10, 20])
     assert list(calls) == [1]
     assert calls[1].request.payload.numpy().tolist() == [1, 2]
     assert calls[1].request.ids.numpy().tolist() == [5]
@@ -94,8 +94,8 @@ def test_who_has_no_body_is_not_asked() -> None:
 def test_replies_are_read_in_the_order_of_servers() -> None:
     header = [tf.constant([0, version, *[0] * (len(Reply) - 2)], tf.int64) for version in (4, 6)]
     replies = {p: Message.from_tensors(header[p], tf.constant([p], tf.uint8)) for p in (1, 0)}
-    assert [int(version) for version in column_of(replies, Reply.VERSION)] == [4, 6]
-    assert [int(payload[0]) for payload in payloads_of(replies)] == [0, 1]
+    assert [int(version) for version in get_field(replies, Reply.VERSION)] == [4, 6]
+    assert [int(payload[0]) for payload in get_payloads(replies)] == [0, 1]
 
 
 @pytest.mark.parametrize("status", Status)
@@ -103,8 +103,8 @@ def test_an_answer_is_accepted_where_all_servers_go_on_with_the_worker(status: S
     headers = [tf.constant([each, *[0] * (len(Reply) - 1)], tf.int64) for each in (0, status)]
     replies = dict(enumerate(map(Message.from_tensors, headers)))
     takes_part = status in (Status.OK, Status.LATE, Status.DUPLICATE)
-    assert Answer.from_replies(replies).accepted == (status == Status.OK)
-    assert Answer.from_replies(replies, worst=Status.DUPLICATE).accepted == takes_part
+    assert ServerReplies.from_replies(replies).accepted == (status == Status.OK)
+    assert ServerReplies.from_replies(replies, worst_status=Status.DUPLICATE).accepted == takes_part
 
 
 def _variable(name: str, size: int) -> Any:
@@ -115,10 +115,10 @@ def _variable(name: str, size: int) -> Any:
 def test_rows_lie_behind_what_a_push_always_has() -> None:
     wire: Any = SimpleNamespace(request=Layout.from_entries([("g", "float32", (2,))]))
     tensors = {"g": tf.constant([1.0, 2.0]), "of another server": tf.constant(0.0)}
-    body = encode(wire, tensors)
+    body = encode_push(wire, tensors)
     assert body.ids is None
     rows = Body(tf.constant([8, 9], tf.uint8), tf.constant([1, 0], tf.int64))
-    longer = encode(wire, tensors, rows)
+    longer = encode_push(wire, tensors, rows)
     assert longer.joined.ids is longer.ids is rows.ids
     payload = body.joined.payload
     assert longer.joined.payload.numpy().tolist() == [*payload.numpy().tolist(), 8, 9]
@@ -131,7 +131,7 @@ def test_gradients_go_to_the_carrier_as_they_are() -> None:
         request=Layout.from_entries([("g", "float32", (2,)), ("h", "float32", (0,))])
     )
     tensors = {"h": tf.zeros([0]), "g": tf.constant([1.0, 2.0])}
-    calls = requests([Half(9)], Kind.PUSH, {0: encode(wire, tensors)})
+    calls = build_requests([Half(9)], Kind.PUSH, {0: encode_push(wire, tensors)})
     sent = calls[0].tensors
     assert [id(tensor) for tensor in sent[3:]] == [id(tensors["g"]), id(tensors["h"])]
     assert calls[0].request.payload.shape == [0]
@@ -160,7 +160,7 @@ def test_values_come_from_whichever_server_has_them() -> None:
         for layout, name, value in zip(layouts, "ab", (1.0, 2.0), strict=True)
     ]
     b, missing = _variable("b", 2), _variable("c", 2)
-    ((found, value),) = decode(layouts, payloads, [missing, b])
+    ((found, value),) = decode_values(layouts, payloads, [missing, b])
     assert found is b
     np.testing.assert_array_equal(value, [2.0, 2.0])
 
@@ -201,7 +201,7 @@ def test_optimizer_calls_are_exchanges_in_the_order_of_the_first_trace() -> None
     gradient = tf.constant([1.0])
     step.apply(first, [gradient, None], [a, b])
     step.apply(second, [gradient], [b])
-    assert step.exchanged == [(0, [gradient_name(a)]), (1, [gradient_name(b)])]
+    assert step.exchanged == [(0, [get_gradient_name(a)]), (1, [get_gradient_name(b)])]
     with raises(RuntimeError, "optimizer calls", received="another order", remedy="the same"):
         step.apply(second, [gradient], [b])  # once more than there were
 

@@ -17,7 +17,7 @@ from tfps.compression.by_path import CodecChoice
 from tfps.compression.memory import ErrorFeedback, Kept, Remembered, memory_of
 from tfps.consistency.ledger import Status
 from tfps.runtime.message.coding import CodedVector
-from tfps.runtime.worker.residuals import PushCoding
+from tfps.runtime.worker.residuals import PushEncoder
 from tfps.transport.layout import Layout
 
 ITEMS = 16
@@ -78,13 +78,13 @@ class Worker:
         return self.variables
 
     def push(self, gradient: np.ndarray, status: Status, *, scale: float | None = None) -> None:
-        coding = PushCoding(
+        coding = PushEncoder(
             self,  # type: ignore[arg-type]
             seed=tf.constant([0, 0], tf.int64),
             scale=scale,
         )
         vector = tf.constant(gradient * (scale or 1.0), tf.float32)
-        arrived = self.coded.decoded(coding.code(0, self.coded, vector)).numpy()
+        arrived = self.coded.decode(coding.encode(0, self.coded, vector)).numpy()
         coding.commit_residuals([tf.constant(int(status), tf.int64)])
         if status is Status.OK and np.isfinite(arrived).all():
             self.applied += arrived / (scale or 1.0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.functions.server_function import trace_server_function
 from tfps.bridge.variables.named_resource import NamedResource
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.runtime.server.round_sums import RowSum
@@ -31,7 +31,7 @@ class RoundOfRows:
     def __init__(self) -> None:
         self.variables: list[ServerVariable] = []
         self._rows = RowSum(tf.Variable(tf.zeros([ROWS, WIDTH])), create=self._create)
-        self._push = server_function(self._trace, device=DEVICE, signature=SIGNATURE)
+        self._push = trace_server_function(self._trace, device=DEVICE, signature=SIGNATURE)
 
     def __call__(self, places: Sequence[int], *, is_first: bool, closes: bool) -> dict[int, float]:
         """Push each place with itself as a row; return the sum by place."""

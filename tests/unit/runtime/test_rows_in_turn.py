@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from tests.scaled_examples import scaled_examples
 from tfps.compression import Cast, Quantize
-from tfps.runtime.message.row_format import CodedRows, RowFormat, joined_rows, rows_in_turn
+from tfps.runtime.message.row_format import CodedRows, RowFormat, decode_all_rows, encode_all_rows
 
 SEED = tf.constant([1, 2], tf.int64)
 KINDS = [((2,), "float32"), ((3,), "float32"), ((2, 2), "float16"), ((4,), "uint8")]
@@ -33,9 +33,9 @@ def test_each_variable_has_its_own(of: list[tuple[Any, int]], seed: int) -> None
         for (shape, dtype), count in of
     ]
     formats = list(map(RowFormat, natives))
-    data = joined_rows(formats, rows, seed=SEED)
+    data = encode_all_rows(formats, rows, seed=SEED)
     counts = [tf.constant(count, tf.int64) for _, count in of]
-    found = rows_in_turn(data, formats, counts)
+    found = decode_all_rows(data, formats, counts)
     assert [each.dtype for each in found] == [native.dtype for native in natives]
     for each, expected in zip(found, rows, strict=True):
         np.testing.assert_array_equal(each, expected)
@@ -61,8 +61,8 @@ def test_coded_rows_are_about_what_was_sent(of: list[tuple[int, int]], codec: An
         input_signature=[[tf.TensorSpec([None, w], tf.float32) for w, _ in of]], autograph=False
     )
     def send(rows: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        data = joined_rows(formats, rows, seed=SEED)
-        return data, rows_in_turn(data, formats, counts)
+        data = encode_all_rows(formats, rows, seed=SEED)
+        return data, decode_all_rows(data, formats, counts)
 
     data, found = send(rows)
     assert data.shape[0] == sum(n * f.size_bytes for f, (_, n) in zip(formats, of, strict=True))

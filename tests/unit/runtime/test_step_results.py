@@ -60,7 +60,7 @@ RESULTS: dict[str, tuple[Callable[..., Any], float]] = {
 def test_result(name: str) -> None:
     step, expected = RESULTS[name]
     results = _trace(step)
-    assert results.positions == [0]
+    assert results.computable == [0]
     computed = results.compute([tf.constant(10.0), tf.constant(4.0)])
     assert float(computed[0]) == pytest.approx(expected)
 
@@ -86,19 +86,19 @@ OTHERS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_uses_metrics_and_more(name: str) -> None:
     results = _trace(OTHERS[name])
-    assert results.positions == []
-    assert results.others == [0]
+    assert results.computable == []
+    assert results.not_computable == [0]
     assert results.compute([tf.constant(10.0), tf.constant(4.0)]) == {}
 
 
 def test_what_uses_no_metric() -> None:
     results = _trace(lambda s, b: {"loss": tf.reduce_sum(b), "constant": tf.constant(1.0)})
-    assert results.positions == []
-    assert results.others == []
+    assert results.computable == []
+    assert results.not_computable == []
 
 
 def test_several_outputs_by_position() -> None:
     results = _trace(lambda s, b: [tf.reduce_sum(b), s[1].value(), _mean(s, b)])
-    assert results.positions == [1, 2]
+    assert results.computable == [1, 2]
     computed = results.compute([tf.constant(6.0), tf.constant(3.0)])
     assert {position: float(value) for position, value in computed.items()} == {1: 3.0, 2: 2.0}

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.messages import raises
-from tfps.bridge.keras_patches import OUR_PACKAGE
+from tfps.bridge.keras_patches import PACKAGE_FOLDER
 from tfps.errors import UnsupportedError
 from tfps.runtime.coordinator.worker_error import (
-    explain,
     find_operation,
-    own_frames,
-    parse,
+    parse_graph_error,
     refuse_python_functions,
+    select_user_frames,
+    shorten_message,
 )
 
 LIBRARY = os.path.join(os.path.dirname(tf.__file__), "python", "ops.py")
@@ -49,11 +49,11 @@ TRACE = (
     ],
 )
 def test_reason_and_operation(message: str) -> None:
-    assert parse(message) == ("bad", "a/b", ())
+    assert parse_graph_error(message) == ("bad", "a/b", ())
 
 
 def test_lines_of_a_python_function() -> None:
-    told = parse(f"KeyError: 'k'{TRACE}{APPENDIX}")
+    told = parse_graph_error(f"KeyError: 'k'{TRACE}{APPENDIX}")
     assert told.reason == "KeyError: 'k'"
     assert [(frame.filename, frame.lineno) for frame in told.frames] == [("train.py", 7)]
 
@@ -61,7 +61,7 @@ def test_lines_of_a_python_function() -> None:
 @given(reason=st.from_regex(r"[a-z]([a-z (){},.=\-]{0,20}[a-z])?(\n[a-z]{1,9})?", fullmatch=True))
 def test_every_reason_survives(reason: str) -> None:
     message = f"Graph execution error:\n\n{DETECTED}{FRAMES}{reason}{APPENDIX}"
-    assert parse(message).reason == reason
+    assert parse_graph_error(message).reason == reason
 
 
 def _frames(*files: str) -> list[FrameSummary]:
@@ -69,15 +69,15 @@ def _frames(*files: str) -> list[FrameSummary]:
 
 
 def test_only_lines_that_a_library_called_are_the_users() -> None:
-    ours = os.path.join(OUR_PACKAGE, "training", "epoch_runner.py")
+    ours = os.path.join(PACKAGE_FOLDER, "training", "epoch_runner.py")
     frames = _frames(
         "<frozen runpy>", "train.py", ours, "model.py", LIBRARY, "layer.py", "<lambda>"
     )
-    assert [frame.filename for frame in own_frames(frames)] == ["model.py", "layer.py"]
-    assert own_frames(_frames("train.py")) == []
-    start = os.path.join(OUR_PACKAGE, "launch", "script.py")
+    assert [frame.filename for frame in select_user_frames(frames)] == ["model.py", "layer.py"]
+    assert select_user_frames(_frames("train.py")) == []
+    start = os.path.join(PACKAGE_FOLDER, "launch", "script.py")
     frames = _frames(start, "train.py", ours, "model.py")
-    assert [frame.filename for frame in own_frames(frames)] == ["model.py"]
+    assert [frame.filename for frame in select_user_frames(frames)] == ["model.py"]
 
 
 def _nested() -> tf.Graph:
@@ -105,13 +105,13 @@ def test_operations_are_found_inside_loops_and_functions() -> None:
 def test_explained_error_keeps_its_type_and_is_explained_once() -> None:
     error = tf.errors.InvalidArgumentError(None, None, "bad\n\t [[{{node while/deep}}]]")
     for _ in range(2):
-        explain(error, [_nested()], place="on worker 1")
+        shorten_message(error, [_nested()], place="on worker 1")
         assert str(error).startswith("bad\n\nRaised on worker 1 by deep (CheckNumerics)")
 
 
 def test_other_errors_stay_as_they_are() -> None:
     error = ValueError("bad {{node a}}")
-    explain(error, [], place="on worker 1")
+    shorten_message(error, [], place="on worker 1")
     assert str(error) == "bad {{node a}}"
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.functions.server_function import trace_server_function
 from tfps.cluster.threads import SPARE_THREADS
-from tfps.runtime.coordinator.data_plane import service_graph
+from tfps.runtime.coordinator.data_plane import build_service_graph
 from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.transport import data_server, tokens
 from tfps.transport.carrier import Message, ServerCall
@@ -54,7 +54,7 @@ class Served:
         self.server.register()
         signature = Message.signature(REQUEST_FIELDS)
         self.functions = [
-            server_function(function, device=DEVICE, signature=signature)
+            trace_server_function(function, device=DEVICE, signature=signature)
             for function in functions.values()
         ]
         self.service = Service(JOB, PLAN, WORKERS, tuple(functions))
@@ -66,7 +66,7 @@ class Served:
         ask(tokens.OPEN, tf.string, tf.constant(JOB), tf.constant(b""))
         hot = range(min(1, len(self.functions) - 1), len(self.functions))
         plan = ServedPlan(self.service, tuple(self.functions), tuple(hot))
-        graph = service_graph(plan, device=DEVICE)
+        graph = build_service_graph(plan, device=DEVICE)
         ask(tokens.INSTALL, tf.int64, JOB, self.service.to_json().encode(), graph)
 
     def call(self, kind: Kind, payload: tf.Tensor, ids: Sequence[int] = (), **more: Any) -> Any:

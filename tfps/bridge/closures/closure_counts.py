@@ -1,4 +1,4 @@
-"""Counts that a closure makes for variables on the chief; applied once the closure has ended."""
+"""Applies a closure's changes to variables on the chief, once the closure has succeeded."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 
-def count_at_end(closure: Any, take: Callable[[], None]) -> None:
-    """Register a function that applies the counts of a closure's run when the closure succeeds.
+def register_counts(closure: Any, apply: Callable[[], None]) -> None:
+    """Register a function that applies the changes of a closure's run when the closure succeeds.
 
     If the closure runs again, its newest run replaces the earlier ones.
     """
@@ -16,11 +16,11 @@ def count_at_end(closure: Any, take: Callable[[], None]) -> None:
             "received no closure for a scheduled function, expected a call by its coordinator; "
             "pass the function to schedule() instead of calling it"
         )
-    closure._tfps_take = take
+    closure._tfps_apply_counts = apply
 
 
-def take_counts(closure: Any) -> None:
-    """Apply the counts of a closure that has just succeeded."""
-    take = closure.__dict__.pop("_tfps_take", None)
-    if take is not None:
-        take()
+def apply_counts(closure: Any) -> None:
+    """Apply the changes of a closure that has just succeeded."""
+    apply = closure.__dict__.pop("_tfps_apply_counts", None)
+    if apply is not None:
+        apply()

@@ -1,4 +1,4 @@
-"""Errors of a coordinator's closures: find their cause, and report each of them once."""
+"""Finds the causes of errors in a coordinator's closures, and reports each error once."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.closures.closure_numbers import running
+from tfps.bridge.closures.closure_numbers import mark_running
 
 # The text with which a Python function in a worker's process reports an unreachable server.
 LOST_SERVER = "tfps lost the parameter server"
 # The texts of a worker for which others may wait: a server's reply did not arrive, though the
 # server may still run, or the server no longer knows the worker. The closure runs again.
-NO_ANSWER = f"{LOST_SERVER} in the middle of a function, before its reply"
-NO_MEMBER = "tfps removed this worker from the members in the middle of a function"
+NO_REPLY = f"{LOST_SERVER} in the middle of a function, before its reply"
+NOT_A_MEMBER = "tfps removed this worker from the members in the middle of a function"
 # The reply of a task that cannot parse a request; it has started nothing of what was requested.
-UNREAD_REQUEST = "Unable to parse request"
-CALL_OF_A_FUNCTION = "/tensorflow.eager.EagerService/RunComponentFunction"
+UNPARSED_REQUEST = "Unable to parse request"
+FUNCTION_CALL_METHOD = "/tensorflow.eager.EagerService/RunComponentFunction"
 # Most unreadable requests and broken connections are accidents; the others fail at each attempt.
-ATTEMPTS = 5
+MAX_ATTEMPTS = 5
 RECONNECT_AFTER_S = 0.2
 
 logger = logging.getLogger(__name__)
 
 
-def tells_of_a_lost_server(error: BaseException) -> bool:
-    """Return whether an error of any type says in its text that a server was unreachable."""
+def is_lost_server_error(error: BaseException) -> bool:
+    """Return whether the text of an error says that a server was unreachable."""
     if not isinstance(error, tf.errors.OpError):
         return False
     renamed = "originally returned UnavailableError" in error.message
@@ -41,28 +41,28 @@ def tells_of_a_lost_server(error: BaseException) -> bool:
     )
 
 
-def tells_of_an_unread_request(error: BaseException) -> bool:
-    """Return whether a task could not parse the request to run a function, and did not start it."""
+def is_unparsed_request_error(error: BaseException) -> bool:
+    """Return whether a task could not parse a request to run a function, and so ran nothing."""
     return (
         isinstance(error, tf.errors.InternalError)
-        and UNREAD_REQUEST in error.message
-        and CALL_OF_A_FUNCTION in error.message
+        and UNPARSED_REQUEST in error.message
+        and FUNCTION_CALL_METHOD in error.message
     )
 
 
-def tells_of_a_member_let_out(error: BaseException) -> bool:
-    """Return whether a server refused a worker's message because the worker is no member now."""
-    return isinstance(error, tf.errors.InvalidArgumentError) and NO_MEMBER in error.message
+def is_removed_member_error(error: BaseException) -> bool:
+    """Return whether a server refused a message because its worker is no longer a member."""
+    return isinstance(error, tf.errors.InvalidArgumentError) and NOT_A_MEMBER in error.message
 
 
 def _has_broken_connection(error: BaseException, worker: Any) -> bool:
     """Return whether a worker lost its connection to a server that still runs."""
-    is_one = isinstance(error, tf.errors.UnavailableError) and NO_ANSWER in error.message
+    is_one = isinstance(error, tf.errors.UnavailableError) and NO_REPLY in error.message
     return is_one and not worker.failure_handler.servers.is_caused_by_server_loss(error)
 
 
 @contextlib.contextmanager
-def lost_servers_as_unavailable() -> Iterator[None]:
+def unify_lost_server_errors() -> Iterator[None]:
     """Raise `UnavailableError` instead of the other errors TensorFlow has for a lost server."""
     try:
         yield
@@ -71,13 +71,13 @@ def lost_servers_as_unavailable() -> Iterator[None]:
         tf.errors.InvalidArgumentError,
         tf.errors.UnknownError,
     ) as error:
-        if not tells_of_a_lost_server(error):
+        if not is_lost_server_error(error):
             raise
         raise tf.errors.UnavailableError(None, None, error.message) from error
 
 
 class ClosureObserver(NamedTuple):
-    """The callbacks for a coordinator's closures.
+    """The callbacks that observe a coordinator's closures.
 
     Args:
         tell: called with an error, the function's graph (or None) and the worker's index; returns
@@ -92,8 +92,8 @@ class ClosureObserver(NamedTuple):
 _watched_clusters: weakref.WeakKeyDictionary[Any, ClosureObserver] = weakref.WeakKeyDictionary()
 
 
-def watch_closures(coordinator: Any, watch: ClosureObserver) -> None:
-    """Give errors of closures their original type, report each once, and repeat failed requests.
+def watch_closures(coordinator: Any, observer: ClosureObserver) -> None:
+    """Patch closures: restore types of errors, report each error once, and repeat lost requests.
 
     When a request from inside a worker's function fails because a server is lost, TensorFlow
     renames the error to `InternalError` (or `UnknownError`, from a Python function) and keeps the
@@ -108,22 +108,22 @@ def watch_closures(coordinator: Any, watch: ClosureObserver) -> None:
 
     Args:
         coordinator: the coordinator whose closures are watched from now on.
-        watch: the callbacks.
+        observer: the callbacks.
     """
-    _watched_clusters[coordinator._cluster] = watch
+    _watched_clusters[coordinator._cluster] = observer
     if getattr(private.Closure, "_tfps_patched", False):
         return
     original = private.Closure.execute_on
 
     def execute_on(self: Any, worker: Any) -> None:
-        watch = _watched_clusters.get(worker._cluster)
-        if watch is None:
+        observer = _watched_clusters.get(worker._cluster)
+        if observer is None:
             original(self, worker)
             return
-        private.work_apart()
-        execute = functools.partial(_execute, self, worker, watch, original)
-        with running(self):
-            for attempt in range(2, ATTEMPTS + 1):
+        private.use_own_executor()
+        execute = functools.partial(_execute, self, worker, observer, original)
+        with mark_running(self):
+            for attempt in range(2, MAX_ATTEMPTS + 1):
                 if execute(may_repeat=True):
                     return
                 logger.warning(
@@ -131,19 +131,19 @@ def watch_closures(coordinator: Any, watch: ClosureObserver) -> None:
                     "function again (attempt %d of %d)",
                     worker.worker_index,
                     attempt,
-                    ATTEMPTS,
+                    MAX_ATTEMPTS,
                 )
             execute(may_repeat=False)
 
     private.Closure.execute_on = execute_on
     private.Closure._tfps_patched = True
-    logging.getLogger("tensorflow").addFilter(_is_not_raised_anyway)
+    logging.getLogger("tensorflow").addFilter(_should_log)
 
 
 def _execute(
     closure: Any,
     worker: Any,
-    watch: ClosureObserver,
+    observer: ClosureObserver,
     original: Callable[..., None],
     *,
     may_repeat: bool,
@@ -159,8 +159,8 @@ def _execute(
         membership.on_start(index, closure)
         traced = getattr(closure, "_concrete_function", None)
         if traced is not None:
-            watch.prepare(index, traced)
-        with lost_servers_as_unavailable():
+            observer.prepare(index, traced)
+        with unify_lost_server_errors():
             original(closure, worker)
     except Exception as error:
         membership.on_error(index)
@@ -168,18 +168,18 @@ def _execute(
             worker.executor.clear_error()  # it would be reported when the executor is collected
             raise
         if may_repeat and not queue.is_recalled():
-            if tells_of_an_unread_request(error):
+            if is_unparsed_request_error(error):
                 worker.executor.clear_error()
                 return False
             if _has_broken_connection(error, worker):
                 worker.executor.clear_error()
                 time.sleep(RECONNECT_AFTER_S)
                 return False
-        if tells_of_a_member_let_out(error):
+        if is_removed_member_error(error):
             worker.executor.clear_error()
             raise  # the failure handler runs it again
         traced = getattr(closure, "_concrete_function", None)
-        reported = watch.tell(error, getattr(traced, "graph", None), index)
+        reported = observer.tell(error, getattr(traced, "graph", None), index)
         if not is_task_failure(reported):
             reported._tfps_raised_by_closure = True  # type: ignore[attr-defined]
             worker.executor.clear_error()  # it would be reported again at the executor's collection
@@ -191,7 +191,7 @@ def _execute(
     return True
 
 
-def _is_not_raised_anyway(record: logging.LogRecord) -> bool:
+def _should_log(record: logging.LogRecord) -> bool:
     arguments = record.args if isinstance(record.args, tuple) else ()
     return not any(
         getattr(each, "_tfps_raised_by_closure", False)
@@ -201,10 +201,10 @@ def _is_not_raised_anyway(record: logging.LogRecord) -> bool:
 
 
 def is_task_failure(error: BaseException) -> bool:
-    """Return whether TensorFlow's coordinator sees a lost task in an error, or cancelled it."""
+    """Return whether an error means that a task was lost or that the closure was cancelled."""
     return bool(
         isinstance(error, tf.errors.CancelledError)
-        or tells_of_a_lost_server(error)
+        or is_lost_server_error(error)
         or private.is_worker_failure(error)
         or private.is_server_failure(error)
     )

@@ -1,4 +1,4 @@
-"""The interface by which a coordinator's queue reports which workers are busy, idle or lost."""
+"""Defines the interface by which a coordinator's queue reports busy, idle and lost workers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class ClosureMembership:
-    """Keeps no members: the default, for coordinators whose workers never wait for each other.
+    """The default membership without members, for workers that never wait for each other.
 
     The queue calls all methods except `is_member` without its lock, most of them on the worker's
     thread in the coordinator. They may take as long as a few messages.
@@ -16,7 +16,7 @@ class ClosureMembership:
         """Return whether others may wait for a worker, so that it has to leave before it idles."""
         return False
 
-    def scheduled(self, closure: Any, *, is_idle: bool) -> bool:
+    def on_schedule(self, closure: Any, *, is_idle: bool) -> bool:
         """Handle a closure that is about to be queued; return whether workers became members.
 
         Args:

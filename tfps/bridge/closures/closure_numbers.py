@@ -1,4 +1,4 @@
-"""Numbers of closures: a closure keeps its number when another worker runs it again. Pure."""
+"""Numbers closures; a closure that runs again keeps its number. Pure."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class ClosureNumbers:
     >>> class Closure:
     ...     pass
     >>> numbers, first, second = ClosureNumbers(cells=2), Closure(), Closure()
-    >>> numbers.for_closure(first), numbers.for_closure(second), numbers.for_closure(first)
+    >>> numbers.get_number(first), numbers.get_number(second), numbers.get_number(first)
     (1, 2, 1)
     >>> del second
-    >>> numbers.for_closure(Closure())
+    >>> numbers.get_number(Closure())
     4
     """
 
@@ -38,22 +38,22 @@ class ClosureNumbers:
         self._lock = threading.Lock()
         self._next = itertools.count(1)
         self._renewed = 0  # numbers up to this one are no longer valid
-        self._under_way: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._active: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
     def renew(self) -> int:
-        """Assign new numbers to all closures from now on; return one not below any earlier one.
+        """Give all closures new numbers from now on; return a number not below any earlier one.
 
         Example:
 
         >>> class Closure:
         ...     pass
         >>> numbers, closure = ClosureNumbers(cells=2), Closure()
-        >>> numbers.for_closure(closure), numbers.renew(), numbers.for_closure(closure)
+        >>> numbers.get_number(closure), numbers.renew(), numbers.get_number(closure)
         (1, 2, 3)
         """
         with self._lock:
             self._renewed = next(self._next)
-            self._under_way.clear()
+            self._active.clear()
             return self._renewed
 
     def begin_after(self, number: int) -> None:
@@ -61,8 +61,8 @@ class ClosureNumbers:
         with self._lock:
             self._next = itertools.count(number + 1)
 
-    def for_closure(self, closure: Any) -> int:
-        """Return the number of a closure; a new one for None, for work that never runs again.
+    def get_number(self, closure: Any) -> int:
+        """Return the number of a closure; a new number for None, which stands for unrepeated work.
 
         Raises:
             RuntimeError: more closures are under way than there are cells.
@@ -72,7 +72,7 @@ class ClosureNumbers:
             if known is not None and known > self._renewed:
                 return known
             for number in itertools.islice(self._next, self._cells):
-                if number % self._cells not in self._under_way:
+                if number % self._cells not in self._active:
                     break
             else:
                 raise RuntimeError(
@@ -81,12 +81,12 @@ class ClosureNumbers:
                 )
             if closure is not None:
                 closure._tfps_number = number
-                self._under_way[number % self._cells] = closure
+                self._active[number % self._cells] = closure
             return number
 
 
 @contextlib.contextmanager
-def running(closure: Any) -> Iterator[None]:
+def mark_running(closure: Any) -> Iterator[None]:
     """Record that this thread runs a closure on a worker."""
     _thread.closure = closure
     try:
@@ -95,6 +95,6 @@ def running(closure: Any) -> Iterator[None]:
         _thread.closure = None
 
 
-def running_closure() -> Any:
+def get_running_closure() -> Any:
     """Return the closure that this thread runs on a worker now, or None."""
     return getattr(_thread, "closure", None)

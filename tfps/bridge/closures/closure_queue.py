@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.closures.closure_counts import take_counts
+from tfps.bridge.closures.closure_counts import apply_counts
 from tfps.bridge.closures.closure_membership import ClosureMembership
-from tfps.bridge.closures.lives import Lives
+from tfps.bridge.closures.lives import LifeCounter
 
 # A program that schedules without a pause schedules its next closure within this time.
 LINGER_S = 0.1
@@ -22,27 +22,27 @@ CANCEL_TIMEOUT_S = 5.0
 
 @dataclass
 class _Run:
-    """A closure on a worker; the worker's thread in the coordinator blocks while it hangs."""
+    """A closure that a worker runs; the coordinator's thread for the worker waits for its end."""
 
     closure: Any
     recalled: bool = False  # another worker is to run it
-    given_back: bool = False  # it is in the queue again; this run no longer counts
+    is_requeued: bool = False  # it is in the queue again; this run no longer counts
 
 
 class ClosureQueue(private.CoordinatedClosureQueue):
     """TensorFlow's queue, extended so that a closure can be taken back from a worker that hangs.
 
     TensorFlow waits without limit for a worker that is stopped, or that the network lost silently:
-    no request to it ever fails. Here such a worker is *barred*: it gets no more closures, and the
+    no request to it ever fails. Here such a worker is *blocked*: it gets no more closures, and the
     one that it runs is *recalled*. As soon as the worker can no longer have any effect, the closure
-    is *given back* to the queue as if the worker had died. The worker's thread stays blocked; when
-    the worker continues, the thread returns and its result is dropped.
+    is *requeued* as if the worker had died. The worker's thread keeps waiting; when the worker
+    continues, the thread returns and its result is dropped.
 
     `fail` makes `schedule`, `join` and `done` raise an error that no closure has raised.
 
     `on_scheduled` is called with a closure before it is queued, on the thread of the program and
     without the queue's lock. `on_failure` is called with the index of a worker on which a closure
-    failed. `membership` hears which workers are busy. A member that finds the queue empty leaves:
+    failed. `membership` is told which workers are busy. A member that finds the queue empty leaves:
     at once if a thread waits in `join`, since no closure will follow, otherwise after `LINGER_S`.
     """
 
@@ -50,25 +50,25 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         super().__init__()
         self._error: Exception | None
         self._runs: dict[int, _Run] = {}
-        self._barred: set[int] = set()
-        self._admitted = threading.Condition(self._queue_lock)
-        self._own = threading.local()  # `worker`: the index of the worker whose thread this is
+        self._blocked_workers: set[int] = set()
+        self._unblocked = threading.Condition(self._queue_lock)
+        self._thread = threading.local()  # `worker`: the index of the worker whose thread this is
         self._standing_error: Callable[[], Exception] | None = None
         self.membership = ClosureMembership()
-        self._asking: set[Any] = set()  # the workers whose threads are in `get`
-        self._joining = 0  # the number of threads that wait for all closures
+        self._idle_workers: set[Any] = set()  # the workers whose threads are in `get`
+        self._join_count = 0  # the number of threads that wait for all closures
         self._is_held = False
         self.is_closed = False  # the results of closures that end after that are dropped
-        self._lives = Lives()
-        self.begun = 0  # the number of closures that workers have taken so far
+        self._life_counter = LifeCounter()
+        self.started_count = 0  # the number of closures that workers have taken so far
         self.on_scheduled: Callable[[Any], None] = lambda _closure: None
         self.on_failure: Callable[[int], None] = lambda _worker: None
 
-    def watch(self, membership: ClosureMembership) -> None:
+    def set_membership(self, membership: ClosureMembership) -> None:
         """Report to a membership from now on which workers are busy, idle or lost."""
         with self._queue_lock:
-            self.membership, asking = membership, list(self._asking)
-        for worker in asking:
+            self.membership, idle_workers = membership, list(self._idle_workers)
+        for worker in idle_workers:
             membership.on_idle(worker)
 
     def put(self, closure: Any, tag: Any = None) -> None:
@@ -76,48 +76,48 @@ class ClosureQueue(private.CoordinatedClosureQueue):
             self.on_scheduled(closure)
             with self._queue_lock:
                 is_idle = self._is_idle()
-            if self.membership.scheduled(closure, is_idle=is_idle):
-                self.look_again()  # workers that are members now wait for `LINGER_S` only
+            if self.membership.on_schedule(closure, is_idle=is_idle):
+                self.wake_idle_workers()  # workers that are members now wait for `LINGER_S` only
         super().put(closure, tag)
 
-    def look_again(self) -> None:
+    def wake_idle_workers(self) -> None:
         """Wake idle workers, so that they check whether they are members now."""
         with self._queue_lock:
             self._closures_queued_condition.notify_all()
-            self._admitted.notify_all()
+            self._unblocked.notify_all()
 
     def get(self, timeout: float | None = None, tag: Any = None) -> Any:
         with self._queue_lock:
-            self._asking.add(tag)
+            self._idle_workers.add(tag)
         self.membership.on_idle(tag)
         while True:
-            closure, leaves = self._next(timeout, tag)
+            closure, leaves = self._next_closure(timeout, tag)
             if not leaves:
                 with self._queue_lock:
-                    self._asking.discard(tag)
+                    self._idle_workers.discard(tag)
                     if closure is not None:
-                        self._lives.works(tag)
+                        self._life_counter.record_work(tag)
                 return closure
             self.membership.on_leave(tag)
 
-    def _next(self, timeout: float | None, tag: Any) -> tuple[Any, bool]:
+    def _next_closure(self, timeout: float | None, tag: Any) -> tuple[Any, bool]:
         """Return a closure or None, and whether the worker must leave before it asks again."""
         with self._queue_lock:
             while self._should_process_closures:
                 is_member = self.membership.is_member(tag)
-                if tag in self._barred:
+                if tag in self._blocked_workers:
                     if is_member:
                         return None, True
                     # It may have been woken for a closure: wake another worker for that.
                     self._closures_queued_condition.notify()
-                    self._admitted.wait()
+                    self._unblocked.wait()
                 elif not self._tagged_queue[tag].empty():
-                    self._own.worker = tag
+                    self._thread.worker = tag
                     return self._tagged_queue[tag].get(block=False), False
                 elif not self._queue.empty() and not self._is_held:
                     return self._take(tag), False
                 elif is_member:
-                    if self._joining or not self._closures_queued_condition.wait(LINGER_S):
+                    if self._join_count or not self._closures_queued_condition.wait(LINGER_S):
                         return None, True
                 elif not self._closures_queued_condition.wait(timeout=timeout):
                     return None, False
@@ -127,44 +127,44 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         closure = self._queue.get(block=False)
         self._queue_free_slot_condition.notify()
         self.inflight_closure_count += 1
-        self.begun += 1
+        self.started_count += 1
         self._runs[worker] = _Run(closure)
-        self._own.worker = worker
+        self._thread.worker = worker
         return closure
 
     def mark_finished(self) -> None:
         with self._queue_lock:
-            run = self._runs.get(self._own.worker)
+            run = self._runs.get(self._thread.worker)
         if not self._was_recalled():
             if run is not None:
-                take_counts(run.closure)
+                apply_counts(run.closure)
             super().mark_finished()
 
     def mark_failed(self, e: Exception) -> None:
-        self.membership.on_error(self._own.worker)  # first: others may wait for this worker
+        self.membership.on_error(self._thread.worker)  # first: others may wait for this worker
         if not self._was_recalled():
             super().mark_failed(e)
 
     def put_back(self, closure: Any) -> None:
-        self.membership.on_error(self._own.worker)
-        self.on_failure(self._own.worker)
+        self.membership.on_error(self._thread.worker)
+        self.on_failure(self._thread.worker)
         if not self._was_recalled():
             super().put_back(closure)
 
     def wait(self, timeout: float | None = None) -> Any:
         with self._queue_lock:
-            self._joining += 1
+            self._join_count += 1
             self._closures_queued_condition.notify_all()
         try:
             return super().wait(timeout)
         finally:
             with self._queue_lock:
-                self._joining -= 1
+                self._join_count -= 1
 
     def wait_until_idle(self, timeout_s: float) -> None:
         """Wait until no closure is left, one has failed, or the timeout has passed.
 
-        Unlike with `wait`, more closures may be scheduled meanwhile, and no worker leaves.
+        Unlike with `wait`, other threads may schedule more closures, and no worker leaves.
         """
         with self._queue_lock:
             self._stop_waiting_condition.wait_for(
@@ -173,7 +173,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
 
     @property
     def is_idle(self) -> bool:
-        """Return whether no closure is queued or runs."""
+        """Whether no closure is queued or runs."""
         with self._queue_lock:
             return self._is_idle()
 
@@ -183,24 +183,24 @@ class ClosureQueue(private.CoordinatedClosureQueue):
     def stop(self) -> None:
         super().stop()
         with self._queue_lock:
-            self._admitted.notify_all()
+            self._unblocked.notify_all()
 
     def _was_recalled(self) -> bool:
         """Return whether the closure that ended on this thread belongs to another worker now."""
         with self._queue_lock:
-            run = self._runs.pop(self._own.worker, None)
+            run = self._runs.pop(self._thread.worker, None)
             if run is None:  # it was scheduled for this worker only
                 return False
             if run.recalled:
                 self._requeue(run)
         if run.recalled:
-            self.membership.on_leave(self._own.worker)
+            self.membership.on_leave(self._thread.worker)
         return bool(run.recalled)
 
     def _requeue(self, run: _Run) -> None:
-        if run.given_back:
+        if run.is_requeued:
             return
-        run.given_back = True
+        run.is_requeued = True
         if self._error:
             run.closure.mark_cancelled()
         else:
@@ -230,58 +230,58 @@ class ClosureQueue(private.CoordinatedClosureQueue):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the closures have been told to end."""
+        """Whether all closures were cancelled."""
         return bool(self._cancellation_mgr.is_cancelled)
 
-    def bar(self, worker: int) -> None:
+    def block_worker(self, worker: int) -> None:
         """Stop giving closures to a worker, and recall the one that it runs."""
         with self._queue_lock:
-            self._barred.add(worker)
-            self._lives.is_lost(worker)
+            self._blocked_workers.add(worker)
+            self._life_counter.record_loss(worker)
             if worker in self._runs:
                 self._runs[worker].recalled = True
 
-    def admit(self, worker: int) -> None:
-        """Give closures to a barred worker again."""
+    def unblock_worker(self, worker: int) -> None:
+        """Give closures to a blocked worker again."""
         with self._queue_lock:
-            self._barred.discard(worker)
-            self._admitted.notify_all()
+            self._blocked_workers.discard(worker)
+            self._unblocked.notify_all()
 
-    def comes_back(self, worker: int) -> None:
-        """Handle the return of a worker that had died and that TensorFlow has connected again."""
+    def on_worker_return(self, worker: int) -> None:
+        """Count the loss of a worker that TensorFlow has lost and connected again."""
         with self._queue_lock:
-            self._lives.is_lost(worker)
+            self._life_counter.record_loss(worker)
 
-    def lives(self, *, workers: int) -> tuple[int, ...]:
+    def count_lives(self, *, workers: int) -> tuple[int, ...]:
         """Return the number of lives of each worker: 1, plus 1 each time it returned to work."""
         with self._queue_lock:
-            return self._lives.per_worker(workers=workers)
+            return self._life_counter.count_lives(workers=workers)
 
     @property
-    def ended_lives(self) -> int:
+    def worker_losses(self) -> int:
         """The number of times that a worker was lost."""
         with self._queue_lock:
-            return self._lives.ended
+            return self._life_counter.losses
 
     @property
-    def barred(self) -> frozenset[int]:
+    def blocked_workers(self) -> frozenset[int]:
         """The workers that get no closures."""
         with self._queue_lock:
-            return frozenset(self._barred)
+            return frozenset(self._blocked_workers)
 
     @property
-    def recalled(self) -> frozenset[int]:
-        """The workers whose thread still runs a closure that was recalled."""
+    def recalled_workers(self) -> frozenset[int]:
+        """The workers whose threads still run closures that were recalled."""
         with self._queue_lock:
             return frozenset(worker for worker, run in self._runs.items() if run.recalled)
 
     def is_recalled(self) -> bool:
         """Return, on a worker's thread, whether the closure that it runs was recalled."""
         with self._queue_lock:
-            run = self._runs.get(self._own.worker)  # None: it was scheduled for this worker only
+            run = self._runs.get(self._thread.worker)  # None: it was scheduled for this worker only
             return run is not None and run.recalled
 
-    def give_back(self, worker: int) -> None:
+    def requeue_recalled(self, worker: int) -> None:
         """Put the closure that was recalled from this worker back into the queue."""
         with self._queue_lock:
             run = self._runs.get(worker)

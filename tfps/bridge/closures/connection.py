@@ -1,4 +1,4 @@
-"""This process's connection to the tasks of a cluster: its state, and how it ends."""
+"""Reads the state of this process's connection to a cluster, and ends the connection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.functions.function_registration import disconnected
+from tfps.bridge.functions.function_registration import remove_collected_functions
 from tfps.cluster.address import split_address
 
 
@@ -18,33 +18,33 @@ def is_initialized() -> bool:
     return private.current_context()._context_handle is not None
 
 
-def is_on_a_cluster() -> bool:
+def is_in_cluster() -> bool:
     """Return whether this process is a task of a cluster, with devices named after that task."""
     return private.current_context()._server_def is not None
 
 
-def own_server_port() -> int:
+def get_own_server_port() -> int:
     """Return the port of this process's own server; the process must be a task of a cluster."""
     definition = private.current_context()._server_def
     jobs = {job.name: job for job in definition.cluster.job}
     return split_address(jobs[definition.job_name].tasks[definition.task_index])[1]
 
 
-_connecting = threading.RLock()
+_connection_lock = threading.RLock()
 
 
 @contextlib.contextmanager
-def connecting() -> Iterator[None]:
+def lock_connection() -> Iterator[None]:
     """Keep other threads from connecting this process to a cluster while the context is open.
 
     Two threads at once would send the same change to the tasks, and both would fail.
     """
-    with _connecting:
+    with _connection_lock:
         yield
 
 
-def end_coordinator(coordinator: Any, make_error: Callable[[], Exception]) -> bool:
-    """Cancel a coordinator's closures, end its threads, and return whether any closure ran.
+def stop_coordinator(coordinator: Any, make_error: Callable[[], Exception]) -> bool:
+    """Cancel a coordinator's closures, stop its threads, and return whether any closure ran.
 
     The thread that reconnects lost workers could otherwise connect this process to the old cluster
     again, while the process already works with another one.
@@ -84,6 +84,6 @@ def disconnect() -> None:
     alone.ClearField("cluster_device_filters")  # they cannot change without a new connection
     del alone.cluster.job[:]
     alone.cluster.job.extend(job for job in definition.cluster.job if job.name == alone.job_name)
-    with connecting():
+    with lock_connection():
         context.update_server_def(alone)
-    disconnected()
+    remove_collected_functions()

@@ -12,11 +12,11 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.closures.closure_error import tells_of_a_member_let_out
-from tfps.bridge.closures.connection import connecting
+from tfps.bridge.closures.closure_error import is_removed_member_error
+from tfps.bridge.closures.connection import lock_connection
 from tfps.cluster import accepts_connections
 
-LOOK_EVERY_S = 0.5  # how late a worker's return is noticed
+POLL_INTERVAL_S = 0.5  # how late a worker's return is noticed
 STOP_TIMEOUT_S = 1.0
 
 logger = logging.getLogger(__name__)
@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 class WorkerHealth(Protocol):
     """Reports the state of workers, and stops giving work to those that are lost."""
 
-    def answers(self, worker: int) -> bool:
-        """Return whether a worker responds now; one that hangs does not."""
+    def is_responding(self, worker: int) -> bool:
+        """Return whether a worker responds now, which one that hangs does not."""
 
     def is_incompatible(self, worker: int) -> bool:
         """Return whether a restarted worker cannot take part."""
@@ -38,7 +38,7 @@ class WorkerHealth(Protocol):
 class UnknownHealth:
     """The default: every worker that accepts a connection counts as healthy and keeps its work."""
 
-    def answers(self, worker: int) -> bool:
+    def is_responding(self, worker: int) -> bool:
         return True
 
     def is_incompatible(self, worker: int) -> bool:
@@ -52,7 +52,7 @@ class LostServers(Protocol):
     """Brings lost parameter servers back while no closure runs."""
 
     def enter(self) -> None:
-        """Wait, at the start of a closure, while servers are being brought back."""
+        """Note the start of a closure; wait first while servers are being brought back."""
 
     def leave(self) -> None:
         """Note that a closure has ended."""
@@ -70,7 +70,7 @@ class LostServers(Protocol):
         """End the closures that wait for a server with an error."""
 
 
-class NoReturn:
+class NoServerReturn:
     """The default: lost servers do not return, and closures that used them fail."""
 
     def enter(self) -> None:
@@ -104,9 +104,9 @@ class FailureHandler(private.WorkerPreemptionHandler):
         cluster: the cluster of the coordinator.
 
     Attributes:
-        away: the workers that were lost and are not reconnected yet; their threads wait.
-        left_out: the workers that are not part of the cluster now though no thread waits for them.
-        connects: whether the cluster is being reconnected, which starts once no function runs.
+        lost_workers: the workers that were lost and are not reconnected yet; their threads wait.
+        excluded: the workers that are not part of the cluster now though no thread waits for them.
+        is_reconnecting: whether the cluster is being reconnected; starts once no function runs.
         health: reports the state of workers.
         servers: brings lost servers back.
     """
@@ -114,11 +114,11 @@ class FailureHandler(private.WorkerPreemptionHandler):
     _server_def: Any  # an attribute of TensorFlow's: the cluster as it is connected
 
     def __init__(self, server_def: Any, cluster: Any) -> None:
-        self.away: frozenset[int] = frozenset()
-        self.left_out: frozenset[int] = frozenset()
-        self.connects = False
+        self.lost_workers: frozenset[int] = frozenset()
+        self.excluded: frozenset[int] = frozenset()
+        self.is_reconnecting = False
         self.health: WorkerHealth = UnknownHealth()
-        self.servers: LostServers = NoReturn()
+        self.servers: LostServers = NoServerReturn()
         self._addresses = _addresses(server_def, "worker")
         super().__init__(server_def, cluster)  # starts the thread
 
@@ -153,21 +153,21 @@ class FailureHandler(private.WorkerPreemptionHandler):
             if on_failure_fn:
                 on_failure_fn(error)
             with self._cluster_update_lock:
-                self.away |= {worker}
+                self.lost_workers |= {worker}
 
         def recovered() -> None:
-            if self._is_back(worker) and on_recovery_fn:
+            if self._wait_until_back(worker) and on_recovery_fn:
                 on_recovery_fn()
 
         watched = super().wait_on_failure(
             failed, on_transient_failure_fn, recovered, worker_device_name
         )
-        # A thread that waits for its own worker uses no server meanwhile.
-        with watched, self._using_servers(on_transient_failure_fn):
+        # A thread that waits for its own worker uses no server.
+        with watched, self._run_with_servers(on_transient_failure_fn):
             yield
 
     @contextlib.contextmanager
-    def _using_servers(self, run_again: Callable[[], None] | None) -> Iterator[None]:
+    def _run_with_servers(self, run_again: Callable[[], None] | None) -> Iterator[None]:
         """Run a closure, and let it run again later if its error was not its own fault.
 
         That is: a lost server is being brought back, or the worker was removed from the members.
@@ -178,7 +178,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
             yield
         except Exception as error:
             is_excused = run_again is not None and (
-                tells_of_a_member_let_out(error) or servers.is_caused_by_server_loss(error)
+                is_removed_member_error(error) or servers.is_caused_by_server_loss(error)
             )
             servers.leave()
             if not self._should_preemption_thread_run:
@@ -192,83 +192,85 @@ class FailureHandler(private.WorkerPreemptionHandler):
         assert run_again is not None
         run_again()
 
-    def _is_back(self, worker: int) -> bool:
+    def _wait_until_back(self, worker: int) -> bool:
         """Wait until a worker is back or the handler stops; return whether the worker is back."""
         with self._cluster_update_lock:
             self._worker_up_cond.wait_for(
-                lambda: worker not in self.away or not self._should_preemption_thread_run
+                lambda: worker not in self.lost_workers or not self._should_preemption_thread_run
             )
-            return worker not in self.away
+            return worker not in self.lost_workers
 
     def _preemption_handler(self) -> None:
         while True:
             self._cluster_due_for_update_or_finish.wait()
             if not self._should_preemption_thread_run:
                 return
-            outside = self.away | self.left_out
-            if not (self._there(outside) and self._connect()):
-                self._wake()
-                time.sleep(LOOK_EVERY_S)
+            outside = self.lost_workers | self.excluded
+            if not (self._find_available(outside) and self._reconnect_available()):
+                self._wake_threads()
+                time.sleep(POLL_INTERVAL_S)
 
-    def _wake(self) -> None:
-        """Wake all threads: one may start to wait just after its worker was reconnected."""
+    def _wake_threads(self) -> None:
+        """Wake the threads that wait for workers; the worker of one may already be back."""
         with self._cluster_update_lock:
             self._worker_up_cond.notify_all()
-            if not (self.away or self.left_out) and self._should_preemption_thread_run:
+            if not (self.lost_workers or self.excluded) and self._should_preemption_thread_run:
                 self._cluster_due_for_update_or_finish.clear()
 
-    def _there(self, workers: Iterable[int]) -> frozenset[int]:
-        """Return those of the workers that accept connections and may take part."""
-        there = frozenset(w for w in workers if accepts_connections(self._addresses[w]))
-        new = there & (self.away | self.left_out)
-        return there - frozenset(worker for worker in new if self.health.is_incompatible(worker))
+    def _find_available(self, workers: Iterable[int]) -> frozenset[int]:
+        """Return the workers among these that accept connections and may take part."""
+        available = frozenset(w for w in workers if accepts_connections(self._addresses[w]))
+        new = available & (self.lost_workers | self.excluded)
+        return available - frozenset(
+            worker for worker in new if self.health.is_incompatible(worker)
+        )
 
-    def _connect(self) -> bool:
+    def _reconnect_available(self) -> bool:
         """Reconnect the cluster with the workers that are running; return whether that worked."""
-        there = self._there(self._addresses)
-        if not all(map(self.health.answers, there)):
+        available = self._find_available(self._addresses)
+        if not all(map(self.health.is_responding, available)):
             return False
         if not all(map(accepts_connections, _addresses(self._server_def, "ps").values())):
             return False  # TensorFlow would wait for that server
-        gone = frozenset(self._addresses) - there
-        with connecting(), self._cluster_update_lock:
+        missing = frozenset(self._addresses) - available
+        with lock_connection(), self._cluster_update_lock:
             if not self._should_preemption_thread_run:
                 return False  # this process may be connected to another cluster by now
-            left_out = frozenset(w for w in gone - self.away if self.health.lose(w))
-            self.left_out |= left_out  # before they are removed from the cluster
-            self.connects = True
+            excluded = frozenset(w for w in missing - self.lost_workers if self.health.lose(w))
+            self.excluded |= excluded  # before they are removed from the cluster
+            self.is_reconnecting = True
             try:
                 private.current_context().update_server_def(
-                    self._without(gone & (self.away | left_out))
+                    self._without_workers(missing & (self.lost_workers | excluded))
                 )
             except Exception as error:  # noqa: BLE001 - judged, and raised by a worker's thread
-                self._judge(error)
+                self._handle_connect_error(error)
                 return False
             finally:
-                self.connects = False
-            self.away, self.left_out = self.away - there, left_out
-        self._wake()
+                self.is_reconnecting = False
+            self.lost_workers, self.excluded = self.lost_workers - available, excluded
+        self._wake_threads()
         return True
 
     def reconnect(self) -> bool:
         """Reconnect the cluster for a restarted server while no closure runs.
 
-        A worker that died with the server need not be known as lost yet: the loss of the server has
+        A worker that died with the server may not be known as lost yet: the loss of the server has
         ended its closure like all others. Returns False if a worker hangs, since TensorFlow would
         wait for it.
         """
-        there = self._there(self._addresses)
-        if not all(map(self.health.answers, there)):
+        available = self._find_available(self._addresses)
+        if not all(map(self.health.is_responding, available)):
             return False
-        with connecting(), self._cluster_update_lock:
-            gone = frozenset(self._addresses) - there - self.away
-            if left_out := frozenset(worker for worker in gone if self.health.lose(worker)):
-                self.left_out |= left_out
+        with lock_connection(), self._cluster_update_lock:
+            missing = frozenset(self._addresses) - available - self.lost_workers
+            if excluded := frozenset(worker for worker in missing if self.health.lose(worker)):
+                self.excluded |= excluded
                 self._cluster_due_for_update_or_finish.set()  # reconnects them when they return
-            outside = self.away | self.left_out
-            if not gone <= outside:
+            outside = self.lost_workers | self.excluded
+            if not missing <= outside:
                 return False  # some workers cannot be left out yet
-            private.current_context().update_server_def(self._without(outside))
+            private.current_context().update_server_def(self._without_workers(outside))
         # TensorFlow counts failures for the life of a process, and gives up at the third one.
         with self._cluster._potential_ps_failures_lock:
             self._cluster._potential_ps_failures_count = [0] * self._cluster._num_ps
@@ -282,8 +284,8 @@ class FailureHandler(private.WorkerPreemptionHandler):
                 job.tasks[index] = address
         self._server_def = definition
 
-    def _judge(self, error: Exception) -> None:
-        """Ignore the loss of a task that returns; let a worker's thread raise any other error."""
+    def _handle_connect_error(self, error: Exception) -> None:
+        """Ignore an error of a lost task that may return; let a worker's thread raise any other."""
         logger.info("could not connect to the cluster again: %s", error)
         if self.servers.is_caused_by_server_loss(error):
             return
@@ -292,7 +294,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
         except Exception as final:  # noqa: BLE001 - raised by a worker's thread
             self._error_from_recovery = final
 
-    def _without(self, workers: Iterable[int]) -> Any:
+    def _without_workers(self, workers: Iterable[int]) -> Any:
         """Return the definition of the cluster without some of its workers."""
         definition = copy.deepcopy(self._server_def)
         for job in definition.cluster.job:

@@ -1,4 +1,4 @@
-"""Server functions that XLA compiles, under names that are unique to this process."""
+"""Compiles server functions with XLA, under names that are unique to this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-_OF_THIS_PROCESS = secrets.token_hex(8)
+_PROCESS_SUFFIX = secrets.token_hex(8)
 
 
 def compiled_function(function: Callable[..., Any]) -> Any:
@@ -18,5 +18,5 @@ def compiled_function(function: Callable[..., Any]) -> Any:
     the numbers in names in each process, so a request of the next chief under the same name would
     run the function of the previous chief, with its job and its hyperparameters.
     """
-    function.__name__ = f"{function.__name__}_{_OF_THIS_PROCESS}"
+    function.__name__ = f"{function.__name__}_{_PROCESS_SUFFIX}"
     return tf.function(function, jit_compile=True, autograph=False)

@@ -19,10 +19,10 @@ from tfps.bridge.tensorflow_private import RUNTIME_FUNCTION_REFS, Context
 logger = logging.getLogger(__name__)
 
 # A task replies within milliseconds; a probe waits as long.
-SAID_AFTER_S = 3.0
+WARN_AFTER_S = 3.0
 
 
-class _Runtime(NamedTuple):
+class _RuntimeFunctions(NamedTuple):
     """TensorFlow's C functions; `ctypes` releases Python's lock while they run."""
 
     add_function: Callable[[int, int, int], None]  # context, function, status
@@ -34,20 +34,20 @@ class _Runtime(NamedTuple):
 
 
 @functools.cache
-def runtime() -> _Runtime:
+def load_runtime_functions() -> _RuntimeFunctions:
     """Return TensorFlow's C functions, from the libraries that this process has already loaded."""
     folder = Path(tf.sysconfig.get_lib())
     compiled = ctypes.CDLL(str(folder / "libtensorflow_cc.so.2"))
     framework = ctypes.CDLL(str(folder / "libtensorflow_framework.so.2"))
     pointer = ctypes.c_void_p
 
-    def typed(function: Any, result: Any, *arguments: Any) -> Any:
+    def set_types(function: Any, result: Any, *arguments: Any) -> Any:
         function.restype, function.argtypes = result, arguments
         return function
 
-    return _Runtime(
-        add_function=typed(compiled.TFE_ContextAddFunction, None, pointer, pointer, pointer),
-        add_definition=typed(
+    return _RuntimeFunctions(
+        add_function=set_types(compiled.TFE_ContextAddFunction, None, pointer, pointer, pointer),
+        add_definition=set_types(
             compiled.TFE_ContextAddFunctionDef,
             None,
             pointer,
@@ -55,45 +55,51 @@ def runtime() -> _Runtime:
             ctypes.c_size_t,
             pointer,
         ),
-        new_status=typed(framework.TF_NewStatus, pointer),
-        delete_status=typed(framework.TF_DeleteStatus, None, pointer),
-        code=typed(framework.TF_GetCode, ctypes.c_int, pointer),
-        message=typed(framework.TF_Message, ctypes.c_char_p, pointer),
+        new_status=set_types(framework.TF_NewStatus, pointer),
+        delete_status=set_types(framework.TF_DeleteStatus, None, pointer),
+        code=set_types(framework.TF_GetCode, ctypes.c_int, pointer),
+        message=set_types(framework.TF_Message, ctypes.c_char_p, pointer),
     )
 
 
-def register_without_lock() -> None:
-    """Release Python's lock while TensorFlow registers a function with every task.
+def patch_function_registration() -> None:
+    """Patch TensorFlow to release Python's lock while it registers a function with every task.
 
     TensorFlow waits for each task's reply, without a deadline, and its Python binding holds the
-    lock meanwhile. If one task is stopped at that moment, nothing else in this process could run,
-    neither Ctrl-C nor the probes that find out what is wrong.
+    lock during the wait. If one task is stopped at that moment, nothing else in this process could
+    run, neither Ctrl-C nor the probes that find out what is wrong.
     """
     if getattr(Context, "_tfps_registers", False):
         return
-    runtime()  # load it here, where an error is visible
+    load_runtime_functions()  # load it here, where an error is visible
 
     def add_c_function(self: Any, function: Any) -> None:
         self.ensure_initialized()
-        where = _pointer_of_capsule(self._handle)
-        _aside(lambda status: runtime().add_function(where, address_of(function), status))
+        where = _get_capsule_pointer(self._handle)
+        _call_on_thread(
+            lambda status: load_runtime_functions().add_function(
+                where, get_wrapped_address(function), status
+            )
+        )
 
     def add_function_def(self: Any, definition: Any) -> None:
         self.ensure_initialized()
-        where, text = _pointer_of_capsule(self._handle), definition.SerializeToString()
-        _aside(lambda status: runtime().add_definition(where, text, len(text), status))
+        where, text = _get_capsule_pointer(self._handle), definition.SerializeToString()
+        _call_on_thread(
+            lambda status: load_runtime_functions().add_definition(where, text, len(text), status)
+        )
 
     Context.add_c_function = add_c_function
     Context.add_function_def = add_function_def
     Context._tfps_registers = True
 
 
-_collected: collections.deque[tuple[Any, str]] = collections.deque()
-_forgotten: list[tuple[Any, str]] = []  # removed on the tasks; still registered here
+_collected_functions: collections.deque[tuple[Any, str]] = collections.deque()
+_removed_on_tasks: list[tuple[Any, str]] = []  # removed on the tasks; still registered here
 
 
-def hold_back_removals() -> None:
-    """Keep garbage-collected functions registered as long as this process is connected to tasks.
+def patch_function_removal() -> None:
+    """Patch TensorFlow to keep garbage-collected functions registered while tasks are connected.
 
     TensorFlow sends a removal to every task, without a deadline and holding Python's lock: if one
     task is stopped, a garbage collection would freeze this process. Removing without Python's lock
@@ -105,8 +111,8 @@ def hold_back_removals() -> None:
         return
 
     def remove_function(self: Any, name: str) -> None:
-        if _has_tasks(self):
-            _collected.append((self, name))
+        if _is_connected_to_tasks(self):
+            _collected_functions.append((self, name))
         else:
             self._tfps_remove_function(name)
 
@@ -115,52 +121,54 @@ def hold_back_removals() -> None:
     Context._tfps_holds_back = True
 
 
-def collected_functions() -> list[str]:
-    """Return the functions collected since the last call, which tasks may now remove.
+def take_collected_functions() -> list[str]:
+    """Return the names of functions that were garbage-collected since the last call.
 
-    In this process they stay registered until `disconnected`. Names are never used again.
+    The caller lets tasks remove these functions.
+
+    In this process they stay registered until `remove_collected_functions`. Names are never reused.
     """
     names = []
-    while _collected:
-        where, name = _collected.popleft()
+    while _collected_functions:
+        where, name = _collected_functions.popleft()
         # The entry disappears only after the removal; until then its count is 0.
         if not RUNTIME_FUNCTION_REFS.get((where.function_scope_id, name)):
-            _forgotten.append((where, name))
+            _removed_on_tasks.append((where, name))
             names.append(tf.compat.as_str(name))
     return names
 
 
-def disconnected() -> None:
+def remove_collected_functions() -> None:
     """Remove the collected functions, now that no task has to be informed."""
-    collected_functions()
-    while _forgotten:
-        where, name = _forgotten.pop()
+    take_collected_functions()
+    while _removed_on_tasks:
+        where, name = _removed_on_tasks.pop()
         where._tfps_remove_function(name)
 
 
-def _has_tasks(context: Any) -> bool:
-    """Return whether the context is connected to other tasks, which hear of each function."""
+def _is_connected_to_tasks(context: Any) -> bool:
+    """Return whether the context is connected to other tasks."""
     definition = context._server_def
     return definition is not None and sum(len(job.tasks) for job in definition.cluster.job) > 1
 
 
-def _aside(call: Callable[[int], None]) -> None:
+def _call_on_thread(call: Callable[[int], None]) -> None:
     """Call a C function with a new status on a separate thread, so that Ctrl-C ends the wait."""
     outcome: Future[tuple[int, str]] = Future()
 
     def run() -> None:
-        status = runtime().new_status()
+        status = load_runtime_functions().new_status()
         try:
             call(status)
-            text = runtime().message(status).decode(errors="replace")
-            outcome.set_result((runtime().code(status), text))
+            text = load_runtime_functions().message(status).decode(errors="replace")
+            outcome.set_result((load_runtime_functions().code(status), text))
         except BaseException as error:  # noqa: BLE001 - raised again where the outcome is awaited
             outcome.set_exception(error)
         finally:
-            runtime().delete_status(status)
+            load_runtime_functions().delete_status(status)
 
     threading.Thread(target=run, name="tfps-register", daemon=True).start()
-    if not wait([outcome], timeout=SAID_AFTER_S).done:
+    if not wait([outcome], timeout=WARN_AFTER_S).done:
         logger.warning(
             "One task of the cluster does not reply, and TensorFlow needs all tasks to register "
             "a function. Resume the task (SIGCONT), or kill it and start it again."
@@ -170,7 +178,7 @@ def _aside(call: Callable[[int], None]) -> None:
         raise tf.compat.v1.errors.exception_type_from_error_code(code)(None, None, message)
 
 
-def address_of(wrapped: Any) -> int:
+def get_wrapped_address(wrapped: Any) -> int:
     """Return the address of the C++ object that a Python object of pybind11 wraps."""
     # struct instance of pybind11/detail/common.h: the address follows the header of the object.
     address = ctypes.c_void_p.from_address(id(wrapped) + object.__basicsize__).value
@@ -178,7 +186,7 @@ def address_of(wrapped: Any) -> int:
     return address
 
 
-def _pointer_of_capsule(capsule: Any) -> int:
+def _get_capsule_pointer(capsule: Any) -> int:
     name = ctypes.pythonapi.PyCapsule_GetName  # None up to TensorFlow 2.21
     name.restype, name.argtypes = ctypes.c_char_p, (ctypes.py_object,)
     get = ctypes.pythonapi.PyCapsule_GetPointer

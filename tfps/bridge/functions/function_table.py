@@ -13,16 +13,16 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.table_room import TableRoom
-from tfps.bridge.functions.traced_graph import operations_below
+from tfps.bridge.functions.traced_graph import iter_operations
 
 logger = logging.getLogger(__name__)
 
 # A model needs about ten entries on the chief and, over gRPC, four for each server on a worker.
-FEWEST_CALLS = 31
+MIN_CALLS = 31
 # Closures of all workers start at the same time, each with an entry of its own on the chief.
 CALLS_PER_TASK = 4
 # gRPC retries a refused connection after a second.
-ATTEMPTS, RECONNECT_AFTER_S = 3, 1.0
+MAX_ATTEMPTS, RECONNECT_AFTER_S = 3, 1.0
 
 
 # The state of the tables, by connection, device and incarnation of the device's task. A table lives
@@ -57,7 +57,7 @@ class FunctionTables:
     ) -> None:
         self._workers, self._server, self._servers = dict(workers), server, servers
         self._is_used = tasks > 0
-        self._fewest = max(FEWEST_CALLS, CALLS_PER_TASK * tasks)
+        self._min_calls = max(MIN_CALLS, CALLS_PER_TASK * tasks)
         self._lock = threading.Lock()
         self._connected: object = None
         self._known: dict[int, weakref.WeakSet[Any]] = {}
@@ -67,10 +67,10 @@ class FunctionTables:
         if not self._is_used:
             return
         own = tf.config.list_logical_devices("CPU")[0].name
-        self._fill([own], self._fewest)  # alone: the next line calls functions on workers
-        self._rooms_of([own])[0].use(self._fewest)
+        self._fill_tables([own], self._min_calls)  # alone: the next line calls functions on workers
+        self._get_rooms([own])[0].add_used(self._min_calls)
         if self._workers:
-            self._fill(list(self._workers.values()), self._fewest)
+            self._fill_tables(list(self._workers.values()), self._min_calls)
 
     def prepare(self, worker: int, function: Any) -> None:
         """Make room in a worker's table for a function's calls, just before the function runs.
@@ -84,22 +84,22 @@ class FunctionTables:
         """
         if worker not in self._workers:
             return
-        device, known = self._workers[worker], self._known_on(worker)
+        device, known = self._workers[worker], self._get_known_functions(worker)
         if function in known:
             return
-        calls = self._calls_of(function)
+        calls = self._count_calls(function)
         with tf.device(device):
-            self._fill([device], calls)
-        self._rooms_of([device])[0].use(calls)
+            self._fill_tables([device], calls)
+        self._get_rooms([device])[0].add_used(calls)
         known.add(function)
 
-    def find_again(
+    def reconnect_servers(
         self, servers: Sequence[str], *, without: Collection[int], patience_s: float
     ) -> None:
         """Connect workers to restarted servers while no function runs.
 
         After a refused connection a worker waits before it retries. If TensorFlow cannot register a
-        function with the server meanwhile, it still records the function as registered, for good
+        function with the server in that time, it still records the function as registered, for good
         (TensorFlow 2.21, `ProcessFunctionLibraryRuntime::InstantiateRemote`): each later call fails
         with "Could not find function library for registered component function". So dummy functions
         are called first, until one succeeds.
@@ -114,36 +114,36 @@ class FunctionTables:
         for worker, device in self._workers.items():
             if worker not in without:
                 for server in servers:
-                    self._find(device, server, end_s=end_s)
+                    self._call_until_found(device, server, end_s=end_s)
 
-    def _find(self, device: str, server: str, *, end_s: float) -> None:
+    def _call_until_found(self, device: str, server: str, *, end_s: float) -> None:
         found = False
         while not found and time.monotonic() < end_s:
             with tf.device(device):
                 found = fill([device], server, entries=1)
-            self._rooms_of([device])[0].use(ATTEMPTS)
+            self._get_rooms([device])[0].add_used(MAX_ATTEMPTS)
 
-    def _known_on(self, worker: int) -> weakref.WeakSet[Any]:
-        """Return the functions that have their entries in a worker's table.
+    def _get_known_functions(self, worker: int) -> weakref.WeakSet[Any]:
+        """Return the functions whose calls already have entries in a worker's table.
 
         When a task returns, every worker is reconnected, and its functions need new entries.
         """
-        connected = private.incarnations()
+        connected = private.read_incarnations()
         with self._lock:
             if connected != self._connected:
                 self._connected, self._known = connected, {}
             return self._known.setdefault(worker, weakref.WeakSet())
 
-    def _calls_of(self, function: Any) -> int:
-        """Return an upper bound of a function's entries; TensorFlow itself calls each server."""
-        operations = operations_below(function.graph)
+    def _count_calls(self, function: Any) -> int:
+        """Return an upper bound of a function's table entries, with one call to each server."""
+        operations = iter_operations(function.graph)
         return self._servers + sum(operation.type == "RemoteCall" for operation in operations)
 
-    def _fill(self, devices: Sequence[str], calls: int) -> None:
-        """Add the entries that `calls` calls need; devices that need equally many share a call."""
-        rooms = dict(zip(devices, self._rooms_of(devices), strict=True))
+    def _fill_tables(self, devices: Sequence[str], calls: int) -> None:
+        """Add table entries for a number of calls; devices with equal needs share a function."""
+        rooms = dict(zip(devices, self._get_rooms(devices), strict=True))
         missing = {
-            device: room.missing(calls if room.filled else max(calls, self._fewest))
+            device: room.count_missing(calls if room.filled else max(calls, self._min_calls))
             for device, room in rooms.items()
         }
         for entries in sorted(set(missing.values()) - {0}):
@@ -152,8 +152,8 @@ class FunctionTables:
                 for device in alike:
                     rooms[device].filled += entries
 
-    def _rooms_of(self, devices: Sequence[str]) -> list[TableRoom]:
-        connection, tasks = private.incarnations()
+    def _get_rooms(self, devices: Sequence[str]) -> list[TableRoom]:
+        connection, tasks = private.read_incarnations()
         return [_rooms.setdefault((connection, d, tasks[d]), TableRoom()) for d in devices]
 
 
@@ -165,9 +165,9 @@ def fill(devices: Sequence[str], server: str, *, entries: int) -> bool:
         server: the device of a task that all of them can call.
         entries: the number of entries per table.
     """
-    for attempt in range(1, ATTEMPTS + 1):
+    for attempt in range(1, MAX_ATTEMPTS + 1):
         try:
-            _call(devices, server, entries)
+            _call_dummy_functions(devices, server, entries)
             return True
         except tf.errors.OpError as error:
             # A worker that knew a server before its restart refuses to connect at first. Without
@@ -181,15 +181,15 @@ def fill(devices: Sequence[str], server: str, *, entries: int) -> bool:
     return False
 
 
-def _call(devices: Sequence[str], server: str, entries: int) -> None:
+def _call_dummy_functions(devices: Sequence[str], server: str, entries: int) -> None:
     with tf.device(server):
-        answer = tf.function(
+        dummy = tf.function(
             tf.identity, input_signature=[tf.TensorSpec([], tf.int32)], autograph=False
         ).get_concrete_function()
 
     @tf.function(autograph=False)
     def fill() -> list[tf.Tensor]:
-        answer.add_to_graph(tf.compat.v1.get_default_graph())
+        dummy.add_to_graph(tf.compat.v1.get_default_graph())
         ends = []
         for device in devices:
             with tf.device(device):
@@ -200,7 +200,7 @@ def _call(devices: Sequence[str], server: str, entries: int) -> None:
                         target=server,
                         args=[value],
                         Tout=[tf.int32],
-                        f=function_with_attribute(answer, "tfps_entry", number),
+                        f=attach_attribute(dummy, "tfps_entry", number),
                     )
                     private.run_independently(value.op)  # its argument orders it already
                 ends.append(value)
@@ -210,7 +210,7 @@ def _call(devices: Sequence[str], server: str, entries: int) -> None:
     fill.get_concrete_function()()
 
 
-def function_with_attribute(function: Any, name: str, value: int) -> Any:
+def attach_attribute(function: Any, name: str, value: int) -> Any:
     """Return a function attribute for an operation, with an attribute that the function ignores."""
     called = tf.compat.v1.NameAttrList(name=function.name)
     called.attr[name].i = value

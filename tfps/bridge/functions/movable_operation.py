@@ -1,4 +1,4 @@
-"""Operations of a graph that is being traced that have the same effect at any position in it."""
+"""Finds operations of a traced graph whose position in the graph does not matter."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def is_movable(operation: Any) -> bool:
     """
     if operation.type in _MOVABLE or not operation.op_def.is_stateful:
         return True
-    graphs = list(_called(operation))
+    graphs = list(_iter_called_graphs(operation))
     return bool(graphs) and all(is_movable(each) for g in graphs for each in g.get_operations())
 
 
-def runs_after(operation: Any) -> Iterator[Any]:
-    """Yield the operations that run before this one, also those that TensorFlow will order so."""
+def iter_predecessors(operation: Any) -> Iterator[Any]:
+    """Yield the operations that run before an operation, by data, control or shared resources."""
     yield from (tensor.op for tensor in operation.inputs)
     yield from operation.control_inputs
     for tensor in operation.inputs:
@@ -37,8 +37,8 @@ def runs_after(operation: Any) -> Iterator[Any]:
             yield from (user for user in tensor.consumers() if user._id < operation._id)
 
 
-def let_move(operation: Any) -> None:
-    """Let a movable operation run as soon as its inputs are available.
+def allow_early_run(operation: Any) -> None:
+    """Let an operation run as soon as its inputs are available, regardless of its position.
 
     TensorFlow would run operations that have an effect but use no resource one after the other.
     """
@@ -47,8 +47,8 @@ def let_move(operation: Any) -> None:
         private.run_independently(operation)
 
 
-class StandIn:
-    """A placeholder with which a graph computes until it gets the actual tensor.
+class DeferredTensor:
+    """A placeholder that stands for a tensor of the graph that does not exist yet.
 
     Args:
         shape: the shape of the tensor, as far as it is known.
@@ -61,12 +61,12 @@ class StandIn:
         opaque = tf.raw_ops.PlaceholderWithDefault(input=nothing, shape=shape)
         self.tensor: tf.Tensor = tf.raw_ops.Identity(input=opaque)
 
-    def become(self, tensor: tf.Tensor) -> None:
-        """Replace the placeholder by a tensor of the same graph wherever it is used."""
+    def resolve(self, tensor: tf.Tensor) -> None:
+        """Replace the placeholder by a tensor of the same graph in all operations that use it."""
         self.tensor.op._update_input(0, tensor)
 
 
-def _called(operation: Any) -> Iterator[Any]:
+def _iter_called_graphs(operation: Any) -> Iterator[Any]:
     """Yield the graphs of the functions that an operation calls."""
     for value in operation.node_def.attr.values():
         for function in [value.func, *value.list.func]:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.step_scope import outside_the_step
-from tfps.bridge.variables.server_variable import masked_by, tracing_server_function
+from tfps.bridge.step_scope import outside_step
+from tfps.bridge.variables.server_variable import tracing_server_function, use_mask
 
 
-def server_function(
+def trace_server_function(
     function: Callable[..., Sequence[tf.Tensor]], *, device: str, signature: list[tf.TensorSpec]
 ) -> tf.types.experimental.ConcreteFunction:
     """Trace a function for one server, and return the concrete function.
@@ -21,13 +21,13 @@ def server_function(
         RuntimeError: the function captured a tensor, which every request would have to send.
     """
 
-    def opened_by_name(*arguments: tf.Tensor) -> Sequence[tf.Tensor]:
+    def run_on_server(*arguments: tf.Tensor) -> Sequence[tf.Tensor]:
         with tracing_server_function(device), tf.device(device):
             return function(*arguments)
 
-    with outside_the_step(), private.placed_on(device):
+    with outside_step(), private.placed_on(device):
         concrete = tf.function(
-            opened_by_name, input_signature=signature, autograph=False
+            run_on_server, input_signature=signature, autograph=False
         ).get_concrete_function()
     if concrete.captured_inputs:
         raise RuntimeError(
@@ -38,7 +38,7 @@ def server_function(
 
 
 @contextlib.contextmanager
-def stateful_operations() -> Iterator[list[tf.Operation]]:
+def collect_stateful_operations() -> Iterator[list[tf.Operation]]:
     """Yield a list that contains, after the context, the stateful operations traced inside it.
 
     Handles of variables are not included: they are only names.
@@ -54,8 +54,8 @@ def stateful_operations() -> Iterator[list[tf.Operation]]:
 
 
 @contextlib.contextmanager
-def masked_assignments(condition: tf.Tensor) -> Iterator[None]:
-    """Trace assignments that keep the variables' old values unless a condition holds.
+def mask_assignments(condition: tf.Tensor) -> Iterator[None]:
+    """Trace assignments inside the context so that they write old values unless a condition holds.
 
     In compiled code it costs less to write an old value back than to run an update under a
     condition, which would be a separate kernel.
@@ -63,7 +63,7 @@ def masked_assignments(condition: tf.Tensor) -> Iterator[None]:
     Raises:
         RuntimeError: something was written other than by assignments of whole values.
     """
-    with stateful_operations() as found, masked_by(condition):
+    with collect_stateful_operations() as found, use_mask(condition):
         yield
     others = {operation.type for operation in found} - {"ReadVariableOp", "AssignVariableOp"}
     if others:

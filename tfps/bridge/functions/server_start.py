@@ -17,8 +17,8 @@ _started: set[str] = set()  # the addresses of all servers that this process has
 
 
 @contextlib.contextmanager
-def server_start(spec: ClusterSpec, task_type: str, task_index: int) -> Iterator[None]:
-    """Check the port before TensorFlow starts this process's server, and translate its error.
+def check_server_start(spec: ClusterSpec, task_type: str, task_index: int) -> Iterator[None]:
+    """Check the port before TensorFlow starts this process's server, and name it in errors.
 
     Args:
         spec: the cluster.
@@ -29,7 +29,7 @@ def server_start(spec: ClusterSpec, task_type: str, task_index: int) -> Iterator
         PortInUse: the server cannot listen at its address.
     """
     address = spec.address(task_type, task_index)
-    if not _runs(address):
+    if not _is_running(address):
         check_listening(spec, task_type, task_index)
     try:
         yield
@@ -40,17 +40,17 @@ def server_start(spec: ClusterSpec, task_type: str, task_index: int) -> Iterator
         raise make_port_error(spec, task_type, task_index, error.message) from None
 
 
-def is_left(address: str) -> bool:
-    """Return whether a server that this process no longer uses still listens at an address.
+def is_abandoned(address: str) -> bool:
+    """Return whether a server of this process that is no longer used still listens at an address.
 
     TensorFlow cannot end a server. When the process connects to another cluster, a second server
     starts besides it; a third one at the first address would share its port, and tasks that are
     still connected would continue to talk to the first.
     """
-    return address in _started and not _runs(address)
+    return address in _started and not _is_running(address)
 
 
-def _runs(address: str) -> bool:
+def _is_running(address: str) -> bool:
     """Return whether the server already runs, from an earlier connection to the cluster."""
     definition = private.current_context()._server_def
     if definition is None:

@@ -1,4 +1,4 @@
-"""The number of entries that a table needs so that it is not reallocated. Pure."""
+"""Computes how many entries to add to a table so that it is not reallocated. Pure."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ class TableRoom:
     Example:
 
     >>> room = TableRoom()
-    >>> room.missing(31)
+    >>> room.count_missing(31)
     33
     >>> room.filled += 33
-    >>> room.use(31)
-    >>> room.missing(0), room.missing(1)
+    >>> room.add_used(31)
+    >>> room.count_missing(0), room.count_missing(1)
     (0, 32)
     """
 
     filled: int = 0
     used: int = 0
 
-    def missing(self, calls: int) -> int:
+    def count_missing(self, calls: int) -> int:
         """Return the number of entries to add so that `calls` further ones fit without doubling.
 
         Half of the capacity plus one entry is filled. So the vector has doubled for certain,
         however few entries are used, and it does not double again while the others fit.
         """
-        if self.filled + self.used + calls <= capacity(self.filled):
+        if self.filled + self.used + calls <= compute_capacity(self.filled):
             return 0
         filled = 2
-        while filled <= self.filled or filled + self.used + calls > capacity(filled):
+        while filled <= self.filled or filled + self.used + calls > compute_capacity(filled):
             filled = 2 * filled - 1  # 2, 3, 5, 9, 17, 33 ...
         return filled - self.filled
 
-    def use(self, entries: int) -> None:
-        """Note that at most this number of other entries is added."""
+    def add_used(self, entries: int) -> None:
+        """Count entries that calls may have added: at most this number."""
         self.used += entries
 
 
-def capacity(entries: int) -> int:
+def compute_capacity(entries: int) -> int:
     """Return the capacity of a vector that has this number of entries.
 
-    >>> [capacity(entries) for entries in (0, 1, 2, 3, 33, 64, 65)]
+    >>> [compute_capacity(entries) for entries in (0, 1, 2, 3, 33, 64, 65)]
     [0, 1, 2, 4, 64, 64, 128]
     """
     return 1 << (entries - 1).bit_length() if entries else 0

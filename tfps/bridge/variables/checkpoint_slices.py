@@ -8,7 +8,7 @@ from typing import Any
 from tfps.bridge import tensorflow_private as private
 
 
-def bring_all_slices() -> None:
+def patch_slice_restore() -> None:
     """Install the patch; a second call does nothing.
 
     TensorFlow saves the slices that `_serialize_to_tensors` returns, as documented. But restoring
@@ -29,7 +29,7 @@ def bring_all_slices() -> None:
             slices.setdefault(spec.name, {})[spec.slice_spec] = tensor
         restored = dict(zip(self._local_names, slices.values(), strict=True))
         return self._trackable._restore_from_tensors(
-            {name: of.get("", of) for name, of in restored.items()}
+            {name: saved.get("", saved) for name, saved in restored.items()}
         )
 
     kind.restore = restore

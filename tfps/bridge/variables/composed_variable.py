@@ -1,4 +1,4 @@
-"""A variable whose value is stored in other variables, to which every operation is forwarded."""
+"""Defines variables whose values are stored in other variables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ComposedVariable(ServerVariable):
         self, *, shape: tf.TensorShape, dtype: tf.DType, unique_id: str, **options: Any
     ) -> None:
         with tf.init_scope(), private.placed_on("/device:CPU:0"):
-            handle = private.variable_handle(
+            handle = private.create_variable_handle(
                 shape=shape, dtype=dtype, shared_name=private.ANONYMOUS_NAME
             )
         self._tfps_on_access = None  # the variables with the value have theirs
@@ -42,7 +42,7 @@ class ComposedVariable(ServerVariable):
             **options,
         )
 
-    def compose(self, no_copy: bool = False) -> tf.Tensor:
+    def read_composed(self, no_copy: bool = False) -> tf.Tensor:
         """Return the value, from the variables that store it."""
         raise NotImplementedError
 
@@ -52,13 +52,13 @@ class ComposedVariable(ServerVariable):
 
     def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
         if in_server_function():  # there are no gradients there, and the handle is unknown there
-            return self.compose(no_copy)
-        if private.tracing_for_a_saved_model():  # a SavedModel has it as a variable of its own
+            return self.read_composed(no_copy)
+        if private.is_tracing_saved_model():  # a SavedModel has it as a variable of its own
             return super()._read_variable_op(no_copy)
-        return private.differentiable_read(self, lambda: self.compose(no_copy))
+        return private.read_differentiably(self, lambda: self.read_composed(no_copy))
 
-    def _checked(self, value: Any) -> tf.Tensor:
-        """Return a value to assign as a tensor, after a check of its shape."""
+    def _convert_checked(self, value: Any) -> tf.Tensor:
+        """Convert a value to a tensor, and check that its shape fits the variable."""
         value = tf.convert_to_tensor(value, dtype=self.dtype)
         if not self.shape.is_compatible_with(value.shape):
             raise ValueError(
@@ -70,7 +70,7 @@ class ComposedVariable(ServerVariable):
         self, begin: Any, end: Any, strides: Any, value: Any, name: Any, **masks: Any
     ) -> Any:
         changed = tf.raw_ops.TensorStridedSliceUpdate(
-            input=self.compose(),
+            input=self.read_composed(),
             begin=begin,
             end=end,
             strides=strides,
@@ -82,7 +82,7 @@ class ComposedVariable(ServerVariable):
     def _scatter(self, change: Callable[..., tf.Tensor], delta: tf.IndexedSlices) -> Any:
         indices = tf.convert_to_tensor(delta.indices)[..., None]
         values = tf.convert_to_tensor(delta.values, dtype=self.dtype)
-        return self.assign(change(self.compose(), indices, values))
+        return self.assign(change(self.read_composed(), indices, values))
 
     def scatter_add(self, sparse_delta: Any, use_locking: Any = False, name: Any = None) -> Any:
         return self._scatter(tf.tensor_scatter_nd_add, sparse_delta)
@@ -100,28 +100,28 @@ class ComposedVariable(ServerVariable):
         return self._scatter(tf.tensor_scatter_nd_min, sparse_delta)
 
     def scatter_nd_add(self, indices: Any, updates: Any, name: Any = None) -> Any:
-        return self.assign(tf.tensor_scatter_nd_add(self.compose(), indices, updates))
+        return self.assign(tf.tensor_scatter_nd_add(self.read_composed(), indices, updates))
 
     def scatter_nd_sub(self, indices: Any, updates: Any, name: Any = None) -> Any:
-        return self.assign(tf.tensor_scatter_nd_sub(self.compose(), indices, updates))
+        return self.assign(tf.tensor_scatter_nd_sub(self.read_composed(), indices, updates))
 
     def scatter_nd_update(self, indices: Any, updates: Any, name: Any = None) -> Any:
-        return self.assign(tf.tensor_scatter_nd_update(self.compose(), indices, updates))
+        return self.assign(tf.tensor_scatter_nd_update(self.read_composed(), indices, updates))
 
     @property
-    def _whereabouts(self) -> str:
-        """The place of the value, as part of an error message."""
+    def _place_description(self) -> str:
+        """A description of where the value is stored, for error messages."""
         raise NotImplementedError
 
-    def _unsupported(self, *_: Any, **__: Any) -> Any:
+    def _refuse_update(self, *_: Any, **__: Any) -> Any:
         raise UnsupportedError(
             f"{self.name}: received an unsupported update for a variable that "
-            f"{self._whereabouts}; change it with assign(), assign_add(), assign_sub(), "
+            f"{self._place_description}; change it with assign(), assign_add(), assign_sub(), "
             "scatter_add(), scatter_sub(), scatter_update(), scatter_max() or scatter_min()"
         )
 
-    scatter_mul = scatter_div = batch_scatter_update = count_up_to = _unsupported
-    scatter_nd_max = scatter_nd_min = _unsupported
+    scatter_mul = scatter_div = batch_scatter_update = count_up_to = _refuse_update
+    scatter_nd_max = scatter_nd_min = _refuse_update
 
     def _restore_from_tensors(self, restored_tensors: Any) -> Any:
         return self.assign(restored_tensors["VARIABLE_VALUE"], read_value=False)

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from tfps.bridge.variables.row_blocks import blocks_of, read_block, write_block
+from tfps.bridge.variables.row_blocks import iter_blocks, read_block, write_block
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.bridge.variables.shards import WHOLE_BYTES
 
@@ -39,7 +39,7 @@ def write_dataset(group: Any, name: str, variable: Any) -> None:
     dataset = group.create_dataset(name, shape=tuple(native.shape), dtype=dtype)
     if dtype == BFLOAT16:
         dataset.attrs["dtype"] = "bfloat16"  # as Keras does
-    for block in blocks_of(native):
+    for block in iter_blocks(native):
         dataset[block.start : block.stop] = read_block(native, block)
 
 
@@ -59,7 +59,7 @@ class StoredVariable(NDArrayOperatorsMixin):
         self.dtype = np.dtype(BFLOAT16) if is_bfloat16 else dataset.dtype
 
     def read(self, block: range) -> np.ndarray[Any, Any]:
-        """Some rows."""
+        """Read some rows."""
         return self._dataset[block.start : block.stop].view(self.dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
@@ -75,15 +75,15 @@ class StoredVariable(NDArrayOperatorsMixin):
         return getattr(np.asarray(self), name)
 
 
-def is_kept_in_file(dataset: Any) -> bool:
-    """Return whether a dataset is read block by block: it is large and loaded into our model."""
+def should_read_in_blocks(dataset: Any) -> bool:
+    """Return whether to read a dataset block by block: it is large, and its model uses tfps."""
     fills = getattr(_fills, "is_open", False)
     return bool(fills and dataset.shape and dataset.size * dataset.dtype.itemsize > WHOLE_BYTES)
 
 
 @contextlib.contextmanager
-def filling() -> Iterator[None]:
-    """Mark this thread as loading a model of our strategy while the context is open."""
+def mark_loading() -> Iterator[None]:
+    """Mark this thread as loading a model with a tfps strategy while the context is open."""
     previous, _fills.is_open = getattr(_fills, "is_open", False), True
     try:
         yield
@@ -92,8 +92,8 @@ def filling() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def seekable(path: Any) -> Iterator[Any]:
-    """Yield a path to weights in which blocks can be read: extracts them from an archive.
+def extract_weights(path: Any) -> Iterator[Any]:
+    """Extract weights from an archive, and yield a path from which blocks can be read.
 
     Seeking backwards in a member of an archive would read it from its start each time.
 
@@ -110,11 +110,11 @@ def seekable(path: Any) -> Iterator[Any]:
         yield path
 
 
-def takes_over(variable: Any, stored: StoredVariable) -> bool:
-    """Write a stored value to a Keras variable; return False if its kind or shape does not fit."""
+def write_to_variable(variable: Any, stored: StoredVariable) -> bool:
+    """Write a stored value to a variable on servers; return False if it does not fit."""
     native = variable._value
     if not isinstance(native, ServerVariable) or tuple(native.shape) != stored.shape:
         return False
-    for block in blocks_of(native):
+    for block in iter_blocks(native):
         write_block(native, block, stored.read(block))
     return True

@@ -1,4 +1,4 @@
-"""Finds out from a graph how much of a variable's old value a new value keeps."""
+"""Finds the factor by which a variable's new value depends on its old value, from a graph."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from tfps.bridge import tensorflow_private as private
 
 Factor: TypeAlias = Any  # a float, or a float64 scalar of the graph
 
-_SAME = frozenset({"Identity", "StopGradient", "PreventGradient", "Reshape", "EnsureShape", "Cast"})
+_PASS_THROUGH = frozenset(
+    {"Identity", "StopGradient", "PreventGradient", "Reshape", "EnsureShape", "Cast"}
+)
 
 
 class NotLinearError(Exception):
     """A new value is not a factor times the old value plus an independent term."""
 
 
-def kept_of(value: Any, variable: Any) -> Factor | None:
+def find_kept_factor(value: Any, variable: Any) -> Factor | None:
     """Return the factor m if a value is ``m * old + c``, where c does not depend on the old value.
 
     The factor follows from the operations, not from numbers: it is m for an average
@@ -34,12 +36,12 @@ def kept_of(value: Any, variable: Any) -> Factor | None:
     if not isinstance(value, tf.Tensor) or value.graph is not private.current_graph():
         value = tf.convert_to_tensor(value)
     try:
-        return _Walk(variable.handle).factor(value)
+        return _GraphWalk(variable.handle).get_factor(value)
     except NotLinearError:
         return None
 
 
-class _Walk:
+class _GraphWalk:
     """Traverses a graph from a value back to the reads of a variable.
 
     Args:
@@ -51,54 +53,56 @@ class _Walk:
         self._found: dict[int, set[int]] = {}  # by graph
         self._factors: dict[int, Factor] = {}  # by tensor
 
-    def factor(self, tensor: tf.Tensor) -> Factor:
+    def get_factor(self, tensor: tf.Tensor) -> Factor:
         """Return the factor of the old value in a tensor; visits each tensor once."""
         if id(tensor) not in self._factors:
-            self._factors[id(tensor)] = self._factor(tensor)
+            self._factors[id(tensor)] = self._compute_factor(tensor)
         return self._factors[id(tensor)]
 
-    def _factor(self, tensor: tf.Tensor) -> Factor:
-        if id(tensor) not in self._following(tensor.graph):
+    def _compute_factor(self, tensor: tf.Tensor) -> Factor:
+        if id(tensor) not in self._find_dependents(tensor.graph):
             return 0.0
         operation = tensor.op
         kind, inputs = operation.type, list(operation.inputs)
         if kind == "Placeholder":
-            return self.factor(_captured(tensor))
+            return self.get_factor(_get_captured(tensor))
         if kind == "ReadVariableOp":
             return 1.0
-        if kind in _SAME:
-            return self.factor(inputs[0])
+        if kind in _PASS_THROUGH:
+            return self.get_factor(inputs[0])
         if kind in ("AddV2", "Add", "AddN"):
-            return _sum([self.factor(each) for each in inputs])
+            return _add_factors([self.get_factor(each) for each in inputs])
         if kind == "Sub":
-            return _sum([self.factor(inputs[0]), _times(self.factor(inputs[1]), -1.0)])
+            return _add_factors(
+                [self.get_factor(inputs[0]), _multiply(self.get_factor(inputs[1]), -1.0)]
+            )
         if kind == "Neg":
-            return _times(self.factor(inputs[0]), -1.0)
+            return _multiply(self.get_factor(inputs[0]), -1.0)
         if kind in ("Mul", "RealDiv"):
-            return self._scaled(inputs[0], inputs[1], kind)
+            return self._scale_factor(inputs[0], inputs[1], kind)
         if kind == "SelectV2" and inputs[0].shape.rank == 0:
             chosen = [self._as_tensor(each) for each in inputs[1:]]
-            self._need_independent(inputs[0])
+            self._require_independent(inputs[0])
             return tf.where(inputs[0], *chosen)
         raise NotLinearError(kind)
 
-    def _scaled(self, left: tf.Tensor, right: tf.Tensor, kind: str) -> Factor:
-        if kind == "Mul" and id(left) not in self._following(left.graph):
+    def _scale_factor(self, left: tf.Tensor, right: tf.Tensor, kind: str) -> Factor:
+        if kind == "Mul" and id(left) not in self._find_dependents(left.graph):
             left, right = right, left
-        self._need_independent(right)
-        scale = _scalar(right)
+        self._require_independent(right)
+        scale = _to_scalar(right)
         if kind == "RealDiv":
             scale = 1.0 / scale
-        return _times(self.factor(left), scale)
+        return _multiply(self.get_factor(left), scale)
 
     def _as_tensor(self, tensor: tf.Tensor) -> tf.Tensor:
-        return tf.convert_to_tensor(self.factor(tensor), tf.float64)
+        return tf.convert_to_tensor(self.get_factor(tensor), tf.float64)
 
-    def _need_independent(self, tensor: tf.Tensor) -> None:
-        if id(tensor) in self._following(tensor.graph):
+    def _require_independent(self, tensor: tf.Tensor) -> None:
+        if id(tensor) in self._find_dependents(tensor.graph):
             raise NotLinearError(tensor.op.type)
 
-    def _following(self, graph: Any) -> set[int]:
+    def _find_dependents(self, graph: Any) -> set[int]:
         """Return the ids of the tensors of a graph that depend on the variable's value."""
         if id(graph) in self._found:
             return self._found[id(graph)]
@@ -106,7 +110,7 @@ class _Walk:
             inside
             for outside, inside in getattr(graph, "captures", ())
             if getattr(outside, "graph", None) is not None  # an eager tensor has none
-            and id(outside) in self._following(outside.graph)
+            and id(outside) in self._find_dependents(outside.graph)
         ]
         if graph is self._handle.graph:
             begins.append(self._handle)
@@ -119,7 +123,7 @@ class _Walk:
         return found
 
 
-def _captured(tensor: tf.Tensor) -> tf.Tensor:
+def _get_captured(tensor: tf.Tensor) -> tf.Tensor:
     """Return the outer tensor that a placeholder of a function's graph captures."""
     for outside, inside in getattr(tensor.graph, "captures", ()):
         if inside is tensor:
@@ -127,7 +131,7 @@ def _captured(tensor: tf.Tensor) -> tf.Tensor:
     raise NotLinearError(tensor.op.type)
 
 
-def _scalar(tensor: tf.Tensor) -> Factor:
+def _to_scalar(tensor: tf.Tensor) -> Factor:
     """Return the number that all items of a tensor have."""
     value = tf.get_static_value(tensor)
     if value is not None and value.size and np.all(value == value.flat[0]):
@@ -137,9 +141,9 @@ def _scalar(tensor: tf.Tensor) -> Factor:
     return tf.cast(tensor, tf.float64)
 
 
-def _times(left: Factor, right: Factor) -> Factor:
+def _multiply(left: Factor, right: Factor) -> Factor:
     return 0.0 if isinstance(left, float) and left == 0.0 else left * right
 
 
-def _sum(factors: list[Factor]) -> Factor:
+def _add_factors(factors: list[Factor]) -> Factor:
     return sum(factors[1:], factors[0])

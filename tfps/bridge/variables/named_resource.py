@@ -1,4 +1,4 @@
-"""A resource that a server finds by its name."""
+"""Opens resources on servers by their names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfps.bridge import tensorflow_private as private
 
 def open_variable(container: str, shared_name: str) -> tf.Tensor:
     """Return the handle of a variable, to free it or to check whether it exists."""
-    return private.variable_handle(
+    return private.create_variable_handle(
         shape=tf.TensorShape([]),
         dtype=tf.float32,  # a variable is found by container and name alone
         shared_name=shared_name,
@@ -48,7 +48,7 @@ class NamedResource(NamedTuple):
     def write(self, value: tf.Tensor) -> Any:
         """Assign a variable, which creates it if it does not exist, and return its handle."""
         with tf.init_scope(), private.placed_on(self.device):
-            handle = private.variable_handle(
+            handle = private.create_variable_handle(
                 shape=value.shape,
                 dtype=value.dtype,
                 shared_name=self.shared_name,

@@ -1,4 +1,4 @@
-"""Replaces the native variables inside of Keras variables for a while."""
+"""Temporarily replaces the native variables inside of Keras variables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 @contextlib.contextmanager
-def values_replaced(replacements: list[tuple[Any, Any]]) -> Iterator[None]:
+def replace_values(replacements: list[tuple[Any, Any]]) -> Iterator[None]:
     """Replace the native variables of Keras variables while the context is open."""
     saved = [(variable, variable._value) for variable, _ in replacements]
     try:

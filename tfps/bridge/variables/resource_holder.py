@@ -1,4 +1,4 @@
-"""The interface of the records that list the resources on a server."""
+"""Defines the interface of the records that list a server's resources."""
 
 from __future__ import annotations
 

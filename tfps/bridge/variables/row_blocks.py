@@ -1,4 +1,4 @@
-"""Reads and writes some rows of a variable on servers without the others."""
+"""Reads and writes single rows of variables on servers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.variables.server_access import watch_of
+from tfps.bridge.variables.server_access import get_watch
 from tfps.bridge.variables.server_variable import ServerVariable
-from tfps.bridge.variables.shards import WHOLE_BYTES, row_bytes_of, size_bytes_of
+from tfps.bridge.variables.shards import WHOLE_BYTES, get_row_bytes, get_size_bytes
 
 T = TypeVar("T")
 
@@ -20,19 +20,19 @@ BLOCK_BYTES = 16 << 20
 
 
 def is_large(value: Any) -> bool:
-    """Return whether a value is a Keras variable on servers too large for one task to hold."""
+    """Return whether a value is a Keras variable on servers that is too large for one task."""
     native = getattr(value, "_value", None)
-    return isinstance(native, ServerVariable) and size_bytes_of(native) > WHOLE_BYTES
+    return isinstance(native, ServerVariable) and get_size_bytes(native) > WHOLE_BYTES
 
 
-def blocks_of(native: ServerVariable, *, within: range | None = None) -> Iterator[range]:
+def iter_blocks(native: ServerVariable, *, within: range | None = None) -> Iterator[range]:
     """Yield the rows of a variable block by block; a block has at least one row.
 
     Args:
         native: a variable of any kind with at least one axis.
         within: a range of rows; None for all rows.
     """
-    rows = max(1, BLOCK_BYTES // max(1, row_bytes_of(native)))
+    rows = max(1, BLOCK_BYTES // max(1, get_row_bytes(native)))
     wanted = range(native.shape[0]) if within is None else within
     for begin in range(wanted.start, wanted.stop, rows):
         yield range(begin, min(begin + rows, wanted.stop))
@@ -49,11 +49,11 @@ def read_block(native: ServerVariable, block: range) -> np.ndarray[Any, Any]:
     def read() -> np.ndarray[Any, Any]:
         shape = (len(block), *native.shape[1:])
         result: np.ndarray[Any, Any] = np.empty(shape, native.dtype.as_numpy_dtype)
-        for part in _parts(native, block):
-            result[part.positions] = _read(part.native, part.places)
+        for part in _split_block(native, block):
+            result[part.positions] = _read_rows(part.native, part.places)
         return result
 
-    return _repeated(native, read)
+    return _repeat_access(native, read)
 
 
 def write_block(native: ServerVariable, block: range, values: np.ndarray[Any, Any]) -> None:
@@ -66,14 +66,14 @@ def write_block(native: ServerVariable, block: range, values: np.ndarray[Any, An
     """
 
     def write() -> None:
-        for part in _parts(native, block):
+        for part in _split_block(native, block):
             with private.placed_on(part.native.device):
                 value = tf.identity(tf.constant(values[part.positions], native.dtype))
                 write_rows(part.native, part.places, value)
             storage = part.native if part.native.slab is None else part.native.slab
             storage.count_write()
 
-    _repeated(native, write)
+    _repeat_access(native, write)
 
 
 def write_rows(native: ServerVariable, rows: Any, value: tf.Tensor) -> tf.Operation:
@@ -87,16 +87,16 @@ def write_rows(native: ServerVariable, rows: Any, value: tf.Tensor) -> tf.Operat
     if isinstance(rows, range) and rows == range(native.shape[0] if native.shape.rank else 1):
         return native.assign(tf.reshape(value, native.shape), read_value=False)
     if native.slab is None:
-        return _write(native.handle, rows, value)
+        return _write_to_handle(native.handle, rows, value)
     member, items = native.member, native.shape[1:].num_elements()
     if isinstance(rows, range) and rows.step == 1:
         first = member.offset_items + rows.start * items
         flat: tf.Tensor | range = range(first, first + len(rows) * items)
     else:
-        first_items = member.offset_items + _vector(rows) * items
+        first_items = member.offset_items + _to_vector(rows) * items
         within = tf.range(items, dtype=tf.int64)
         flat = tf.reshape(first_items[:, None] + within[None, :], [-1])
-    return _write(native.slab.handle, flat, tf.reshape(value, [-1]))
+    return _write_to_handle(native.slab.handle, flat, tf.reshape(value, [-1]))
 
 
 class _Part(NamedTuple):
@@ -107,7 +107,7 @@ class _Part(NamedTuple):
     places: Any  # their rows in the variable; a range, or an array if they are irregular
 
 
-def _parts(native: Any, block: range) -> Iterator[_Part]:
+def _split_block(native: Any, block: range) -> Iterator[_Part]:
     rule = getattr(native, "rule", None)
     if rule is None:
         yield _Part(native, slice(None), block)
@@ -124,7 +124,7 @@ def _parts(native: Any, block: range) -> Iterator[_Part]:
         yield _Part(part, positions, neighbours if is_regular else places)
 
 
-def _read(native: Any, places: Any) -> np.ndarray[Any, Any]:
+def _read_rows(native: Any, places: Any) -> np.ndarray[Any, Any]:
     if not isinstance(places, range):
         return native.sparse_read(tf.constant(places, tf.int64)).numpy()
     # Without a copy, which the server would make of all of it for each block.
@@ -134,12 +134,12 @@ def _read(native: Any, places: Any) -> np.ndarray[Any, Any]:
     return part.numpy()
 
 
-def _repeated(native: ServerVariable, access: Callable[[], T]) -> T:
-    watch = watch_of(native.container)
+def _repeat_access(native: ServerVariable, access: Callable[[], T]) -> T:
+    watch = get_watch(native.container)
     return access() if watch is None else watch.repeat(access)
 
 
-def _write(handle: tf.Tensor, rows: Any, value: tf.Tensor) -> tf.Operation:
+def _write_to_handle(handle: tf.Tensor, rows: Any, value: tf.Tensor) -> tf.Operation:
     if isinstance(rows, range):
         tf.raw_ops.ResourceStridedSliceAssign(
             ref=handle,
@@ -154,7 +154,7 @@ def _write(handle: tf.Tensor, rows: Any, value: tf.Tensor) -> tf.Operation:
     return tf.raw_ops.DisableCopyOnRead(resource=handle)
 
 
-def _vector(rows: Any) -> tf.Tensor:
+def _to_vector(rows: Any) -> tf.Tensor:
     if isinstance(rows, range):
         return tf.range(rows.start, rows.stop, rows.step, dtype=tf.int64)
     return tf.convert_to_tensor(rows, tf.int64)

@@ -1,4 +1,4 @@
-"""Repeats the chief's reads and writes of variables when a lost server is back."""
+"""Repeats the chief's reads and writes of variables after a lost server has returned."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ def watch_accesses(container: str, watch: AccessWatch) -> None:
     WATCHES[container] = watch
 
 
-def watch_of(container: str) -> AccessWatch | None:
-    """Return the watch of a job's container; None if there is none, or in a traced function."""
+def get_watch(container: str) -> AccessWatch | None:
+    """Return the watch of a container; None without one, and in traced functions."""
     return WATCHES.get(container) if tf.executing_eagerly() else None
 
 
 def repeat_accesses(kind: type[Any], *, inherited: bool = False) -> None:
-    """Wrap the methods `ACCESSES` of a class of variables, so that they are repeated.
+    """Wrap the methods in `ACCESSES` of a variable class, so that failed calls are repeated.
 
     Args:
         kind: `ServerVariable` or a subclass.
         inherited: whether to wrap inherited methods as well.
     """
     for name in ACCESSES if inherited else ACCESSES & vars(kind).keys():
-        setattr(kind, name, _repeated(getattr(kind, name)))
+        setattr(kind, name, _wrap_repeated(getattr(kind, name)))
 
 
-def _repeated(method: Callable[..., T]) -> Callable[..., T]:
+def _wrap_repeated(method: Callable[..., T]) -> Callable[..., T]:
     @functools.wraps(method)
     def access(self: Any, *arguments: Any, **options: Any) -> T:
-        watch = watch_of(self.container)
+        watch = get_watch(self.container)
         if watch is None:
             return method(self, *arguments, **options)
         return watch.repeat(lambda: method(self, *arguments, **options))

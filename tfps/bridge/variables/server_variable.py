@@ -12,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.method_scope import note_write
+from tfps.bridge.method_scope import count_thread_write
 from tfps.bridge.variables.named_resource import NamedResource
-from tfps.bridge.variables.server_access import repeat_accesses, watch_of
+from tfps.bridge.variables.server_access import get_watch, repeat_accesses
 
 _trace = threading.local()
 
@@ -49,8 +49,8 @@ def tracing_server_function(device: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def masked_by(condition: tf.Tensor) -> Iterator[None]:
-    """Let assignments in a server function write the old value unless the condition holds."""
+def use_mask(condition: tf.Tensor) -> Iterator[None]:
+    """Let assignments in a server function keep the old value unless a condition holds."""
     _trace.current.mask = condition
     try:
         yield
@@ -58,7 +58,7 @@ def masked_by(condition: tf.Tensor) -> Iterator[None]:
         _trace.current.mask = None
 
 
-def _mask() -> tf.Tensor | None:
+def _get_mask() -> tf.Tensor | None:
     current = getattr(_trace, "current", None)
     return None if current is None or tf.executing_eagerly() else current.mask
 
@@ -68,14 +68,14 @@ def in_server_function() -> bool:
     return getattr(_trace, "current", None) is not None and not tf.executing_eagerly()
 
 
-def keep_with_server_function(thing: Any) -> None:
+def keep_with_server_function(value: Any) -> None:
     """Keep an object alive as long as the traced server function; also works in a branch."""
     with _trace.current.graph.as_default():
-        private.keep_with_graph(thing)
+        private.keep_with_graph(value)
 
 
-def number(value: Any, dtype: tf.DType = tf.int64) -> tf.Tensor:
-    """Return a tensor unchanged, a number or an array as a constant of a dtype, without a cast.
+def to_constant(value: Any, dtype: tf.DType = tf.int64) -> tf.Tensor:
+    """Convert a number or an array to a constant tensor; return a tensor unchanged.
 
     In a server function each graph has one constant per number, since tracing another one takes as
     long as any operation.
@@ -101,8 +101,8 @@ class ServerVariable(private.BaseResourceVariable):
         shared_name: the name, unique in the container.
         on_access: called before the coordinator accesses the value eagerly; the strategy drains
             the workers there, so that a callback reads one version of the value.
-        there: the shape and dtype of an existing variable of that name. The variable is opened with
-            its value; the initial value must have the same shape and dtype.
+        existing: the shape and dtype of an existing variable of that name, which is opened with its
+            value; the initial value must have the same shape and dtype.
         on_mismatch: called with a message if it has not; the variable has no value then.
         options: further arguments of a variable; ``chunk_bytes``, 256 MiB by default, is the size
             above which the coordinator reads and writes the value in parts, and ``shape`` the shape
@@ -110,9 +110,11 @@ class ServerVariable(private.BaseResourceVariable):
     """
 
     slab: Any = None  # the vector of which this variable is a segment, or None
-    was_there = False  # whether it existed before and was opened with its value
-    stays_alone = False  # whether it must not become a segment: its rows are looked up one by one
-    writes = 0  # the number of writes by this process itself
+    existed = False  # whether it existed before and was opened with its value
+    excluded_from_slabs = (
+        False  # whether it must not become a segment: its rows are looked up one by one
+    )
+    write_count = 0  # the number of writes by this process itself
     _tfps_chunk_bytes = CHUNK_BYTES
 
     def __init__(
@@ -123,7 +125,7 @@ class ServerVariable(private.BaseResourceVariable):
         container: str,
         shared_name: str,
         on_access: Callable[[], None] | None = None,
-        there: tuple[tf.TensorShape, tf.DType] | None = None,
+        existing: tuple[tf.TensorShape, tf.DType] | None = None,
         on_mismatch: Callable[[str], None] | None = None,
         **options: Any,
     ) -> None:
@@ -136,21 +138,21 @@ class ServerVariable(private.BaseResourceVariable):
                 value = tf.zeros(large.shape, dtype or large.dtype)
             value = tf.convert_to_tensor(value, dtype=dtype)
             shape = options.get("shape") or value.shape
-            if there is None:
+            if existing is None:
                 handle = NamedResource(container, shared_name, device).write(value)
             else:
                 large = None
-                mismatch = _mismatch(shared_name, (shape, value.dtype), there)
+                mismatch = _describe_mismatch(shared_name, (shape, value.dtype), existing)
                 if mismatch is not None and on_mismatch is not None:
                     on_mismatch(mismatch)
-                handle = private.variable_handle(
+                handle = private.create_variable_handle(
                     shape=shape,
                     dtype=value.dtype,
                     # The existing variable keeps its value; the other name does not exist.
                     shared_name=shared_name if mismatch is None else f"{shared_name}>misfit",
                     container=container,
                 )
-        self.was_there = there is not None
+        self.existed = existing is not None
         self._tfps_chunk_bytes = chunk_bytes
         self._tfps_container = container
         self._tfps_device = device
@@ -180,7 +182,7 @@ class ServerVariable(private.BaseResourceVariable):
     @classmethod
     def attach(cls, variable: Any) -> ServerVariable:
         """Return a `ServerVariable` for the resource of a raw `tf.Variable` on a server."""
-        container, shared_name = _name_of(variable.handle)
+        container, shared_name = _parse_handle_name(variable.handle)
         self = cls.__new__(cls)
         self._tfps_container = container
         self._tfps_device = variable.handle.device
@@ -211,12 +213,12 @@ class ServerVariable(private.BaseResourceVariable):
     def handle(self) -> tf.Tensor:
         current = getattr(_trace, "current", None)
         if current is not None and not tf.executing_eagerly():
-            return self._reopened(current)
+            return self._open_by_name(current)
         if self._tfps_on_access is not None and tf.executing_eagerly():
             self._tfps_on_access()
         return self._handle
 
-    def _reopened(self, current: _ServerTrace) -> tf.Tensor:
+    def _open_by_name(self, current: _ServerTrace) -> tf.Tensor:
         if current.device not in self._tfps_devices:
             raise ValueError(
                 f"{self.shared_name}: received an access in a function of {current.device}, "
@@ -224,7 +226,7 @@ class ServerVariable(private.BaseResourceVariable):
             )
         if self.shared_name not in current.handles:
             with current.graph.as_default(), tf.control_dependencies(None):
-                current.handles[self.shared_name] = private.variable_handle(
+                current.handles[self.shared_name] = private.create_variable_handle(
                     shape=self._shape,
                     dtype=self._dtype,
                     shared_name=self.shared_name,
@@ -232,17 +234,17 @@ class ServerVariable(private.BaseResourceVariable):
                 )
         return current.handles[self.shared_name]
 
-    def reopen(self) -> None:
+    def reopen_handle(self) -> None:
         """Open the handle again after a restart of the server."""
         with tf.init_scope(), private.placed_on(self._tfps_device):
-            self._handle = private.variable_handle(
+            self._handle = private.create_variable_handle(
                 shape=self._shape,
                 dtype=self._dtype,
                 shared_name=self.shared_name,
                 container=self._tfps_container,
             )
 
-    def mirror_on(self, devices: tuple[str, ...]) -> None:
+    def create_mirrors(self, devices: tuple[str, ...]) -> None:
         """Create copies on other servers, for optimizer counters that every server needs."""
         value = self.read_value()
         for device in devices:
@@ -250,7 +252,7 @@ class ServerVariable(private.BaseResourceVariable):
                 self._tfps_devices.append(device)
                 self._write_mirror(device, value)
 
-    def take_from_mirror(self, device: str) -> None:
+    def restore_from_mirror(self, device: str) -> None:
         """Copy the value from a mirror after a restart of the variable's server."""
         resource = NamedResource(self.container, self.shared_name, device)
         with tf.init_scope():
@@ -260,10 +262,10 @@ class ServerVariable(private.BaseResourceVariable):
             value = tf.identity(value)
         NamedResource(self.container, self.shared_name, self._tfps_device).write(value)
 
-    def count_on(self, number: int) -> None:
+    def add_to_count(self, amount: int) -> None:
         """Add to a counter after a restart of the variable's server."""
         with tf.init_scope():
-            value = self.read_value() + tf.constant(number, self._dtype)
+            value = self.read_value() + tf.constant(amount, self._dtype)
         NamedResource(self.container, self.shared_name, self._tfps_device).write(value)
 
     def refresh_mirrors(self) -> None:
@@ -301,7 +303,7 @@ class ServerVariable(private.BaseResourceVariable):
             result[begin : begin + self._rows_per_chunk()] = part.numpy()
         return result
 
-    def _is_elsewhere(self, value: Any) -> bool:
+    def _is_on_other_device(self, value: Any) -> bool:
         if tf.is_tensor(value) and not isinstance(value, tf.Variable):
             return bool(value.device != self._tfps_device)
         return isinstance(value, np.ndarray)
@@ -318,28 +320,28 @@ class ServerVariable(private.BaseResourceVariable):
     def count_write(self) -> None:
         """Count a write of this process; does nothing while tracing."""
         if tf.executing_eagerly():
-            self.writes += 1
-            note_write()
+            self.write_count += 1
+            count_thread_write()
 
     def assign(
         self, value: Any, use_locking: Any = None, name: Any = None, read_value: bool = True
     ) -> Any:
         self.count_write()
-        if tf.executing_eagerly() and self._is_large and self._is_elsewhere(value):
+        if tf.executing_eagerly() and self._is_large and self._is_on_other_device(value):
             self._shape.assert_is_compatible_with(value.shape)
             self._write_rows(self.handle, value)
             self.refresh_mirrors()
             return self if read_value else None
-        if (mask := _mask()) is not None:
+        if (mask := _get_mask()) is not None:
             value = tf.where(mask, value, self.read_value())
         if in_server_function() and self._shape.rank and self._shape[0] is None:
-            value = self._without_known_rows(value)
+            value = self._hide_row_count(value)
         result = super().assign(value, use_locking=use_locking, name=name, read_value=read_value)
         if tf.executing_eagerly():
             self.refresh_mirrors()
         return result
 
-    def _without_known_rows(self, value: Any) -> tf.Tensor:
+    def _hide_row_count(self, value: Any) -> tf.Tensor:
         """Hide the number of rows of a value from Grappler, TensorFlow's graph optimizer.
 
         Grappler takes the shape in one assignment of a graph for the shape of all values of the
@@ -352,13 +354,13 @@ class ServerVariable(private.BaseResourceVariable):
         return value[: value.shape[0] + unknown]
 
     def assign_add(self, delta: Any, *arguments: Any, **options: Any) -> Any:
-        if _mask() is not None or watch_of(self.container) is not None:
+        if _get_mask() is not None or get_watch(self.container) is not None:
             return self.assign(self.read_value() + delta, *arguments, **options)
         self.count_write()
         return super().assign_add(delta, *arguments, **options)
 
     def assign_sub(self, delta: Any, *arguments: Any, **options: Any) -> Any:
-        if _mask() is not None or watch_of(self.container) is not None:
+        if _get_mask() is not None or get_watch(self.container) is not None:
             return self.assign(self.read_value() - delta, *arguments, **options)
         self.count_write()
         return super().assign_sub(delta, *arguments, **options)
@@ -376,22 +378,22 @@ class ServerVariable(private.BaseResourceVariable):
 repeat_accesses(ServerVariable, inherited=True)
 
 
-def _mismatch(
+def _describe_mismatch(
     shared_name: str,
-    made: tuple[tf.TensorShape, tf.DType],
-    there: tuple[tf.TensorShape, tf.DType],
+    created: tuple[tf.TensorShape, tf.DType],
+    existing: tuple[tf.TensorShape, tf.DType],
 ) -> str | None:
-    shape, dtype = there
-    if shape.is_compatible_with(made[0]) and dtype == made[1]:
+    shape, dtype = existing
+    if shape.is_compatible_with(created[0]) and dtype == created[1]:
         return None
     return (
-        f"{shared_name}: received {made[1].name} {made[0]} from this program, expected "
+        f"{shared_name}: received {created[1].name} {created[0]} from this program, expected "
         f"{dtype.name} {shape}, which the servers hold"
     )
 
 
-def _name_of(handle: tf.Tensor) -> tuple[str, str]:
-    """Return (container, name) of a resource, parsed from its eager handle's text."""
+def _parse_handle_name(handle: tf.Tensor) -> tuple[str, str]:
+    """Return a resource's container and name, parsed from the text of its eager handle."""
     match = re.search(r'name="([^"]*)", device="[^"]*", container="([^"]*)"', str(handle))
     if match is None:
         raise ValueError(f"handle: received {handle}, expected an eager resource handle")

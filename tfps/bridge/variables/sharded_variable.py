@@ -11,9 +11,15 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.variables.composed_variable import ComposedVariable
-from tfps.bridge.variables.row_blocks import blocks_of, read_block, write_block
+from tfps.bridge.variables.row_blocks import iter_blocks, read_block, write_block
 from tfps.bridge.variables.server_variable import ServerVariable
-from tfps.bridge.variables.shards import WHOLE_BYTES, RowsByShard, cut, joined, size_bytes_of
+from tfps.bridge.variables.shards import (
+    WHOLE_BYTES,
+    RowsByShard,
+    get_size_bytes,
+    join_by_rule,
+    split_by_rule,
+)
 from tfps.partitioners.row_rule import Contiguous, RowRule, rows_of, rows_per_shard
 
 
@@ -45,7 +51,7 @@ class ShardedVariable(ComposedVariable):
         # Keras variables, because optimizers on servers update these.
         self.path = path
         self.shards = tuple(
-            keras_variable_over(native, path=f"{path}/{number}")
+            wrap_native_variable(native, path=f"{path}/{number}")
             for number, native in enumerate(natives)
         )
         self._tfps_container = first.container
@@ -70,8 +76,10 @@ class ShardedVariable(ComposedVariable):
     def is_initialized(self, name: Any = None) -> tf.Tensor:
         return tf.reduce_all([native.is_initialized(name) for native in self.variables])
 
-    def compose(self, no_copy: bool = False) -> tf.Tensor:
-        return joined([native._read_variable_op(no_copy) for native in self.variables], self.rule)
+    def read_composed(self, no_copy: bool = False) -> tf.Tensor:
+        return join_by_rule(
+            [native._read_variable_op(no_copy) for native in self.variables], self.rule
+        )
 
     def numpy(self) -> Any:
         if not tf.executing_eagerly():
@@ -93,11 +101,11 @@ class ShardedVariable(ComposedVariable):
         ]
         with tf.control_dependencies([check for check in checks if check is not None]):
             rows = tf.identity(rows)
-        found = private.differentiable_read(self, lambda: self._rows(rows), rows=rows)
+        found = private.read_differentiably(self, lambda: self._look_up_rows(rows), rows=rows)
         return tf.reshape(found, tf.concat([tf.shape(indices), self.shape[1:]], 0), name=name)
 
-    def _rows(self, rows: tf.Tensor) -> tf.Tensor:
-        divided = RowsByShard.by(self.rule, rows)
+    def _look_up_rows(self, rows: tf.Tensor) -> tf.Tensor:
+        divided = RowsByShard.from_rows(self.rule, rows)
         parts = [
             native.sparse_read(places)
             for native, places in zip(self.variables, divided.places, strict=True)
@@ -113,25 +121,25 @@ class ShardedVariable(ComposedVariable):
         if isinstance(value, np.ndarray):  # a table may be too large for a tensor's message
             self.shape.assert_is_compatible_with(value.shape)
         else:
-            value = self._checked(value)
-        return self._change("assign", value, read_value)
+            value = self._convert_checked(value)
+        return self._apply_to_shards("assign", value, read_value)
 
     def assign_add(
         self, delta: Any, use_locking: Any = None, name: Any = None, read_value: bool = True
     ) -> Any:
-        return self._change("assign_add", self._broadcast(delta), read_value)
+        return self._apply_to_shards("assign_add", self._broadcast(delta), read_value)
 
     def assign_sub(
         self, delta: Any, use_locking: Any = None, name: Any = None, read_value: bool = True
     ) -> Any:
-        return self._change("assign_sub", self._broadcast(delta), read_value)
+        return self._apply_to_shards("assign_sub", self._broadcast(delta), read_value)
 
     def _broadcast(self, delta: Any) -> tf.Tensor:
         return tf.broadcast_to(tf.convert_to_tensor(delta, dtype=self.dtype), self.shape)
 
-    def _change(self, operation: str, value: Any, read_value: bool) -> Any:
+    def _apply_to_shards(self, operation: str, value: Any, read_value: bool) -> Any:
         """Apply an operation to each shard; return the same kind of value as `tf.Variable`."""
-        parts = cut(value, self.rule)
+        parts = split_by_rule(value, self.rule)
         done = [
             getattr(native, operation)(part, read_value=False)
             for native, part in zip(self.variables, parts, strict=True)
@@ -141,7 +149,7 @@ class ShardedVariable(ComposedVariable):
         return None if tf.executing_eagerly() else tf.group(*done)
 
     @property
-    def _whereabouts(self) -> str:
+    def _place_description(self) -> str:
         return f"is divided into {self.rule.shards} shards"
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
@@ -150,21 +158,21 @@ class ShardedVariable(ComposedVariable):
             slices = {}
             for number, native in enumerate(self.variables):
                 with private.placed_on(native.device):
-                    slices[self._slice(self._rows_of(number))] = tf.identity(
+                    slices[self._format_slice(self._get_contiguous_rows(number))] = tf.identity(
                         native._read_variable_op()
                     )
             return {"VARIABLE_VALUE": slices}
-        if tf.executing_eagerly() and size_bytes_of(self) > WHOLE_BYTES:
-            return {"VARIABLE_VALUE": dict(self._in_order())}
+        if tf.executing_eagerly() and get_size_bytes(self) > WHOLE_BYTES:
+            return {"VARIABLE_VALUE": dict(self._iter_slices())}
         return super()._serialize_to_tensors()
 
-    def _in_order(self) -> Iterator[tuple[str, tf.Tensor]]:
+    def _iter_slices(self) -> Iterator[tuple[str, tf.Tensor]]:
         """Yield slices of neighbouring rows, on each server as many rows as its shard has."""
         for number, native in enumerate(self.variables):
-            for block in blocks_of(self, within=self._rows_of(number)):
+            for block in iter_blocks(self, within=self._get_contiguous_rows(number)):
                 rows = tf.constant(read_block(self, block))
                 with private.placed_on(native.device):
-                    yield self._slice(block), tf.identity(rows)
+                    yield self._format_slice(block), tf.identity(rows)
 
     def _restore_from_tensors(self, restored_tensors: Any) -> Any:
         saved = restored_tensors["VARIABLE_VALUE"]
@@ -172,29 +180,31 @@ class ShardedVariable(ComposedVariable):
             return self.assign(saved, read_value=False)
         if not isinstance(self.rule, Contiguous):
             for number in range(self.rule.shards):
-                for block in blocks_of(self, within=self._rows_of(number)):
-                    write_block(self, block, saved[self._slice(block)].numpy())
+                for block in iter_blocks(self, within=self._get_contiguous_rows(number)):
+                    write_block(self, block, saved[self._format_slice(block)].numpy())
             return None
         done = [
-            native.assign(saved[self._slice(self._rows_of(number))], read_value=False)
+            native.assign(
+                saved[self._format_slice(self._get_contiguous_rows(number))], read_value=False
+            )
             for number, native in enumerate(self.variables)
         ]
         return None if tf.executing_eagerly() else tf.group(*done)
 
-    def _rows_of(self, shard: int) -> range:
+    def _get_contiguous_rows(self, shard: int) -> range:
         """Return the rows that a shard would have under a contiguous rule."""
         rule = Contiguous(self.rule.rows, self.rule.shards)
         begin = rule.begin_of(shard)
         return range(begin, begin + rows_per_shard(rule)[shard])
 
-    def _slice(self, rows: range) -> str:
-        """Return TensorFlow's slice spec: the whole shape, and begin and length of each axis."""
+    def _format_slice(self, rows: range) -> str:
+        """Return TensorFlow's slice spec of some rows: shape, and begin and length of each axis."""
         rest = [f"0,{axis}" for axis in self.shape[1:]]
         shape = " ".join(str(axis) for axis in self.shape)
         return f"{shape} {':'.join([f'{rows.start},{len(rows)}', *rest])}"
 
 
-def keras_variable_over(native: ServerVariable, *, path: str) -> Any:
+def wrap_native_variable(native: ServerVariable, *, path: str) -> Any:
     """Return a Keras variable that wraps an existing variable.
 
     Args:

@@ -1,4 +1,4 @@
-"""The shards of a Keras variable: the parts that are stored on one server each."""
+"""Divides Keras variables into shards, each stored on one server, and joins them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tfps.partitioners.row_rule import Contiguous, RowRule, rows_of, rows_per_sh
 WHOLE_BYTES = 64 << 20
 
 
-def shards_of(variable: Any) -> tuple[Any, ...]:
+def get_shards(variable: Any) -> tuple[Any, ...]:
     """Return the Keras variables that are stored on one server each: the variable or its shards.
 
     Messages, slabs and optimizers on servers use shards; workers and users see variables.
@@ -26,22 +26,22 @@ def shards_of(variable: Any) -> tuple[Any, ...]:
     return getattr(variable._value, "shards", None) or (variable,)
 
 
-def all_shards(variables: Iterable[Any]) -> list[Any]:
+def get_all_shards(variables: Iterable[Any]) -> list[Any]:
     """Return the shards of several variables, in the order of the variables."""
-    return [shard for variable in variables for shard in shards_of(variable)]
+    return [shard for variable in variables for shard in get_shards(variable)]
 
 
-def size_bytes_of(native: Any) -> int:
+def get_size_bytes(native: Any) -> int:
     """Return the size of a TensorFlow variable."""
     return int(native.shape.num_elements() * native.dtype.size)
 
 
-def row_bytes_of(native: Any) -> int:
+def get_row_bytes(native: Any) -> int:
     """Return the size of a row of a TensorFlow variable."""
     return int(native.shape[1:].num_elements() * native.dtype.size)
 
 
-def rule_of(variable: Any) -> RowRule:
+def get_row_rule(variable: Any) -> RowRule:
     """Return the rule that assigns the rows of a variable to places in its shards.
 
     Args:
@@ -66,8 +66,8 @@ class RowsByShard(NamedTuple):
     places: list[tf.Tensor]
 
     @classmethod
-    def by(cls, rule: RowRule, rows: tf.Tensor) -> RowsByShard:
-        """Group a vector of valid int64 row numbers."""
+    def from_rows(cls, rule: RowRule, rows: tf.Tensor) -> RowsByShard:
+        """Group a vector of valid int64 row numbers by shard."""
         positions = tf.range(tf.size(rows))
         if rule.shards == 1:
             return cls([positions], [rows])
@@ -76,7 +76,7 @@ class RowsByShard(NamedTuple):
         return cls(parts, [tf.gather(rule.place_of(rows), part) for part in parts])
 
 
-def cut(tensor: Any, rule: RowRule) -> list[Any]:
+def split_by_rule(tensor: Any, rule: RowRule) -> list[Any]:
     """Divide a tensor or array of the variable's shape into one part for each shard."""
     if rule.shards == 1:
         return [tensor]
@@ -89,7 +89,7 @@ def cut(tensor: Any, rule: RowRule) -> list[Any]:
     return [tf.gather(tensor, rule.row_at(k, places[k])) for k in range(rule.shards)]
 
 
-def joined(parts: Sequence[tf.Tensor], rule: RowRule) -> tf.Tensor:
+def join_by_rule(parts: Sequence[tf.Tensor], rule: RowRule) -> tf.Tensor:
     """Join the parts of the shards into the variable's tensor."""
     if rule.shards == 1:
         return parts[0]

@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.variables.composed_variable import ComposedVariable
-from tfps.bridge.variables.server_access import watch_of
+from tfps.bridge.variables.server_access import get_watch
 from tfps.bridge.variables.server_variable import ServerVariable, in_server_function
 from tfps.placement.slab import Member, SlabLayout
 
 
-def segment_of(vector: tf.Tensor, member: Member) -> tf.Tensor:
+def get_segment(vector: tf.Tensor, member: Member) -> tf.Tensor:
     """Return the items of one variable from a slab or from the slab's gradient."""
     begin = tf.constant([member.offset_items], tf.int64)  # a slab may have more than 2**31 items
     return tf.slice(vector, begin, tf.constant([member.items], tf.int64))
@@ -68,15 +68,15 @@ class ViewVariable(ComposedVariable):
     def is_initialized(self, name: Any = None) -> tf.Tensor:
         return self.slab.is_initialized(name)
 
-    def compose(self, no_copy: bool = False) -> tf.Tensor:
+    def read_composed(self, no_copy: bool = False) -> tf.Tensor:
         with private.placed_on(self.device):
             value = self.slab._read_variable_op(no_copy)
             if self.member.items != self.slab.layout.items:
-                value = segment_of(value, self.member)
+                value = get_segment(value, self.member)
             return tf.reshape(value, self.shape)
 
     @property
-    def _whereabouts(self) -> str:
+    def _place_description(self) -> str:
         return f"shares a slab with others on {self.device}"
 
     def sparse_read(self, indices: Any, name: Any = None) -> tf.Tensor:
@@ -94,7 +94,7 @@ class ViewVariable(ComposedVariable):
     def assign(
         self, value: Any, use_locking: Any = None, name: Any = None, read_value: bool = True
     ) -> Any:
-        value = self._checked(value)
+        value = self._convert_checked(value)
         begin = self.member.offset_items
         with private.placed_on(self.device):
             handle = self.slab.handle
@@ -106,7 +106,7 @@ class ViewVariable(ComposedVariable):
                 value=tf.reshape(value, [self.member.items]),
                 name=name,
             )
-        return self._written(handle, read_value)
+        return self._finish_write(handle, read_value)
 
     def assign_add(
         self, delta: Any, use_locking: Any = None, name: Any = None, read_value: bool = True
@@ -121,9 +121,9 @@ class ViewVariable(ComposedVariable):
     def _accumulate(self, operation: Callable[..., Any], delta: Any, read_value: bool) -> Any:
         delta = tf.convert_to_tensor(delta, dtype=self.dtype)
         # A server function holds the mutex, so this is safe; a repeated access must not add twice.
-        if in_server_function() or watch_of(self.container) is not None:
+        if in_server_function() or get_watch(self.container) is not None:
             is_sum = operation is tf.raw_ops.ResourceScatterAdd
-            new = self.compose() + delta if is_sum else self.compose() - delta
+            new = self.read_composed() + delta if is_sum else self.read_composed() - delta
             return self.assign(new, read_value=read_value)
         delta = tf.broadcast_to(delta, self.shape)
         begin = self.member.offset_items
@@ -135,9 +135,9 @@ class ViewVariable(ComposedVariable):
                 indices=tf.range(begin, begin + self.member.items, dtype=tf.int64),
                 updates=tf.reshape(delta, [self.member.items]),
             )
-        return self._written(handle, read_value)
+        return self._finish_write(handle, read_value)
 
-    def _written(self, handle: tf.Tensor, read_value: bool) -> Any:
+    def _finish_write(self, handle: tf.Tensor, read_value: bool) -> Any:
         """Finish a write; return this variable or the operation, as `tf.Variable.assign` does."""
         self.slab.count_write()
         with private.placed_on(self.device):

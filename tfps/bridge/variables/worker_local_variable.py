@@ -1,4 +1,4 @@
-"""A variable on a worker that outlives closures, such as a slot of an optimizer that runs there."""
+"""Defines variables on a worker that outlive closures, such as slots of local optimizers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 
 
-def worker_local_name(keras_variable: Any) -> str:
+def make_worker_local_name(keras_variable: Any) -> str:
     """Return the name of a worker's own variable for a Keras variable on a server."""
     return f"{keras_variable._value.shared_name}_on_worker"
 
@@ -41,7 +41,7 @@ class WorkerLocalTensor(private.BaseResourceVariable):
     ) -> None:
         shape, dtype = tf.TensorShape(shape), tf.as_dtype(dtype)
         with tf.control_dependencies(None):
-            handle = private.variable_handle(
+            handle = private.create_variable_handle(
                 shape=shape, dtype=dtype, shared_name=shared_name, container=container
             )
         super().__init__(
@@ -61,7 +61,7 @@ class WorkerLocalTensor(private.BaseResourceVariable):
         return tf.raw_ops.VarIsInitializedOp(resource=self.handle)
 
     def load(self, value: tf.Tensor) -> tf.Operation:
-        """Return an operation that assigns a value."""
+        """Assign a value, and return the operation."""
         return super().assign(value, read_value=False)
 
     def load_if_missing(self, value: tf.Tensor) -> None:
@@ -93,7 +93,7 @@ class WorkerLocalVariable(WorkerLocalTensor):
         dtype: Any = None,
     ) -> None:
         super().__init__(
-            worker_local_name(keras_variable),
+            make_worker_local_name(keras_variable),
             container=container,
             shape=tuple(keras_variable.shape) if shape is None else shape,
             dtype=keras_variable._dtype if dtype is None else dtype,

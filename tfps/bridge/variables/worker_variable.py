@@ -1,4 +1,4 @@
-"""A worker's copy of a server variable that lives as long as one closure."""
+"""Defines a worker's copy of a server variable, which exists during one closure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.variables.linear_part import Factor, kept_of
+from tfps.bridge.variables.linear_part import Factor, find_kept_factor
 
 
 class WorkerVariable(private.BaseResourceVariable):
@@ -25,11 +25,11 @@ class WorkerVariable(private.BaseResourceVariable):
     def __init__(self, keras_variable: Any) -> None:
         shape, dtype = tf.TensorShape(tuple(keras_variable.shape)), keras_variable._dtype
         with tf.control_dependencies(None):
-            handle = private.variable_handle(
+            handle = private.create_variable_handle(
                 shape=shape, dtype=tf.as_dtype(dtype), shared_name=private.ANONYMOUS_NAME
             )
-        self.assigned = False
-        # Called with the result of `kept_of` for each traced assignment.
+        self.is_assigned = False
+        # Called with the result of `find_kept_factor` for each traced assignment.
         self.on_assignment: Callable[[Factor | None], None] | None = None
         self.is_read = False  # whether it is read as a whole, not only some of its rows
         super().__init__(
@@ -52,19 +52,19 @@ class WorkerVariable(private.BaseResourceVariable):
         super().assign(value, read_value=False)
 
     def assign(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        self._note_assignment(value)
+        self._record_assignment(value)
         return super().assign(value, *args, **kwargs)
 
     def assign_add(self, delta: Any, *args: Any, **kwargs: Any) -> Any:
-        self._note_assignment(delta, adds=1)
+        self._record_assignment(delta, adds=1)
         return super().assign_add(delta, *args, **kwargs)
 
     def assign_sub(self, delta: Any, *args: Any, **kwargs: Any) -> Any:
-        self._note_assignment(delta, adds=-1)
+        self._record_assignment(delta, adds=-1)
         return super().assign_sub(delta, *args, **kwargs)
 
-    def _note_assignment(self, value: Any, *, adds: int = 0) -> None:
-        self.assigned = True
+    def _record_assignment(self, value: Any, *, adds: int = 0) -> None:
+        self.is_assigned = True
         if self.on_assignment is not None:
-            kept = kept_of(value, self)
+            kept = find_kept_factor(value, self)
             self.on_assignment(kept if kept is None or not adds else 1.0 + adds * kept)

@@ -238,7 +238,7 @@ class NamedJob:
         for index, server in enumerate(self._runtime.servers):
             held = self._previous.views(index).items()
             unopened = {name: view for name, view in held if name in server.contents.held}
-            views = unopened | self._runtime.views_on(index)
+            views = unopened | self._runtime.get_views(index)
             known = {name for name, view in views.items()} | {view.slab for view in views.values()}
             others = {
                 resource.shared_name
@@ -255,7 +255,7 @@ class NamedJob:
         for index, server in enumerate(self._runtime.servers):
             there = self._previous.views(index)
             unopened += [view.variable for n, view in there.items() if n in server.contents.held]
-            views = self._runtime.views_on(index).items()
+            views = self._runtime.get_views(index).items()
             made += [view.variable for name, view in views if name not in there]
         if self._previous.exists:
             mismatches = replaced_optimizers(unopened=unopened, made=made)
@@ -272,6 +272,6 @@ class NamedJob:
 
 
 def _handle(container: str, name: str, shape: Any, dtype: tf.DType) -> tf.Tensor:
-    return private.variable_handle(
+    return private.create_variable_handle(
         shape=tf.TensorShape(shape), dtype=dtype, shared_name=name, container=container
     )

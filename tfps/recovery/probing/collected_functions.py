@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closures.connection import is_connected
-from tfps.bridge.functions.function_registration import collected_functions
+from tfps.bridge.functions.function_registration import take_collected_functions
 from tfps.recovery.probing.probe import Task, open_probe_channels
 
 logger = logging.getLogger(__name__)
@@ -31,10 +31,10 @@ def remove_collected_functions(addresses: Mapping[Task, str], *, deadline_s: flo
     """
     if not is_connected(addresses.values()):
         return
-    names = collected_functions()
+    names = take_collected_functions()
     if not names:
         return
-    context_id, _ = private.incarnations()
+    context_id, _ = private.read_incarnations()
     messages = [encode_removal(name, context_id=context_id) for name in names]
     with open_probe_channels(addresses, method=METHOD) as methods:
         calls = [

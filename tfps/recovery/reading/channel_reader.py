@@ -96,7 +96,7 @@ class ChannelReader:
         return tf.raw_ops.ReadVariableOp(resource=self._handle(name, dtype, shape), dtype=dtype)
 
     def _handle(self, name: str, dtype: tf.DType, shape: Any) -> tf.Tensor:
-        return private.variable_handle(
+        return private.create_variable_handle(
             shape=tf.TensorShape(shape), dtype=dtype, shared_name=name, container=self._container
         )
 

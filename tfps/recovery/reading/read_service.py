@@ -20,7 +20,7 @@ from tfps.recovery.reading.read_message import (
 )
 from tfps.recovery.reading.server_reader import RecordChanged
 from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, ControlPlane
-from tfps.runtime.coordinator.runtime import container_of, number_of
+from tfps.runtime.coordinator.runtime import compute_job_id, get_container_name
 from tfps.transport.direct import Connection, ConnectionLost, FrameLimits, Hello
 
 logger = logging.getLogger(__name__)
@@ -46,12 +46,12 @@ class ReadService:
 
     def __call__(self, connection: Connection, hello: Hello) -> None:
         """Serve one reader until it disconnects; runs in the connection's own thread."""
-        if number_of(hello.plan) != hello.job:
+        if compute_job_id(hello.plan) != hello.job:
             logger.warning("%s asks for a job other than that of its handshake", connection.peer)
             connection.close()
             return
         channel = ControlPlane(address=self._address, device=self._device)
-        reader = ChannelReader(channel, container=container_of(hello.plan))
+        reader = ChannelReader(channel, container=get_container_name(hello.plan))
         try:
             while True:
                 header, _, payload = connection.receive(LIMITS)

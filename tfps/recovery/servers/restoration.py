@@ -138,7 +138,7 @@ class Restoration:
     def _write_ledger(self, server: Server, known: Sequence[Server]) -> int:
         """Write the ledger of a restored server; returns its count of updates."""
         layout = server.layout
-        seen = self._job.last_reading() if server.hands_out_tickets else None
+        seen = self._job.last_reading() if server.issues_tickets else None
         of_living = known[0].ledger.values() if known else None
         cells = make_returned_ledger(
             layout,
@@ -174,9 +174,9 @@ class Restoration:
         for variable in list(server.contents.variables.values()):
             copies = [device for device in variable.devices[1:] if device in devices]
             if copies:
-                variable.take_from_mirror(copies[0])
+                variable.restore_from_mirror(copies[0])
             elif updates > 0 and variable.shared_name.endswith(ITERATION_SUFFIX):
-                variable.count_on(updates)
+                variable.add_to_count(updates)
             variable.refresh_mirrors()
 
 

@@ -22,7 +22,7 @@ from tfps.consistency.round_point import (
 )
 from tfps.errors import CheckpointError
 from tfps.recovery.servers.server_loss import ServerLoss
-from tfps.runtime.coordinator.control_plane import bringing_back
+from tfps.runtime.coordinator.control_plane import bringing_servers_back
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 
@@ -60,9 +60,9 @@ def count_chief_writes(runtime: Runtime) -> dict[str, int]:
         for resource, record in list(contents.records.items()):
             variable = contents.variables.get(resource.shared_name)
             if variable is not None and record is not None and record.initial_value is None:
-                counts[resource.shared_name] = variable.writes
-    if runtime.own_pushes:
-        counts[OWN_PUSHES] = runtime.own_pushes
+                counts[resource.shared_name] = variable.write_count
+    if runtime.chief_pushes:
+        counts[OWN_PUSHES] = runtime.chief_pushes
     return counts
 
 
@@ -192,7 +192,7 @@ class RoundRestoration:
             check_all_are_stored(server, contents, others=self._runtime.contents)
 
         def fill(server: Server) -> None:
-            with bringing_back():
+            with bringing_servers_back():
                 restore_rows(manager, server, manifest=manifest, contents=contents)
 
         run_in_parallel([partial(fill, server) for server in self._runtime.servers])

@@ -82,9 +82,9 @@ class ServerIdentities:
             return False
         if index in replies.restarted and process_incarnation not in self._problems:
             server = self._runtime.servers[index]
-            problem = self._runtime.incompatibility(
+            problem = self._runtime.find_incompatibility(
                 ("ps", index)
-            ) or self._runtime.data_plane.incompatibility(server)
+            ) or self._runtime.data_plane.find_incompatibility(server)
             self._problems[process_incarnation] = problem
             self._new_addresses.warn_once(problem)
         return not self._problems.get(process_incarnation)

@@ -25,7 +25,7 @@ from tfps.recovery.servers.return_gate import (
 )
 from tfps.recovery.servers.server_identities import ServerIdentities, ServerReplies
 from tfps.recovery.servers.server_loss import ServerLoss, updates_lost
-from tfps.runtime.coordinator.control_plane import bringing_back
+from tfps.runtime.coordinator.control_plane import bringing_servers_back
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 
@@ -107,7 +107,7 @@ class ServerReturn:
         self._failures: FailureHandler | None = None
         self.losses: list[ServerLoss] = []
         for server in runtime.servers:
-            server.wait_with(self.wait)
+            server.set_wait_for_return(self.wait)
         watch_accesses(runtime.container, self)
 
     def watch_closures(self, queue: ClosureQueue, failures: FailureHandler) -> None:
@@ -256,7 +256,7 @@ class ServerReturn:
             self._give_up('It cannot be restored: on_lost_server="stop".')
             return
         began_s = warned_s = time.monotonic()
-        with self.gate.inside(), bringing_back():
+        with self.gate.inside(), bringing_servers_back():
             while not self._is_given_up and not self._runtime.closed:
                 try:
                     if self._bring_back(began_s):
@@ -330,9 +330,9 @@ class ServerReturn:
         assert self._failures is not None
         if replies.restarted and not self._failures.reconnect():
             return False
-        self._runtime.function_tables.find_again(
+        self._runtime.function_tables.reconnect_servers(
             [self._runtime.servers[index].device for index in replies.restarted],
-            without=self._failures.away | self._failures.left_out,
+            without=self._failures.lost_workers | self._failures.excluded_workers,
             patience_s=RECONNECT_S,
         )
         logger.info("connected with every parameter server again")

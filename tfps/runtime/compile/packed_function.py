@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.step_scope import StepScope, refusals
+from tfps.bridge.step_scope import StepScope, raise_refusals
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.compression.directions import without_deltas
 from tfps.consistency.synchronous import adaptive_batches_of
@@ -17,12 +17,12 @@ from tfps.runtime.compile.regimes import REGIMES
 from tfps.runtime.compile.server_updates import ServerUpdates
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.program.discovery import Discovery, TracedStrategy
-from tfps.runtime.program.local_training import keep_to
+from tfps.runtime.program.local_training import apply_mode
 from tfps.runtime.program.metric_states import ADDED, MetricStates
 from tfps.runtime.program.program import Program, is_metric, refuse_outside_scope
 from tfps.runtime.program.schedule import Regime
-from tfps.runtime.program.synchronized import tell_of_synchronized
-from tfps.runtime.program.tables import check_whole_tables, let_rows_travel
+from tfps.runtime.program.synchronized import warn_of_synchronized
+from tfps.runtime.program.tables import check_whole_tables, choose_row_tables
 from tfps.runtime.server.function_half import FunctionHalf
 
 ROW_REGIMES = (Regime.AT_ONCE, Regime.BOUNDED)
@@ -51,14 +51,16 @@ def trace_packed(call: Call, *, strategy: PackedStrategy) -> tuple[Any, bool]:
         outputs = call()
         captured = {tensor.device for tensor, _ in private.current_graph().captures}
         return outputs, not captured.isdisjoint(strategy.runtime.topology.servers)
-    program = _scheduled(program, strategy.runtime)
+    program = _apply_schedule(program, strategy.runtime)
     discovery.refuse_to_densify(program.schedule.tables)
     step_kind = REGIMES[program.schedule.regime].function_step
     assert step_kind is not None
-    strategy.updates.of_program(program)  # variables move, if they do, before anything is traced
-    runtime, update_of = strategy.runtime, strategy.updates.for_optimizer
+    strategy.updates.get_program_updates(
+        program
+    )  # variables move, if they do, before anything is traced
+    runtime, get_update = strategy.runtime, strategy.updates.get_update
     servers = [
-        FunctionHalf(program, runtime=runtime, server=server, update_of=update_of)
+        FunctionHalf(program, runtime=runtime, server=server, get_update=get_update)
         for server in runtime.servers
     ]
     private.keep_with_graph(servers)  # they must exist as long as the trace can run
@@ -73,7 +75,7 @@ def trace_packed(call: Call, *, strategy: PackedStrategy) -> tuple[Any, bool]:
     return outputs, False
 
 
-def _scheduled(program: Program, runtime: Runtime) -> Program:
+def _apply_schedule(program: Program, runtime: Runtime) -> Program:
     """Return the program with its schedule; only a function that trains follows the mode."""
     mode = runtime.mode
     if program.calls and adaptive_batches_of(mode) > 1:
@@ -91,11 +93,11 @@ def _scheduled(program: Program, runtime: Runtime) -> Program:
             "warmup_steps=500)."
         )
     compression = without_deltas(runtime.compression)
-    program = keep_to(program, mode, compression=compression)
+    program = apply_mode(program, mode, compression=compression)
     if program.schedule.local is not None:
         refuse_outside_scope(program.variables)
     if program.schedule.regime in ROW_REGIMES:
-        return let_rows_travel(program)
+        return choose_row_tables(program)
     # In rounds a function pulls all parameters with the request by which it enters.
     check_whole_tables(program, f"a scheduled function with consistency={mode!r}")
     return program
@@ -108,36 +110,36 @@ def _discover(call: Call, strategy: PackedStrategy) -> tuple[Program, Discovery]
     def scratch() -> None:
         discovery = Discovery(strategy, looks_up_nested=True)
         found[:] = [discovery]
-        with StepScope(discovery), private.outside_of_cached_reads():
+        with StepScope(discovery), private.ignore_cached_reads():
             call()
 
-    with refusals():
+    with raise_refusals():
         scratch.get_concrete_function()
     discovery = found[0]
-    in_turn = strategy.runtime.workers == 1 and len(strategy.devices.names) == 1
-    if not in_turn:
+    is_sequential = strategy.runtime.workers == 1 and len(strategy.devices.names) == 1
+    if not is_sequential:
         states = MetricStates(
             discovery.graph,
-            touched=[v for v in discovery.order if is_metric(v)],
-            handle_of=lambda variable: discovery.value_of(variable).handle,
+            touched=[v for v in discovery.found_variables if is_metric(v)],
+            handle_of=lambda variable: discovery.get_copy(variable).handle,
         )
-        states.refuse_others(ADDED)
-    tell_of_synchronized(discovery.normalizing, workers=strategy.runtime.workers)
-    on_servers = [v for v in discovery.order if isinstance(v._value, ServerVariable)]
-    state = [v for v in on_servers if discovery.written(v)]
+        states.refuse_other_changes(ADDED)
+    warn_of_synchronized(discovery.normalizing, workers=strategy.runtime.workers)
+    on_servers = [v for v in discovery.found_variables if isinstance(v._value, ServerVariable)]
+    state = [v for v in on_servers if discovery.is_written(v)]
     program = Program(
         name="custom",
         step=call.func,
         batch_spec=None,
         trains=True,
-        in_turn=in_turn,
+        is_sequential=is_sequential,
         variables=on_servers,
         state=state,
-        paces=discovery.paces(state),
-        metrics=[v for v in discovery.order if not isinstance(v._value, ServerVariable)],
+        paces=discovery.compute_paces(state),
+        metrics=[v for v in discovery.found_variables if not isinstance(v._value, ServerVariable)],
         noise=discovery.noise,
-        looked_up=[v for v in on_servers if discovery.looked_up(v)],
-        read_whole=[v for v in on_servers if discovery.read_whole(v)],
+        looked_up=[v for v in on_servers if discovery.is_only_looked_up(v)],
+        read_whole=[v for v in on_servers if discovery.is_read_whole(v)],
         calls=discovery.calls,
         devices=strategy.devices,
     )

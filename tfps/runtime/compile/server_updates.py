@@ -7,11 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.step_scope import outside_the_step
+from tfps.bridge.step_scope import outside_step
 from tfps.consistency.modes import applies_each_gradient
-from tfps.optimizers.optimizer_call import optimizers_of
+from tfps.optimizers.optimizer_call import collect_optimizers
 from tfps.optimizers.server_update import ServerUpdate
-from tfps.optimizers.slabs import create, layouts_for
+from tfps.optimizers.slabs import create_slab, plan_slabs
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.program.program import Program
 
@@ -35,12 +35,12 @@ class ServerUpdates:
         """Return all updates that were made."""
         return [update for _, update in self._known.values()]
 
-    def for_optimizer(self, optimizer: Any) -> ServerUpdate:
+    def get_update(self, optimizer: Any) -> ServerUpdate:
         """Return the update of a built optimizer."""
         found = self._known.get(id(optimizer))
-        if found is None or not found[1].fits(optimizer):
+        if found is None or not found[1].is_current_for(optimizer):
             runtime = self._runtime
-            with outside_the_step():
+            with outside_step():
                 update = ServerUpdate(
                     optimizer,
                     storage=runtime,
@@ -49,17 +49,17 @@ class ServerUpdates:
                     replies=1 + runtime.mode.pipeline_steps,
                 )
             self._known[id(optimizer)] = found = (optimizer, update)
-            if update.asks_what_is_known:
+            if update.depends_on_sent_values:
                 runtime.layouts += 1  # later pulls of its variables have to be noted
         return found[1]
 
-    def of_program(self, program: Program) -> list[ServerUpdate]:
+    def get_program_updates(self, program: Program) -> list[ServerUpdate]:
         """Return the updates of a program; move variables that it trains together into slabs."""
         runtime, calls = self._runtime, program.optimizer_calls
-        with outside_the_step():
-            if layouts := layouts_for(calls, servers=runtime.topology.servers):
+        with outside_step():
+            if layouts := plan_slabs(calls, servers=runtime.topology.servers):
                 self._drain()
             for layout, variables in layouts:
-                create(layout, variables, storage=runtime)
+                create_slab(layout, variables, storage=runtime)
             runtime.collect()
-        return [self.for_optimizer(optimizer) for optimizer in optimizers_of(calls)]
+        return [self.get_update(optimizer) for optimizer in collect_optimizers(calls)]

@@ -22,10 +22,10 @@ class OptimizerCallIds:
         # Functions that use sums keep them; while they do, an optimizer's address stays unique.
         self._sums = SharedByName()
 
-    def number(self, call: Any, *, layouts: int) -> int:
+    def get_number(self, call: Any, *, layouts: int) -> int:
         """Return the number of an `OptimizerCall`; ``layouts`` counts the moves of variables."""
         return self._known.setdefault((call.identity, layouts), next(self._next))
 
-    def sums(self, call_id: int, server: int, make: Callable[[], Any]) -> Any:
+    def get_sums(self, call_id: int, server: int, create: Callable[[], Any]) -> Any:
         """Return the sums of an optimizer call on a server, made anew if no function has them."""
-        return self._sums.get_or_make((call_id, server), make)
+        return self._sums.get_or_create((call_id, server), create)

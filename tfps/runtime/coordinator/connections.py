@@ -13,7 +13,7 @@ from tfps.cluster.topology import Topology
 from tfps.runtime.coordinator.control_plane import (
     ATTEMPT_TIMEOUT_S,
     CALL_TIMEOUT_S,
-    line_closed,
+    make_channel_closed_error,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class ControlChannel(Protocol):
         """Return whether the task's process accepts connections; it may hang nevertheless."""
 
     def close(
-        self, *, answering: bool = True, error: Callable[[], Exception] = line_closed
+        self, *, answering: bool = True, error: Callable[[], Exception] = make_channel_closed_error
     ) -> None:
         """Close the channel.
 
@@ -89,7 +89,7 @@ class Connections(Protocol):
         Raises `ConfigError` if the result cannot be a cluster.
         """
 
-    def incompatibility(self, task: Task) -> str:
+    def find_incompatibility(self, task: Task) -> str:
         """Let a restarted task serve this chief. Returns why it cannot, else an empty string."""
 
     def move(self, task: Task, address: str) -> None:
@@ -100,7 +100,7 @@ class Connections(Protocol):
     ) -> ControlChannel:
         """Open a channel to a task, for calls of at most ``longest_attempt_s``."""
 
-    def routes(
+    def create_data_plane(
         self, *, job_id: int, servers: list[Server], channels: list[ControlChannel], transport: str
     ) -> DataPlane:
         """Choose how requests reach the servers, by the ``transport`` that the user has set."""

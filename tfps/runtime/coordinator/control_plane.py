@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge.functions.owned_graph import OwnedGraph
-from tfps.bridge.functions.server_function import server_function
-from tfps.bridge.tensorflow_private import leave_open
+from tfps.bridge.functions.server_function import trace_server_function
+from tfps.bridge.tensorflow_private import mark_session_closed
 from tfps.cluster import accepts_connections
 from tfps.errors import StrategyClosed
 from tfps.transport import tokens
@@ -24,20 +24,20 @@ from tfps.transport.session_options import session_options
 ATTEMPT_TIMEOUT_S = 3.0
 CALL_TIMEOUT_S = 30.0
 # The time for a channel's look whether its server accepts connections.
-LOOK_TIMEOUT_S = 1.0
+PROBE_TIMEOUT_S = 1.0
 # TensorFlow has repeated a request that had arrived, because it got no reply.
-TWICE = "was received twice"
+DUPLICATE_REQUEST = "was received twice"
 # Errors of a server that works: it cannot write or read a file.
-ANSWERS = (
+WORKING_SERVER_ERRORS = (
     tf.errors.DataLossError,
     tf.errors.PermissionDeniedError,
     tf.errors.ResourceExhaustedError,
 )
 # TensorFlow's message about a PyFunc whose token the process does not know.
-NOT_REGISTERED = "Could not find callback with key"
+UNKNOWN_TOKEN = "Could not find callback with key"
 
 
-def signature_of(arguments: int | Sequence[tf.TensorSpec]) -> list[tf.TensorSpec]:
+def to_signature(arguments: int | Sequence[tf.TensorSpec]) -> list[tf.TensorSpec]:
     """Return the specs of a channel's function: a number of int64 scalars, or the given specs."""
     if isinstance(arguments, int):
         return [tf.TensorSpec([], tf.int64)] * arguments
@@ -48,7 +48,7 @@ _thread = threading.local()
 
 
 @contextlib.contextmanager
-def bringing_back() -> Iterator[None]:
+def bringing_servers_back() -> Iterator[None]:
     """Use channels of lost servers on this thread: it brings the servers back."""
     _thread.brings_back = True
     try:
@@ -57,13 +57,13 @@ def bringing_back() -> Iterator[None]:
         _thread.brings_back = False
 
 
-def brings_back() -> bool:
+def is_bringing_back() -> bool:
     """Return whether this thread is bringing a server back."""
     return getattr(_thread, "brings_back", False)
 
 
 @contextlib.contextmanager
-def let_lost_servers_go() -> Iterator[None]:
+def fail_lost_servers_at_once() -> Iterator[None]:
     """Fail calls of lost servers at once on this thread: it holds what their return needs."""
     _thread.lets_go = True
     try:
@@ -77,20 +77,20 @@ def waits_for_lost_servers() -> bool:
 
     A thread that fills a server does not wait: the server may be lost again meanwhile.
     """
-    return not (getattr(_thread, "lets_go", False) or brings_back())
+    return not (getattr(_thread, "lets_go", False) or is_bringing_back())
 
 
-def never() -> bool:
+def never_returns() -> bool:
     """Return False: the task is not brought back."""
     return False
 
 
-def line_closed() -> StrategyClosed:
+def make_channel_closed_error() -> StrategyClosed:
     """Return the error of calls on a channel that its owner has closed."""
     return StrategyClosed("the connection to this task of the cluster is closed")
 
 
-class NotAsked(tf.errors.UnavailableError):
+class SendError(tf.errors.UnavailableError):
     """A server did not get the call, since it was lost at that moment."""
 
     def __init__(self, reason: str) -> None:
@@ -111,7 +111,7 @@ class ControlPlane:
 
     Args:
         address: returns the task's address, ``host:port``; called for each session.
-        to_any_incarnation: a restarted task gets calls as well; for workers, which keep nothing
+        accepts_restarted_task: a restarted task gets calls as well; for workers, which keep nothing
             that such a call could read.
         longest_attempt_s: the limit of an attempt; attempts become longer, up to this.
     """
@@ -121,23 +121,25 @@ class ControlPlane:
         *,
         address: Callable[[], str],
         device: str,
-        to_any_incarnation: bool = False,
+        accepts_restarted_task: bool = False,
         longest_attempt_s: float = ATTEMPT_TIMEOUT_S,
     ) -> None:
-        self._device, self._where = device, address
+        self._device, self._get_address = device, address
         self._longest_attempt_s = longest_attempt_s
-        self._to_any_incarnation = to_any_incarnation
+        self._to_any_incarnation = accepts_restarted_task
         self._graph = OwnedGraph()
         self._lock = threading.Lock()
         self.lost: str | None = None  # the reason why no call is attempted
-        self.wait_for_return: Callable[[], bool] = never
-        self._closed: Callable[[], Exception] | None = None  # makes the error of each call
-        self._asked: dict[str, Callable[..., Any]] = {}  # by token
+        self.wait_for_return: Callable[[], bool] = never_returns
+        self._make_closed_error: Callable[[], Exception] | None = (
+            None  # makes the error of each call
+        )
+        self._token_functions: dict[str, Callable[..., Any]] = {}  # by token
         self._session = self._connect()
 
     @property
     def _address(self) -> str:
-        return self._where()
+        return self._get_address()
 
     def _connect(self) -> Any:
         options = session_options(self._device, timeout_s=ATTEMPT_TIMEOUT_S)
@@ -150,25 +152,25 @@ class ControlPlane:
         """Trace a function of the server; see `ControlChannel`."""
         # Not traced in the session's graph: there `==` of two tensors asks whether they are the
         # same object, as in TensorFlow 1, and every decision that compares would be wrong.
-        signature = signature_of(arguments)
-        concrete = server_function(trace, device=self._device, signature=signature)
+        signature = to_signature(arguments)
+        concrete = trace_server_function(trace, device=self._device, signature=signature)
         with self._tracing():
             inputs = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in signature]
-            return self._caller(inputs, concrete(*inputs))
+            return self._make_caller(inputs, concrete(*inputs))
 
     def ask(self, token: str, *values: int | bytes, patience_s: float = CALL_TIMEOUT_S) -> Any:
         """Call a Python function of the task's process; see `ControlChannel`."""
-        if token not in self._asked:
+        if token not in self._token_functions:
             result = tf.string if token in tokens.RETURNING_BYTES else tf.int64
             dtypes = [tf.string if isinstance(value, bytes) else tf.int64 for value in values]
             with self._tracing():
                 inputs = [tf.compat.v1.placeholder(dtype, []) for dtype in dtypes]
                 outputs = tf.raw_ops.PyFunc(input=inputs, token=token, Tout=[result])
-            self._asked[token] = self._caller(inputs, outputs)
+            self._token_functions[token] = self._make_caller(inputs, outputs)
         try:
-            return self._asked[token](*values, patience_s=patience_s)[0]
+            return self._token_functions[token](*values, patience_s=patience_s)[0]
         except tf.errors.UnavailableError as error:
-            if NOT_REGISTERED in error.message:
+            if UNKNOWN_TOKEN in error.message:
                 raise NoSuchFunction(f"{self._device} has no function {token}") from error
             raise
 
@@ -177,38 +179,40 @@ class ControlPlane:
         with self._lock, tf.init_scope(), self._graph.as_default(), tf.device(self._device):
             yield
 
-    def _caller(
+    def _make_caller(
         self, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]
     ) -> Callable[..., list[np.ndarray[Any, Any]]]:
         def call(*values: Any, patience_s: float = CALL_TIMEOUT_S) -> list[np.ndarray[Any, Any]]:
-            fed = dict(zip(inputs, values, strict=True))
-            return self._answered(outputs, fed, patience_s=patience_s)
+            feed_dict = dict(zip(inputs, values, strict=True))
+            return self._run_until_reply(outputs, feed_dict, patience_s=patience_s)
 
         return call
 
-    def _run(self, outputs: Any, fed: dict[Any, Any], timeout_s: float) -> list[Any]:
+    def _run_session(self, outputs: Any, feed_dict: dict[Any, Any], timeout_s: float) -> list[Any]:
         options = None  # those of the session
         if timeout_s != ATTEMPT_TIMEOUT_S:
             options = tf.compat.v1.RunOptions(timeout_in_ms=int(timeout_s * 1000))
         with self._lock:
-            if self._closed is not None:
-                raise self._closed()
-            if self.lost is not None and not brings_back():
-                raise NotAsked(self.lost)
+            if self._make_closed_error is not None:
+                raise self._make_closed_error()
+            if self.lost is not None and not is_bringing_back():
+                raise SendError(self.lost)
             try:
-                return list(self._session.run(outputs, fed, options=options))
+                return list(self._session.run(outputs, feed_dict, options=options))
             except tf.errors.AbortedError:  # the session went with an earlier incarnation
                 if not self._to_any_incarnation:
                     raise
                 self._session = self._connect()
-                return list(self._session.run(outputs, fed, options=options))
+                return list(self._session.run(outputs, feed_dict, options=options))
 
-    def _answered(self, outputs: Any, fed: dict[Any, Any], *, patience_s: float) -> list[Any]:
+    def _run_until_reply(
+        self, outputs: Any, feed_dict: dict[Any, Any], *, patience_s: float
+    ) -> list[Any]:
         """Try until the server replies; every call may be repeated without harm.
 
         Raises:
             tf.errors.UnavailableError: the server is gone, was restarted, or does not reply.
-            tf.errors.OpError: one of `ANSWERS`.
+            tf.errors.OpError: one of `WORKING_SERVER_ERRORS`.
             Exception: the error given to `close`, after that.
         """
         until_s = time.monotonic() + patience_s
@@ -216,19 +220,22 @@ class ControlPlane:
         while True:
             session = self._session
             try:
-                return self._run(outputs, fed, timeout_s)
-            except ANSWERS:
+                return self._run_session(outputs, feed_dict, timeout_s)
+            except WORKING_SERVER_ERRORS:
                 raise
             except tf.errors.OpError as error:
                 waits = patience_s and waits_for_lost_servers()
                 if self._session is not session or (waits and self.wait_for_return()):
                     until_s, timeout_s = time.monotonic() + patience_s, ATTEMPT_TIMEOUT_S
                     continue
-                if isinstance(error, NotAsked) and self.lost is None:
+                if isinstance(error, SendError) and self.lost is None:
                     continue  # it came back before this call could wait for it
                 if self.lost is not None:
                     raise tf.errors.UnavailableError(None, None, self.lost) from error
-                slow = isinstance(error, tf.errors.DeadlineExceededError) or TWICE in error.message
+                slow = (
+                    isinstance(error, tf.errors.DeadlineExceededError)
+                    or DUPLICATE_REQUEST in error.message
+                )
                 busy = slow and accepts_connections(self._address)
                 if busy and time.monotonic() < until_s:
                     timeout_s = min(2 * timeout_s, self._longest_attempt_s)
@@ -246,24 +253,24 @@ class ControlPlane:
         A channel that is closed stays closed; each call raises its error.
         """
         with self._lock:
-            if self._closed is not None:
+            if self._make_closed_error is not None:
                 return
-            leave_open(self._session)
+            mark_session_closed(self._session)
             self._session = self._connect()
 
-    def is_reachable(self, *, timeout_s: float = LOOK_TIMEOUT_S) -> bool:
+    def is_reachable(self, *, timeout_s: float = PROBE_TIMEOUT_S) -> bool:
         """Return whether the task accepts connections."""
         return accepts_connections(self._address, timeout_s=timeout_s)
 
     def close(
-        self, *, answering: bool = True, error: Callable[[], Exception] = line_closed
+        self, *, answering: bool = True, error: Callable[[], Exception] = make_channel_closed_error
     ) -> None:
         """Close the channel; see `ControlChannel`."""
         with self._lock:
-            self._closed = error
+            self._make_closed_error = error
             if answering and self.lost is None and self.is_reachable():
                 # A restarted task does not know the session.
                 with contextlib.suppress(tf.errors.AbortedError):
                     self._session.close()
             else:
-                leave_open(self._session)
+                mark_session_closed(self._session)

@@ -13,7 +13,7 @@ from typing import cast
 
 import tensorflow as tf
 
-from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.functions.server_function import trace_server_function
 from tfps.cluster.address import split_address
 from tfps.errors import ConfigError, UnsupportedError
 from tfps.runtime.coordinator.connections import ControlChannel
@@ -38,7 +38,7 @@ from tfps.transport.service_loop import service_loop
 logger = logging.getLogger(__name__)
 
 # The limit of a call to a worker that perhaps does not reply either.
-HANG_UP_PATIENCE_S = 3.0
+HANG_UP_TIMEOUT_S = 3.0
 
 
 class DataPlane:
@@ -69,11 +69,11 @@ class DataPlane:
         secret = secret_from_environment()
         self._secret = sent_secret = b"" if secret else secrets.token_bytes(32)
         if transport != "grpc":
-            _links_of_this_process()
-            plain = self._plain_tasks(secret)
+            _get_process_links()
+            plain = self._find_plain_tasks(secret)
             if not all(f"worker {worker}" in plain for worker in range(len(channels))):
                 direct_servers = [s for s in servers if f"ps {s.index}" not in plain]
-                self.endpoints = {s.index: self._open(s, sent_secret) for s in direct_servers}
+                self.endpoints = {s.index: self._open_job(s, sent_secret) for s in direct_servers}
         self.direct_workers = tuple(
             transport != "grpc" and f"worker {worker}" not in plain
             for worker in range(len(channels))
@@ -100,7 +100,7 @@ class DataPlane:
         self._carrier: Carrier = MixedCarrier(carriers) if is_mixed else carriers[0]
         self.carriers = tuple(carriers[server.index].name for server in servers)
 
-    def _plain_tasks(self, secret: bytes | None) -> list[str]:
+    def _find_plain_tasks(self, secret: bytes | None) -> list[str]:
         """Return the names of tasks that are not processes of tfps; the others have the secret."""
         channels = {f"worker {worker}": channel for worker, channel in enumerate(self._channels)}
         channels.update({f"ps {server.index}": server.control for server in self._servers})
@@ -112,7 +112,7 @@ class DataPlane:
             except NoSuchFunction:
                 plain.append(name)
         if others:
-            raise ConfigError(_other_secret(others, chief_has_one=secret is not None))
+            raise ConfigError(_format_secret_mismatch(others, chief_has_one=secret is not None))
         return plain
 
     def _has_secret(self, channel: ControlChannel, secret: bytes | None) -> bool:
@@ -120,7 +120,7 @@ class DataPlane:
         own = fingerprint(secret, job=self.job_id)
         return bool(channel.ask(tokens.FINGERPRINT, self.job_id) == own)
 
-    def incompatibility(self, server: Server) -> str:
+    def find_incompatibility(self, server: Server) -> str:
         """Return why a restarted server cannot take part, or an empty string if it can."""
         if server.index not in self.endpoints:
             return ""
@@ -129,7 +129,7 @@ class DataPlane:
         try:
             if self._has_secret(channel, secret):
                 return ""
-            return _other_secret([name], chief_has_one=secret is not None)
+            return _format_secret_mismatch([name], chief_has_one=secret is not None)
         except NoSuchFunction:
             return (
                 f"{name} at {server.address}: received a plain tf.distribute.Server, expected a "
@@ -138,7 +138,7 @@ class DataPlane:
         finally:
             channel.close()
 
-    def _open(self, server: Server, secret: bytes) -> Endpoint:
+    def _open_job(self, server: Server, secret: bytes) -> Endpoint:
         """Let a data server open the job."""
         opened = Endpoint.from_json(server.control.ask(tokens.OPEN, self.job_id, secret).decode())
         return dataclasses.replace(opened, host=split_address(server.address)[0])
@@ -148,11 +148,11 @@ class DataPlane:
         """The carrier for functions that any worker, or the coordinator, may run."""
         return self._carrier if all(self.direct_workers) else self.plain_carrier
 
-    def carrier_of(self, worker: int) -> Carrier:
+    def get_carrier(self, worker: int) -> Carrier:
         """Return the carrier for functions that one worker runs."""
         return self._carrier if self.direct_workers[worker] else self.plain_carrier
 
-    def longest_rows_bytes(self, server: int) -> int | None:
+    def get_max_row_bytes(self, server: int) -> int | None:
         """Return the most bytes of rows in one reply of a server; None: any number.
 
         Sockets of tfps move rows part by part. TensorFlow's RPC does not, since their number is not
@@ -164,7 +164,7 @@ class DataPlane:
     def install(self, server: Server, plan: ServedPlan) -> None:
         """Let a server serve a plan; nothing to do if TensorFlow's RPC calls the functions."""
         if server.index in self.endpoints:
-            service, graph = plan.service, service_graph(plan, device=server.device)
+            service, graph = plan.service, build_service_graph(plan, device=server.device)
             server.control.ask(tokens.INSTALL, self.job_id, service.to_json().encode(), graph)
 
     def socket_bytes(self, server: int) -> tuple[int, int] | None:
@@ -174,54 +174,54 @@ class DataPlane:
         received, sent = self._servers[server].control.ask(tokens.TRAFFIC, self.job_id)
         return int(received), int(sent)
 
-    def reopen(self, server: Server) -> None:
+    def reopen_server(self, server: Server) -> None:
         """Let a restarted server take part in the job, and tell workers its address."""
         if server.index in self.endpoints:
             self.hang_up(server.index)
             known = self.endpoints[server.index].to_json()
-            self._moved[known] = self._open(server, self._secret).to_json()
-            _links_of_this_process().move_endpoint(known.encode(), self._moved[known].encode())
-            for worker, _ in self._direct_channels():
+            self._moved[known] = self._open_job(server, self._secret).to_json()
+            _get_process_links().move_endpoint(known.encode(), self._moved[known].encode())
+            for worker, _ in self._get_direct_channels():
                 with contextlib.suppress(tf.errors.UnavailableError):  # told when it is back
-                    self.tell_of_moves(worker)
+                    self.send_new_addresses(worker)
 
-    def tell_of_moves(self, worker: int) -> None:
+    def send_new_addresses(self, worker: int) -> None:
         """Tell a worker, which may be new, the current addresses of servers."""
         for known, now in self._moved.items() if self.direct_workers[worker] else ():
             channel = self._channels[worker]
-            channel.ask(tokens.MOVED, known.encode(), now.encode(), patience_s=HANG_UP_PATIENCE_S)
+            channel.ask(tokens.MOVED, known.encode(), now.encode(), patience_s=HANG_UP_TIMEOUT_S)
 
-    def _answering(self) -> dict[int, ControlChannel]:
+    def _get_responsive_channels(self) -> dict[int, ControlChannel]:
         """Return the channels to the servers that are reached directly and reply."""
         direct = [server for server in self._servers if server.index in self.endpoints]
         return {server.index: server.control for server in direct if server.lost is None}
 
     def forget(self, plans: Sequence[tuple[int, int]]) -> None:
         """Free what servers hold for (server, plan)s that are not used any more."""
-        channels = self._answering()
+        channels = self._get_responsive_channels()
         for index, plan_id in plans:
             if index in channels:
                 channels[index].ask(tokens.FORGET, self.job_id, plan_id)
 
-    def last_failures(self) -> str:
+    def read_last_failures(self) -> str:
         """Return the last failures that servers and workers report, for an error message."""
-        channels = self._answering().items()
+        channels = self._get_responsive_channels().items()
         texts = {
             f"ps {index}": channel.ask(tokens.FAILURE, self.job_id) for index, channel in channels
         }
-        for worker, channel in self._direct_channels():
+        for worker, channel in self._get_direct_channels():
             with contextlib.suppress(tf.errors.UnavailableError):  # it is lost itself
                 texts[f"worker {worker}"] = channel.ask(
-                    tokens.LINK_FAILURE, self.job_id, patience_s=HANG_UP_PATIENCE_S
+                    tokens.LINK_FAILURE, self.job_id, patience_s=HANG_UP_TIMEOUT_S
                 )
         return " ".join(f"{name} reports: {text.decode()}." for name, text in texts.items() if text)
 
-    def ask_error(self, server: int, plan_id: int) -> tf.errors.OpError | None:
+    def read_error(self, server: int, plan_id: int) -> tf.errors.OpError | None:
         """Ask a server for the latest error of its function while it served a plan.
 
         Return None if it had none, or does not reply.
         """
-        channel = self._answering().get(server)
+        channel = self._get_responsive_channels().get(server)
         text = b"" if channel is None else channel.ask(tokens.ERROR, self.job_id, plan_id)
         if not text:
             return None
@@ -229,7 +229,7 @@ class DataPlane:
         kind = tf.compat.v1.errors.exception_type_from_error_code(code)
         return cast("tf.errors.OpError", kind(None, None, message))
 
-    def _direct_channels(self) -> list[tuple[int, ControlChannel]]:
+    def _get_direct_channels(self) -> list[tuple[int, ControlChannel]]:
         return [(w, channel) for w, channel in enumerate(self._channels) if self.direct_workers[w]]
 
     def cancel(self, worker: int, incarnation: int = NO_INCARNATION) -> None:
@@ -246,9 +246,9 @@ class DataPlane:
 
     def hang_up(self, server: int) -> None:
         """End the exchanges of all workers with a server that does not reply."""
-        for worker, channel in self._direct_channels():
+        for worker, channel in self._get_direct_channels():
             try:
-                channel.ask(tokens.HANG_UP, self.job_id, server, patience_s=HANG_UP_PATIENCE_S)
+                channel.ask(tokens.HANG_UP, self.job_id, server, patience_s=HANG_UP_TIMEOUT_S)
             except tf.errors.UnavailableError as error:
                 logger.info(
                     "could not tell worker %d to end its requests to ps %d: %s",
@@ -259,18 +259,18 @@ class DataPlane:
 
     def close(self) -> None:
         """Let all servers forget the job."""
-        for channel in self._answering().values():
+        for channel in self._get_responsive_channels().values():
             channel.ask(tokens.CLOSE, self.job_id)
         if self.endpoints:
-            _links_of_this_process().close_job(self.job_id)
+            _get_process_links().close_job(self.job_id)
 
 
-def service_graph(plan: ServedPlan, *, device: str) -> bytes:
+def build_service_graph(plan: ServedPlan, *, device: str) -> bytes:
     """Return a graph with the inputs and outputs that `transport.data_server` looks for."""
     suited = [each for each in plan.hot if suits_one_thread(plan.functions[each])]
     # For the other functions TensorFlow would visit all operations in each call.
     hot = plan.hot if len(suited) == len(plan.hot) else plan.hot[:1]
-    loop = server_function(
+    loop = trace_server_function(
         lambda connection: service_loop(plan.functions, hot=hot, connection=connection),
         device=device,
         signature=[tf.TensorSpec([], tf.int64)],
@@ -286,14 +286,14 @@ def service_graph(plan: ServedPlan, *, device: str) -> bytes:
 
 
 @functools.cache
-def _links_of_this_process() -> Links:
+def _get_process_links() -> Links:
     """Return the sockets of this process: the coordinator pulls and pushes, too."""
     links = Links(encryption=encryption_from_environment())
     links.register(in_a_task=False)
     return links
 
 
-def _other_secret(tasks: Sequence[str], *, chief_has_one: bool) -> str:
+def _format_secret_mismatch(tasks: Sequence[str], *, chief_has_one: bool) -> str:
     received = "another secret than this process, or none" if chief_has_one else "a secret"
     return (
         f"{SECRET_VARIABLE}: {', '.join(tasks)} received {received}, expected the same as this "

@@ -12,12 +12,12 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closures.closure_membership import ClosureMembership
-from tfps.runtime.coordinator.control_plane import let_lost_servers_go
+from tfps.runtime.coordinator.control_plane import fail_lost_servers_at_once
 
 if TYPE_CHECKING:
     from tfps.runtime.coordinator.runtime import Runtime
 
-LOOK_EVERY_S = 0.2
+POLL_INTERVAL_S = 0.2
 
 
 class FunctionMembership(ClosureMembership):
@@ -33,37 +33,37 @@ class FunctionMembership(ClosureMembership):
     """
 
     def __init__(self, runtime: Runtime) -> None:
-        self._of = weakref.ref(runtime)
+        self._runtime_ref = weakref.ref(runtime)
         self._has_rounds = runtime.mode.backup_workers is not None
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._running: set[int] = set()  # workers that run a function that trains
         self.is_drained = False
         self._members: dict[int, int] = {}  # worker -> incarnation
-        self._there: set[int] = set()  # workers that wait for closures, or have since
+        self._available: set[int] = set()  # workers that wait for closures, or have since
 
     def is_member(self, worker: int) -> bool:
         return worker in self._members
 
-    def member(self, worker: int) -> tuple[int, int]:
+    def get_member(self, worker: int) -> tuple[int, int]:
         """Return a worker's index and incarnation, for its requests."""
         return worker, self._members.get(worker, -1)
 
-    def scheduled(self, closure: Any, *, is_idle: bool) -> bool:
+    def on_schedule(self, closure: Any, *, is_idle: bool) -> bool:
         begins = is_idle or not self._members
-        if not (begins and self._has_rounds and trains(closure)):
+        if not (begins and self._has_rounds and takes_part_in_training(closure)):
             return False
         return self._expect_all()
 
     def _expect_all(self) -> bool:
         with self._lock:
-            runtime = running(self._of)
-            expected = self._there - self._members.keys()
+            runtime = get_running_runtime(self._runtime_ref)
+            expected = self._available - self._members.keys()
             for worker in expected:
                 self._members[worker] = runtime.next_incarnation(worker)
             try:
                 if expected:
-                    with let_lost_servers_go():
+                    with fail_lost_servers_at_once():
                         runtime.expect([worker in expected for worker in range(runtime.workers)])
             except tf.errors.OpError:  # all begin with a later function, or the job ends
                 for worker in expected:
@@ -73,12 +73,12 @@ class FunctionMembership(ClosureMembership):
 
     def on_idle(self, worker: int) -> None:
         with self._lock:
-            self._there.add(worker)
+            self._available.add(worker)
 
     def on_start(self, worker: int, closure: Any) -> None:
         if closure.tag is not None:
             return  # creates a resource for later functions
-        if not trains(closure):
+        if not takes_part_in_training(closure):
             self.on_error(worker)
             return
         with self._changed:
@@ -86,7 +86,9 @@ class FunctionMembership(ClosureMembership):
                 self._evict(worker)
                 self._changed.wait()
             if worker not in self._members:
-                self._members[worker] = running(self._of).next_incarnation(worker)
+                self._members[worker] = get_running_runtime(self._runtime_ref).next_incarnation(
+                    worker
+                )
             self._running.add(worker)
 
     def on_end(self, worker: int) -> None:
@@ -96,7 +98,7 @@ class FunctionMembership(ClosureMembership):
 
     def on_error(self, worker: int) -> None:
         with self._lock:
-            self._there.discard(worker)
+            self._available.discard(worker)
         self.on_leave(worker)
 
     def on_leave(self, worker: int) -> None:
@@ -110,12 +112,12 @@ class FunctionMembership(ClosureMembership):
                 self._evict(worker)
 
     @contextlib.contextmanager
-    def drained(self) -> Iterator[None]:
+    def drain(self) -> Iterator[None]:
         """Run no function while the context is open; see `bridge.worker_return`.
 
         It opens when all workers are back: TensorFlow waits for them, while the others continue.
         """
-        self._wait_until(self._all_are_back)
+        self._wait_until(self._are_all_reachable)
         with self._changed:
             self.is_drained = True
         try:
@@ -127,24 +129,24 @@ class FunctionMembership(ClosureMembership):
                 self._changed.notify_all()
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:
-        runtime = self._of()
+        runtime = self._runtime_ref()
         while runtime is not None and not runtime.closed and not condition():
             with self._changed:
-                self._changed.wait(LOOK_EVERY_S)
+                self._changed.wait(POLL_INTERVAL_S)
 
-    def _all_are_back(self) -> bool:
-        channels = running(self._of).worker_channels
-        return all(channel.is_reachable(timeout_s=LOOK_EVERY_S) for channel in channels)
+    def _are_all_reachable(self) -> bool:
+        channels = get_running_runtime(self._runtime_ref).worker_channels
+        return all(channel.is_reachable(timeout_s=POLL_INTERVAL_S) for channel in channels)
 
     def _evict(self, worker: int) -> None:
         incarnation = self._members.pop(worker, None)
         # A lost server cannot be told; it ends all waits for the worker. So does a closed strategy.
-        with contextlib.suppress(tf.errors.OpError, RuntimeError), let_lost_servers_go():
+        with contextlib.suppress(tf.errors.OpError, RuntimeError), fail_lost_servers_at_once():
             if incarnation is not None:
-                running(self._of).evict(worker, incarnation)
+                get_running_runtime(self._runtime_ref).evict(worker, incarnation)
 
 
-def running(job: weakref.ref[Runtime]) -> Runtime:
+def get_running_runtime(job: weakref.ref[Runtime]) -> Runtime:
     """Return a job without keeping it alive; raises once it is closed, as TensorFlow does."""
     runtime = job()
     if runtime is None or runtime.closed:
@@ -152,19 +154,19 @@ def running(job: weakref.ref[Runtime]) -> Runtime:
     return runtime
 
 
-def trains(closure: Any) -> bool:
+def takes_part_in_training(closure: Any) -> bool:
     """Return whether a closure is a function that takes part in its strategy's rounds or clock."""
-    return any(getattr(server, "takes_part", False) for server in _halves(closure))
+    return any(getattr(server, "takes_part", False) for server in _get_halves(closure))
 
 
 def changes_variables(closure: Any) -> bool:
     """Return whether a closure calls an optimizer, or assigns variables on servers."""
-    programs = [getattr(server, "program", None) for server in _halves(closure)]
+    programs = [getattr(server, "program", None) for server in _get_halves(closure)]
     return any(program.calls or program.state for program in programs if program is not None)
 
 
-def _halves(closure: Any) -> list[Any]:
+def _get_halves(closure: Any) -> list[Any]:
     """Return the servers' halves of a closure."""
     traced = getattr(closure, "_concrete_function", None)
-    kept = [] if traced is None else private.kept_with_graph(traced.graph)
+    kept = [] if traced is None else private.get_kept_with_graph(traced.graph)
     return [server for servers in kept for server in servers]

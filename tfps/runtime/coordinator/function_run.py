@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.closures.closure_numbers import running_closure
+from tfps.bridge.closures.closure_numbers import get_running_closure
 from tfps.bridge.functions.chief_constant import chief_constant
 from tfps.consistency.applied_window import key_of_function
 
@@ -33,15 +33,15 @@ class FunctionRun(NamedTuple):
     first_key: tf.Tensor
 
 
-def run_of_call(runtime: Runtime) -> FunctionRun:
+def capture_run(runtime: Runtime) -> FunctionRun:
     """Return the run of the traced function; its values are set at each call."""
     graph: Any = private.current_graph()
     membership, numbers = runtime.membership, runtime.closure_numbers
 
     def at_call() -> tf.Tensor:
-        worker, incarnation = membership.member(private.worker_index())
-        closure = running_closure()
-        first_key = key_of_function(numbers.for_closure(closure), 0)
+        worker, incarnation = membership.get_member(private.get_worker_index())
+        closure = get_running_closure()
+        first_key = key_of_function(numbers.get_number(closure), 0)
         return chief_constant([worker, incarnation, first_key], tf.int64)
 
     run = graph.capture_call_time_value(at_call, _RUN, key="tfps_run")

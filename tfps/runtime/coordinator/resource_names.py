@@ -38,12 +38,12 @@ class ResourceNames:
 
         ``kind`` keeps variables of users apart from the runtime's own.
         """
-        name = f"{kind}/{_REFUSED.sub(_escaped, path)}"
+        name = f"{kind}/{_REFUSED.sub(_escape, path)}"
         # A single operation each, because models may be built in several threads.
         number = next(self._counts.setdefault(name, itertools.count(1)))
         return name if number == 1 else f"{name}>{number}"
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape(found: re.Match[str]) -> str:
     """Return a character's code between two marks: names of different paths differ."""
     return f">{ord(found[0]):x}>"

@@ -37,15 +37,15 @@ from tfps.runtime.coordinator.thread_turn import ThreadTurn
 from tfps.runtime.coordinator.worker_local_slots import WorkerLocalSlots
 from tfps.transport import tokens
 
-LOOK_TIMEOUT_S = 1.0  # for a worker's port, when the job is closed
+PROBE_TIMEOUT_S = 1.0  # for a worker's port, when the job is closed
 
 
-def container_of(job: str) -> str:
+def get_container_name(job: str) -> str:
     """Return the name of the container of all resources of a job."""
     return f"tfps_{job}"
 
 
-def number_of(job: str) -> int:
+def compute_job_id(job: str) -> int:
     """Return a job's number in requests."""
     return int.from_bytes(hashlib.blake2b(job.encode(), digest_size=7).digest(), "little")
 
@@ -75,13 +75,13 @@ class Runtime(Storage):
     ) -> None:
         self._connections = connections
         self.topology, self.processes = connections.topology, connections.processes
-        super().__init__(container=container_of(job), servers=self.topology.servers)
+        super().__init__(container=get_container_name(job), servers=self.topology.servers)
         for contents, there in zip(self.contents, held or [], strict=False):
             contents.held = dict(there)
         self.job, self.workers = job, cluster.count("worker")
         self.max_workers = max_workers or self.workers
         self.cluster = cluster
-        self.job_id = number_of(job)
+        self.job_id = compute_job_id(job)
         self.placement, self.mode = placement, mode
         self.compression = compression or PushPull()
         self.servers = [
@@ -104,14 +104,16 @@ class Runtime(Storage):
         # The parts of gradients that codecs leave out.
         self.residuals = WorkerLocalSlots(container=self.container, channels=self.worker_channels)
         # The number of a worker's life; grows each time that it works again after it was lost.
-        self.life_of: Callable[[int], int] = lambda _: 1
-        self.on_manager: Callable[[Any], None] = lambda _: None  # a `CheckpointManager` was made
+        self.get_life: Callable[[int], int] = lambda _: 1
+        self.on_checkpoint_manager: Callable[[Any], None] = lambda _: (
+            None
+        )  # a `CheckpointManager` was made
         # Values that scheduled functions read and do not change, on workers and on servers.
         self.local_values = WorkerLocalSlots(
             container=self.container, channels=self.worker_channels
         )
         self.value_versions = SharedByName()
-        self.data_plane = connections.routes(
+        self.data_plane = connections.create_data_plane(
             job_id=self.job_id,
             servers=self.servers,
             channels=self.worker_channels,
@@ -133,16 +135,16 @@ class Runtime(Storage):
         # Called with the index of a lost server: ends exchanges that wait for it.
         self.hang_up: Callable[[int], None] = self.data_plane.hang_up
         self.fallback_steps = 0
-        self.own_pushes = 0  # pushes of the chief itself
+        self.chief_pushes = 0  # pushes of the chief itself
         self.turn = ThreadTurn()  # for the use of the workers
-        self.closed_because = ""  # the reason, once it is closed
+        self.close_reason = ""  # the reason, once it is closed
         self.membership = FunctionMembership(self)
         self.call_ids = OptimizerCallIds()
         self.closure_numbers = ClosureNumbers(cells=FUNCTION_CELLS)
         self._lock = threading.Lock()
         self._incarnations = itertools.count(1)
         self._latest_incarnations: dict[int, int] = {}
-        self._has_evicted = False  # since `equal_counts`
+        self._has_evicted = False  # since `equalize_counts`
         self._unused_plans: list[tuple[int, int]] = []
         self.push_functions: weakref.WeakSet[Any] = weakref.WeakSet()
         # Objects with a `close` of their own, called first: they use the servers apart from
@@ -152,17 +154,17 @@ class Runtime(Storage):
     @property
     def closed(self) -> bool:
         """Whether the servers are no longer used."""
-        return bool(self.closed_because)
+        return bool(self.close_reason)
 
     def refuse_if_closed(self) -> None:
         """Raise `StrategyClosed` if the servers are no longer used; called before each use."""
         if self.closed:
-            raise self.closed_error()
+            raise self.make_closed_error()
 
-    def closed_error(self, reason: str = "") -> StrategyClosed:
+    def make_closed_error(self, reason: str = "") -> StrategyClosed:
         """Return the error of a use of the servers after that."""
         return StrategyClosed(
-            f"this strategy is closed, because {reason or self.closed_because}, and the variables "
+            f"this strategy is closed, because {reason or self.close_reason}, and the variables "
             "of its models no longer exist. Train, evaluate, predict, save and read weights "
             "before it closes, inside the `with` block of the cluster. To continue, create a new "
             "strategy on a running cluster, and the model in its scope."
@@ -217,14 +219,14 @@ class Runtime(Storage):
         server.address = address
         record_move(before, self.cluster)
 
-    def incompatibility(self, task: Task) -> str:
+    def find_incompatibility(self, task: Task) -> str:
         """Let a restarted task serve this chief. Returns why it cannot, else an empty string."""
-        return self._connections.incompatibility(task)
+        return self._connections.find_incompatibility(task)
 
     def replay(self, server: Server) -> None:
         """Create a server's contents again on an empty one; values are restored after that."""
         server.renew()
-        self.data_plane.reopen(server)
+        self.data_plane.reopen_server(server)
         server.contents.replay()
         for plan in server.contents.plans.values():
             self.data_plane.install(server, plan)
@@ -270,7 +272,7 @@ class Runtime(Storage):
         for server in self.servers:
             server.expect(there)
 
-    def let_exchanges_end(self) -> None:
+    def finish_exchanges(self) -> None:
         """Let requests of functions that were cancelled arrive on all servers."""
         for worker in range(self.workers):
             self.data_plane.cancel(worker)
@@ -281,7 +283,7 @@ class Runtime(Storage):
             if server.lost is None:
                 server.cancel_expected(worker)
 
-    def equal_counts(self) -> bool:
+    def equalize_counts(self) -> bool:
         """Let all servers have the same count of updates, in rounds; see `ledger`.
 
         Called when a run has been drained. Returns whether a count has changed.
@@ -308,28 +310,28 @@ class Runtime(Storage):
         Guests can end their work if all tasks are ``answering``.
         """
         if not self.closed:
-            self._leave(reason, with_guests=answering)
+            self._mark_closed(reason, with_guests=answering)
             # The collector would close channels that stay open, and wait for a server that is gone.
             for channel in self._channels():
-                channel.close(answering=answering, error=self.closed_error)
+                channel.close(answering=answering, error=self.make_closed_error)
 
     def _channels(self) -> list[ControlChannel]:
         return [*(server.control for server in self.servers), *self.worker_channels]
 
-    def _leave(self, reason: str, *, with_guests: bool) -> None:
+    def _mark_closed(self, reason: str, *, with_guests: bool) -> None:
         for guest in list(self.guests) if with_guests else []:
             guest.close()
-        self.closed_because = reason
+        self.close_reason = reason
         self.on_access = self.refuse_if_closed
 
-    def _leave_tasks(self) -> None:
+    def _release_tasks(self) -> None:
         """Let another chief take the tasks, unless this process still uses them."""
         if has_clients(self.processes.values()):
             return
         question = Question(this_chief(), leaves=True).to_json().encode()
         for channel in self._channels() if self.processes else []:
             with contextlib.suppress(tf.errors.UnavailableError, NoSuchFunction):  # serves no chief
-                if channel.lost is None and channel.is_reachable(timeout_s=LOOK_TIMEOUT_S):
+                if channel.lost is None and channel.is_reachable(timeout_s=PROBE_TIMEOUT_S):
                     channel.ask(tokens.INTRODUCE, question, patience_s=0.0)
 
     def close(self, reason: str) -> None:
@@ -337,7 +339,7 @@ class Runtime(Storage):
         if self.closed:
             return
         for server in self.servers:
-            server.look()
+            server.probe()
         if any(server.is_of_another_chief() for server in self.servers):
             self.abandon("another chief goes on with its job", answering=True)
             return
@@ -346,19 +348,19 @@ class Runtime(Storage):
                 "its model differs from the model of the job, which is unchanged", answering=True
             )
             return
-        self._leave(reason, with_guests=True)
+        self._mark_closed(reason, with_guests=True)
         self.collect()
         local = [self.local_slots, self.local_times, self.residuals, self.local_values]
         if any(each.has_names for each in local):
             channels = enumerate(self.worker_channels)
             gone = [
-                w for w, channel in channels if not channel.is_reachable(timeout_s=LOOK_TIMEOUT_S)
+                w for w, channel in channels if not channel.is_reachable(timeout_s=PROBE_TIMEOUT_S)
             ]
             for each in local:
                 each.free(without=gone)
         self.data_plane.close()
-        self._leave_tasks()
+        self._release_tasks()
         for contents in self.contents:
             contents.free(contents.records)
         for channel in self._channels():
-            channel.close(error=self.closed_error)
+            channel.close(error=self.make_closed_error)

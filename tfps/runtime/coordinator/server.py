@@ -19,14 +19,14 @@ from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_ledger import GraphLedger, ServerLedger
 from tfps.errors import ChiefReplaced
 from tfps.runtime.coordinator.connections import Connections, ControlChannel
-from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, never
+from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, never_returns
 from tfps.runtime.coordinator.server_contents import ServerContents
 from tfps.transport.traffic import CodedGroups
 
 # More than any job needs: the tickets for inputs of unknown length.
 UNLIMITED_TICKETS = 1 << 60
 # The time that the probes of a running job take to find a server lost.
-LOOK_TIMEOUT_S = 10.0
+PROBE_TIMEOUT_S = 10.0
 REACH_TIMEOUT_S = 2.0
 
 
@@ -54,7 +54,7 @@ class Server:
         self.contents, self.device = contents, contents.device
         self._connections = connections
         self._lost: str | None = None
-        self._wait_for_return: Callable[[], bool] = never
+        self._wait_for_return: Callable[[], bool] = never_returns
         self.starts = 1  # the number of its starts
         self.limit = 0  # the latest limit of tickets; below 0: halted
         self._moves = itertools.count(1)  # numbers of changes of the limit
@@ -73,17 +73,19 @@ class Server:
         self.membership: Membership = MembershipGroup(gates)
         self.control: ControlChannel = self.open_channel()
         self.term = 0  # the term of this process as the chief
-        self._claim_job = self._decides(chief_requests.claim_job, "term")
-        self._open = self._decides(chief_requests.open_tickets, "count", "term", "move")
-        self._limit = self._decides(chief_requests.move_limit, "limit", "term", "move")
-        self._withdraw = self._decides(issuing.withdraw, "ticket")
-        self._count_up_to = self._decides(chief_requests.count_up_to, "version")
-        self._evict = self._decides(
-            self._let_out, "worker", "incarnation", then=self.membership.leave
+        self._claim_job = self._trace_decision(chief_requests.claim_job, "term")
+        self._open = self._trace_decision(chief_requests.open_tickets, "count", "term", "move")
+        self._limit = self._trace_decision(chief_requests.move_limit, "limit", "term", "move")
+        self._withdraw = self._trace_decision(issuing.withdraw, "ticket")
+        self._count_up_to = self._trace_decision(chief_requests.count_up_to, "version")
+        self._evict = self._trace_decision(
+            self._decide_eviction, "worker", "incarnation", then=self.membership.leave
         )
         if self.rounds is not None:
             self._expect = self.control.function(self._trace_expect, arguments=1 + max_workers)
-            self._cancel_expected = self._decides(self._is_away, "worker", then=self.rounds.leave)
+            self._cancel_expected = self._trace_decision(
+                self._has_not_joined, "worker", then=self.rounds.leave
+            )
         self._sample = self.control.function(self._trace_sample, arguments=0)
 
     def open_channel(self, **options: float) -> ControlChannel:
@@ -108,7 +110,7 @@ class Server:
         for channel in self._channels:
             channel.lost = reason
 
-    def wait_with(self, wait_for_return: Callable[[], bool]) -> None:
+    def set_wait_for_return(self, wait_for_return: Callable[[], bool]) -> None:
         """Set the function that waits for a lost server's return; calls are then repeated."""
         self._wait_for_return = wait_for_return
         for channel in self._channels:
@@ -121,18 +123,18 @@ class Server:
             channel.renew()
 
     @property
-    def hands_out_tickets(self) -> bool:
+    def issues_tickets(self) -> bool:
         return self.index == 0
 
     def open_tickets(self, count: int) -> int:
         """Open the tickets of a run. Returns the first one."""
-        first = self.obeyed(self._open(count, self.term, next(self._moves)))
+        first = self.check_chief_reply(self._open(count, self.term, next(self._moves)))
         self.limit = first + count
         return first
 
     def set_limit(self, limit: int) -> int:
         """Issue only tickets below a number. Returns the next ticket without a limit."""
-        upcoming = self.obeyed(self._limit(limit, self.term, next(self._moves)))
+        upcoming = self.check_chief_reply(self._limit(limit, self.term, next(self._moves)))
         self.limit = limit
         return upcoming
 
@@ -142,7 +144,7 @@ class Server:
         Raises:
             ChiefReplaced: the server has a newer chief.
         """
-        self.term = self.obeyed(self._claim_job(term))
+        self.term = self.check_chief_reply(self._claim_job(term))
 
     def is_of_another_chief(self) -> bool:
         """Return whether the server, if it is not lost, obeys a newer chief than this process."""
@@ -151,16 +153,16 @@ class Server:
     def refuse_if_of_another_chief(self) -> None:
         """Raise `ChiefReplaced` if the server obeys a newer chief than this process."""
         if self.is_of_another_chief():
-            raise self._replaced()
+            raise self._make_replaced_error()
 
-    def obeyed(self, answer: list[np.ndarray[Any, Any]]) -> int:
+    def check_chief_reply(self, answer: list[np.ndarray[Any, Any]]) -> int:
         """Return the number in a server's reply; raise `ChiefReplaced` if it obeys another."""
         number = int(answer[0])
         if number == chief_requests.REPLACED:
-            raise self._replaced()
+            raise self._make_replaced_error()
         return number
 
-    def _replaced(self) -> ChiefReplaced:
+    def _make_replaced_error(self) -> ChiefReplaced:
         return ChiefReplaced(
             f"another chief goes on with this job, and ps {self.index} refuses requests of this "
             "one. End this script, and use one chief for the job"
@@ -193,12 +195,12 @@ class Server:
         if self.rounds is not None:
             self._cancel_expected(worker)
 
-    def look(self) -> None:
+    def probe(self) -> None:
         """Find out whether the server still replies, before a use that would wait in TensorFlow."""
         if self.lost is None and not self.control.is_reachable(timeout_s=REACH_TIMEOUT_S):
             self.lost = f"the parameter server at {self.address} accepts no connection"
         try:
-            self._sample(patience_s=LOOK_TIMEOUT_S)
+            self._sample(patience_s=PROBE_TIMEOUT_S)
         except tf.errors.UnavailableError as error:
             self.lost = error.message
 
@@ -206,7 +208,7 @@ class Server:
         """Return the current ledger."""
         return self._sample(patience_s=patience_s)[0]
 
-    def _decides(
+    def _trace_decision(
         self,
         decision: Callable[..., tf.Tensor],
         *names: str,
@@ -229,12 +231,12 @@ class Server:
 
         return self.control.function(trace, arguments=len(names))
 
-    def _let_out(
+    def _decide_eviction(
         self, ledger: GraphLedger, *, worker: tf.Tensor, incarnation: tf.Tensor
     ) -> tf.Tensor:
         return decide.evict(ledger, worker=worker, incarnation=incarnation)
 
-    def _is_away(self, ledger: Ledger, *, worker: tf.Tensor) -> tf.Tensor:
+    def _has_not_joined(self, ledger: Ledger, *, worker: tf.Tensor) -> tf.Tensor:
         """Return whether a worker has not joined meanwhile."""
         return ledger.read(self.layout.active(worker)) == 0
 

@@ -72,7 +72,10 @@ class ServerContents:
         """
         there = self.held.pop(options["shared_name"], None)
         if there is not None:
-            options |= {"there": (there.shape, there.dtype), "on_mismatch": self.mismatches.append}
+            options |= {
+                "existing": (there.shape, there.dtype),
+                "on_mismatch": self.mismatches.append,
+            }
         variable = kind(initial_value, device=self.device, container=self.container, **options)
         self.variables[variable.shared_name] = variable
         self.add_variable(variable, initial_value=None if in_checkpoints else initial_value)
@@ -114,4 +117,4 @@ class ServerContents:
                 value = value() if callable(value) else value
                 resource.write(tf.convert_to_tensor(value, record.dtype))
         for variable in list(self.variables.values()):
-            variable.reopen()
+            variable.reopen_handle()

@@ -13,9 +13,9 @@ class SharedByName:
     def __init__(self) -> None:
         self._known: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
 
-    def get_or_make(self, name: Hashable, make: Callable[[], Any]) -> Any:
+    def get_or_create(self, name: Hashable, create: Callable[[], Any]) -> Any:
         """Return the object of a name."""
         found = self._known.get(name)
         if found is None:
-            self._known[name] = found = make()
+            self._known[name] = found = create()
         return found

@@ -21,7 +21,7 @@ from tfps.partitioners.row_rule import RowRule, rule_name
 from tfps.partitioners.variable_spec import ITEM_BYTES
 from tfps.placement.plan import Plan, View
 from tfps.placement.slab import SlabLayout
-from tfps.runtime.coordinator.control_plane import brings_back
+from tfps.runtime.coordinator.control_plane import is_bringing_back
 from tfps.runtime.coordinator.resource_names import BOOKKEEPING, SLABS, VARIABLES, ResourceNames
 from tfps.runtime.coordinator.server_contents import ServerContents
 from tfps.transport.chunk import chunk_bytes_from_environment
@@ -36,20 +36,20 @@ class Storage:
         self.on_access: Callable[[], None] = lambda: None
         # Called after bookkeeping was created, and before the old places of moved variables are
         # freed.
-        self.on_layout: Callable[[], None] = lambda: None
+        self.on_layout_change: Callable[[], None] = lambda: None
         self.fence: Callable[[], None] = lambda: None  # raises if another chief has the job
         self.layouts = 0  # the count of moves of variables; each makes earlier traces out of date
         self._names = ResourceNames()
         self._views: dict[str, View] = {}
         self._finalizers: dict[str, weakref.finalize[..., Any]] = {}
-        self._forgotten: deque[str] = deque()
+        self._unreferenced: deque[str] = deque()
         self._bytes = [0] * len(self._servers)  # of all views
 
     @property
     def bytes_per_server(self) -> tuple[int, ...]:
         """The bytes that each server holds; computed without a loop over thousands of variables."""
         loads = list(self._bytes)
-        for name in set(self._forgotten.copy()):
+        for name in set(self._unreferenced.copy()):
             view = self._views.get(name)
             if view is not None:
                 loads[view.server] -= view.size_bytes
@@ -59,11 +59,11 @@ class Storage:
     def plan(self) -> Plan:
         """The plan: the server of each variable."""
         # A finalizer may run at any moment, so iterate over a copy, made in one operation.
-        forgotten = set(self._forgotten.copy())
+        forgotten = set(self._unreferenced.copy())
         views = [view for name, view in self._views.copy().items() if name not in forgotten]
         return Plan(servers=len(self._servers), views=tuple(views))
 
-    def views_on(self, server: int) -> dict[str, View]:
+    def get_views(self, server: int) -> dict[str, View]:
         """Return the views of a server's variables, by the names of their resources."""
         return {name: view for name, view in self._views.copy().items() if view.server == server}
 
@@ -89,7 +89,7 @@ class Storage:
         if replaces is not None and is_ours and replaces.shared_name in self._finalizers:
             shared_name = replaces.shared_name
             self._finalizers.pop(shared_name).detach()
-            self._drop(shared_name)
+            self._remove(shared_name)
         else:
             shared_name = self._names.unique_name(path, kind=VARIABLES if planned else BOOKKEEPING)
             # On the server where the job has it, even if the placement of a rebuilt program
@@ -108,7 +108,7 @@ class Storage:
             dtype = variable.dtype.name
             view = self._views[shared_name] = View(
                 variable=path,
-                server=self.index_of(device),
+                server=self.get_server_index(device),
                 slab=shared_name,
                 offset_items=0,
                 shape=tuple(variable.shape),
@@ -118,7 +118,7 @@ class Storage:
             )
             self._bytes[view.server] += view.size_bytes
         else:
-            self.on_layout()
+            self.on_layout_change()
         return variable
 
     def create_bookkeeping(
@@ -132,14 +132,14 @@ class Storage:
     def _create(
         self, kind: type[V], initial_value: Any, *, device: str, shared_name: str, **options: Any
     ) -> V:
-        variable = self.contents[self.index_of(device)].create(
+        variable = self.contents[self.get_server_index(device)].create(
             kind,
             initial_value,
             shared_name=shared_name,
-            on_access=self._access,
+            on_access=self._on_eager_access,
             **options,
         )
-        self._forget_with(variable, shared_name)
+        self._free_with(variable, shared_name)
         return variable
 
     def create_sharded(
@@ -180,12 +180,12 @@ class Storage:
         variable's first item is repeated in the gap behind it instead of zeros, for state that an
         optimizer divides by.
         """
-        self.on_layout()  # all variables are created: now it shows whether they are the job's
+        self.on_layout_change()  # all variables are created: they may be the job's
         self.layouts += 1
         device = variables[0].device
         slab = self._create(
             SlabVariable,
-            lambda: _end_to_end(variables, layout, filled=filled),
+            lambda: _concat_into_slab(variables, layout, filled=filled),
             device=device,
             shared_name=self._names.unique_name(name, kind=SLABS),
             in_checkpoints=True,
@@ -194,30 +194,30 @@ class Storage:
         )
         if filled:  # checkpoints do not have the gaps
             ones = functools.partial(tf.ones, slab.shape, slab.dtype)
-            self.contents[self.index_of(device)].add_variable(slab, initial_value=ones)
+            self.contents[self.get_server_index(device)].add_variable(slab, initial_value=ones)
         views = []
         shared_names = [variable.shared_name for variable in variables]
         for old, member in zip(variables, layout.members, strict=True):
             view = ViewVariable(slab, member=member, replaces=old)
             self._finalizers.pop(old.shared_name).detach()
-            self._forget_with(view, old.shared_name)
+            self._free_with(view, old.shared_name)
             planned = self._views.get(old.shared_name)
             if planned is not None:
                 self._views[old.shared_name] = dataclasses.replace(
                     planned, slab=slab.shared_name, offset_items=member.offset_items
                 )
             views.append(view)
-        self.on_layout()
+        self.on_layout_change()
         for shared_name in shared_names:
             self._free(shared_name)
         return slab, views
 
     def mirror(self, variable: ServerVariable, devices: tuple[str, ...]) -> None:
         """Keep copies of a variable on other servers."""
-        variable.mirror_on(devices)
+        variable.create_mirrors(devices)
         for device in variable.devices[1:]:
-            self.contents[self.index_of(device)].add_variable(variable)
-        self.on_layout()
+            self.contents[self.get_server_index(device)].add_variable(variable)
+        self.on_layout_change()
 
     def free(self, variable: ServerVariable) -> None:
         """Free the value of a variable, or of its shards, while the variable still exists."""
@@ -225,9 +225,9 @@ class Storage:
             if native.container == self.container:  # another job may have one of the same name
                 self._free(native.shared_name)
 
-    def _forget_with(self, variable: ServerVariable, shared_name: str) -> None:
+    def _free_with(self, variable: ServerVariable, shared_name: str) -> None:
         # Runs during garbage collection, so it only takes a note; `collect` frees.
-        note = self._forgotten.append
+        note = self._unreferenced.append
         self._finalizers[shared_name] = weakref.finalize(variable, note, shared_name)
 
     @property
@@ -249,12 +249,12 @@ class Storage:
 
     def collect(self) -> None:
         """Free the variables without references, unless they are of another model."""
-        while self._forgotten and not self.has_mismatches:
-            shared_name = self._forgotten.popleft()
+        while self._unreferenced and not self.has_mismatches:
+            shared_name = self._unreferenced.popleft()
             self._finalizers.pop(shared_name, None)
-            self._drop(shared_name)
+            self._remove(shared_name)
 
-    def _drop(self, shared_name: str) -> None:
+    def _remove(self, shared_name: str) -> None:
         """Remove a name from the plan, and free its resource, if it has memory of its own."""
         view = self._views.pop(shared_name, None)
         if view is not None:
@@ -265,18 +265,18 @@ class Storage:
         for contents in self.contents:
             contents.free([NamedResource(self.container, shared_name, contents.device)])
 
-    def _access(self) -> None:
-        if not brings_back():  # no closure runs then
+    def _on_eager_access(self) -> None:
+        if not is_bringing_back():  # no closure runs then
             self.on_access()
             self.refuse_mismatches()
             self.fence()
 
-    def index_of(self, device: str) -> int:
+    def get_server_index(self, device: str) -> int:
         """Return the index of a server from its device."""
         return self._servers.index(device)
 
 
-def _end_to_end(
+def _concat_into_slab(
     variables: Sequence[ServerVariable], layout: SlabLayout, *, filled: bool
 ) -> tf.Tensor:
     """Return the values of variables as a slab; computed on their server."""

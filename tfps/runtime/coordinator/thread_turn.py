@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 
 
-def _always() -> bool:
+def _return_true() -> bool:
     return True
 
 
@@ -44,20 +44,22 @@ class ThreadTurn:
     def taken(self) -> Iterator[None]:
         """Wait until no other thread has the lock, and hold it while the context is open."""
         with self._changed:
-            is_mine = self._is_mine()
+            is_mine = self._is_owner()
             outer, self._lent_from_s = self._lent_from_s, None if is_mine else self._lent_from_s
         if not is_mine:
-            self._take(_always)
+            self._take(_return_true)
         try:
             yield
         finally:
             if is_mine:
                 self._lend(outer)
             else:
-                self._give()
+                self._release()
 
     @contextlib.contextmanager
-    def lent(self, until: Callable[[], bool] = _always, *, after_s: float = 0.0) -> Iterator[None]:
+    def lent(
+        self, until: Callable[[], bool] = _return_true, *, after_s: float = 0.0
+    ) -> Iterator[None]:
         """Let other threads take the lock while the context is open, if this thread has it.
 
         Args:
@@ -65,7 +67,7 @@ class ThreadTurn:
                 the thread that gives it up.
             after_s: lend only after this time, since a shorter wait is not worth the change.
         """
-        if not self._is_mine():
+        if not self._is_owner():
             yield
             return
         self._lend(time.monotonic() + after_s)
@@ -73,24 +75,24 @@ class ThreadTurn:
             yield
         finally:
             with self._changed:
-                stays = self._is_mine() and until()
+                stays = self._is_owner() and until()
                 self._lent_from_s = None if stays else self._lent_from_s
             if not stays:
-                self._give()
+                self._release()
                 self._take(until)
 
-    def _is_mine(self) -> bool:
+    def _is_owner(self) -> bool:
         return self._owner == threading.get_ident()
 
     def _lend(self, from_s: float | None) -> None:
         with self._changed:
-            if self._is_mine():
+            if self._is_owner():
                 self._lent_from_s = from_s
             self._changed.notify_all()
 
-    def _give(self) -> None:
+    def _release(self) -> None:
         with self._changed:
-            if self._is_mine():  # another thread may have taken it, or an interrupt have come
+            if self._is_owner():  # another thread may have taken it, or an interrupt have come
                 self._owner = self._lent_from_s = None
             self._changed.notify_all()
 
@@ -99,19 +101,21 @@ class ThreadTurn:
         with self._changed:
             self._waiting.append(wanted)
             try:
-                while (left_s := self._left_s()) or self._next() is not wanted:
+                while (
+                    left_s := self._compute_remaining_wait_s()
+                ) or self._get_next_waiting() is not wanted:
                     self._changed.wait(left_s or None)
                 self._owner, self._lent_from_s = threading.get_ident(), None
             finally:
                 self._waiting.remove(wanted)
                 self._changed.notify_all()  # after an interrupt the next one is another
 
-    def _left_s(self) -> float:
+    def _compute_remaining_wait_s(self) -> float:
         """Return the seconds until a thread may take it."""
         if self._owner is None:
             return 0.0
         from_s = math.inf if self._lent_from_s is None else self._lent_from_s
         return min(max(0.0, from_s - time.monotonic()), threading.TIMEOUT_MAX)
 
-    def _next(self) -> Callable[[], bool] | None:
+    def _get_next_waiting(self) -> Callable[[], bool] | None:
         return next((wanted for wanted in self._waiting if wanted()), None)

@@ -13,17 +13,19 @@ import keras
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.functions.traced_graph import operations_below
-from tfps.bridge.keras_patches import OUR_PACKAGE
+from tfps.bridge.functions.traced_graph import iter_operations
+from tfps.bridge.keras_patches import PACKAGE_FOLDER
 from tfps.errors import UnsupportedError
 
 PYTHON_FUNCTIONS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 LIBRARIES = (
-    OUR_PACKAGE,
+    PACKAGE_FOLDER,
     *(os.path.join(os.path.dirname(os.path.abspath(p.__file__)), "") for p in (tf, keras)),
 )
 # Parts of tfps that call the user's script.
-STARTERS = tuple(os.path.join(OUR_PACKAGE, part) for part in ("__main__", "cli", "launch", "job"))
+STARTERS = tuple(
+    os.path.join(PACKAGE_FOLDER, part) for part in ("__main__", "cli", "launch", "job")
+)
 
 _NODE = re.compile(r"\{\{node ([^}]*)\}\}")
 _FUNCTION = re.compile(r"\{\{function_node [^}]*\}\} ?|^From /job:\S+:$", re.MULTILINE)
@@ -48,15 +50,16 @@ class GraphError(NamedTuple):
     frames: tuple[FrameSummary, ...] = ()  # the user's, in a called Python function
 
 
-def parse(message: str) -> GraphError:
+def parse_graph_error(message: str) -> GraphError:
     r"""Find the reason and the operation in TensorFlow's text about an error in a graph.
 
-    >>> parse("Graph execution error:\n\nDetected at node a/b defined at (most recent call last):"
-    ...       "\n<stack traces unavailable>\nindex 3 is not in [0, 2)\n\t [[{{node a/b}}]]")
+    >>> parse_graph_error("Graph execution error:\n\nDetected at node a/b defined at (most recent "
+    ...       "call last):\n<stack traces unavailable>\n"
+    ...       "index 3 is not in [0, 2)\n\t [[{{node a/b}}]]")
     GraphError(reason='index 3 is not in [0, 2)', operation='a/b', frames=())
     """
     found = _NODE.search(message)
-    reason = "\n".join(_without_frames(message.split("\n")))
+    reason = "\n".join(_drop_frames(message.split("\n")))
     reason = _FUNCTION.sub("", reason).strip()
     if several := _FIRST_OF_SEVERAL.match(reason):
         reason = several[1]
@@ -66,11 +69,11 @@ def parse(message: str) -> GraphError:
     return GraphError(
         reason.strip() or message.strip(),
         found[1] if found else None,
-        tuple(own_frames(frames)),
+        tuple(select_user_frames(frames)),
     )
 
 
-def _without_frames(lines: Iterable[str]) -> Iterator[str]:
+def _drop_frames(lines: Iterable[str]) -> Iterator[str]:
     skips = False
     for line in lines:
         if line.startswith("Detected at node "):
@@ -80,7 +83,7 @@ def _without_frames(lines: Iterable[str]) -> Iterator[str]:
             yield line
 
 
-def own_frames(frames: Sequence[FrameSummary]) -> list[FrameSummary]:
+def select_user_frames(frames: Sequence[FrameSummary]) -> list[FrameSummary]:
     """Return the lines of the user's own code that a library called, the outermost first.
 
     Lines above the first one of a library called that; they are in an exception's traceback.
@@ -91,36 +94,39 @@ def own_frames(frames: Sequence[FrameSummary]) -> list[FrameSummary]:
     return [frame for frame in called if not frame.filename.startswith((*LIBRARIES, "<"))]
 
 
-def explain(error: Exception, graphs: Sequence[Any], *, place: str) -> None:
+def shorten_message(error: Exception, graphs: Sequence[Any], *, place: str) -> None:
     """Replace TensorFlow's text of an error, which shows every frame of every library twice."""
     if isinstance(error, tf.errors.OpError) and _NODE.search(error.message):
-        private.replace_message(error, _tell(parse(error.message), graphs, place))
+        private.replace_message(
+            error, _format_error(parse_graph_error(error.message), graphs, place)
+        )
 
 
-def servers_error(servers: Iterable[Any], data_plane: Any) -> tf.errors.OpError | None:
+def read_servers_error(servers: Iterable[Any], data_plane: Any) -> tf.errors.OpError | None:
     """Return the latest error of a program's functions on a server, or None.
 
     A worker sees such an error as a lost connection.
     """
     for half in servers:
         index = half.server.index
-        error: tf.errors.OpError | None = data_plane.ask_error(index, half.plan_id)
+        error: tf.errors.OpError | None = data_plane.read_error(index, half.plan_id)
         if error is not None:
             graphs = [function.graph for function in half.functions]
-            explain(error, graphs, place=f"on parameter server {index}")
+            shorten_message(error, graphs, place=f"on parameter server {index}")
             return error
     return None
 
 
-def _tell(error: GraphError, graphs: Sequence[Any], place: str) -> str:
+def _format_error(error: GraphError, graphs: Sequence[Any], place: str) -> str:
     text = f"{error.reason}\n\nRaised {place}"
     operation = find_operation(graphs, error.operation or "")
     if operation is not None:
-        text += f" by {_without_loop(operation.name)} ({operation.type}){_made_at(operation)}"
+        name = _strip_loop_prefix(operation.name)
+        text += f" by {name} ({operation.type}){_format_creation(operation)}"
     elif error.operation:
-        text += f" by {_without_loop(error.operation)}"
+        text += f" by {_strip_loop_prefix(error.operation)}"
     if error.frames:
-        text += f"\nin Python at\n{_as_text(error.frames)}"
+        text += f"\nin Python at\n{_format_frames(error.frames)}"
     return text
 
 
@@ -132,34 +138,36 @@ def find_operation(graphs: Sequence[Any], name: str) -> Any:
     """
     name = _INLINED.sub("", name)
     in_order = reversed(graphs)  # the first graph wins
-    operations = {op.name: op for graph in in_order for op in operations_below(graph)}
+    operations = {op.name: op for graph in in_order for op in iter_operations(graph)}
     parts = name.split("/")
     names = ("/".join(parts[begin:]) for begin in range(len(parts)))
     return next((operations[each] for each in names if each in operations), None)
 
 
-def _without_loop(name: str) -> str:
+def _strip_loop_prefix(name: str) -> str:
     return re.sub(r"^(?:while/(?:body/_\d+/)?)*", "", name)
 
 
-def _made_at(operation: Any) -> str:
+def _format_creation(operation: Any) -> str:
     trace = operation.traceback or ()
-    frames = own_frames([FrameSummary(each.filename, each.lineno, each.name) for each in trace])
-    return f", made at\n{_as_text(frames)}" if frames else ""
+    frames = select_user_frames(
+        [FrameSummary(each.filename, each.lineno, each.name) for each in trace]
+    )
+    return f", made at\n{_format_frames(frames)}" if frames else ""
 
 
-def _as_text(frames: Iterable[FrameSummary]) -> str:
+def _format_frames(frames: Iterable[FrameSummary]) -> str:
     return "".join(format_list(frames)).rstrip()
 
 
 def refuse_python_functions(graph: Any) -> None:
     """Raise `UnsupportedError` for a traced step that calls back into Python, and say where."""
-    for operation in operations_below(graph):
+    for operation in iter_operations(graph):
         if operation.type in PYTHON_FUNCTIONS:
             raise UnsupportedError(
                 "the step calls a Python function (tf.py_function or tf.numpy_function): "
-                f"operation {operation.name} ({operation.type}){_made_at(operation)}\nWorkers do "
-                "not have the function, and all steps would wait for the chief to run it. Write "
-                "it with TensorFlow or keras.ops, call it in the input pipeline (Dataset.map), "
+                f"operation {operation.name} ({operation.type}){_format_creation(operation)}\n"
+                "Workers do not have the function, and all steps would wait for the chief to run it. "
+                "Write it with TensorFlow or keras.ops, call it in the input pipeline (Dataset.map), "
                 "or compile the model with run_eagerly=True to run its steps on the chief."
             )

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.variables.named_resource import open_variable
-from tfps.bridge.variables.worker_local_variable import worker_local_name
+from tfps.bridge.variables.worker_local_variable import make_worker_local_name
 from tfps.runtime.coordinator.connections import ControlChannel
 
 logger = logging.getLogger(__name__)
@@ -24,17 +24,17 @@ class WorkerLocalSlots:
     def __init__(self, *, container: str, channels: Sequence[ControlChannel]) -> None:
         self._container, self._channels = container, channels
         self._names: dict[str, None] = {}
-        self._functions: list[Callable[..., Any]] | None = None  # free all of them, by worker
+        self._free_functions: list[Callable[..., Any]] | None = None  # free all of them, by worker
 
-    def note(self, variables: Iterable[Any]) -> None:
+    def register(self, variables: Iterable[Any]) -> None:
         """Note variables that workers may create from now on."""
         for variable in variables:
-            self.note_name(worker_local_name(variable))
+            self.register_name(make_worker_local_name(variable))
 
-    def note_name(self, name: str) -> None:
+    def register_name(self, name: str) -> None:
         """Note the name of a resource that workers may create from now on."""
         if name not in self._names:
-            self._names[name], self._functions = None, None
+            self._names[name], self._free_functions = None, None
 
     @property
     def has_names(self) -> bool:
@@ -45,11 +45,11 @@ class WorkerLocalSlots:
         """Free them on the workers that reply; the next call frees those of ``without``."""
         if not self._names:
             return
-        if self._functions is None:
-            self._functions = [
+        if self._free_functions is None:
+            self._free_functions = [
                 channel.function(self._trace, arguments=0) for channel in self._channels
             ]
-        for worker, free in enumerate(self._functions):
+        for worker, free in enumerate(self._free_functions):
             try:
                 if worker not in without:
                     free(patience_s=PATIENCE_S)
@@ -57,7 +57,7 @@ class WorkerLocalSlots:
                 logger.info("could not free the optimizer state on a worker: %s", error)
         if not without:
             self._names.clear()
-            self._functions = None
+            self._free_functions = None
 
     def _trace(self) -> list[tf.Tensor]:
         handles = [open_variable(self._container, name) for name in self._names]

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.variables.shards import shards_of, size_bytes_of
+from tfps.bridge.variables.shards import get_shards, get_size_bytes
 from tfps.compression.by_path import CodecChoice
 from tfps.compression.codec import Codec
 from tfps.compression.directions import Codecs, choice_for
@@ -64,29 +64,29 @@ class CodedVector:
         return self.name, "uint8", (self.size_bytes,)
 
     @property
-    def counted(self) -> CodedPart:
+    def sizes(self) -> CodedPart:
         """The sizes before and after encoding, for the counters."""
         sent = Layout.from_entries([self.entry]).size_bytes
         return CodedPart(repr(self.codec), self.choice.group, sent, self.layout.size_bytes)
 
-    def vector(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    def build_vector(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Return the codec's input from tensors, by name: float32."""
         return tf.cast(join_block(self._block, tensors), tf.float32)
 
-    def received_vector(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    def build_received_vector(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Return the codec's input from the receiver's tensors."""
         (block,) = self.received.blocks
         return tf.cast(join_block(block, tensors), tf.float32)
 
-    def decoded(self, data: tf.Tensor) -> tf.Tensor:
+    def decode(self, data: tf.Tensor) -> tf.Tensor:
         """Return the vector that arrives."""
         return self.codec.decode(data, self.items)
 
-    def tensors(self, data: tf.Tensor) -> dict[str, tf.Tensor]:
+    def decode_tensors(self, data: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the receiver's tensors from a codec's bytes, by name."""
-        return self.tensors_of(self.decoded(data))
+        return self.split_vector(self.decode(data))
 
-    def tensors_of(self, vector: tf.Tensor) -> dict[str, tf.Tensor]:
+    def split_vector(self, vector: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the receiver's tensors from a vector, by name."""
         (block,) = self.received.blocks
         return split_block(tf.cast(vector, block.dtype), block)
@@ -97,7 +97,7 @@ class CodedVector:
         return block
 
 
-def choices_for(variables: Iterable[Any], codecs: Codecs | None) -> dict[int, CodecChoice]:
+def choose_codecs(variables: Iterable[Any], codecs: Codecs | None) -> dict[int, CodecChoice]:
     """Return the codec of each shard that has one, by the shard's id.
 
     Args:
@@ -113,8 +113,8 @@ def choices_for(variables: Iterable[Any], codecs: Codecs | None) -> dict[int, Co
     for variable in variables:
         if getattr(variable, "overwrite_with_gradient", False):
             continue  # its gradient is its next value
-        shards = shards_of(variable)
-        size_bytes = sum(size_bytes_of(shard._value) for shard in shards)
+        shards = get_shards(variable)
+        size_bytes = sum(get_size_bytes(shard._value) for shard in shards)
         choice = choice_for(codecs, variable.path, size_bytes=size_bytes)
         for shard in shards:
             if isinstance(choice.codec, Identity):

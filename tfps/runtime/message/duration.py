@@ -7,30 +7,30 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 
-def timestamp_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+def take_timestamp_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     """Return the time when all tensors are ready."""
     with tf.control_dependencies(list(tensors)):
         return tf.timestamp()
 
 
-def microseconds(begin: tf.Tensor, *, until: Sequence[tf.Tensor]) -> tf.Tensor:
+def measure_microseconds(begin: tf.Tensor, *, until: Sequence[tf.Tensor]) -> tf.Tensor:
     """Return the time from a timestamp until tensors are ready, int64."""
-    return tf.cast((timestamp_after(until) - begin) * 1e6, tf.int64)
+    return tf.cast((take_timestamp_after(until) - begin) * 1e6, tf.int64)
 
 
-def begun(tensors: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+def begin_timing(tensors: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """Return the time when tensors are ready, and copies of them that come after it.
 
     Args:
         tensors: not the arguments of a server's function: if one of those is read early,
             TensorFlow's graph optimizers mix up the outputs of later branches.
     """
-    begin = timestamp_after(tensors)
+    begin = take_timestamp_after(tensors)
     with tf.control_dependencies([begin]):
         return begin, [tf.identity(tensor) for tensor in tensors]
 
 
-def seconds_since(begin: tf.Tensor, *, until: object) -> tf.Tensor:
+def measure_seconds(begin: tf.Tensor, *, until: object) -> tf.Tensor:
     """Return the seconds, float64, from a timestamp until a structure's tensors are ready."""
     leaves = tf.nest.flatten(until, expand_composites=True)
-    return timestamp_after([leaf for leaf in leaves if leaf is not None]) - begin
+    return take_timestamp_after([leaf for leaf in leaves if leaf is not None]) - begin

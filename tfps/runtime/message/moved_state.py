@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.variables.shards import shards_of
+from tfps.bridge.variables.shards import get_shards
 from tfps.runtime.program.pace import MovingPace
 from tfps.runtime.program.program import Program
 
@@ -18,7 +18,7 @@ class ShardMove(NamedTuple):
     """A shard of a variable that steps move at a known pace."""
 
     shard: Any
-    place: int  # of the variable among those that the program moves
+    position: int  # of the variable among those that the program moves
     pace: MovingPace
     has_center: bool  # whether the batch's center comes as well, see `Program.centers`
 
@@ -31,7 +31,7 @@ class MovedState(NamedTuple):
     kept: tf.Tensor  # the kept part of the old value, a float64 scalar
     center: tf.Tensor | None = None
 
-    def moved_from(self, old: tf.Tensor) -> tf.Tensor:
+    def apply_to(self, old: tf.Tensor) -> tf.Tensor:
         """Return the value after the same steps from another old value.
 
         If the old value is the one from which the steps began, the result equals their new value
@@ -43,53 +43,55 @@ class MovedState(NamedTuple):
         return self.new + kept * moved
 
 
-def begin_name(shard: Any) -> str:
+def get_begin_name(shard: Any) -> str:
     """Return the name, in a payload, of the value from which steps began."""
     return f"begin of {shard._value.shared_name}"
 
 
-def center_name(shard: Any) -> str:
+def get_center_name(shard: Any) -> str:
     """Return the name, in a payload, of the new center for a variance."""
     return f"center of {shard._value.shared_name}"
 
 
-def moves_of(program: Program, shards: Iterable[Any]) -> tuple[ShardMove, ...]:
+def find_moves(program: Program, shards: Iterable[Any]) -> tuple[ShardMove, ...]:
     """Find those of some shards that the program moves at a known pace."""
-    places = {
-        id(shard): (place, variable)
-        for place, variable in enumerate(program.moved)
-        for shard in shards_of(variable)
+    positions = {
+        id(shard): (position, variable)
+        for position, variable in enumerate(program.moved_variables)
+        for shard in get_shards(variable)
     }
     centers = program.centers_in_rounds
     return tuple(
-        ShardMove(shard, place, program.paces[id(variable)], id(variable) in centers)
+        ShardMove(shard, position, program.paces[id(variable)], id(variable) in centers)
         for shard in shards
-        if id(shard) in places
-        for place, variable in [places[id(shard)]]
+        if id(shard) in positions
+        for position, variable in [positions[id(shard)]]
     )
 
 
-def entries_of(
+def list_move_entries(
     moves: Sequence[ShardMove], program: Program
 ) -> list[tuple[str, str, tuple[int, ...]]]:
     """List what travels beside the new values: names, dtypes and shapes."""
     entries = []
     for move in moves:
         native = move.shard._value
-        names = [begin_name(move.shard)]
-        names += [center_name(move.shard)] if move.has_center else []
+        names = [get_begin_name(move.shard)]
+        names += [get_center_name(move.shard)] if move.has_center else []
         entries += [(name, native.dtype.name, tuple(native.shape)) for name in names]
-    return [*entries, (KEPT, "float64", (len(program.moved),))] if moves else []
+    return [*entries, (KEPT, "float64", (len(program.moved_variables),))] if moves else []
 
 
-def moved_of(moves: Sequence[ShardMove], tensors: Mapping[str, tf.Tensor]) -> dict[str, MovedState]:
+def unpack_moves(
+    moves: Sequence[ShardMove], tensors: Mapping[str, tf.Tensor]
+) -> dict[str, MovedState]:
     """Return the moves in a message, by the names of their shards."""
     return {
         move.shard._value.shared_name: MovedState(
             new=tensors[move.shard._value.shared_name],
-            begin=tensors[begin_name(move.shard)],
-            kept=tensors[KEPT][move.place],
-            center=tensors[center_name(move.shard)] if move.has_center else None,
+            begin=tensors[get_begin_name(move.shard)],
+            kept=tensors[KEPT][move.position],
+            center=tensors[get_center_name(move.shard)] if move.has_center else None,
         )
         for move in moves
     }

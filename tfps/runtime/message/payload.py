@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.variables.shards import joined, rule_of, shards_of
+from tfps.bridge.variables.shards import get_row_rule, get_shards, join_by_rule
 from tfps.runtime.message.coding import CodedVector
-from tfps.runtime.message.moved_state import moved_of
+from tfps.runtime.message.moved_state import unpack_moves
 from tfps.runtime.message.wire import (
     CallWire,
-    gradient_name,
-    gradient_of,
-    gradient_of_name,
-    name_of,
+    get_gradient_name,
+    get_native_gradient_name,
+    get_variable_name,
+    to_gradient_name,
 )
 from tfps.transport.layout import Layout
 from tfps.transport.packing import Segments, join_block, pack, unpack
@@ -37,12 +37,12 @@ class Body(NamedTuple):
         return Body(self.segments.join_with(self.payload), self.ids)
 
 
-def encode(
+def encode_push(
     wire: CallWire,
     tensors: Mapping[str, tf.Tensor],
     rows: Body | None = None,
     *,
-    code: Callable[[CodedVector, tf.Tensor], tf.Tensor] | None = None,
+    encode_vector: Callable[[CodedVector, tf.Tensor], tf.Tensor] | None = None,
 ) -> Body:
     """Return the body of a push to one server.
 
@@ -50,21 +50,21 @@ def encode(
         wire: the message format of the push.
         tensors: the tensors of the push, by name.
         rows: rows of tables' gradients, which follow the rest.
-        code: encodes the vector of coded gradients; None: there are none.
+        encode_vector: encodes the vector of coded gradients; None: there are none.
     """
     body = Body(tf.zeros([0], tf.uint8)) if rows is None else rows
-    if code is not None:
-        data = {each.name: code(each, each.vector(tensors)) for each in wire.coded}
+    if encode_vector is not None:
+        data = {each.name: encode_vector(each, each.build_vector(tensors)) for each in wire.coded}
         tensors = {**tensors, **data}
     return body._replace(segments=Segments.pack(wire.request, tensors))
 
 
-def coded_up(wire: CallWire, tensors: Mapping[str, Any]) -> list[CodedPart]:
+def measure_coded_parts(wire: CallWire, tensors: Mapping[str, Any]) -> list[CodedPart]:
     """Return the sizes of the encoded parts of a push, for the counters."""
     rows = [
         part
         for table, each in zip(wire.tables, wire.row_formats, strict=True)
-        for part in each.counted(tf.size(tensors[gradient_name(table)].indices, tf.int64))
+        for part in each.measure_sizes(tf.size(tensors[get_gradient_name(table)].indices, tf.int64))
     ]
     return [*wire.coded_up, *rows]
 
@@ -73,23 +73,25 @@ def decode_gradients(wire: CallWire, tensors: Mapping[str, tf.Tensor]) -> dict[s
     """Return the tensors of a push for its optimizer call, decoded."""
     found = dict(tensors)
     for each in wire.coded:
-        found.update(each.tensors(found.pop(each.name)))
+        found.update(each.decode_tensors(found.pop(each.name)))
     for native in wire.gradients.natives:
-        if gradient_of(native) not in found:  # a slab whose variables have several codecs
+        if (
+            get_native_gradient_name(native) not in found
+        ):  # a slab whose variables have several codecs
             members = [
-                (gradient_of_name(member.name), native.dtype.name, member.shape)
+                (to_gradient_name(member.name), native.dtype.name, member.shape)
                 for member in native.layout.members
             ]
             (block,) = Layout.from_entries(members).blocks
-            found[gradient_of(native)] = join_block(block, found)
-    return {**found, **moved_of(wire.moves, found)}
+            found[get_native_gradient_name(native)] = join_block(block, found)
+    return {**found, **unpack_moves(wire.moves, found)}
 
 
-def named_values(wire: CallWire, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+def name_values(wire: CallWire, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
     """Return the values in a reply to a push, by name, and the vectors of coded values."""
     names = [native.shared_name for native in wire.values.natives]
     tensors = dict(zip(names, values, strict=True))
-    return {**tensors, **{each.name: each.vector(tensors) for each in wire.coded_values}}
+    return {**tensors, **{each.name: each.build_vector(tensors) for each in wire.coded_values}}
 
 
 def encode_values(
@@ -97,31 +99,33 @@ def encode_values(
     values: Mapping[str, tf.Tensor],
     *,
     seed: tf.Tensor,
-    sent: Mapping[str, tf.Tensor],
+    already_encoded: Mapping[str, tf.Tensor],
 ) -> tf.Tensor:
     """Return the payload of a server's reply to a push: the newest parameters, encoded.
 
     Args:
         wire: the message format of the push.
-        values: the result of `named_values`.
+        values: the result of `name_values`.
         seed: the seed of codecs that draw random numbers.
-        sent: the bytes of vectors that are already encoded, by name.
+        already_encoded: the bytes of vectors that are already encoded, by name.
     """
     data = {
         each.name: each.codec.encode(values[each.name], seed=seed)
         for each in wire.coded_values
-        if each.name not in sent
+        if each.name not in already_encoded
     }
-    return pack(wire.server_reply, {**values, **data, **sent})
+    return pack(wire.server_reply, {**values, **data, **already_encoded})
 
 
-def decode(
+def decode_values(
     layouts: Sequence[Layout],
     payloads: Sequence[tf.Tensor],
     variables: Iterable[Any],
     coded: Iterable[CodedVector] = (),
     *,
-    decode_reply: Callable[[CodedVector, tf.Tensor], Mapping[str, tf.Tensor]] = CodedVector.tensors,
+    decode_reply: Callable[
+        [CodedVector, tf.Tensor], Mapping[str, tf.Tensor]
+    ] = CodedVector.decode_tensors,
 ) -> list[tuple[Any, tf.Tensor]]:
     """Return variables and their values from payloads, without those that did not come.
 
@@ -139,7 +143,9 @@ def decode(
         values.update(decode_reply(each, values.pop(each.name)))
     found = []
     for variable in variables:
-        names = [name_of(shard) for shard in shards_of(variable)]
+        names = [get_variable_name(shard) for shard in get_shards(variable)]
         if names[0] in values:
-            found.append((variable, joined([values[n] for n in names], rule_of(variable))))
+            found.append(
+                (variable, join_by_rule([values[n] for n in names], get_row_rule(variable)))
+            )
     return found

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 
-def place_type(shards: Sequence[Any]) -> tf.DType:
+def choose_place_dtype(shards: Sequence[Any]) -> tf.DType:
     """Return the integer type that can hold each index of a row in some shards."""
     most = max(shard._value.shape[0] for shard in shards)
     return tf.int32 if most <= tf.int32.max else tf.int64
@@ -25,7 +25,7 @@ def encode_places(shards: Sequence[Any], places: Sequence[tf.Tensor | None]) -> 
         shards: shards of tables on one server, as Keras variables.
         places: the row indices in each of them, int64; None: no rows.
     """
-    dtype = place_type(shards)
+    dtype = choose_place_dtype(shards)
     counts = [0 if each is None else tf.size(each, tf.int64) for each in places]
     named = [each for each in places if each is not None]
     numbers = tf.concat([tf.convert_to_tensor(counts, tf.int64), *named], 0)
@@ -37,7 +37,7 @@ def encode_places(shards: Sequence[Any], places: Sequence[tf.Tensor | None]) -> 
 
 def decode_places(shards: Sequence[Any], ids: tf.Tensor) -> list[tf.Tensor]:
     """Return the indices in each of the shards that a message was encoded for, int64."""
-    if place_type(shards) == tf.int32:
+    if choose_place_dtype(shards) == tf.int32:
         ids = tf.cast(tf.reshape(tf.bitcast(ids, tf.int32), [-1]), tf.int64)
     counts, places = ids[: len(shards)], ids[len(shards) :]
     rest = tf.size(places, tf.int64) - tf.reduce_sum(counts)

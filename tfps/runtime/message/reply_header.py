@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfps.consistency.issuing import NO_GRANT, TicketGrant
 from tfps.consistency.ledger import Ledger, Status
-from tfps.runtime.message.request_header import header_of
+from tfps.runtime.message.request_header import pack_header
 from tfps.transport.message import PROTOCOL, Reply, Request
 
 
@@ -21,23 +21,23 @@ class PlanHeader:
     job_id: int
     plan_id: int  # identifies the layouts with which both sides were traced
 
-    def is_ours(self, header: Sequence[tf.Tensor]) -> tf.Tensor:
+    def matches_plan(self, header: Sequence[tf.Tensor]) -> tf.Tensor:
         """Return whether a request was made for these functions."""
         expected = tf.constant([PROTOCOL, self.job_id, self.plan_id], tf.int64)
         return tf.reduce_all(tf.equal(header[: Request.PLAN + 1], expected))
 
-    def incarnation(self, header: Sequence[tf.Tensor]) -> tf.Tensor:
+    def read_incarnation(self, header: Sequence[tf.Tensor]) -> tf.Tensor:
         """Return the sender's incarnation; -1, which no worker has, if the request is not ours."""
-        return tf.where(self.is_ours(header), header[Request.INCARNATION], -1)
+        return tf.where(self.matches_plan(header), header[Request.INCARNATION], -1)
 
     def is_alive(self, header: Sequence[tf.Tensor], ledger: Ledger, worker: Any) -> tf.Tensor:
         """Return whether a request was made for these functions by a worker that takes part."""
-        return ledger.is_alive(worker, self.incarnation(header))
+        return ledger.is_alive(worker, self.read_incarnation(header))
 
-    def status(self, header: Sequence[tf.Tensor], *, alive: Any) -> tf.Tensor:
+    def compute_status(self, header: Sequence[tf.Tensor], *, alive: Any) -> tf.Tensor:
         """Return the status of a request that only needs its sender to take part."""
         status = tf.where(alive, tf.constant(int(Status.OK), tf.int64), int(Status.EVICTED))
-        return tf.where(self.is_ours(header), status, int(Status.REPLAN))
+        return tf.where(self.matches_plan(header), status, int(Status.REPLAN))
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ReplyHeader:
     clock: Any = 0  # the clock of a worker that joins
     other_writes: Any = 0  # see `Reply`
 
-    def tensor(self) -> tf.Tensor:
+    def to_tensor(self) -> tf.Tensor:
         """Return the header as it travels, int64."""
         fields = {
             Reply.STATUS: self.status,
@@ -63,10 +63,10 @@ class ReplyHeader:
             Reply.NEXT_BATCHES: self.grant.batches,
             Reply.OTHER_WRITES: self.other_writes,
         }
-        return header_of([fields[field] for field in Reply])
+        return pack_header([fields[field] for field in Reply])
 
 
-def with_fields(reply: tf.Tensor, fields: Mapping[Reply, tf.Tensor]) -> tf.Tensor:
+def set_fields(reply: tf.Tensor, fields: Mapping[Reply, tf.Tensor]) -> tf.Tensor:
     """Set fields in the header of a reply that were known only after its parameters were read."""
     if not fields:
         return reply

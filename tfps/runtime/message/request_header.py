@@ -17,7 +17,7 @@ TOTALS = 3  # the call number of a pull of the totals of reports
 Fields: TypeAlias = Mapping[Request, Any]  # of a header; a missing field reports nothing
 NO_FIELDS: Fields = {}
 # The values of fields that are not reported.
-_SILENT: Fields = {
+_DEFAULTS: Fields = {
     **dict.fromkeys(Request, 0),
     Request.PROTOCOL: PROTOCOL,
     Request.ACKED_TICKET: NO_TICKET,
@@ -31,13 +31,13 @@ _SILENT: Fields = {
 }
 
 
-def request_header(kind: Kind, fields: Fields) -> tf.Tensor:
+def build_request_header(kind: Kind, fields: Fields) -> tf.Tensor:
     """Return the header of a request to one server, an int64 vector."""
-    values = {**_SILENT, Request.KIND: int(kind), **fields}
-    return header_of([values[field] for field in Request])
+    values = {**_DEFAULTS, Request.KIND: int(kind), **fields}
+    return pack_header([values[field] for field in Request])
 
 
-def header_of(fields: Sequence[Any]) -> tf.Tensor:
+def pack_header(fields: Sequence[Any]) -> tf.Tensor:
     """Return numbers and scalar tensors of any type as an int64 vector; numbers need no cast."""
     return tf.convert_to_tensor(
         [tf.cast(each, tf.int64) if tf.is_tensor(each) else int(each) for each in fields], tf.int64

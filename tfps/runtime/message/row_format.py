@@ -10,10 +10,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.variables.shards import row_bytes_of
+from tfps.bridge.variables.shards import get_row_bytes
 from tfps.compression.by_path import CodecChoice
 from tfps.compression.row_codec import RowCodec, row_codec_of
-from tfps.optimizers.gathered_rows import end_to_end
+from tfps.optimizers.gathered_rows import concat_rows
 from tfps.transport.traffic import CodedPart
 
 
@@ -39,7 +39,7 @@ class RowFormat:
     @property
     def size_bytes(self) -> int:
         """The size of a row as it travels."""
-        return row_bytes_of(self.native)
+        return get_row_bytes(self.native)
 
     def encode(self, rows: tf.Tensor, *, seed: tf.Tensor | None = None) -> tf.Tensor:
         """Return the bytes of rows, one after the other.
@@ -57,7 +57,7 @@ class RowFormat:
             return tf.reshape(tf.bitcast(data, dtype), shape)
         return tf.reshape(tf.bitcast(tf.reshape(data, [-1, dtype.size]), dtype), shape)
 
-    def counted(self, rows: tf.Tensor) -> list[CodedPart]:
+    def measure_sizes(self, rows: tf.Tensor) -> list[CodedPart]:
         """Return the sizes of a number of encoded rows, int64, for the counters."""
         return []
 
@@ -91,8 +91,8 @@ class CodedRows(RowFormat):
         rows = self.codec.decode_rows(tf.reshape(data, [-1, self.size_bytes]), self._items)
         return tf.cast(tf.reshape(rows, [-1, *self.row_shape]), self.native.dtype)
 
-    def counted(self, rows: tf.Tensor) -> list[CodedPart]:
-        plain = row_bytes_of(self.native)
+    def measure_sizes(self, rows: tf.Tensor) -> list[CodedPart]:
+        plain = get_row_bytes(self.native)
         return [CodedPart(repr(self.codec), self.group, rows * self.size_bytes, rows * plain)]
 
     @property
@@ -100,36 +100,38 @@ class CodedRows(RowFormat):
         return math.prod(self.row_shape)
 
 
-def row_formats(shards: Sequence[Any], choices: Mapping[int, CodecChoice]) -> tuple[RowFormat, ...]:
+def choose_row_formats(
+    shards: Sequence[Any], choices: Mapping[int, CodecChoice]
+) -> tuple[RowFormat, ...]:
     """Return the formats in which rows of shards travel.
 
     Args:
         shards: shards of tables, as Keras variables.
         choices: the codecs, by the ids of shards.
     """
-    return tuple(_format(shard._value, choices.get(id(shard))) for shard in shards)
+    return tuple(_choose_row_format(shard._value, choices.get(id(shard))) for shard in shards)
 
 
-def _format(native: Any, choice: CodecChoice | None) -> RowFormat:
+def _choose_row_format(native: Any, choice: CodecChoice | None) -> RowFormat:
     if choice is None:
         return RowFormat(native)
     codec = row_codec_of(choice.codec, math.prod(native.shape[1:]))
     return RowFormat(native) if codec is None else CodedRows(native, codec, choice.group)
 
 
-def joined_rows(
+def encode_all_rows(
     formats: Sequence[RowFormat], rows: Sequence[tf.Tensor], *, seed: tf.Tensor
 ) -> tf.Tensor:
     """Return the bytes of the rows of several variables, one after the other."""
-    return end_to_end(
+    return concat_rows(
         [
-            formats[run[0]].encode(end_to_end([rows[k] for k in run]), seed=seed)
-            for run in _runs(formats)
+            formats[run[0]].encode(concat_rows([rows[k] for k in run]), seed=seed)
+            for run in _group_neighbors(formats)
         ]
     )
 
 
-def rows_in_turn(
+def decode_all_rows(
     data: tf.Tensor, formats: Sequence[RowFormat], counts: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
     """Return the rows of several variables from their bytes, one after the other.
@@ -139,7 +141,7 @@ def rows_in_turn(
         formats: the formats of the variables' rows.
         counts: the number of rows of each variable, int64.
     """
-    runs = list(_runs(formats))
+    runs = list(_group_neighbors(formats))
     sizes = [tf.add_n([counts[k] for k in run]) * formats[run[0]].size_bytes for run in runs]
     parts = [data] if len(runs) == 1 else tf.split(data, sizes)
     found: list[tf.Tensor] = []
@@ -149,7 +151,7 @@ def rows_in_turn(
     return found
 
 
-def _runs(formats: Sequence[RowFormat]) -> Iterator[list[int]]:
+def _group_neighbors(formats: Sequence[RowFormat]) -> Iterator[list[int]]:
     """Yield the indices of neighbours of one kind."""
     for _, run in itertools.groupby(range(len(formats)), lambda number: formats[number].kind):
         yield list(run)

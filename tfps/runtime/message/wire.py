@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
-from tfps.bridge.variables.shards import all_shards, cut, rule_of, shards_of
+from tfps.bridge.variables.shards import get_all_shards, get_row_rule, get_shards, split_by_rule
 from tfps.compression.by_path import CodecChoice
 from tfps.compression.codec import check_codec
-from tfps.optimizers.loss_scaling import loss_scale_of
-from tfps.runtime.message.coding import CodedVector, choices_for
-from tfps.runtime.message.moved_state import ShardMove, entries_of, moves_of
-from tfps.runtime.message.row_format import RowFormat, row_formats
+from tfps.optimizers.loss_scaling import get_loss_scale
+from tfps.runtime.message.coding import CodedVector, choose_codecs
+from tfps.runtime.message.moved_state import ShardMove, find_moves, list_move_entries
+from tfps.runtime.message.row_format import RowFormat, choose_row_formats
 from tfps.runtime.program.program import Program
 from tfps.transport.layout import Layout
 from tfps.transport.traffic import CodedPart
@@ -37,22 +37,25 @@ class ServerShards(NamedTuple):
     @property
     def layout(self) -> Layout:
         """The layout of the values on the worker."""
-        return Layout.from_entries(self.entries(gradients=False, of_server=False))
+        return Layout.from_entries(self.entries(gradients=False, for_server=False))
 
     @property
     def server_layout(self) -> Layout:
         """The layout of the values on the server."""
-        return Layout.from_entries(self.entries(gradients=False, of_server=True))
+        return Layout.from_entries(self.entries(gradients=False, for_server=True))
 
-    def entries(self, *, gradients: bool, of_server: bool) -> list[LayoutEntry]:
+    def entries(self, *, gradients: bool, for_server: bool) -> list[LayoutEntry]:
         """Return the names, dtypes and shapes for a layout."""
-        natives = self.natives if of_server else [v._value for v in self.variables]
-        return [_entry(n, gradient_of(n) if gradients else n.shared_name) for n in natives]
+        natives = self.natives if for_server else [v._value for v in self.variables]
+        return [
+            _make_entry(n, get_native_gradient_name(n) if gradients else n.shared_name)
+            for n in natives
+        ]
 
 
-def server_shards(variables: Iterable[Any]) -> ServerShards:
+def group_by_slab(variables: Iterable[Any]) -> ServerShards:
     """Put the shards of a slab next to each other, if all of them are present."""
-    by_name = {name_of(variable): variable for variable in variables}
+    by_name = {get_variable_name(variable): variable for variable in variables}
     ordered: dict[str, Any] = {}
     natives = []
     for name, variable in by_name.items():
@@ -95,74 +98,76 @@ class CallWire:
         return (*self.gradients.natives, *(table._value for table in self.tables))
 
 
-def name_of(variable: Any) -> str:
+def get_variable_name(variable: Any) -> str:
     """Return a variable's name in a payload."""
     return str(variable._value.shared_name)
 
 
-def gradient_name(variable: Any) -> str:
+def get_gradient_name(variable: Any) -> str:
     """Return the name of a variable's gradient in a payload."""
-    return gradient_of(variable._value)
+    return get_native_gradient_name(variable._value)
 
 
-def gradient_of(native: Any) -> str:
+def get_native_gradient_name(native: Any) -> str:
     """Return the name of the gradient of a server's variable or slab in a payload."""
-    return gradient_of_name(native.shared_name)
+    return to_gradient_name(native.shared_name)
 
 
-def gradient_of_name(name: str) -> str:
+def to_gradient_name(name: str) -> str:
     """Return the name of a gradient from the name of the variable or slab."""
     return f"gradient of {name}"
 
 
-def count_name(variable: Any) -> str:
+def get_count_name(variable: Any) -> str:
     """Return the name of a count's increase in a payload."""
     return f"increase of {variable._value.shared_name}"
 
 
-def scale_name(variable: Any) -> str:
+def get_scale_name(variable: Any) -> str:
     """Return the name of the loss scale in a payload."""
     return f"scale of {variable._value.shared_name}"
 
 
-def scale_sent(optimizer: Any, read: Callable[[Any], tf.Tensor]) -> dict[str, tf.Tensor]:
+def read_loss_scale(optimizer: Any, read: Callable[[Any], tf.Tensor]) -> dict[str, tf.Tensor]:
     """Return the scale of a push's loss, by name; ``read`` returns the sender's value."""
-    scale = loss_scale_of(optimizer)
-    return {} if scale is None else {scale_name(scale): read(scale)}
+    scale = get_loss_scale(optimizer)
+    return {} if scale is None else {get_scale_name(scale): read(scale)}
 
 
-def shards_on(variables: Iterable[Any], device: str) -> tuple[Any, ...]:
+def get_shards_on(variables: Iterable[Any], device: str) -> tuple[Any, ...]:
     """Return the shards of some variables on one server."""
-    return tuple(shard for shard in all_shards(variables) if shard._value.device == device)
+    return tuple(shard for shard in get_all_shards(variables) if shard._value.device == device)
 
 
-def in_shards(
+def split_tensors(
     variables: Iterable[Any],
-    value_of: Callable[[Any], tf.Tensor],
+    get_value: Callable[[Any], tf.Tensor],
     *,
-    name: Callable[[Any], str] = name_of,
+    name: Callable[[Any], str] = get_variable_name,
 ) -> dict[str, tf.Tensor]:
     """Cut tensors of variables into those of their shards, by name."""
     return {
         name(shard): part
         for variable in variables
         for shard, part in zip(
-            shards_of(variable), cut(value_of(variable), rule_of(variable)), strict=True
+            get_shards(variable),
+            split_by_rule(get_value(variable), get_row_rule(variable)),
+            strict=True,
         )
     }
 
 
-def parameter_layout(variables: Iterable[Any], beside: Iterable[LayoutEntry] = ()) -> Layout:
+def build_parameter_layout(variables: Iterable[Any], beside: Iterable[LayoutEntry] = ()) -> Layout:
     """Return the layout of values of variables, in their order, and of further entries."""
-    return Layout.from_entries([*(_entry(variable._value) for variable in variables), *beside])
+    return Layout.from_entries([*(_make_entry(variable._value) for variable in variables), *beside])
 
 
-def report_layout(program: Program) -> Layout:
+def build_report_layout(program: Program) -> Layout:
     """Return the layout of a step's metric state and outputs, which close its ticket."""
-    return Layout.from_entries(_report(program))
+    return Layout.from_entries(_list_report_entries(program))
 
 
-def function_wire(program: Program, call_number: int, *, device: str) -> CallWire:
+def build_function_wire(program: Program, call_number: int, *, device: str) -> CallWire:
     """Return the messages of a scheduled function's optimizer call; more calls may follow.
 
     With local steps the call is the end of a period: differences and counts go up; weights, counts
@@ -170,25 +175,25 @@ def function_wire(program: Program, call_number: int, *, device: str) -> CallWir
     """
     local = program.schedule.local
     if local is None:
-        brought = program.changed_by(program.calls[call_number])
-        return call_wire(
-            program, call_number, device=device, reports=False, is_last=False, brought=brought
+        returned = program.get_changed_variables(program.calls[call_number])
+        return build_call_wire(
+            program, call_number, device=device, reports=False, is_last=False, returned=returned
         )
     assigned = {id(variable) for variable in program.state}
     rates = [rate for rate in local.rates if id(rate) not in assigned]
     weights = program.calls[call_number].variables
     exchanged = dataclasses.replace(program, variables=[*weights, *local.counts, *rates], state=[])
-    return call_wire(exchanged, call_number, device=device, reports=False)
+    return build_call_wire(exchanged, call_number, device=device, reports=False)
 
 
-def call_wire(
+def build_call_wire(
     program: Program,
     call_number: int,
     *,
     device: str,
     reports: bool,
     is_last: bool | None = None,
-    brought: Sequence[Any] | None = None,
+    returned: Sequence[Any] | None = None,
 ) -> CallWire:
     """Return the messages of an optimizer call.
 
@@ -198,7 +203,7 @@ def call_wire(
         device: the device of the server.
         reports: whether the server takes the report of the step before (the ticket server does).
         is_last: whether the call ends the step; None: if it is the last one.
-        brought: the variables whose values the reply brings; None: all.
+        returned: the variables whose values the reply brings; None: all.
     """
     if is_last is None:
         is_last = call_number == len(program.calls) - 1
@@ -206,29 +211,29 @@ def call_wire(
     trained = program.calls[call_number].variables
     whole = [v for v in trained if id(v) not in known]
     looked_up = [v for v in trained if id(v) in known]
-    tables = shards_on(looked_up, device)
-    gradients = server_shards(shards_on(whole, device))
-    coded, plain = _coded(gradients, choices=choices_for(whole, program.schedule.push))
-    pull = choices_for(whole, program.schedule.pull)
+    tables = get_shards_on(looked_up, device)
+    gradients = group_by_slab(get_shards_on(whole, device))
+    coded, plain = _split_by_codec(gradients, choices=choose_codecs(whole, program.schedule.push))
+    pull = choose_codecs(whole, program.schedule.pull)
     # A learning rate that the step assigns has a copy on every server of its optimizer.
-    state = tuple(p for p in all_shards(program.state) if device in p._value.devices)
+    state = tuple(p for p in get_all_shards(program.state) if device in p._value.devices)
     state = state if is_last else ()
-    moves = moves_of(program, state)
+    moves = find_moves(program, state)
     local = program.schedule.local
     counts = local.counts if local is not None and local.adds_counts else ()
     counts = tuple(v for v in counts if device in v._value.devices)
-    brought = program.variables if brought is None else brought
-    values = server_shards(shards_on((v for v in brought if id(v) not in known), device))
-    coded_values, plain_values = _coded(values, choices=pull, gradients=False)
-    scale = loss_scale_of(program.calls[call_number].optimizer)
+    returned = program.variables if returned is None else returned
+    values = group_by_slab(get_shards_on((v for v in returned if id(v) not in known), device))
+    coded_values, plain_values = _split_by_codec(values, choices=pull, gradients=False)
+    scale = get_loss_scale(program.calls[call_number].optimizer)
     if coded_values:
-        values = _one_after_the_other(values, plain_values, choices=pull)
+        values = _order_by_codec(values, plain_values, choices=pull)
     bytes_down = [each.entry for each in coded_values]
     bytes_of = [each.entry for each in coded]
-    rest = [*(_entry(v._value) for v in state), *entries_of(moves, program)]
-    rest += [(count_name(v), "float64", ()) for v in counts]
-    rest += _report(program) if is_last and reports else []
-    rest += [(scale_name(scale), "float32", ())] if scale is not None else []
+    rest = [*(_make_entry(v._value) for v in state), *list_move_entries(moves, program)]
+    rest += [(get_count_name(v), "float64", ()) for v in counts]
+    rest += _list_report_entries(program) if is_last and reports else []
+    rest += [(get_scale_name(scale), "float32", ())] if scale is not None else []
     return CallWire(
         gradients=gradients,
         state=state,
@@ -236,28 +241,28 @@ def call_wire(
         counts=counts,
         values=values,
         request=Layout.from_entries(
-            [*bytes_of, *plain.entries(gradients=True, of_server=False), *rest]
+            [*bytes_of, *plain.entries(gradients=True, for_server=False), *rest]
         ),
         reply=Layout.from_entries(
-            [*bytes_down, *plain_values.entries(gradients=False, of_server=False)]
+            [*bytes_down, *plain_values.entries(gradients=False, for_server=False)]
         ),
         server_request=Layout.from_entries(
-            [*bytes_of, *plain.entries(gradients=True, of_server=True), *rest]
+            [*bytes_of, *plain.entries(gradients=True, for_server=True), *rest]
         ),
         tables=tables,
-        row_formats=row_formats(tables, choices_for(looked_up, program.schedule.push)),
+        row_formats=choose_row_formats(tables, choose_codecs(looked_up, program.schedule.push)),
         coded=coded,
         server_reply=Layout.from_entries(
-            [*bytes_down, *plain_values.entries(gradients=False, of_server=True)]
+            [*bytes_down, *plain_values.entries(gradients=False, for_server=True)]
         ),
         coded_values=coded_values,
-        coded_up=tuple(each.counted for each in coded),
-        coded_down=tuple(each.counted for each in coded_values),
+        coded_up=tuple(each.sizes for each in coded),
+        coded_down=tuple(each.sizes for each in coded_values),
         scale=scale,
     )
 
 
-def _coded(
+def _split_by_codec(
     shards: ServerShards, *, choices: Mapping[int, CodecChoice], gradients: bool = True
 ) -> tuple[tuple[CodedVector, ...], ServerShards]:
     """Return the coded vectors of gradients, or of values, and the shards without a codec.
@@ -265,20 +270,20 @@ def _coded(
     Raises:
         ConfigError: a codec whose bytes differ in number from its own statement.
     """
-    groups, plain = _groups(shards, choices)
+    groups, plain = _group_by_codec(shards, choices)
     coded = []
     for choice, together in groups:
         # Workers send gradients, and servers values.
         layouts = [
-            Layout.from_entries(together.entries(gradients=gradients, of_server=of_server))
-            for of_server in ((False, True) if gradients else (True, False))
+            Layout.from_entries(together.entries(gradients=gradients, for_server=for_server))
+            for for_server in ((False, True) if gradients else (True, False))
         ]
         coded.append(CodedVector(choice, *layouts))
         check_codec(choice.codec, coded[-1].items)
     return tuple(coded), plain if coded else shards
 
 
-def _groups(
+def _group_by_codec(
     shards: ServerShards, choices: Mapping[int, CodecChoice]
 ) -> tuple[list[tuple[CodecChoice, ServerShards]], ServerShards]:
     """Return the shards that share a vector, and those without a codec."""
@@ -290,26 +295,26 @@ def _groups(
             groups.setdefault(key, []).append(shard)
         else:
             plain.append(shard)
-    together = [(choices[id(group[0])], server_shards(group)) for group in groups.values()]
-    return together, server_shards(plain)
+    together = [(choices[id(group[0])], group_by_slab(group)) for group in groups.values()]
+    return together, group_by_slab(plain)
 
 
-def _one_after_the_other(
+def _order_by_codec(
     shards: ServerShards, plain: ServerShards, *, choices: Mapping[int, CodecChoice]
 ) -> ServerShards:
     """Return the same shards, ordered by coded vector, and then those without a codec."""
-    parts = [*(together for _, together in _groups(shards, choices)[0]), plain]
+    parts = [*(together for _, together in _group_by_codec(shards, choices)[0]), plain]
     return ServerShards(
         tuple(variable for part in parts for variable in part.variables),
         tuple(native for part in parts for native in part.natives),
     )
 
 
-def _entry(native: Any, name: str | None = None) -> LayoutEntry:
+def _make_entry(native: Any, name: str | None = None) -> LayoutEntry:
     return (name or native.shared_name, native.dtype.name, tuple(native.shape))
 
 
-def _report(program: Program) -> list[LayoutEntry]:
+def _list_report_entries(program: Program) -> list[LayoutEntry]:
     """Return the non-empty parts of a report; an empty one would take a line of its payload."""
     items = {METRICS: program.metric_items, OUTPUTS: program.output_items}
     return [(name, "float64", (number,)) for name, number in items.items() if number]

@@ -12,9 +12,9 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.step_scope import StepScope, StepTrace
 from tfps.optimizers.sparse_updates import refuse_to_densify
 from tfps.runtime.program.examples import (
+    compute_weighted_mean,
     concat_examples,
     count_examples,
-    mean_of,
     split_batch,
     take_examples,
 )
@@ -26,13 +26,13 @@ class DividedStep(StepTrace, Protocol):
     Each device has one copy of each variable.
     """
 
-    def value_on(self, device: int, keras_variable: Any) -> Any:
+    def get_copy_on(self, device: int, keras_variable: Any) -> Any:
         """Return the copy of a variable that a device reads and writes."""
 
     def look_up_on(self, device: int, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
         """Return rows of a table for a device; None if the worker has a copy of the table."""
 
-    def takes_rows_of(self, keras_variable: Any) -> bool:
+    def keeps_row_gradients(self, keras_variable: Any) -> bool:
         """Return whether a gradient of a variable stays rows, and need not be dense."""
 
     def apply_parts(
@@ -57,7 +57,7 @@ class ReplicaBarrier:
         self.step, self._shares = step, shares
         self._brought: list[Any] = [None] * len(shares)
 
-    def replica(self) -> Replica:
+    def get_replica(self) -> Replica:
         """Return the view of the step for the device of this thread's trace."""
         context = tf.distribute.get_replica_context()
         return Replica(self, int(tf.get_static_value(context.replica_id_in_sync_group)))
@@ -72,7 +72,7 @@ class ReplicaBarrier:
 
         return tf.distribute.get_replica_context().merge_call(together)
 
-    def rows(self, parts: Sequence[Any]) -> Any:
+    def concat_parts(self, parts: Sequence[Any]) -> Any:
         """Return the rows of a batch from those of its parts, without those of an empty part."""
         return concat_examples(
             [
@@ -92,18 +92,18 @@ class Replica:
     def position(self) -> Any:
         return self._step.position
 
-    def value_of(self, keras_variable: Any) -> Any:
-        return self._step.value_on(self.device, keras_variable)
+    def get_copy(self, keras_variable: Any) -> Any:
+        return self._step.get_copy_on(self.device, keras_variable)
 
     def assign(self, keras_variable: Any, value: Any) -> None:
-        self.value_of(keras_variable).assign(value)
+        self.get_copy(keras_variable).assign(value)
 
     def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
         variables = list(variables if variables is not None else optimizer._trainable_variables)
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
 
         def part(gradient: Any, variable: Any) -> Any:
-            if self._step.takes_rows_of(variable):
+            if self._step.keeps_row_gradients(variable):
                 return gradient
             refuse_to_densify(optimizer, gradient, variable)
             return tf.convert_to_tensor(gradient)
@@ -120,8 +120,8 @@ class Replica:
     def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
         return self._step.look_up_on(self.device, keras_variable, ids)
 
-    def normalizes(self, layer: Any, *, over_all: bool) -> None:
-        self._step.normalizes(layer, over_all=over_all)
+    def on_normalization(self, layer: Any, *, uses_whole_batch: bool) -> None:
+        self._step.on_normalization(layer, uses_whole_batch=uses_whole_batch)
 
     def on_graph_complete(self, graph: Any) -> None:
         self._step.on_graph_complete(graph)
@@ -130,7 +130,9 @@ class Replica:
         return self._barrier.run_once(
             self.device,
             list(tensors),
-            lambda parts: function([self._barrier.rows(each) for each in zip(*parts, strict=True)]),
+            lambda parts: function(
+                [self._barrier.concat_parts(each) for each in zip(*parts, strict=True)]
+            ),
         )
 
 
@@ -145,7 +147,7 @@ class Devices:
 
     def __init__(self, names: Sequence[str] = ("/device:CPU:0",)) -> None:
         # Whether results lie in main memory, and not in the memory of GPUs.
-        self.in_main_memory = all(
+        self.use_main_memory = all(
             tf.DeviceSpec.from_string(name).device_type == "CPU" for name in names
         )
 
@@ -155,7 +157,7 @@ class Devices:
             return step.program.step(batch)
 
 
-class SeveralDevices(Devices):
+class MultipleDevices(Devices):
     """Several devices, each for a part of a batch; the step pushes the sum of their gradients.
 
     Source: synchronous data parallelism as in `tf.distribute.MirroredStrategy`, within a worker.
@@ -176,7 +178,7 @@ class SeveralDevices(Devices):
         outputs: list[Any] = [None] * len(parts)
 
         def run_part() -> None:
-            replica = barrier.replica()
+            replica = barrier.get_replica()
             with StepScope(replica):
                 outputs[replica.device] = step.program.step(parts[replica.device])
 
@@ -186,7 +188,7 @@ class SeveralDevices(Devices):
             if not isinstance(spec, tf.TensorSpec):
                 return each[0]
             if each[0].shape.rank and each[0].shape[0] != spec.shape[0]:
-                return tf.ensure_shape(barrier.rows(each), spec.shape)
-            return mean_of(each, shares) if spec.dtype.is_floating else each[0]
+                return tf.ensure_shape(barrier.concat_parts(each), spec.shape)
+            return compute_weighted_mean(each, shares) if spec.dtype.is_floating else each[0]
 
         return tf.nest.map_structure(combine, step.program.outputs, *outputs)

@@ -13,24 +13,24 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.step_scope import StepScope, is_global_generator, outside_the_step
+from tfps.bridge.step_scope import StepScope, is_global_generator, outside_step
 from tfps.bridge.variables.linear_part import Factor
 from tfps.bridge.variables.worker_variable import WorkerVariable
 from tfps.consistency.ledger import MAX_CALLS
 from tfps.errors import UnsupportedError
-from tfps.optimizers.loss_scaling import loss_scale_of
+from tfps.optimizers.loss_scaling import get_loss_scale
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.sparse_updates import refuse_to_densify
-from tfps.optimizers.wrapped import members
+from tfps.optimizers.wrapped import get_nested_optimizers
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import refuse_python_functions
 from tfps.runtime.program.devices import Devices, ReplicaBarrier
 from tfps.runtime.program.metric_states import MetricStates
 from tfps.runtime.program.noise import DrawSeeds
-from tfps.runtime.program.pace import Assignment, MovingPace, pace_of
+from tfps.runtime.program.pace import Assignment, MovingPace, find_pace
 from tfps.runtime.program.program import Program, is_metric, is_seed, refuse_outside_scope
 from tfps.runtime.program.step_results import StepResults
-from tfps.runtime.program.synchronized import tell_of_synchronized
+from tfps.runtime.program.synchronized import warn_of_synchronized
 
 
 class TracedStrategy(Protocol):
@@ -55,7 +55,7 @@ class Discovery:
     def __init__(self, strategy: TracedStrategy, *, looks_up_nested: bool = False) -> None:
         self.strategy = strategy
         self.graph = private.current_graph()
-        self.order: list[Any] = []
+        self.found_variables: list[Any] = []
         self.copies: dict[int, WorkerVariable] = {}
         self.draws: dict[int, int | None] = {}  # see `Program.draws_per_step`
         self.noise: DrawSeeds | None = None
@@ -72,16 +72,16 @@ class Discovery:
         self._dense: set[int] = set()  # variables with dense gradients
         self._trained_in: defaultdict[int, set[Any]] = defaultdict(set)
 
-    def value_of(self, keras_variable: Any) -> WorkerVariable:
+    def get_copy(self, keras_variable: Any) -> WorkerVariable:
         if id(keras_variable) not in self.copies:
             if keras_variable._value is None:
-                with outside_the_step(), self.strategy.scope():
+                with outside_step(), self.strategy.scope():
                     keras_variable._deferred_initialize()
             with self.graph.as_default():
                 self.copies[id(keras_variable)] = copy = WorkerVariable(keras_variable)
             if not is_metric(keras_variable) and not is_seed(keras_variable):
                 copy.on_assignment = partial(self._note_assignment, id(keras_variable))
-            self.order.append(keras_variable)
+            self.found_variables.append(keras_variable)
         return self.copies[id(keras_variable)]
 
     def _note_assignment(self, key: int, kept: Factor | None) -> None:
@@ -89,13 +89,13 @@ class Discovery:
         self._assignments[key].append(Assignment(kept, is_nested))
 
     def assign(self, keras_variable: Any, value: Any) -> None:
-        self.value_of(keras_variable).assign(value)
+        self.get_copy(keras_variable).assign(value)
         if is_seed(keras_variable):
-            self._draw(keras_variable)
+            self._count_draw(keras_variable)
         elif not is_metric(keras_variable):
             self.needs_final_exchange = True
 
-    def _draw(self, generator: Any) -> None:
+    def _count_draw(self, generator: Any) -> None:
         counts = private.current_graph() is self.graph and not is_global_generator(generator)
         known = self.draws.get(id(generator), 0)
         self.draws[id(generator)] = known + 1 if counts and known is not None else None
@@ -107,15 +107,15 @@ class Discovery:
         self.noise = self.noise or DrawSeeds()
         return self.noise.next()
 
-    def value_on(self, device: int, keras_variable: Any) -> WorkerVariable:
-        return self.value_of(keras_variable)
+    def get_copy_on(self, device: int, keras_variable: Any) -> WorkerVariable:
+        return self.get_copy(keras_variable)
 
     def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
         graph = private.current_graph()
         self._tables.add(id(keras_variable))
         if graph is not self.graph and not self._looks_up_nested:
             return None
-        value = self.value_of(keras_variable)
+        value = self.get_copy(keras_variable)
         self._looked_up_in[id(keras_variable)].add(graph)
         return tf.gather(value, ids)
 
@@ -123,12 +123,12 @@ class Discovery:
         """Return None: in a function that several devices divide, each has the whole table."""
         return None
 
-    def takes_rows_of(self, keras_variable: Any) -> bool:
+    def keeps_row_gradients(self, keras_variable: Any) -> bool:
         return False
 
-    def normalizes(self, layer: Any, *, over_all: bool) -> None:
+    def on_normalization(self, layer: Any, *, uses_whole_batch: bool) -> None:
         self.normalizing.append(layer)
-        if over_all and not layer.renorm:
+        if uses_whole_batch and not layer.renorm:
             self._centers[id(layer.moving_variance)] = layer.moving_mean
 
     def on_graph_complete(self, graph: Any) -> None:
@@ -146,9 +146,9 @@ class Discovery:
     def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
         variables = list(variables if variables is not None else optimizer._trainable_variables)
         if not optimizer.built:
-            with outside_the_step(), self.strategy.scope():
+            with outside_step(), self.strategy.scope():
                 optimizer.build(variables)
-        elif members(optimizer) == [optimizer]:
+        elif get_nested_optimizers(optimizer) == [optimizer]:
             optimizer._check_variables_are_known(variables)
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
         if not pairs:
@@ -165,32 +165,32 @@ class Discovery:
                 stacklevel=2,
             )
         for gradient, variable in pairs:
-            self.value_of(variable)
+            self.get_copy(variable)
             if not isinstance(gradient, tf.IndexedSlices):
                 self._dense.add(id(variable))
             self._trained_in[id(variable)].add(private.current_graph())
             self._gradients.append((optimizer, gradient, variable))
-        scale = loss_scale_of(optimizer)
+        scale = get_loss_scale(optimizer)
         if scale is not None:
-            self.value_of(scale)  # a push always has the scale, even if the step has not read it
+            self.get_copy(scale)  # a push always has the scale, even if the step has not read it
         self.calls.append(OptimizerCall(optimizer, tuple(variable for _, variable in pairs)))
         # An optimizer call inside tf.cond or a nested function cannot carry the next ticket out.
         self.needs_final_exchange = private.current_graph() is not self.graph
 
-    def looked_up(self, keras_variable: Any) -> bool:
+    def is_only_looked_up(self, keras_variable: Any) -> bool:
         """Return whether the step only looks up rows of a variable."""
         copy, trained_in = self.copies[id(keras_variable)], self._trained_in[id(keras_variable)]
         graphs = self._looked_up_in[id(keras_variable)]
-        if copy.is_read or copy.assigned or not graphs:
+        if copy.is_read or copy.is_assigned or not graphs:
             return False
         if len(graphs) == 1:
             return trained_in <= graphs
         # Gradients of rows that were looked up in a branch or a loop are dense outside of it.
         return trained_in <= graphs and id(keras_variable) not in self._dense
 
-    def read_whole(self, keras_variable: Any) -> bool:
+    def is_read_whole(self, keras_variable: Any) -> bool:
         """Return whether the step looks up rows of a variable, but also needs all of it."""
-        return id(keras_variable) in self._tables and not self.looked_up(keras_variable)
+        return id(keras_variable) in self._tables and not self.is_only_looked_up(keras_variable)
 
     def refuse_to_densify(self, tables: Iterable[Any]) -> None:
         """Raise if a row-wise optimizer has gradients of variables other than the given tables.
@@ -202,34 +202,34 @@ class Discovery:
             if id(variable) not in travel:
                 refuse_to_densify(optimizer, gradient, variable)
 
-    def uses(self) -> Iterator[tuple[Any, list[Any]]]:
+    def iter_changed_variables(self) -> Iterator[tuple[Any, list[Any]]]:
         """Yield variables that the step changes, with the gradients or resources that tell how."""
         for _, gradient, variable in self._gradients:
             yield variable, [*tf.nest.flatten(gradient, expand_composites=True)]
-        for variable in self.order:
-            if self.written(variable) and not is_metric(variable):
+        for variable in self.found_variables:
+            if self.is_written(variable) and not is_metric(variable):
                 yield variable, [self.copies[id(variable)].handle]
 
-    def written(self, keras_variable: Any) -> bool:
-        return self.copies[id(keras_variable)].assigned
+    def is_written(self, keras_variable: Any) -> bool:
+        return self.copies[id(keras_variable)].is_assigned
 
     @property
     def centers(self) -> dict[int, Any]:
         """The variables of means, by the id of the variance of the same batches."""
         return dict(self._centers)
 
-    def paces(self, variables: Iterable[Any]) -> dict[int, MovingPace]:
+    def compute_paces(self, variables: Iterable[Any]) -> dict[int, MovingPace]:
         """Return how the step moves variables, by id; without those that optimizers update, too."""
         devices = len(self.strategy.devices.names)
         found = {
-            id(v): pace_of(v, self._assignments[id(v)], devices=devices)
+            id(v): find_pace(v, self._assignments[id(v)], devices=devices)
             for v in variables
             if not self._trained_in[id(v)]
         }
         return {key: pace for key, pace in found.items() if pace is not None}
 
 
-def discover(program: Program, strategy: TracedStrategy) -> Program:
+def discover_program(program: Program, strategy: TracedStrategy) -> Program:
     """Trace the step once into a temporary graph, and return the program with what was found.
 
     Raises:
@@ -247,7 +247,7 @@ def discover(program: Program, strategy: TracedStrategy) -> Program:
     concrete = tf.function(trace, autograph=False).get_concrete_function(program.batch_spec)
     refuse_python_functions(concrete.graph)
     discovery = found[0]
-    tell_of_synchronized(discovery.normalizing, workers=strategy.runtime.workers)
+    warn_of_synchronized(discovery.normalizing, workers=strategy.runtime.workers)
     calls = discovery.calls
     if program.trains and discovery.needs_final_exchange:
         calls.append(OptimizerCall(None))
@@ -256,31 +256,33 @@ def discover(program: Program, strategy: TracedStrategy) -> Program:
             f"received a training step that calls optimizers {len(calls)} times, expected at most "
             f"{MAX_CALLS}. Collect the gradients and call each optimizer once per step."
         )
-    on_servers = [v for v in discovery.order if not is_metric(v) and not is_seed(v)]
-    looked_up = [v for v in on_servers if discovery.looked_up(v)]
+    on_servers = [v for v in discovery.found_variables if not is_metric(v) and not is_seed(v)]
+    looked_up = [v for v in on_servers if discovery.is_only_looked_up(v)]
     discovery.refuse_to_densify(looked_up)
     states = MetricStates(
         discovery.graph,
-        touched=[v for v in discovery.order if is_metric(v)],
+        touched=[v for v in discovery.found_variables if is_metric(v)],
         metrics=program.keras_metrics,
-        handle_of=lambda variable: discovery.value_of(variable).handle,
+        handle_of=lambda variable: discovery.get_copy(variable).handle,
     )
-    if program.trains and not program.in_turn:
-        states.refuse_uses(discovery.uses())
-    seeds = [v for v in discovery.order if is_seed(v)]
+    if program.trains and not program.is_sequential:
+        states.refuse_uses(discovery.iter_changed_variables())
+    seeds = [v for v in discovery.found_variables if is_seed(v)]
     draws = [discovery.draws.get(id(v), 0) for v in seeds]
     refuse_outside_scope(on_servers)
-    state = [v for v in on_servers if discovery.written(v)] if program.trains else []
+    state = [v for v in on_servers if discovery.is_written(v)] if program.trains else []
     return replace(
         program,
         variables=on_servers,
         state=state,
-        paces=discovery.paces(state),
+        paces=discovery.compute_paces(state),
         centers=discovery.centers,
         looked_up=looked_up,
-        read_whole=[v for v in on_servers if discovery.read_whole(v)],
+        read_whole=[v for v in on_servers if discovery.is_read_whole(v)],
         metrics=states.variables,
-        totals=states.totals(in_turn=program.in_turn, generators=draws.count(None)),
+        totals=states.create_totals(
+            is_sequential=program.is_sequential, generators=draws.count(None)
+        ),
         seeds=seeds,
         draws_per_step=draws,
         noise=discovery.noise,

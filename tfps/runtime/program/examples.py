@@ -59,13 +59,13 @@ def split_batch(batch: Any, count: int) -> tuple[list[Any], list[tf.Tensor]]:
     for index in range(count):
         size = least + tf.cast(index < rest, tf.int64)
         begin = tf.where(size > 0, index * least + tf.minimum(tf.cast(index, tf.int64), rest), 0)
-        parts.append(_part(batch, begin, size, place=(index, count)))
+        parts.append(_take_part(batch, begin, size, place=(index, count)))
         total = tf.cast(examples, tf.float64)
         shares.append(tf.math.divide_no_nan(tf.cast(size * count, tf.float64), total))
     return parts, shares
 
 
-def _part(batch: Any, begin: tf.Tensor, size: tf.Tensor, *, place: tuple[int, int]) -> Any:
+def _take_part(batch: Any, begin: tf.Tensor, size: tf.Tensor, *, place: tuple[int, int]) -> Any:
     def cut(component: Any) -> Any:
         is_dense = isinstance(component, tf.Tensor) and component.shape.rank != 0
         if not is_dense and not isinstance(component, tf.RaggedTensor | tf.SparseTensor):
@@ -80,7 +80,7 @@ def _part(batch: Any, begin: tf.Tensor, size: tf.Tensor, *, place: tuple[int, in
     return tf.nest.map_structure(cut, batch)
 
 
-def weighted_sum(values: Sequence[tf.Tensor], shares: Sequence[tf.Tensor]) -> tf.Tensor:
+def compute_weighted_sum(values: Sequence[tf.Tensor], shares: Sequence[tf.Tensor]) -> tf.Tensor:
     """Return the sum of values times shares; a value with share 0 does not count, even NaN."""
     weighted = [
         tf.where(share > 0, value * tf.cast(share, value.dtype), tf.zeros_like(value))
@@ -89,12 +89,12 @@ def weighted_sum(values: Sequence[tf.Tensor], shares: Sequence[tf.Tensor]) -> tf
     return sum(weighted[1:], weighted[0])
 
 
-def mean_of(values: Sequence[tf.Tensor], shares: Sequence[tf.Tensor]) -> tf.Tensor:
+def compute_weighted_mean(values: Sequence[tf.Tensor], shares: Sequence[tf.Tensor]) -> tf.Tensor:
     """Return the mean of values, weighted by their shares."""
-    return weighted_sum(values, shares) / tf.cast(len(values), values[0].dtype)
+    return compute_weighted_sum(values, shares) / tf.cast(len(values), values[0].dtype)
 
 
-def gradients_together(
+def merge_gradients(
     parts: Sequence[Sequence[Any]], shares: Sequence[tf.Tensor], *, variables: Sequence[Any]
 ) -> list[Any]:
     """Return the gradients of a step from those of each device: dense, or rows of tables.
@@ -104,15 +104,18 @@ def gradients_together(
     if len(parts) == 1:
         return list(parts[0])
     return [
-        _together(variable, each, shares) for variable, *each in zip(variables, *parts, strict=True)
+        _merge_gradient(variable, each, shares)
+        for variable, *each in zip(variables, *parts, strict=True)
     ]
 
 
-def _together(variable: Any, parts: Sequence[Any], shares: Sequence[tf.Tensor]) -> Any:
+def _merge_gradient(variable: Any, parts: Sequence[Any], shares: Sequence[tf.Tensor]) -> Any:
     if variable.overwrite_with_gradient:
-        return mean_of(parts, shares)  # its gradient is its next value
+        return compute_weighted_mean(parts, shares)  # its gradient is its next value
     if not all(isinstance(part, tf.IndexedSlices) for part in parts):
-        return weighted_sum([tf.convert_to_tensor(part) for part in parts], shares)
-    rows = [weighted_sum([p.values], [share]) for p, share in zip(parts, shares, strict=True)]
+        return compute_weighted_sum([tf.convert_to_tensor(part) for part in parts], shares)
+    rows = [
+        compute_weighted_sum([p.values], [share]) for p, share in zip(parts, shares, strict=True)
+    ]
     ids = tf.concat([part.indices for part in parts], 0)
     return tf.IndexedSlices(tf.concat(rows, 0), ids, parts[0].dense_shape)

@@ -14,13 +14,13 @@ from tfps.consistency.mode import Mode
 from tfps.consistency.optimizer_limits import average_problem
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
-from tfps.optimizers.optimizer_call import optimizers_of
-from tfps.optimizers.wrapped import leaves, members
+from tfps.optimizers.optimizer_call import collect_optimizers
+from tfps.optimizers.wrapped import get_leaf_optimizers, get_nested_optimizers
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.schedule import LocalTraining, PeriodEnd
 
 
-def keep_to(
+def apply_mode(
     program: Program, mode: Mode, *, compression: PushPull | None = None, adds_counts: bool = True
 ) -> Program:
     """Return a program with the schedule of a mode; one that does not train keeps its own.
@@ -36,7 +36,7 @@ def keep_to(
     """
     if not program.trains or not program.calls:
         return program
-    program = program.scheduled(
+    program = program.with_schedule(
         in_rounds=mode.backup_workers is not None,
         is_bounded=mode.bound_steps is not None,
         adaptive_batches=adaptive_batches_of(mode),
@@ -50,11 +50,11 @@ def keep_to(
 
 def _train_locally(program: Program, mode: LocalSteps, *, adds_counts: bool) -> Program:
     calls = tuple(call for call in program.calls if call.optimizer is not None)
-    optimizers = optimizers_of(calls)
-    for leaf in (leaf for optimizer in optimizers for leaf in leaves(optimizer)):
+    optimizers = collect_optimizers(calls)
+    for leaf in (leaf for optimizer in optimizers for leaf in get_leaf_optimizers(optimizer)):
         if leaf.use_ema:
             raise UnsupportedError(f"{leaf.name}: {average_problem()}")
-    every = [member for optimizer in optimizers for member in members(optimizer)]
+    every = [member for optimizer in optimizers for member in get_nested_optimizers(optimizer)]
     counts = _unique(member._iterations for member in every)
     rates = _unique(
         member._learning_rate
@@ -66,14 +66,14 @@ def _train_locally(program: Program, mode: LocalSteps, *, adds_counts: bool) -> 
         period_steps=mode.period_steps,
         elasticity=mode.elasticity,
         calls=calls,
-        slots=tuple(_without(kept, rates)),
+        slots=tuple(_exclude(kept, rates)),
         counts=tuple(counts),
         rates=tuple(rates),
         adds_counts=adds_counts,
     )
     weights = _unique(variable for call in calls for variable in call.variables)
     return replace(
-        program.scheduled(local=local),
+        program.with_schedule(local=local),
         calls=[PeriodEnd(local, tuple(weights))],
         variables=_unique([*program.variables, *counts, *rates]),
     )
@@ -83,6 +83,6 @@ def _unique(variables: Iterable[Any]) -> list[Any]:
     return list({id(variable): variable for variable in variables}.values())
 
 
-def _without(variables: Iterable[Any], others: Iterable[Any]) -> list[Any]:
+def _exclude(variables: Iterable[Any], others: Iterable[Any]) -> list[Any]:
     known = {id(variable) for variable in others}
     return [variable for variable in variables if id(variable) not in known]

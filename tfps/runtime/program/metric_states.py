@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfps.errors import UnsupportedError
 from tfps.metrics.merging import cannot_sum_error, merged_states
 from tfps.metrics.state_change import Change
-from tfps.runtime.program.metric_totals import Group, MetricTotals
+from tfps.runtime.program.metric_totals import MergeGroup, MetricTotals
 from tfps.runtime.program.state_changes import StateChanges
 
 # How a step may change a state so that reports of `fit` can be merged.
@@ -41,7 +41,7 @@ class MetricStates:
     ) -> None:
         known = {id(variable) for variable in touched}
         self._groups = [
-            Group(state.variables, state.after_reset(), state.merge)
+            MergeGroup(state.variables, state.after_reset(), state.merge)
             for state in merged_states(metrics)
             if any(id(v) in known for v in state.variables)
         ]
@@ -52,20 +52,20 @@ class MetricStates:
         self._metrics, self._grouped = metrics, {id(variable) for variable in grouped}
         self._found = StateChanges(graph, handles=self.handles, specs=self.specs)
 
-    def totals(self, *, in_turn: bool, generators: int) -> MetricTotals:
+    def create_totals(self, *, is_sequential: bool, generators: int) -> MetricTotals:
         """Return the merging of steps' reports into totals.
 
         Args:
-            in_turn: whether the steps run one after the other.
+            is_sequential: whether the steps run one after the other.
             generators: see `MetricTotals`.
 
         Raises:
             UnsupportedError: several workers or devices count, and the states of a metric cannot be
                 merged.
         """
-        if in_turn:
-            return MetricTotals(self.variables, in_turn=True, generators=generators)
-        self.refuse_others(MERGEABLE)
+        if is_sequential:
+            return MetricTotals(self.variables, is_sequential=True, generators=generators)
+        self.refuse_other_changes(MERGEABLE)
         return MetricTotals(
             self.variables, self._found.changes, self._groups, generators=generators
         )
@@ -77,7 +77,7 @@ class MetricStates:
             uses: variables, each with what it is trained with, or with its own resource.
         """
         for variable, tensors in uses:
-            if any(map(self._found.depends, tensors)):
+            if any(map(self._found.depends_on_state, tensors)):
                 raise UnsupportedError(
                     f"{variable.path}: received a training step that changes the variable by the "
                     "state of a metric, expected one that only computes results from metrics, "
@@ -87,7 +87,7 @@ class MetricStates:
                     "with one worker that has one device."
                 )
 
-    def refuse_others(self, changes: Sequence[Change]) -> None:
+    def refuse_other_changes(self, changes: Sequence[Change]) -> None:
         """Raise an `UnsupportedError` for the first state that is changed in another way."""
         for variable, change in zip(self.variables, self._found.changes, strict=True):
             if change not in changes and id(variable) not in self._grouped:

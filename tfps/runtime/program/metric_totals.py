@@ -15,15 +15,15 @@ Array = np.ndarray[Any, Any]
 Combine = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
-class Group(NamedTuple):
+class MergeGroup(NamedTuple):
     """Variables that are merged together, by a function of their metric's class."""
 
     variables: Sequence[Any]
-    bases: Sequence[Array]  # their values after a reset
+    neutral_values: Sequence[Array]  # their values after a reset
     merge: Merge
 
 
-def end_to_end(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+def flatten_values(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     """Return numbers as a step reports them: float64 [items]."""
     if not tensors:
         return tf.zeros([0], tf.float64)
@@ -45,7 +45,7 @@ class MetricTotals:
         variables: the variables of metrics.
         changes: how a step changes each of them; unused for groups.
         groups: variables that have a function of their own.
-        in_turn: whether steps run one after the other.
+        is_sequential: whether steps run one after the other.
         generators: the number of seed generators with an unknown number of draws per step.
     """
 
@@ -53,18 +53,22 @@ class MetricTotals:
         self,
         variables: Sequence[Any],
         changes: Sequence[Change] = (),
-        groups: Sequence[Group] = (),
+        groups: Sequence[MergeGroup] = (),
         *,
-        in_turn: bool = False,
+        is_sequential: bool = False,
         generators: int = 0,
     ) -> None:
-        self.in_turn = in_turn
+        self.is_sequential = is_sequential
         changes = changes or [Change.ADDED] * len(variables)
         position = {id(variable): index for index, variable in enumerate(variables)}
         self._groups = [([position[id(v)] for v in g.variables], g.merge) for g in groups]
-        own = {id(v): base for g in groups for v, base in zip(g.variables, g.bases, strict=True)}
-        self.bases = [
-            own[id(variable)] if id(variable) in own else _neutral(variable, change)
+        own = {
+            id(v): base
+            for g in groups
+            for v, base in zip(g.variables, g.neutral_values, strict=True)
+        }
+        self.neutral_values = [
+            own[id(variable)] if id(variable) in own else _make_neutral(variable, change)
             for variable, change in zip(variables, changes, strict=True)
         ]
         self._combine: dict[int, Combine] = {
@@ -72,47 +76,47 @@ class MetricTotals:
             for index, change in enumerate(changes)
             if change in (Change.RAISED, Change.LOWERED) and id(variables[index]) not in own
         }
-        self._undrawn = np.zeros([generators, 2])
-        self._sizes = [*(base.size for base in self.bases), self._undrawn.size]
+        self._no_draws = np.zeros([generators, 2])
+        self._sizes = [*(base.size for base in self.neutral_values), self._no_draws.size]
         self.items = sum(self._sizes)
 
     @property
-    def empty(self) -> Array:
+    def empty_total(self) -> Array:
         """The total of no reports: float64 [items]."""
-        return self._flat(self.bases)
+        return self._flatten(self.neutral_values)
 
     @property
     def are_sums(self) -> bool:
         """Whether a total is the sum of its reports."""
-        return not (self._groups or self._combine or self.in_turn)
+        return not (self._groups or self._combine or self.is_sequential)
 
-    def begin(self, before: Sequence[Array]) -> Array:
+    def create_first_total(self, before: Sequence[Array]) -> Array:
         """Return the total at the first step, from the variables' values: float64 [items]."""
-        return self._flat(before) if self.in_turn else self.empty
+        return self._flatten(before) if self.is_sequential else self.empty_total
 
-    def states(self, report: tf.Tensor) -> list[tf.Tensor]:
+    def read_states(self, report: tf.Tensor) -> list[tf.Tensor]:
         """Return the values with which a step begins, after a report of the step before it."""
-        if not self.in_turn:
-            return [tf.constant(base) for base in self.bases]
+        if not self.is_sequential:
+            return [tf.constant(base) for base in self.neutral_values]
         *parts, _ = tf.split(report, self._sizes)
-        return [self._value(part, index) for index, part in enumerate(parts)]
+        return [self._restore_value(part, index) for index, part in enumerate(parts)]
 
-    def draws(self, drawn: Sequence[tf.Tensor], report: tf.Tensor) -> list[tf.Tensor]:
+    def report_draws(self, drawn: Sequence[tf.Tensor], report: tf.Tensor) -> list[tf.Tensor]:
         """Return a step's report of generators: its own draws, or those of all steps in turn.
 
         Args:
             drawn: the change of each generator's state by the step, [2].
             report: the report of the step before it.
         """
-        if not (drawn and self.in_turn):
+        if not (drawn and self.is_sequential):
             return list(drawn)
         *_, before = tf.split(report, self._sizes)
-        states = tf.unstack(tf.reshape(before, self._undrawn.shape))
+        states = tf.unstack(tf.reshape(before, self._no_draws.shape))
         return [tf.cast(d, tf.float64) + state for d, state in zip(drawn, states, strict=True)]
 
     def combine(self, total: tf.Tensor, report: tf.Tensor) -> tf.Tensor:
         """Return a total that includes one more report."""
-        if self.in_turn:
+        if self.is_sequential:
             return report
         if self.are_sums:
             return total + report
@@ -122,42 +126,46 @@ class MetricTotals:
             for index, (a, b) in enumerate(zip(left, right, strict=True))
         ]
         for indices, merge in self._groups:
-            states = [[self._value(side[i], i) for i in indices] for side in (left, right)]
+            states = [[self._restore_value(side[i], i) for i in indices] for side in (left, right)]
             for i, value in zip(indices, merge(*states), strict=True):
                 parts[i] = tf.reshape(tf.cast(value, tf.float64), [self._sizes[i]])
         return tf.concat(parts, 0)
 
-    def of_devices(self, reports: Sequence[tf.Tensor], shares: Sequence[tf.Tensor]) -> tf.Tensor:
+    def combine_devices(
+        self, reports: Sequence[tf.Tensor], shares: Sequence[tf.Tensor]
+    ) -> tf.Tensor:
         """Return the report of a step from those of a worker's devices with a positive share."""
         if len(reports) == 1:
             return reports[0]
-        total = tf.constant(self.empty)
+        total = tf.constant(self.empty_total)
         for report, share in zip(reports, shares, strict=True):
             total = tf.where(share > 0, self.combine(total, report), total)
         return total
 
-    def values(self, total: Array, before: Sequence[Array]) -> list[Array]:
+    def compute_values(self, total: Array, before: Sequence[Array]) -> list[Array]:
         """Return the variables' values after a total, from values ``before`` its first report."""
-        both = self.combine(tf.constant(self._flat(before)), tf.constant(total)).numpy()
+        both = self.combine(tf.constant(self._flatten(before)), tf.constant(total)).numpy()
         parts = np.split(both, np.cumsum(self._sizes)[:-1])
-        return [part.reshape(base.shape) for part, base in zip(parts, self.bases, strict=False)]
+        return [
+            part.reshape(base.shape) for part, base in zip(parts, self.neutral_values, strict=False)
+        ]
 
-    def drawn(self, total: Array) -> Array:
+    def read_draws(self, total: Array) -> Array:
         """Return the changes of the states of the generators: int64 [generators, 2]."""
-        drawn = total[total.size - self._undrawn.size :].reshape(self._undrawn.shape)
+        drawn = total[total.size - self._no_draws.size :].reshape(self._no_draws.shape)
         return np.asarray(np.rint(drawn).astype(np.int64))
 
-    def _flat(self, arrays: Sequence[Array]) -> Array:
+    def _flatten(self, arrays: Sequence[Array]) -> Array:
         """Return the total of no reports, for variables with these values."""
-        flat = [np.ravel(array) for array in (*arrays, self._undrawn)]
+        flat = [np.ravel(array) for array in (*arrays, self._no_draws)]
         return np.concatenate(flat).astype(np.float64)
 
-    def _value(self, flat: tf.Tensor, index: int) -> tf.Tensor:
-        base = self.bases[index]
+    def _restore_value(self, flat: tf.Tensor, index: int) -> tf.Tensor:
+        base = self.neutral_values[index]
         return tf.reshape(tf.cast(flat, tf.as_dtype(base.dtype)), base.shape)
 
 
-def _neutral(variable: Any, change: Change) -> Array:
+def _make_neutral(variable: Any, change: Change) -> Array:
     """Return the initial value for a change: zeros, or the smallest or largest number of a type."""
     shape, dtype = tuple(variable.shape), tf.as_dtype(variable.dtype)
     if change not in (Change.RAISED, Change.LOWERED):

@@ -15,7 +15,7 @@ class DrawSeeds:
     def __init__(self) -> None:
         # A thread of its own is in no trace and in no strategy's scope.
         with ThreadPoolExecutor(1) as apart:
-            self.state = apart.submit(_count).result()
+            self.state = apart.submit(_create_state).result()
 
     def next(self) -> tf.Tensor:
         """Return, in a step, a seed that no other draw has: int64 [2]."""
@@ -24,6 +24,6 @@ class DrawSeeds:
         return seed
 
 
-def _count() -> keras.Variable:
+def _create_state() -> keras.Variable:
     zeros, name = np.zeros([2]), "seed_generator_state"
     return keras.Variable(zeros, dtype="int64", trainable=False, aggregation="none", name=name)

@@ -15,7 +15,7 @@ from tfps.bridge.variables.linear_part import Factor
 class Assignment(NamedTuple):
     """A place in a step where a variable is assigned."""
 
-    kept: Factor | None  # see `bridge.linear_part.kept_of`
+    kept: Factor | None  # see `bridge.linear_part.find_kept_factor`
     is_nested: bool  # in a branch, a loop or a function: it may run any number of times
 
 
@@ -28,11 +28,13 @@ class MovingPace:
     """
 
     kept: float | None  # the kept part of the old value, by a whole step; None: known after it
-    adds: bool  # whether steps always keep all of it: batches only add to it
-    is_once: bool  # whether each step assigns it exactly once
+    only_adds: bool  # whether steps always keep all of it: batches only add to it
+    is_assigned_once: bool  # whether each step assigns it exactly once
 
 
-def pace_of(variable: Any, assignments: Sequence[Assignment], *, devices: int) -> MovingPace | None:
+def find_pace(
+    variable: Any, assignments: Sequence[Assignment], *, devices: int
+) -> MovingPace | None:
     """Return the pace of a variable; None if its new value is not of this form.
 
     Args:
@@ -43,18 +45,18 @@ def pace_of(variable: Any, assignments: Sequence[Assignment], *, devices: int) -
     dtype, kept = tf.as_dtype(variable.dtype), [each.kept for each in assignments]
     if not kept or any(factor is None for factor in kept):
         return None
-    adds = all(isinstance(factor, float) and factor == 1.0 for factor in kept)
+    only_adds = all(isinstance(factor, float) and factor == 1.0 for factor in kept)
     numbers = [factor for factor in kept if isinstance(factor, float)]
     known = len(numbers) == len(kept)
     if not dtype.is_floating and not (
         dtype.is_integer and known and all(factor in (0.0, 1.0) for factor in numbers)
     ):
         return None
-    if variable.aggregation == "sum" and devices > 1 and not adds:
+    if variable.aggregation == "sum" and devices > 1 and not only_adds:
         return None  # the devices' changes are added, and each keeps the old value
     is_fixed = known and not any(each.is_nested for each in assignments)
     return MovingPace(
         kept=math.prod(numbers) if is_fixed else None,
-        adds=adds,
-        is_once=is_fixed and len(numbers) == 1,
+        only_adds=only_adds,
+        is_assigned_once=is_fixed and len(numbers) == 1,
     )

@@ -11,10 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.variables.shards import all_shards, shards_of
+from tfps.bridge.variables.shards import get_all_shards, get_shards
 from tfps.errors import UnsupportedError
-from tfps.optimizers.optimizer_call import OptimizerCall, optimizers_of
-from tfps.optimizers.wrapped import members
+from tfps.optimizers.optimizer_call import OptimizerCall, collect_optimizers
+from tfps.optimizers.wrapped import get_nested_optimizers
 from tfps.runtime.program.devices import Devices
 from tfps.runtime.program.metric_totals import MetricTotals
 from tfps.runtime.program.noise import DrawSeeds
@@ -49,7 +49,7 @@ class Program:
     # For variances that the step averages, by id of the variable: the variable of their centers.
     centers: Mapping[int, Any] = field(default_factory=dict)
     metrics: Sequence[Any] = ()  # metric state, accumulated on the ticket server
-    in_turn: bool = False  # whether its steps run one after the other
+    is_sequential: bool = False  # whether its steps run one after the other
     # The report of a step's metrics.
     totals: MetricTotals = field(default_factory=lambda: MetricTotals([], []))
     # Seed generators, and the number of a step's draws from each; None: it varies, in a loop or a
@@ -83,7 +83,7 @@ class Program:
         return [call for call in calls if call.optimizer is not None]
 
     @property
-    def moved(self) -> list[Any]:
+    def moved_variables(self) -> list[Any]:
         """The state whose pace is known."""
         return [variable for variable in self.state if id(variable) in self.paces]
 
@@ -98,16 +98,20 @@ class Program:
         return {
             key: center
             for key, center in self.centers.items()
-            if all(key in paces and paces[key].is_once for key in (key, id(center)))
+            if all(key in paces and paces[key].is_assigned_once for key in (key, id(center)))
         }
 
     @property
-    def moving(self) -> list[Any]:
+    def changing_variables(self) -> list[Any]:
         """The variables that pushes change, or that share a slab with such.
 
         The reply to a push brings these; all others are unchanged. A slab travels as a whole.
         """
-        optimizers = [m for o in optimizers_of(self.optimizer_calls) for m in (o, *members(o))]
+        optimizers = [
+            m
+            for o in collect_optimizers(self.optimizer_calls)
+            for m in (o, *get_nested_optimizers(o))
+        ]
         changed = {
             id(variable)
             for changes in (
@@ -119,24 +123,24 @@ class Program:
         }
         slabs = {
             id(shard._value.slab)
-            for shard in all_shards(v for v in self.variables if id(v) in changed)
+            for shard in get_all_shards(v for v in self.variables if id(v) in changed)
             if shard._value.slab is not None
         }
         return [
             variable
             for variable in self.variables
             if id(variable) in changed
-            or any(id(shard._value.slab) in slabs for shard in shards_of(variable))
+            or any(id(shard._value.slab) in slabs for shard in get_shards(variable))
         ]
 
-    def changed_by(self, call: OptimizerCall) -> list[Any]:
+    def get_changed_variables(self, call: OptimizerCall) -> list[Any]:
         """Return the variables that a call changes: weights, and the optimizer's variables.
 
         A count of updates, slots and a loss scale, if the step reads them; no learning rate.
         """
         kept: set[int] = set()
         if isinstance(call.optimizer, keras.optimizers.Optimizer):
-            every = members(call.optimizer)
+            every = get_nested_optimizers(call.optimizer)
             kept = {id(v) for member in every for v in member.variables}
             kept -= {id(member._learning_rate) for member in every}
         kept -= {id(variable) for variable in call.variables}
@@ -152,7 +156,7 @@ class Program:
 
         Not if steps run in turn: then a step has the state of all steps.
         """
-        computed = () if self.results is None or self.in_turn else self.results.positions
+        computed = () if self.results is None or self.is_sequential else self.results.computable
         return [
             spec
             for position, spec in enumerate(tf.nest.flatten(self.outputs))
@@ -166,7 +170,9 @@ class Program:
     def output_items(self) -> int:
         return sum(int(np.prod(spec.shape)) for spec in self.numeric_outputs)
 
-    def logs(self, model: Any, reported: np.ndarray[Any, Any], *, chief: str) -> dict[str, Any]:
+    def compute_logs(
+        self, model: Any, reported: np.ndarray[Any, Any], *, chief: str
+    ) -> dict[str, Any]:
         """Return the logs of the whole run for Keras; values without a metric are the last step's.
 
         Args:
@@ -189,15 +195,15 @@ class Program:
                 offset += size
             values.append(known.get(position) if value is None else value)
         logs = dict(tf.nest.pack_sequence_as(outputs, values))
-        if results.others and not self.in_turn:
+        if results.not_computable and not self.is_sequential:
             mine = model.get_metrics_result()
             others = tf.nest.pack_sequence_as(
-                outputs, [position in results.others for position in range(len(values))]
+                outputs, [position in results.not_computable for position in range(len(values))]
             )
             logs.update({name: mine[name] for name in mine if others.get(name) is True})
         return {name: value for name, value in logs.items() if value is not None}
 
-    def scheduled(self, **changes: Any) -> Program:
+    def with_schedule(self, **changes: Any) -> Program:
         """Return the program with some fields of its schedule changed."""
         return replace(self, schedule=replace(self.schedule, **changes))
 

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfps.optimizers.optimizer_call import OptimizerCall, optimizers_of
+from tfps.optimizers.optimizer_call import OptimizerCall, collect_optimizers
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class LocalTraining:
     @property
     def optimizers(self) -> tuple[Any, ...]:
         """The called optimizers, each once."""
-        return optimizers_of(self.calls)
+        return collect_optimizers(self.calls)
 
     @property
     def name(self) -> str:

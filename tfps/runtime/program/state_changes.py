@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.functions.traced_graph import graph_of_call, graph_of_function
+from tfps.bridge.functions.traced_graph import get_called_graph, get_function_graph
 from tfps.metrics.state_change import INDEPENDENT, MIXED, Change, Origin, either, relation_after
 from tfps.runtime.program.step_results import CALLS, READ
 
-PASSED_ON = frozenset(
+PASS_THROUGH = frozenset(
     {"Identity", "IdentityN", "StopGradient", "PreventGradient", "EnsureShape", "Snapshot"}
 )
-ASKS_ABOUT = frozenset({"VarIsInitializedOp", "VariableShape"})
-CHOICES = {
+METADATA_OPERATIONS = frozenset({"VarIsInitializedOp", "VariableShape"})
+BRANCH_OPERATIONS = {
     **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch")),
     **dict.fromkeys(("Case", "StatelessCase"), ("branches",)),
 }
@@ -70,7 +70,7 @@ class StateChanges:
             self._walk(graph, known)
         self.changes = [origin.change for origin in self._now]
 
-    def depends(self, tensor: tf.Tensor) -> bool:
+    def depends_on_state(self, tensor: tf.Tensor) -> bool:
         """Return whether a tensor, or the fact that it is computed, depends on a state.
 
         For another resource: whether a value that is written to it, or the fact of the write, does.
@@ -90,43 +90,43 @@ class StateChanges:
             if all(output.ref() in known for output in operation.outputs) and operation.outputs:
                 continue  # an input of a function, or the handle of a state
             inputs = [known.get(each.ref(), MIXED) for each in operation.inputs]
-            found = self._outputs(operation, inputs)
+            found = self._find_outputs(operation, inputs)
             known.update(zip((o.ref() for o in operation.outputs), found, strict=True))
         for tensor, value in known.items():
             if isinstance(value, Origin):
                 before = self._seen.get(tensor)
                 self._seen[tensor] = value if before is None else either(value, before)
 
-    def _outputs(self, operation: Any, inputs: list[_Known]) -> Sequence[_Known]:
+    def _find_outputs(self, operation: Any, inputs: list[_Known]) -> Sequence[_Known]:
         kind, outputs = operation.type, len(operation.outputs)
         if outputs == 1 and not inputs and operation.outputs[0].dtype == tf.resource:
             return [_Resource(operation.outputs[0])]
         if kind in CALLS:
-            return self._call(graph_of_call(operation), inputs)
-        if kind in CHOICES:
-            return self._choose(operation, inputs)
+            return self._walk_call(get_called_graph(operation), inputs)
+        if kind in BRANCH_OPERATIONS:
+            return self._walk_branches(operation, inputs)
         if kind in LOOPS:
-            return self._repeat(operation, inputs)
-        if kind in PASSED_ON:
+            return self._walk_loop(operation, inputs)
+        if kind in PASS_THROUGH:
             return inputs[:outputs]
         handles = [each for each in inputs if isinstance(each, _Handle)]
         if handles:
-            return [self._access(operation, handles, inputs)] * outputs
+            return [self._apply_access(operation, handles, inputs)] * outputs
         if kind in ("Select", "SelectV2") and inputs[0] == INDEPENDENT:
-            return [_either(inputs[1], inputs[2])]
+            return [_merge_known(inputs[1], inputs[2])]
         if self._passes_on(operation, inputs):
             return inputs[:1]
-        origins = [_origin(each) for each in inputs]
+        origins = [_to_origin(each) for each in inputs]
         if WRITES.search(kind) and (
             self._is_chosen or relation_after(kind, origins) != INDEPENDENT
         ):
             self._written += [each.handle for each in inputs if isinstance(each, _Resource)]
         return [relation_after(kind, origins)] * outputs
 
-    def _access(self, operation: Any, handles: list[_Handle], inputs: list[_Known]) -> Origin:
+    def _apply_access(self, operation: Any, handles: list[_Handle], inputs: list[_Known]) -> Origin:
         """Return the value of an operation that reads or writes a state."""
-        state, others = handles[0].state, [_origin(each) for each in inputs[1:]]
-        if operation.type in ASKS_ABOUT:
+        state, others = handles[0].state, [_to_origin(each) for each in inputs[1:]]
+        if operation.type in METADATA_OPERATIONS:
             return INDEPENDENT
         if operation.type == READ:
             return self._now[state]
@@ -146,57 +146,57 @@ class StateChanges:
         if operation.type == "Cast":
             is_wide = all(each.dtype.is_floating for each in (tensor, result))
             return is_wide or tensor.dtype == result.dtype
-        state = _origin(inputs[0]).state
+        state = _to_origin(inputs[0]).state
         is_same = state is not None and result.shape.is_fully_defined()
         return is_same and result.shape == tensor.shape == self._shapes[state or 0]
 
-    def _call(self, graph: Any, inputs: Sequence[_Known]) -> list[_Known]:
+    def _walk_call(self, graph: Any, inputs: Sequence[_Known]) -> list[_Known]:
         known = {each.ref(): value for each, value in zip(graph.inputs, inputs, strict=True)}
         self._walk(graph, known)
         return [known.get(output.ref(), MIXED) for output in graph.outputs]
 
-    def _choose(self, operation: Any, inputs: list[_Known]) -> list[_Known]:
+    def _walk_branches(self, operation: Any, inputs: list[_Known]) -> list[_Known]:
         """Walk through all branches, of which one is taken."""
         before, results = list(self._now), list[tuple[list[_Known], list[Origin]]]()
-        for attribute in CHOICES[operation.type]:
+        for attribute in BRANCH_OPERATIONS[operation.type]:
             named = operation.get_attr(attribute)
             for function in named if isinstance(named, (list, tuple)) else [named]:
                 self._now = list(before)
-                graph = graph_of_function(operation, function)
-                with self._where(inputs[0]):
-                    results.append((self._call(graph, inputs[1:]), self._now))
+                graph = get_function_graph(operation, function)
+                with self._run_only_if(inputs[0]):
+                    results.append((self._walk_call(graph, inputs[1:]), self._now))
         outputs, now = results[0]
         for more, then in results[1:]:
-            outputs = [_either(a, b) for a, b in zip(outputs, more, strict=True)]
+            outputs = [_merge_known(a, b) for a, b in zip(outputs, more, strict=True)]
             now = [either(a, b) for a, b in zip(now, then, strict=True)]
         if inputs[0] != INDEPENDENT:
-            outputs, now = [MIXED] * len(outputs), _mixed_where(now, before)
+            outputs, now = [MIXED] * len(outputs), _mix_changed(now, before)
         self._now = now
         return outputs
 
-    def _repeat(self, operation: Any, inputs: list[_Known]) -> list[_Known]:
+    def _walk_loop(self, operation: Any, inputs: list[_Known]) -> list[_Known]:
         """Walk through a loop's body until nothing new is found."""
         condition, body = (
-            graph_of_function(operation, operation.get_attr(name)) for name in ("cond", "body")
+            get_function_graph(operation, operation.get_attr(name)) for name in ("cond", "body")
         )
         begin, values = list(self._now), list(inputs)
         while True:
             before = (list(values), list(self._now))
-            (goes_on,) = self._call(condition, values)
-            outputs = self._call(body, values)
-            values = [_either(a, b) for a, b in zip(values, outputs, strict=True)]
+            (goes_on,) = self._walk_call(condition, values)
+            outputs = self._walk_call(body, values)
+            values = [_merge_known(a, b) for a, b in zip(values, outputs, strict=True)]
             self._now = [either(a, b) for a, b in zip(before[1], self._now, strict=True)]
             if (values, self._now) == before:
                 break
         if goes_on != INDEPENDENT:
-            with self._where(goes_on):
-                self._call(body, values)
-            self._now = _mixed_where(self._now, begin)
+            with self._run_only_if(goes_on):
+                self._walk_call(body, values)
+            self._now = _mix_changed(self._now, begin)
             values = [v if isinstance(v, _Handle) else MIXED for v in values]
         return values
 
     @contextlib.contextmanager
-    def _where(self, decides: _Known) -> Iterator[None]:
+    def _run_only_if(self, decides: _Known) -> Iterator[None]:
         """Note, while the context is open, that a tensor decides whether operations run."""
         before = self._is_chosen
         self._is_chosen = before or decides != INDEPENDENT
@@ -206,16 +206,16 @@ class StateChanges:
             self._is_chosen = before
 
 
-def _origin(known: _Known) -> Origin:
+def _to_origin(known: _Known) -> Origin:
     if isinstance(known, _Resource):
         return INDEPENDENT
     return known if isinstance(known, Origin) else MIXED
 
 
-def _either(one: _Known, other: _Known) -> _Known:
-    return one if one == other else either(_origin(one), _origin(other))
+def _merge_known(one: _Known, other: _Known) -> _Known:
+    return one if one == other else either(_to_origin(one), _to_origin(other))
 
 
-def _mixed_where(now: Sequence[Origin], before: Sequence[Origin]) -> list[Origin]:
+def _mix_changed(now: Sequence[Origin], before: Sequence[Origin]) -> list[Origin]:
     """Return the states, mixed if a state decides whether they change."""
     return [a if a == b else MIXED for a, b in zip(now, before, strict=True)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.functions.traced_graph import graph_of_call
+from tfps.bridge.functions.traced_graph import get_called_graph
 
 # The calls from a step down to a tensor inside one of its functions.
 Calls = tuple[Any, ...]
@@ -30,9 +30,9 @@ class StepResults:
         specs: the specs of the metric state.
 
     Attributes:
-        positions: the indices of outputs that can be computed anew.
-        others: the indices of outputs that use metrics in another way, as in a loop or with a
-            batch.
+        computable: the indices of outputs that can be computed anew.
+        not_computable: the indices of outputs that use metrics in another way, as in a loop
+            or with a batch.
     """
 
     def __init__(
@@ -40,26 +40,28 @@ class StepResults:
     ) -> None:
         self._outputs, self._specs = outputs, list(specs)
         self._handles = {handle.ref(): i for i, handle in enumerate(handles)}
-        found = {i: self._sources(o) for i, o in enumerate(outputs) if isinstance(o, tf.Tensor)}
-        self.positions = [i for i, (metrics, others) in found.items() if metrics and not others]
-        self.others = [i for i, (metrics, others) in found.items() if metrics and others]
+        found = {
+            i: self._find_sources(o) for i, o in enumerate(outputs) if isinstance(o, tf.Tensor)
+        }
+        self.computable = [i for i, (metrics, others) in found.items() if metrics and not others]
+        self.not_computable = [i for i, (metrics, others) in found.items() if metrics and others]
 
     def compute(self, states: Sequence[Any]) -> Mapping[int, Any]:
         """Return the outputs that are results of metrics, by index, for a state of all metrics."""
-        if not self.positions:
+        if not self.computable:
             return {}
-        results = self._copy(*states)
-        return {i: result.numpy() for i, result in zip(self.positions, results, strict=True)}
+        results = self._compute_function(*states)
+        return {i: result.numpy() for i, result in zip(self.computable, results, strict=True)}
 
     @cached_property
-    def _copy(self) -> Any:
+    def _compute_function(self) -> Any:
         def compute(*states: tf.Tensor) -> list[tf.Tensor]:
-            copy = _Copy({(handle, ()): states[i] for handle, i in self._handles.items()})
-            return [copy.copy_of(self._outputs[i], ()) for i in self.positions]
+            copy = _GraphCopier({(handle, ()): states[i] for handle, i in self._handles.items()})
+            return [copy.get_copy(self._outputs[i], ()) for i in self.computable]
 
         return tf.function(compute, autograph=False).get_concrete_function(*self._specs)
 
-    def _sources(self, output: tf.Tensor) -> tuple[bool, bool]:
+    def _find_sources(self, output: tf.Tensor) -> tuple[bool, bool]:
         """Return whether an output depends on metrics, and whether on what cannot be copied."""
         metrics = others = False
         known: set[Any] = set()
@@ -71,7 +73,7 @@ class StepResults:
             known.add((tensor.ref(), calls))
             if tensor.ref() in self._handles:
                 metrics = True
-            elif (origin := _origin(tensor, calls)) is not None:
+            elif (origin := _cross_call(tensor, calls)) is not None:
                 waiting.append(origin)
             else:
                 others = others or not _can_be_copied(tensor)
@@ -79,20 +81,20 @@ class StepResults:
         return metrics, others
 
 
-class _Copy:
+class _GraphCopier:
     """Copies what tensors depend on into the current graph; states replace their handles."""
 
     def __init__(self, known: dict[Any, tf.Tensor]) -> None:
         self._known = known
 
-    def copy_of(self, tensor: tf.Tensor, calls: Calls) -> tf.Tensor:
+    def get_copy(self, tensor: tf.Tensor, calls: Calls) -> tf.Tensor:
         """Return the copy of a tensor that lies inside a chain of calls."""
         key = (tensor.ref(), calls)
         if key not in self._known:
-            if (origin := _origin(tensor, calls)) is not None:
-                self._known[key] = self.copy_of(*origin)
+            if (origin := _cross_call(tensor, calls)) is not None:
+                self._known[key] = self.get_copy(*origin)
             elif tensor.op.type == READ:
-                self._known[key] = self.copy_of(tensor.op.inputs[0], calls)
+                self._known[key] = self.get_copy(tensor.op.inputs[0], calls)
             else:
                 self._copy_operation(tensor.op, calls)
         return self._known[key]
@@ -100,7 +102,7 @@ class _Copy:
     def _copy_operation(self, operation: tf.Operation, calls: Calls) -> None:
         copied = tf.compat.v1.get_default_graph().create_op(
             operation.type,
-            [self.copy_of(each, calls) for each in operation.inputs],
+            [self.get_copy(each, calls) for each in operation.inputs],
             dtypes=[output.dtype for output in operation.outputs],
             attrs={name: operation.node_def.attr[name] for name in operation.node_def.attr},
             compute_device=False,
@@ -121,14 +123,14 @@ def _can_be_copied(tensor: tf.Tensor) -> bool:
     return not (operation.op_def.is_stateful or calls_functions)
 
 
-def _origin(tensor: tf.Tensor, calls: Calls) -> tuple[tf.Tensor, Calls] | None:
+def _cross_call(tensor: tf.Tensor, calls: Calls) -> tuple[tf.Tensor, Calls] | None:
     """Return the tensor that a call passes into its function, or out of it, as this one."""
     operation = tensor.op
     if operation.type in CALLS:
-        inner = graph_of_call(operation)
+        inner = get_called_graph(operation)
         return inner.outputs[tensor.value_index], (*calls, operation)
     if operation.type == "Placeholder" and calls:
-        inner = graph_of_call(calls[-1])
+        inner = get_called_graph(calls[-1])
         for outer, argument in zip(calls[-1].inputs, inner.inputs, strict=True):
             if argument is tensor:
                 return outer, calls[:-1]

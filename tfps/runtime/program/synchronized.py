@@ -17,7 +17,7 @@ SYNCHRONIZED = (
 _logged: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def tell_of_synchronized(layers: Iterable[Any], *, workers: int) -> None:
+def warn_of_synchronized(layers: Iterable[Any], *, workers: int) -> None:
     """Log one warning about layers that ask for the statistics of all replicas.
 
     Args:

@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfps.bridge.variables.shards import WHOLE_BYTES, all_shards, size_bytes_of
+from tfps.bridge.variables.shards import WHOLE_BYTES, get_all_shards, get_size_bytes
 from tfps.errors import UnsupportedError
 from tfps.optimizers.correction import Correction
-from tfps.optimizers.sparse_updates import gains_by_rows, refuse_inexact_by_rows, updates_rows
+from tfps.optimizers.sparse_updates import (
+    refuse_inexact_row_updates,
+    suggest_sparse_updates,
+    updates_only_rows,
+)
 from tfps.optimizers.worker_state import WorkerStateMixin
-from tfps.optimizers.wrapped import members
+from tfps.optimizers.wrapped import get_nested_optimizers
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.schedule import Regime
 
@@ -47,7 +51,7 @@ MODES_BY_ROWS = (
 )
 
 
-def let_rows_travel(program: Program) -> Program:
+def choose_row_tables(program: Program) -> Program:
     """Return a program that exchanges rows of large tables, instead of whole tables.
 
     This needs an exchange in each step: if a worker keeps tables between exchanges, tables travel
@@ -66,9 +70,9 @@ def let_rows_travel(program: Program) -> Program:
         (table, call.optimizer)
         for table in program.looked_up
         for call in program.optimizer_calls
-        if updates_rows(call.optimizer, table)
+        if updates_only_rows(call.optimizer, table)
     ]
-    reason = _why_whole(program)
+    reason = _find_reason_for_whole_tables(program)
     if reason is not None and by_rows:
         raise UnsupportedError(
             f"{by_rows[0][0].path}: received tfps.optimizers.SparseUpdates with {reason}, which "
@@ -80,19 +84,19 @@ def let_rows_travel(program: Program) -> Program:
     if reason is not None:
         return program
     for table, optimizer in by_rows:
-        refuse_inexact_by_rows(optimizer, table)
+        refuse_inexact_row_updates(optimizer, table)
     own = {id(table) for table, _ in by_rows}
     tables = [
         table
         for table in program.looked_up
-        if id(table) in own or size_bytes_of(table._value) >= LEAST_TABLE_BYTES
+        if id(table) in own or get_size_bytes(table._value) >= LEAST_TABLE_BYTES
     ]
-    for shard in all_shards(tables):
-        shard._value.stays_alone = True
-    _say_what_would_gain(program, tables)
+    for shard in get_all_shards(tables):
+        shard._value.excluded_from_slabs = True
+    _warn_of_full_updates(program, tables)
     known = {id(table) for table in tables}
     rest = [v for v in program.variables if id(v) not in known]
-    return replace(program.scheduled(tables=tables), variables=rest)
+    return replace(program.with_schedule(tables=tables), variables=rest)
 
 
 def check_whole_tables(program: Program, reason: str | None) -> None:
@@ -110,7 +114,7 @@ def check_whole_tables(program: Program, reason: str | None) -> None:
     """
     tables = program.read_whole if reason is None else [*program.looked_up, *program.read_whole]
     for table in tables:
-        size_bytes = size_bytes_of(table._value)
+        size_bytes = get_size_bytes(table._value)
         if size_bytes <= WHOLE_BYTES:
             continue
         size = f"{size_bytes / 2**20:.1f} MiB"
@@ -126,25 +130,25 @@ def check_whole_tables(program: Program, reason: str | None) -> None:
             logger.warning(message, table.path, size, READ_WHOLE, LOOK_ROWS_UP)
 
 
-def _why_whole(program: Program) -> str | None:
+def _find_reason_for_whole_tables(program: Program) -> str | None:
     """Return the reason why tables travel as a whole, or None."""
     if program.schedule.regime in WHOLE_REGIMES:
         return WHOLE_REGIMES[program.schedule.regime]
     for call in program.optimizer_calls:
-        for member in members(call.optimizer):
+        for member in get_nested_optimizers(call.optimizer):
             if isinstance(member, Correction | WorkerStateMixin):
                 return f"{type(member).__name__}, which keeps the parameters sent to each worker"
     return None
 
 
-def _say_what_would_gain(program: Program, tables: Sequence[Any]) -> None:
+def _warn_of_full_updates(program: Program, tables: Sequence[Any]) -> None:
     """Log, once for each large table whose rows all change in every step, the better optimizer."""
     for table in tables:
-        size_bytes = size_bytes_of(table._value)
+        size_bytes = get_size_bytes(table._value)
         if size_bytes < LARGE_TABLE_BYTES or table.__dict__.get("_tfps_said_rows"):
             continue
         for call in program.optimizer_calls:
-            gains = gains_by_rows(call.optimizer, table)
+            gains = suggest_sparse_updates(call.optimizer, table)
             if gains is not None:
                 table.__dict__["_tfps_said_rows"] = True
                 logger.warning(

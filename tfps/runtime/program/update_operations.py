@@ -25,10 +25,10 @@ def update_operations(concrete_function: Any) -> list[UpdateOperation]:
         for node in graph.node
         if node.op == "VarHandleOp"
     }
-    return list(_walk(graph.node, handles, functions))
+    return list(_walk_nodes(graph.node, handles, functions))
 
 
-def _walk(
+def _walk_nodes(
     nodes: Any, handles: Mapping[str, str], functions: Mapping[str, Any], device: str = ""
 ) -> Iterator[UpdateOperation]:
     for node in nodes:
@@ -42,4 +42,4 @@ def _walk(
             inner = zip(arguments, inputs[len(inputs) - len(arguments) :], strict=True)
             known = {argument: handle for argument, handle in inner if handle}
             # Compiled functions run on the device of their call.
-            yield from _walk(function.node_def, known, functions, node.device or device)
+            yield from _walk_nodes(function.node_def, known, functions, node.device or device)

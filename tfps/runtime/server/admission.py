@@ -15,7 +15,7 @@ from tfps.consistency.ledger import STALENESS_BINS, Ledger, Status
 from tfps.transport.message import Request
 
 
-class Anyone:
+class AdmitAll:
     """Admits every push, the coordinator's too: no worker waits for another.
 
     Attributes:
@@ -30,63 +30,63 @@ class Anyone:
     has_tickets: ClassVar[bool] = False
     checks_versions: ClassVar[bool] = False
 
-    def key(self, ticket: Any) -> Any:
+    def get_key(self, ticket: Any) -> Any:
         """Return the number of a push, which grows, or None where pushes have no number."""
         return None
 
-    def cell(self, ticket: Any) -> Any:
+    def get_cell(self, ticket: Any) -> Any:
         """Return the ledger's cell of the largest number of some pushes; called if `has_keys`."""
         raise NotImplementedError
 
-    def grant(self, ledger: Ledger, arrival: Arrival) -> tuple[Any, TicketGrant]:
+    def grant(self, ledger: Ledger, arrival: ReceivedPush) -> tuple[Any, TicketGrant]:
         """Return whether the push closes the ticket before it (None: never), and new tickets."""
         return None, NO_GRANT
 
 
-class ByVersion(Anyone):
+class AdmitByVersion(AdmitAll):
     """Admits a push if the server has reached the version that it names: users name it."""
 
     checks_versions: ClassVar[bool] = True
 
 
-class ByFunction(Anyone):
+class AdmitByFunction(AdmitAll):
     """Admits each optimizer call of a scheduled function once, even if the function runs again."""
 
     has_keys: ClassVar[bool] = True
 
-    def key(self, ticket: Any) -> Any:
+    def get_key(self, ticket: Any) -> Any:
         return ticket
 
-    def cell(self, ticket: Any) -> Any:
+    def get_cell(self, ticket: Any) -> Any:
         return cell_of_function(ticket)
 
 
-class ByMember(ByFunction):
-    """Admits calls as `ByFunction` does, but only from members: others wait for them."""
+class AdmitByMember(AdmitByFunction):
+    """Admits calls as `AdmitByFunction` does, but only from members: others wait for them."""
 
     knows_senders: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
-class ByTicket(Anyone):
+class AdmitByTicket(AdmitAll):
     """Admits each ticket once, from the worker that holds it: a step of a program of `fit`."""
 
     call_number: int  # the index of the optimizer call in the step
-    hands_out: bool  # the ticket server's last call: closes a ticket, issues the next
+    issues_tickets: bool  # the ticket server's last call: closes a ticket, issues the next
     pipelined: bool = False  # workers compute a step while the one before is on its way
 
     knows_senders: ClassVar[bool] = True
     has_keys: ClassVar[bool] = True
     has_tickets: ClassVar[bool] = True
 
-    def key(self, ticket: Any) -> Any:
+    def get_key(self, ticket: Any) -> Any:
         return decide.key_of(ticket, self.call_number)
 
-    def cell(self, ticket: Any) -> Any:
+    def get_cell(self, ticket: Any) -> Any:
         return cell_of_ticket(ticket)
 
-    def grant(self, ledger: Ledger, arrival: Arrival) -> tuple[Any, TicketGrant]:
-        if not self.hands_out:
+    def grant(self, ledger: Ledger, arrival: ReceivedPush) -> tuple[Any, TicketGrant]:
+        if not self.issues_tickets:
             return None, NO_GRANT
         closed = close_acked(ledger, arrival.header, alive=arrival.alive, worker=arrival.worker)
         return closed, issuing.issue(
@@ -112,10 +112,10 @@ def close_acked(ledger: Ledger, header: Any, *, alive: Any, worker: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Terms:
+class PushTerms:
     """The settings of a push that a server function knows when it is traced."""
 
-    admission: Anyone  # which pushes count
+    admission: AdmitAll  # which pushes count
     is_update: bool  # whether pushes carry gradients; else only state such as moving averages
     in_rounds: bool = False  # whether the round, when it is complete, counts as the update
     workers: int = 1  # the number of workers
@@ -123,12 +123,12 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Arrival:
+class ReceivedPush:
     """A push that a server has received."""
 
     header: Sequence[Any]  # the fields of the request's header
     worker: Any  # the worker's index, in the type that the ledger expects
-    is_ours: Any  # whether the request was made for this server function
+    matches_plan: Any  # whether the request was made for this server function
     alive: Any  # whether the sender takes part; True where it need not
     is_worker: Any = True  # False: the coordinator has sent it
     # The largest key applied so far in this push's cell of the window, if pushes have keys.
@@ -151,14 +151,14 @@ class PushVerdict:
     closed: Any  # whether to count the report of the step before; None: this server takes none
     grant: TicketGrant
     workers: Any  # the number of workers among which the state that comes with it is averaged
-    remembered: Any  # the largest key applied in this push's cell of the window
+    new_applied_key: Any  # the largest key applied in this push's cell of the window
 
 
-def judge(ledger: Ledger, terms: Terms, arrival: Arrival) -> PushVerdict:
+def decide_push(ledger: Ledger, terms: PushTerms, arrival: ReceivedPush) -> PushVerdict:
     """Decide about a push: admit it, close the ticket before it, hand out the next, and count."""
     logic, layout, header = ledger.logic, ledger.layout, arrival.header
     base_version = header[Request.BASE_VERSION]
-    key = terms.admission.key(header[Request.TICKET])
+    key = terms.admission.get_key(header[Request.TICKET])
     is_new = True if key is None else key > arrival.applied_key
     is_reached: Any = True
     if terms.in_rounds:
@@ -186,7 +186,7 @@ def judge(ledger: Ledger, terms: Terms, arrival: Arrival) -> PushVerdict:
         version = version + choose_value(logic, admitted.fresh, 1, 0)
     status = choose_value(logic, is_reached, admitted.status, int(Status.AHEAD))
     return PushVerdict(
-        status=choose_value(logic, arrival.is_ours, status, int(Status.REPLAN)),
+        status=choose_value(logic, arrival.matches_plan, status, int(Status.REPLAN)),
         version=version,
         staleness=staleness,
         fresh=admitted.fresh,
@@ -195,5 +195,7 @@ def judge(ledger: Ledger, terms: Terms, arrival: Arrival) -> PushVerdict:
         workers=(
             ledger.read(layout.ACTIVE_WORKERS) if terms.admission.has_tickets else terms.workers
         ),
-        remembered=None if key is None else logic.choose(admitted.known, key, arrival.applied_key),
+        new_applied_key=None
+        if key is None
+        else logic.choose(admitted.known, key, arrival.applied_key),
     )

@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from tfps.consistency.server_ledger import ServerLedger
-from tfps.runtime.message.duration import begun, seconds_since
+from tfps.runtime.message.duration import begin_timing, measure_seconds
 from tfps.runtime.message.wire import CallWire
 from tfps.runtime.server.server_optimizer_call import DECODE, ENCODE
-from tfps.runtime.server.server_tables import unpacked
+from tfps.runtime.server.server_tables import unpack_push
 from tfps.transport.message import Request
 
-Made = TypeVar("Made")
+Encoded = TypeVar("Encoded")
 
 
 class CodingDurations:
@@ -29,15 +29,15 @@ class CodingDurations:
         self._wire, self._ledger = wire, ledger
         self._decode_s: tf.Tensor | None = None
 
-    def decoded(self, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, Any]:
+    def decode_push(self, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, Any]:
         """Return the tensors of a push, by name."""
         if not self._wire.coded:
-            return unpacked(self._wire, ids, payload)
+            return unpack_push(self._wire, ids, payload)
         begin = tf.timestamp()  # a server's function starts when the whole request has arrived
         with tf.control_dependencies([begin]):
             payload = tf.identity(payload)
-        found = unpacked(self._wire, ids, payload)
-        self._decode_s = seconds_since(begin, until=found)
+        found = unpack_push(self._wire, ids, payload)
+        self._decode_s = measure_seconds(begin, until=found)
         return found
 
     def count(self, header: Sequence[tf.Tensor]) -> None:
@@ -48,15 +48,15 @@ class CodingDurations:
         if self._wire.coded_values:
             self._count_reported(DECODE, header[Request.DECODE_MICROSECONDS])
 
-    def encoded(
-        self, encode: Callable[[list[tf.Tensor]], Made], *, values: list[tf.Tensor]
-    ) -> Made:
+    def encode_reply(
+        self, encode: Callable[[list[tf.Tensor]], Encoded], *, values: list[tf.Tensor]
+    ) -> Encoded:
         """Trace ``encode``, which makes a reply's payload from values, and return its result."""
         if not self._wire.coded_values:
             return encode(values)
-        begin, values = begun(values)
+        begin, values = begin_timing(values)
         made = encode(values)
-        encode_s = seconds_since(begin, until=made)
+        encode_s = measure_seconds(begin, until=made)
         with self._ledger.locked():
             self._ledger.count_seconds(ENCODE, encode_s)
         return made

@@ -14,10 +14,15 @@ from tfps.consistency.applied_window import NOT_APPLIED, cell_of_function
 from tfps.consistency.ledger import MAX_CALLS
 from tfps.optimizers.server_update import UpdateContext
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.runtime.message.wire import count_name, gradient_name, gradient_of, name_of
+from tfps.runtime.message.wire import (
+    get_count_name,
+    get_gradient_name,
+    get_native_gradient_name,
+    get_variable_name,
+)
 from tfps.runtime.program.schedule import LocalTraining
-from tfps.runtime.server.admission import Arrival
-from tfps.runtime.server.round_sums import RoundSum, RowSum, WholeSum, sum_of_moves
+from tfps.runtime.server.admission import ReceivedPush
+from tfps.runtime.server.round_sums import RoundSum, RowSum, WholeSum, create_move_sum
 from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall
 from tfps.transport.message import Request
 
@@ -36,58 +41,62 @@ class Contributions:
     Args:
         call: the optimizer call.
         runtime: the runtime of the job.
-        of_functions: whether scheduled functions contribute; several of them may share a round.
+        from_functions: whether scheduled functions contribute; several of them may share a round.
     """
 
     def __init__(
-        self, call: ServerOptimizerCall, *, runtime: Runtime, of_functions: bool = False
+        self, call: ServerOptimizerCall, *, runtime: Runtime, from_functions: bool = False
     ) -> None:
         self._call = call
         optimizer = call.optimizer.name if call.is_update else "state"
 
-        def variable(value: Any, kind: str, *, of: str, **options: Any) -> ServerVariable:
-            name = f"{optimizer}/{of}/{kind}"
+        def variable(value: Any, kind: str, *, owner: str, **options: Any) -> ServerVariable:
+            name = f"{optimizer}/{owner}/{kind}"
             return runtime.create_bookkeeping(
                 value, device=call.server.device, name=name, **options
             )
 
         def whole(native: Any) -> RoundSum:
-            create = functools.partial(variable, of=native.shared_name)
+            create = functools.partial(variable, owner=native.shared_name)
             return WholeSum(native.dtype, native.shape, create=create)
 
         def rows(native: Any) -> RoundSum:
-            return RowSum(native, create=functools.partial(variable, of=native.shared_name))
+            return RowSum(native, create=functools.partial(variable, owner=native.shared_name))
 
         wire = call.wire
         natives = wire.updated if call.is_update else ()
         first = natives[0].shared_name if natives else f"server_{call.server.index}"
-        self._weights = variable(np.zeros(3), "weights", of=first, dtype=tf.float64)
+        self._weights = variable(np.zeros(3), "weights", owner=first, dtype=tf.float64)
         self._keys: ServerVariable | None = None  # keys of contributions in the sums, if any
-        if of_functions:
+        if from_functions:
             # A worker may die, come back, and contribute to the same round again.
             none = np.full([2 * runtime.max_workers], NOT_APPLIED, np.int64)
-            self._keys = variable(none, "keys", of=first, dtype=tf.int64)
+            self._keys = variable(none, "keys", owner=first, dtype=tf.int64)
         self._sums: dict[str, RoundSum] = {}
         if call.is_update:
-            self._sums.update((gradient_of(n), whole(n)) for n in wire.gradients.natives)
-            self._sums.update((gradient_name(t), rows(t._value)) for t in wire.tables)
-        self._sums.update((name_of(v), whole(v._value)) for v in wire.state)
+            self._sums.update(
+                (get_native_gradient_name(n), whole(n)) for n in wire.gradients.natives
+            )
+            self._sums.update((get_gradient_name(t), rows(t._value)) for t in wire.tables)
+        self._sums.update((get_variable_name(v), whole(v._value)) for v in wire.state)
         is_local = call.is_update and isinstance(call.optimizer, LocalTraining)
         for move in wire.moves:
             native = move.shard._value
-            create = functools.partial(variable, of=native.shared_name)
-            self._sums[native.shared_name] = sum_of_moves(move, create=create, follow=is_local)
+            create = functools.partial(variable, owner=native.shared_name)
+            self._sums[native.shared_name] = create_move_sum(
+                move, create=create, in_sequence=is_local
+            )
         for count in wire.counts:
-            create = functools.partial(variable, of=count_name(count))
+            create = functools.partial(variable, owner=get_count_name(count))
             scalar = WholeSum(tf.float64, tf.TensorShape([]), create=create)
-            self._sums[count_name(count)] = scalar
+            self._sums[get_count_name(count)] = scalar
 
     def add(
         self,
         tensors: Mapping[str, Any],
         *,
         examples: tf.Tensor,
-        arrival: Arrival,
+        arrival: ReceivedPush,
         condition: tf.Tensor,
     ) -> tf.Tensor:
         """Add a worker's gradients and state if the condition holds. Returns a tensor after that.
@@ -106,12 +115,12 @@ class Contributions:
             for key, sums in self._sums.items():
                 sums.add(tensors[key], weight, is_first=is_first)
             self._weights.assign(tf.stack([reference, total, now]), read_value=False)
-            self._note_key(arrival.header[Request.TICKET], is_first=is_first)
+            self._record_key(arrival.header[Request.TICKET], is_first=is_first)
             return tf.constant(0)
 
         return tf.cond(condition, add, lambda: tf.constant(0))
 
-    def _note_key(self, key: tf.Tensor, *, is_first: tf.Tensor) -> None:
+    def _record_key(self, key: tf.Tensor, *, is_first: tf.Tensor) -> None:
         if self._keys is None:
             return
         keys = tf.where(is_first, tf.constant(NOT_APPLIED, tf.int64), self._keys.read_value())
@@ -119,7 +128,7 @@ class Contributions:
         places = tf.range(keys.shape[0], dtype=tf.int64)
         self._keys.assign(tf.where(places == count % keys.shape[0], key, keys), read_value=False)
 
-    def let_come_again(self, position: tf.Tensor) -> Sequence[tf.Tensor]:
+    def forget_dropped(self, position: tf.Tensor) -> Sequence[tf.Tensor]:
         """Trace that contributions which a round has dropped no longer count as applied.
 
         Their functions are run again, since their workers have gone.
@@ -144,8 +153,8 @@ class Contributions:
             self._weights.assign(tf.zeros([3], tf.float64), read_value=False)
             return tf.constant(0)
 
-        is_forgotten = tf.logical_and(known[TOTAL] > 0, is_over)
-        return [tf.cond(is_forgotten, forget, lambda: tf.constant(0))]
+        is_dropped = tf.logical_and(known[TOTAL] > 0, is_over)
+        return [tf.cond(is_dropped, forget, lambda: tf.constant(0))]
 
     def apply(self, condition: tf.Tensor, *, compiled: bool) -> tuple[tf.Tensor, tf.Tensor]:
         """Update the server's variables by the mean of the round, if the condition holds.
@@ -164,11 +173,11 @@ class Contributions:
             context = UpdateContext(
                 self._call.server.device, tf.constant(0, tf.int64), may_be_compiled=compiled
             )
-            done = self._call.change(means, context, workers=tf.constant(1, tf.int64))
+            done = self._call.apply_changes(means, context, workers=tf.constant(1, tf.int64))
             with tf.control_dependencies([done]):
                 self._weights.assign(tf.zeros([3], tf.float64), read_value=False)
                 for sums in self._sums.values():
                     sums.clear()
             return tf.constant(0)
 
-        return self._call.timed(applies, apply), applies
+        return self._call.run_timed(applies, apply), applies

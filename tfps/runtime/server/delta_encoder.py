@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.free_memory import free_memory_bytes
+from tfps.bridge.free_memory import read_free_memory_bytes
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.compression.codec import ITEM_BYTES
 from tfps.compression.delta import is_delta
@@ -23,7 +23,7 @@ from tfps.transport.message import Reply, Request
 from tfps.units import format_bytes
 
 _INCARNATION, _VERSION = range(2)  # of a worker, and of its values
-_NOBODY = -1
+_NO_WORKER = -1
 
 
 class EncodedReply(NamedTuple):
@@ -56,7 +56,7 @@ class DeltaEncoder:
     def __init__(self, wires: Sequence[CallWire], *, runtime: Runtime, server: Server) -> None:
         self._wires, self._ledger = wires, server.ledger
         workers = runtime.max_workers
-        vectors = [each for wire in wires for each in differences(wire)]
+        vectors = [each for wire in wires for each in iter_delta_vectors(wire)]
         needed_bytes = workers * sum(ITEM_BYTES * each.items for each in vectors)
         if vectors:
             refuse_without_memory(needed_bytes, workers=workers, server=server)
@@ -67,13 +67,15 @@ class DeltaEncoder:
                 functools.partial(tf.zeros, [workers, each.items]), name=f"sent/{each.digest}"
             )
             for number, wire in enumerate(wires)
-            for each in differences(wire)
+            for each in iter_delta_vectors(wire)
         }
         if self._rows:
-            nobody = np.full([workers, 2], _NOBODY, np.int64)
-            self._known = create(nobody, name=f"sent/server_{server.index}")
+            no_worker = np.full([workers, 2], _NO_WORKER, np.int64)
+            self._known = create(no_worker, name=f"sent/server_{server.index}")
 
-    def begin(self, header: Sequence[tf.Tensor], version: tf.Tensor, *, counts: tf.Tensor) -> None:
+    def record_full_values(
+        self, header: Sequence[tf.Tensor], version: tf.Tensor, *, counts: tf.Tensor
+    ) -> None:
         """Trace that a worker gets full values; under the server's mutex.
 
         Args:
@@ -84,15 +86,15 @@ class DeltaEncoder:
         if not self._rows:
             return
         worker, incarnation = header[Request.WORKER], header[Request.INCARNATION]
-        is_newest = incarnation >= self._known_of(worker)[_INCARNATION]
+        is_newest = incarnation >= self._read_known(worker)[_INCARNATION]
 
         def begin() -> tf.Tensor:
             for number, wire in enumerate(self._wires):
                 natives = {native.shared_name: native for native in wire.values.natives}
-                for each in differences(wire):
+                for each in iter_delta_vectors(wire):
                     names = each.layout.names
                     tensors = {name: natives[name].read_value() for name in names}
-                    _write(self._rows[number, each.name], worker, each.vector(tensors))
+                    _write(self._rows[number, each.name], worker, each.build_vector(tensors))
             _write(self._known, worker, tf.stack([incarnation, version]))
             return tf.constant(0)
 
@@ -121,10 +123,10 @@ class DeltaEncoder:
         if not self._rows:
             return EncodedReply()
         worker, data, held = header[Request.WORKER], {}, {}
-        for each in differences(self._wires[number]):
+        for each in iter_delta_vectors(self._wires[number]):
             before = _read(self._rows[number, each.name], worker)
             data[each.name] = each.codec.encode(vectors[each.name] - before, seed=seed)
-            held[each.name] = before + each.decoded(data[each.name])
+            held[each.name] = before + each.decode(data[each.name])
         expected = [header[Request.INCARNATION], header[Request.BASE_VERSION]]
 
         def keep() -> tf.Tensor:
@@ -134,11 +136,11 @@ class DeltaEncoder:
             return reply[Reply.STATUS]
 
         with tf.control_dependencies([*held.values(), version]), self._ledger.locked():
-            is_known = tf.reduce_all(self._known_of(worker) == tf.stack(expected))
+            is_known = tf.reduce_all(self._read_known(worker) == tf.stack(expected))
             unknown = tf.maximum(reply[Reply.STATUS], int(Status.EVICTED))
             return EncodedReply(data, {Reply.STATUS: tf.cond(is_known, keep, lambda: unknown)})
 
-    def _known_of(self, worker: tf.Tensor) -> tf.Tensor:
+    def _read_known(self, worker: tf.Tensor) -> tf.Tensor:
         return _read(self._known, worker)
 
 
@@ -150,7 +152,7 @@ def refuse_without_memory(needed_bytes: int, *, workers: int, server: Server) ->
         workers: the number of workers.
         server: the server that would keep them.
     """
-    free_bytes = free_memory_bytes(server.device)
+    free_bytes = read_free_memory_bytes(server.device)
     if free_bytes is not None and needed_bytes > free_bytes:
         raise ConfigError(
             f"compression: received Delta(...) for pull, which needs {format_bytes(needed_bytes)} "
@@ -160,7 +162,7 @@ def refuse_without_memory(needed_bytes: int, *, workers: int, server: Server) ->
         )
 
 
-def differences(wire: CallWire) -> Iterator[CodedVector]:
+def iter_delta_vectors(wire: CallWire) -> Iterator[CodedVector]:
     """Return the coded vectors of a call that travel as differences."""
     return (each for each in wire.coded_values if is_delta(each.codec))
 

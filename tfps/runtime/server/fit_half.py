@@ -16,7 +16,7 @@ from tfps.consistency import ledger as decide
 from tfps.consistency.issuing import NO_GRANT
 from tfps.consistency.ledger import NO_TICKET, Ledger
 from tfps.consistency.server_quotas import Quotas
-from tfps.optimizers.worker_memory import WorkerAt
+from tfps.optimizers.worker_memory import WorkerVersion
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import ReplyHeader
@@ -24,13 +24,13 @@ from tfps.runtime.message.request_header import TOTALS, UNCHANGED
 from tfps.runtime.message.wire import (
     CallWire,
     ServerShards,
-    call_wire,
-    report_layout,
-    server_shards,
-    shards_on,
+    build_call_wire,
+    build_report_layout,
+    get_shards_on,
+    group_by_slab,
 )
 from tfps.runtime.program.program import Program
-from tfps.runtime.server.admission import ByTicket, close_acked
+from tfps.runtime.server.admission import AdmitByTicket, close_acked
 from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.server.reports import NO_RESET, Reports
@@ -46,57 +46,57 @@ RESET_BITS = 62  # the size of a random number that fits into int64
 class FitHalf(ServerHalf):
     """Functions for a worker to join, push by ticket, and leave; server 0 issues tickets."""
 
-    ends_with_each_call = False
+    each_call_ends_step = False
 
     def __init__(
         self, program: Program, *, runtime: Runtime, server: Server, **options: Any
     ) -> None:
-        self.report_layout = report_layout(program)
-        if server.hands_out_tickets:
+        self.report_layout = build_report_layout(program)
+        if server.issues_tickets:
             self.reports = Reports(program, runtime=runtime, server=server)
             batches = program.schedule.adaptive_batches
             if batches > 1:
                 self.quotas = Quotas(server.ledger, adaptive_batches=batches)
-        self._moving = program.moving
+        self._moving = program.changing_variables
         moving = {id(variable) for variable in self._moving}
         unchanged = [v for v in program.variables if id(v) not in moving] if program.trains else []
-        self.unchanged = server_shards(shards_on(unchanged, server.device))
+        self.unchanged = group_by_slab(get_shards_on(unchanged, server.device))
         self.unchanged_layout = self.unchanged.layout
         super().__init__(program, runtime=runtime, server=server, **options)
 
-    def wire(self, number: int) -> CallWire:
-        program, brought = self.program, self._moving
+    def build_wire(self, number: int) -> CallWire:
+        program, returned = self.program, self._moving
         if number < len(program.calls) - 1:
             # Other state that the step assigns travels with the last call, and comes back with it.
             call, assigned = program.calls[number], {id(v) for v in program.state}
             assigned -= {id(variable) for variable in call.variables}
-            brought = [v for v in program.changed_by(call) if id(v) not in assigned]
-        return call_wire(
+            returned = [v for v in program.get_changed_variables(call) if id(v) not in assigned]
+        return build_call_wire(
             program,
             number,
             device=self.server.device,
             reports=self.reports is not None,
-            brought=brought,
+            returned=returned,
         )
 
     @property
-    def awaited(self) -> ServerShards:
+    def awaited_values(self) -> ServerShards:
         return self.wires[-1].values
 
     def offer_all(self) -> None:
         report_bytes = self._report_bytes
-        join = self.locked(self._join, held=self.held)
+        join = self.trace_locked(self._join, held=self.held)
         self.offer(Kind.JOIN, join, reply_bytes=self.parameter_layout.size_bytes)
         self.offer_pushes()
         self.runtime.push_functions.update(
             self._offers[Kind.PUSH, number].function for number in range(len(self.wires))
         )
         self.offer_look_ups()
-        if self.reports is not None and self.program.in_turn and self.program.metric_items:
+        if self.reports is not None and self.program.is_sequential and self.program.metric_items:
             size = self.report_layout.size_bytes
             self.offer(Kind.PULL, self._pull_totals, call_number=TOTALS, reply_bytes=size)
         if self.reports is not None and not self.program.trains:
-            self.offer(Kind.FINISH, self.locked(self._finish), request_bytes=report_bytes)
+            self.offer(Kind.FINISH, self.trace_locked(self._finish), request_bytes=report_bytes)
         # Without backup workers no worker is late, and all servers begin a round together.
         apart = len(self.runtime.servers) > 1 or len(self.wires) > 1
         awaits = bool(self.runtime.mode.backup_workers) and apart
@@ -104,22 +104,24 @@ class FitHalf(ServerHalf):
         self.offer_slots()
         if self.unchanged.variables:
             pull, size = (
-                self.locked(self._pull_unchanged, held=self.unchanged),
+                self.trace_locked(self._pull_unchanged, held=self.unchanged),
                 self.unchanged_layout.size_bytes,
             )
             self.offer(Kind.PULL, pull, call_number=UNCHANGED, reply_bytes=size)
-        self.offer(Kind.LEAVE, self.locked(self._leave), request_bytes=report_bytes)
+        self.offer(Kind.LEAVE, self.trace_locked(self._leave), request_bytes=report_bytes)
 
-    def admission(self, number: int) -> ByTicket:
-        hands_out = self.reports is not None and number == len(self.wires) - 1
-        return ByTicket(number, hands_out, pipelined=self.program.schedule.is_pipelined)
+    def get_admission(self, number: int) -> AdmitByTicket:
+        issues_tickets = self.reports is not None and number == len(self.wires) - 1
+        return AdmitByTicket(number, issues_tickets, pipelined=self.program.schedule.is_pipelined)
 
-    def contributions(self, call: ServerOptimizerCall, number: int) -> tuple[Contributions, int]:
+    def create_contributions(
+        self, call: ServerOptimizerCall, number: int
+    ) -> tuple[Contributions, int]:
         return Contributions(call, runtime=self.runtime), 1
 
-    def reply_with_rows(self, header: Sequence[tf.Tensor], ledger: Ledger) -> ReplyHeader:
+    def make_row_reply(self, header: Sequence[tf.Tensor], ledger: Ledger) -> ReplyHeader:
         alive = self.plan.is_alive(header, ledger, header[Request.WORKER])
-        status = self.plan.status(header, alive=alive)
+        status = self.plan.compute_status(header, alive=alive)
         return ReplyHeader(ledger.read(ledger.layout.VERSION), status)
 
     def _join(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
@@ -129,14 +131,14 @@ class FitHalf(ServerHalf):
         ledger = server_ledger.open()
         version = ledger.read(server_ledger.layout.VERSION)
         clock = ledger.read(server_ledger.layout.clock(worker))
-        if self.server.hands_out_tickets:
+        if self.server.issues_tickets:
             quota = None if self.quotas is None else self.quotas.current(worker)
             grant = issuing.issue(
                 ledger, alive=accepted, worker=worker, pushed=NO_TICKET, quota=quota
             )
         ledger.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
         server_ledger.post(ledger)
-        if self.server.hands_out_tickets and self.program.schedule.is_pipelined:
+        if self.server.issues_tickets and self.program.schedule.is_pipelined:
             ledger = server_ledger.open()
             ahead = issuing.issue(
                 ledger,
@@ -149,19 +151,22 @@ class FitHalf(ServerHalf):
             grant = replace(grant, ahead=ahead.ticket)
         if self.rounds is not None:
             version = self.rounds.position()
-        known = WorkerAt(worker, version)
+        known = WorkerVersion(worker, version)
         record_pull(self.updates, self.held, known, self.server, counts=accepted, is_first=True)
-        self.delta_encoder.begin(header, version, counts=accepted)
-        status = self.plan.status(header, alive=accepted)
-        number = self.unchanged_number()
+        self.delta_encoder.record_full_values(header, version, counts=accepted)
+        status = self.plan.compute_status(header, alive=accepted)
+        number = self.trace_unchanged_number()
         return ReplyHeader(version, status, grant=grant, clock=clock, other_writes=number)
 
     def _pull_unchanged(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """Return values that no step changes, for a worker that has heard of another write."""
         ledger = self.server.ledger.count_exchange(self.unchanged_layout.size_bytes)
         alive = self.plan.is_alive(header, ledger, header[Request.WORKER])
-        version, status = ledger.read(ledger.layout.VERSION), self.plan.status(header, alive=alive)
-        return ReplyHeader(version, status, other_writes=self.unchanged_number())
+        version, status = (
+            ledger.read(ledger.layout.VERSION),
+            self.plan.compute_status(header, alive=alive),
+        )
+        return ReplyHeader(version, status, other_writes=self.trace_unchanged_number())
 
     def _pull_totals(
         self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
@@ -171,12 +176,14 @@ class FitHalf(ServerHalf):
         with self.server.ledger.locked():
             ledger = self.server.ledger.count_exchange(self.report_layout.size_bytes)
             alive = self.plan.is_alive(header, ledger, header[Request.WORKER])
-            status = self.plan.status(header, alive=alive)
+            status = self.plan.compute_status(header, alive=alive)
             reply = ReplyHeader(ledger.read(ledger.layout.VERSION), status)
-            found = {name: tf.identity(value) for name, value in self.reports.latest().items()}
-        return [reply.tensor(), ids, pack(self.report_layout, found)]
+            found = {
+                name: tf.identity(value) for name, value in self.reports.trace_latest().items()
+            }
+        return [reply.to_tensor(), ids, pack(self.report_layout, found)]
 
-    def unchanged_number(self) -> tf.Tensor | int:
+    def trace_unchanged_number(self) -> tf.Tensor | int:
         """Return the number of writes by other programs."""
         ledger = self.server.ledger
         return ledger.read(ledger.layout.OTHER_WRITES) if self.unchanged.variables else 0
@@ -187,12 +194,12 @@ class FitHalf(ServerHalf):
         ledger = server_ledger.open()
         alive = self.plan.is_alive(header, ledger, worker)
         done = decide.finish(ledger, alive=alive, worker=worker, ticket=header[Request.TICKET])
-        self._count(done, payload)
+        self._count_report(done, payload)
         grant = issuing.issue(ledger, alive=alive, worker=worker, pushed=NO_TICKET)
         version = ledger.read(server_ledger.layout.VERSION)
         ledger.count_traffic(received_bytes=self.report_layout.size_bytes, sent_bytes=0)
         server_ledger.post(ledger)
-        return ReplyHeader(version, self.plan.status(header, alive=alive), grant=grant)
+        return ReplyHeader(version, self.plan.compute_status(header, alive=alive), grant=grant)
 
     def _leave(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """End a worker's ticket run: close its last ticket."""
@@ -202,14 +209,14 @@ class FitHalf(ServerHalf):
         closed = tf.constant(False)
         if self.reports is not None:
             closed = close_acked(ledger, header, alive=alive, worker=worker)
-            self._count(closed, payload)
+            self._count_report(closed, payload)
         ledger.count_traffic(received_bytes=self._report_bytes, sent_bytes=0)
         decide.remove(ledger, worker=worker, leaves=alive, closed=closed)
         count_durations(self.server, ledger, header)
         version = ledger.read(server_ledger.layout.VERSION)
         server_ledger.post(ledger)
         self.server.membership.leave(worker, alive)
-        return ReplyHeader(version, self.plan.status(header, alive=alive))
+        return ReplyHeader(version, self.plan.compute_status(header, alive=alive))
 
     @property
     def _report_bytes(self) -> int:
@@ -220,20 +227,20 @@ class FitHalf(ServerHalf):
         """
         return 0 if self.reports is None else int(self.report_layout.size_bytes)
 
-    def _count(self, counts: tf.Tensor, payload: tf.Tensor) -> None:
+    def _count_report(self, counts: tf.Tensor, payload: tf.Tensor) -> None:
         assert self.reports is not None
         self.reports.count(counts, unpack(self.report_layout, payload))
 
     @functools.cached_property
-    def _report(self) -> Callable[..., list[Array]]:
+    def _trace_report(self) -> Callable[..., list[Array]]:
         assert self.reports is not None
         arguments = [tf.TensorSpec([], tf.int64), tf.TensorSpec([None], tf.float64)]
         return self.server.control.function(self.reports.read, arguments=arguments)
 
-    def report(self, *, reset_to: Array | None = None) -> tuple[Array, ...]:
+    def read_report(self, *, reset_to: Array | None = None) -> tuple[Array, ...]:
         """Return the ledger, metric totals and newest outputs; optionally reset the totals."""
         number, initial = NO_RESET, np.zeros(0)
         if reset_to is not None:
             number, initial = secrets.randbits(RESET_BITS) | 1, reset_to
-        cells, metrics, outputs = self._report(number, initial)
+        cells, metrics, outputs = self._trace_report(number, initial)
         return cells, metrics, outputs

@@ -10,29 +10,29 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.variables.shards import all_shards, size_bytes_of
+from tfps.bridge.variables.shards import get_all_shards, get_size_bytes
 from tfps.consistency.applied_window import cell_of_function
 from tfps.consistency.ledger import Ledger
-from tfps.optimizers.worker_memory import WorkerAt
+from tfps.optimizers.worker_memory import WorkerVersion
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
-from tfps.runtime.message.moved_state import ShardMove, entries_of, moved_of, moves_of
+from tfps.runtime.message.moved_state import ShardMove, find_moves, list_move_entries, unpack_moves
 from tfps.runtime.message.reply_header import ReplyHeader
 from tfps.runtime.message.request_header import UNCHANGED
 from tfps.runtime.message.wire import (
     CallWire,
-    function_wire,
-    name_of,
-    parameter_layout,
-    server_shards,
-    shards_on,
+    build_function_wire,
+    build_parameter_layout,
+    get_shards_on,
+    get_variable_name,
+    group_by_slab,
 )
 from tfps.runtime.program.program import Program
-from tfps.runtime.server.admission import Anyone, ByFunction, ByMember
+from tfps.runtime.server.admission import AdmitAll, AdmitByFunction, AdmitByMember
 from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.server.requests import enter_if_new, record_pull
-from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall, mixed
+from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall, average_with_old
 from tfps.runtime.server.value_version import ValueVersion
 from tfps.transport.layout import Layout
 from tfps.transport.message import COORDINATOR, Kind, Request
@@ -52,7 +52,7 @@ class FunctionHalf(ServerHalf):
     step, or a round, of its own, so that a call may stand in a loop or a branch.
     """
 
-    ends_with_each_call = True
+    each_call_ends_step = True
 
     def __init__(
         self, program: Program, *, runtime: Runtime, server: Server, **options: Any
@@ -60,10 +60,10 @@ class FunctionHalf(ServerHalf):
         unchanged = self._unchanged_variables(program, runtime)
         known = {id(variable) for variable in unchanged}
         self._moving = [v for v in program.variables if id(v) not in known]
-        self.unchanged = server_shards(shards_on(unchanged, server.device))
+        self.unchanged = group_by_slab(get_shards_on(unchanged, server.device))
         self.unchanged_layout = self.unchanged.layout
         if self.unchanged.variables:
-            self._value_version = runtime.value_versions.get_or_make(
+            self._value_version = runtime.value_versions.get_or_create(
                 f"{self.unchanged_values_key} on {server.index}",
                 lambda: ValueVersion(self.unchanged, runtime=runtime, server=server),
             )
@@ -75,9 +75,9 @@ class FunctionHalf(ServerHalf):
         None with backup workers in rounds: a worker that is late pulls all parameters of its new
         round.
         """
-        moving = {id(variable) for variable in program.moving}
+        moving = {id(variable) for variable in program.changing_variables}
         unchanged = [v for v in program.variables if id(v) not in moving]
-        size_bytes = sum(size_bytes_of(shard._value) for shard in all_shards(unchanged))
+        size_bytes = sum(get_size_bytes(shard._value) for shard in get_all_shards(unchanged))
         apart = program.schedule.in_rounds and runtime.mode.backup_workers
         return [] if apart or size_bytes < LEAST_UNCHANGED_BYTES else unchanged
 
@@ -88,11 +88,11 @@ class FunctionHalf(ServerHalf):
         return f"still_{hashlib.blake2b(text, digest_size=8).hexdigest()}"
 
     @property
-    def begins_with(self) -> Sequence[Any]:
+    def initial_variables(self) -> Sequence[Any]:
         return self._moving
 
-    def unchanged_number(self) -> tf.Tensor | int:
-        return self._value_version.number() if self.unchanged.variables else 0
+    def trace_unchanged_number(self) -> tf.Tensor | int:
+        return self._value_version.trace_number() if self.unchanged.variables else 0
 
     @functools.cached_property
     def state(self) -> tuple[Any, ...]:
@@ -100,57 +100,59 @@ class FunctionHalf(ServerHalf):
 
         A count of updates or a learning rate has a copy on every server of its optimizer.
         """
-        shards, device = all_shards(self.program.state), self.server.device
+        shards, device = get_all_shards(self.program.state), self.server.device
         return tuple(shard for shard in shards if device in shard._value.devices)
 
     @functools.cached_property
     def moves(self) -> tuple[ShardMove, ...]:
         """How the function moves some of the state, such as moving averages."""
-        return moves_of(self.program, self.state)
+        return find_moves(self.program, self.state)
 
     @functools.cached_property
     def state_layout(self) -> Layout:
         """The layout of the payload of a write-back."""
-        return parameter_layout(self.state, entries_of(self.moves, self.program))
+        return build_parameter_layout(self.state, list_move_entries(self.moves, self.program))
 
     @property
     def takes_part(self) -> bool:
         """Whether other workers wait for the workers that run the function."""
         return self.program.schedule.is_bounded or self.rounds is not None
 
-    def wire(self, number: int) -> CallWire:
-        return function_wire(self.program, number, device=self.server.device)
+    def build_wire(self, number: int) -> CallWire:
+        return build_function_wire(self.program, number, device=self.server.device)
 
     def offer_all(self) -> None:
-        pull = self.locked(self._pull, held=self.held)
+        pull = self.trace_locked(self._pull, held=self.held)
         self.offer(Kind.PULL, pull, reply_bytes=self.parameter_layout.size_bytes)
         if self.unchanged.variables:
-            pull = self.locked(self._pull_unchanged, held=self.unchanged)
+            pull = self.trace_locked(self._pull_unchanged, held=self.unchanged)
             size = self.unchanged_layout.size_bytes
             self.offer(Kind.PULL, pull, call_number=UNCHANGED, reply_bytes=size)
         self.offer_pushes()
         self.offer_look_ups()
         if self.state:
-            write_back = self.locked(self._write_back)
+            write_back = self.trace_locked(self._write_back)
             self.offer(Kind.WRITE_BACK, write_back, request_bytes=self.state_layout.size_bytes)
         self.offer_rounds(joins=True, awaits=bool(self.runtime.mode.backup_workers))
         self.offer_slots()
 
-    def admission(self, number: int) -> Anyone:
-        return ByMember() if self.takes_part else ByFunction()
+    def get_admission(self, number: int) -> AdmitAll:
+        return AdmitByMember() if self.takes_part else AdmitByFunction()
 
-    def contributions(self, call: ServerOptimizerCall, number: int) -> tuple[Contributions, int]:
+    def create_contributions(
+        self, call: ServerOptimizerCall, number: int
+    ) -> tuple[Contributions, int]:
         """Return the sums that all functions with this optimizer call share."""
         call_ids, runtime = self.runtime.call_ids, self.runtime
-        call_id = call_ids.number(self.program.calls[number], layouts=runtime.layouts)
+        call_id = call_ids.get_number(self.program.calls[number], layouts=runtime.layouts)
         index = self.server.index
 
         def contributions() -> Contributions:
-            return Contributions(call, runtime=runtime, of_functions=True)
+            return Contributions(call, runtime=runtime, from_functions=True)
 
-        return call_ids.sums(call_id, index, contributions), call_id
+        return call_ids.get_sums(call_id, index, contributions), call_id
 
-    def reply_with_rows(self, header: Sequence[tf.Tensor], ledger: Ledger) -> ReplyHeader:
+    def make_row_reply(self, header: Sequence[tf.Tensor], ledger: Ledger) -> ReplyHeader:
         return ReplyHeader(ledger.read(ledger.layout.VERSION))
 
     def _pull(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
@@ -167,11 +169,13 @@ class FunctionHalf(ServerHalf):
         if is_member:
             counts = self.plan.is_alive(header, ledger, worker)
             clock = ledger.read(server_ledger.layout.clock(worker))
-            reply = ReplyHeader(version, self.plan.status(header, alive=counts), clock=clock)
+            reply = ReplyHeader(
+                version, self.plan.compute_status(header, alive=counts), clock=clock
+            )
         else:
             counts, reply = header[Request.TICKET] != COORDINATOR, ReplyHeader(version)
-        reply = replace(reply, other_writes=self.unchanged_number())
-        known = WorkerAt(worker, version)
+        reply = replace(reply, other_writes=self.trace_unchanged_number())
+        known = WorkerVersion(worker, version)
         record_pull(self.updates, self.held, known, self.server, counts=counts, is_first=True)
         return reply
 
@@ -179,7 +183,7 @@ class FunctionHalf(ServerHalf):
         """Return values that the function does not change, to a worker with outdated copies."""
         ledger = self.server.ledger.count_exchange(self.unchanged_layout.size_bytes)
         version = ledger.read(ledger.layout.VERSION)
-        return ReplyHeader(version, other_writes=self.unchanged_number())
+        return ReplyHeader(version, other_writes=self.trace_unchanged_number())
 
     def _write_back(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """Apply a scheduled function's assignments: as moves, or as changes that add up.
@@ -189,22 +193,22 @@ class FunctionHalf(ServerHalf):
         """
         server_ledger, key = self.server.ledger, header[Request.TICKET]
         changes, workers = unpack(self.state_layout, payload), self.server.workers
-        moves, schedule = moved_of(self.moves, changes), self.program.schedule
+        moves, schedule = unpack_moves(self.moves, changes), self.program.schedule
         in_turn = {
-            name_of(move.shard)
+            get_variable_name(move.shard)
             for move in self.moves
-            if move.pace.adds or schedule.local is not None or not schedule.in_rounds
+            if move.pace.only_adds or schedule.local is not None or not schedule.in_rounds
         }
         cell = cell_of_function(key)
 
         def take() -> tf.Tensor:
             for variable in self.state:
-                value, change = variable._value, changes[name_of(variable)]
-                if moved := moves.get(name_of(variable)):
+                value, change = variable._value, changes[get_variable_name(variable)]
+                if moved := moves.get(get_variable_name(variable)):
                     old = value.read_value()
-                    new = moved.moved_from(old)
-                    if name_of(variable) not in in_turn and value.dtype.is_floating:
-                        part = mixed(old, new, workers)
+                    new = moved.apply_to(old)
+                    if get_variable_name(variable) not in in_turn and value.dtype.is_floating:
+                        part = average_with_old(old, new, workers)
                         new = tf.where(tf.equal(moved.kept, 0), new, part)
                     value.assign(new, read_value=False)
                 elif value.dtype.is_bool:

@@ -8,25 +8,31 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.variables.shards import shards_of, size_bytes_of
+from tfps.bridge.variables.shards import get_shards, get_size_bytes
 from tfps.consistency.gate import OpenGate
 from tfps.consistency.ledger import Ledger
 from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_quotas import Quotas
-from tfps.optimizers.optimizer_call import optimizers_of
+from tfps.optimizers.optimizer_call import collect_optimizers
 from tfps.optimizers.server_update import ServerUpdate
-from tfps.optimizers.wrapped import drop_above_of
+from tfps.optimizers.wrapped import get_drop_above
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
-from tfps.runtime.message.coding import choices_for
+from tfps.runtime.message.coding import choose_codecs
 from tfps.runtime.message.places import decode_places
 from tfps.runtime.message.reply_header import ReplyHeader
 from tfps.runtime.message.request_header import SLOTS
-from tfps.runtime.message.row_format import CodedRows, RowFormat, row_formats
-from tfps.runtime.message.wire import CallWire, ServerShards, name_of, server_shards, shards_on
+from tfps.runtime.message.row_format import CodedRows, RowFormat, choose_row_formats
+from tfps.runtime.message.wire import (
+    CallWire,
+    ServerShards,
+    get_shards_on,
+    get_variable_name,
+    group_by_slab,
+)
 from tfps.runtime.program.program import Program
-from tfps.runtime.server.admission import Anyone, Terms
-from tfps.runtime.server.coded_calls import refuse_remembering
+from tfps.runtime.server.admission import AdmitAll, PushTerms
+from tfps.runtime.server.coded_calls import refuse_sender_state
 from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.delta_encoder import DeltaEncoder
 from tfps.runtime.server.plan_functions import NO_VALUES, PlanFunctions
@@ -40,7 +46,7 @@ from tfps.runtime.server.server_optimizer_call import (
     ServerOptimizerCall,
     Update,
 )
-from tfps.runtime.server.server_tables import ID_BYTES, rows_of
+from tfps.runtime.server.server_tables import ID_BYTES, read_encoded_rows
 from tfps.transport.message import Kind
 
 
@@ -56,7 +62,7 @@ class ServerHalf(PlanFunctions):
     reports: Reports | None = None  # counts steps; None: another server does
     quotas: Quotas | None = None  # the number of tickets that a worker gets at once; None: one
     unchanged: ServerShards = NO_VALUES  # values that pushes do not change and replies do not bring
-    ends_with_each_call: bool  # whether each optimizer call is a step, or a round, of its own
+    each_call_ends_step: bool  # whether each optimizer call is a step, or a round, of its own
 
     def __init__(
         self,
@@ -64,7 +70,7 @@ class ServerHalf(PlanFunctions):
         *,
         runtime: Runtime,
         server: Server,
-        update_of: Callable[[Any], Any],
+        get_update: Callable[[Any], Any],
         updates: Sequence[ServerUpdate] | None = None,
         uses_replies: bool = True,
     ) -> None:
@@ -72,49 +78,51 @@ class ServerHalf(PlanFunctions):
         self.program = program
         # The rounds in which pushes are applied.
         self.rounds: RoundGate | None = server.rounds if program.schedule.in_rounds else None
-        self.update_of: Callable[[Any], Update] = update_of
+        self.get_update: Callable[[Any], Update] = get_update
         if updates is None:
             # A server has no updates of optimizers that workers run.
             calls = program.optimizer_calls if program.schedule.local is None else ()
-            updates = [update_of(optimizer) for optimizer in optimizers_of(calls)]
+            updates = [get_update(optimizer) for optimizer in collect_optimizers(calls)]
         self.updates, self._uses_replies = updates, uses_replies
-        self.held = server_shards(shards_on(self.begins_with, server.device))
+        self.held = group_by_slab(get_shards_on(self.initial_variables, server.device))
         self.parameter_layout = self.held.layout
         # Variables of optimizers that workers run.
         slots = () if program.schedule.local is None else program.schedule.local.slots
-        self.slots = server_shards(shards_on(slots, server.device))
+        self.slots = group_by_slab(get_shards_on(slots, server.device))
         self.slot_layout = self.slots.layout
-        self.wires = [self.wire(number) for number in range(len(program.calls))]
+        self.wires = [self.build_wire(number) for number in range(len(program.calls))]
         if any(wire.coded_values for wire in self.wires) or self._codes_look_ups:
-            refuse_remembering(self.updates)
+            refuse_sender_state(self.updates)
         self.delta_encoder = DeltaEncoder(self.wires, runtime=runtime, server=server)
         messages = [(wire.request, wire.reply) for wire in self.wires]
-        tables = [[name_of(p) for p in shards_of(table)] for table in program.schedule.tables]
-        self.number_plan(self.parameter_layout, messages, tables)
+        tables = [
+            [get_variable_name(p) for p in get_shards(table)] for table in program.schedule.tables
+        ]
+        self.set_plan_id(self.parameter_layout, messages, tables)
         self._contributions: list[Contributions] = []  # kept, since servers find them by name
         self.offer_all()
         self.install()
 
     @property
-    def asks_who(self) -> bool:
+    def depends_on_sender(self) -> bool:
         """Whether requests have to name the worker that sends them."""
-        return any(update.asks_who for update in self.updates)
+        return any(update.depends_on_sender for update in self.updates)
 
     @property
-    def begins_with(self) -> Sequence[Any]:
+    def initial_variables(self) -> Sequence[Any]:
         """The variables whose values a worker gets before its first step."""
         return self.program.variables
 
     @property
-    def awaited(self) -> ServerShards:
+    def awaited_values(self) -> ServerShards:
         """The values that a worker gets after it has waited for a round."""
         return self.held
 
-    def unchanged_number(self) -> tf.Tensor | int:
+    def trace_unchanged_number(self) -> tf.Tensor | int:
         """Trace the number of the values in `unchanged`; 0 if it is empty. Under the mutex."""
         raise NotImplementedError
 
-    def wire(self, number: int) -> CallWire:
+    def build_wire(self, number: int) -> CallWire:
         """Return the message formats of an optimizer call."""
         raise NotImplementedError
 
@@ -122,15 +130,17 @@ class ServerHalf(PlanFunctions):
         """Trace the functions: first the one that a worker begins with, then those of pushes."""
         raise NotImplementedError
 
-    def admission(self, number: int) -> Anyone:
+    def get_admission(self, number: int) -> AdmitAll:
         """Return the rule by which pushes of an optimizer call count."""
         raise NotImplementedError
 
-    def contributions(self, call: ServerOptimizerCall, number: int) -> tuple[Contributions, int]:
+    def create_contributions(
+        self, call: ServerOptimizerCall, number: int
+    ) -> tuple[Contributions, int]:
         """Return the sums of an optimizer call's rounds, and its id; see `consistency.rounds`."""
         raise NotImplementedError
 
-    def reply_with_rows(self, header: Sequence[tf.Tensor], ledger: Ledger) -> ReplyHeader:
+    def make_row_reply(self, header: Sequence[tf.Tensor], ledger: Ledger) -> ReplyHeader:
         """Return the header of a reply with rows of a table."""
         raise NotImplementedError
 
@@ -139,32 +149,34 @@ class ServerHalf(PlanFunctions):
         for number, wire in enumerate(self.wires):
             self.offer(
                 Kind.PUSH,
-                self.push(number).trace,
+                self.build_push(number).trace,
                 call_number=number,
                 request_bytes=wire.request.size_bytes,
                 reply_bytes=wire.reply.size_bytes,
-                bytes_behind=sum(size_bytes_of(shard._value) for shard in wire.tables),
+                bytes_behind=sum(get_size_bytes(shard._value) for shard in wire.tables),
             )
 
     def offer_look_ups(self) -> None:
         """Offer look-ups, which return rows of all tables at once."""
         if shards := self.look_up_shards():
             look_up = functools.partial(self._look_up, shards, self.look_up_formats())
-            row_bytes = sum(size_bytes_of(shard._value) for shard in shards)
+            row_bytes = sum(get_size_bytes(shard._value) for shard in shards)
             self.offer(Kind.LOOK_UP, look_up, bytes_behind=row_bytes)
 
     def look_up_shards(self) -> tuple[Any, ...]:
         """Return this server's shards of tables, which look-ups read."""
-        return shards_on(self.program.schedule.tables, self.server.device)
+        return get_shards_on(self.program.schedule.tables, self.server.device)
 
     def look_up_formats(self) -> tuple[RowFormat, ...]:
         """Return the formats in which rows of these shards travel to workers."""
         schedule = self.program.schedule
-        return row_formats(self.look_up_shards(), choices_for(schedule.tables, schedule.pull))
+        return choose_row_formats(
+            self.look_up_shards(), choose_codecs(schedule.tables, schedule.pull)
+        )
 
-    def longest_rows_bytes(self) -> int | None:
+    def get_max_row_bytes(self) -> int | None:
         """Return the most bytes of rows that a look-up may bring; None: all rows at once."""
-        longest = self.runtime.data_plane.longest_rows_bytes(self.server.index)
+        longest = self.runtime.data_plane.get_max_row_bytes(self.server.index)
         formats = self.look_up_formats()
         all_bytes = sum(each.size_bytes * each.native.shape[0] for each in formats)
         return None if longest is None or all_bytes <= longest else longest
@@ -185,13 +197,13 @@ class ServerHalf(PlanFunctions):
         parts = [
             part
             for each, of_shard in zip(formats, places, strict=True)
-            for part in each.counted(tf.size(of_shard, tf.int64))
+            for part in each.measure_sizes(tf.size(of_shard, tf.int64))
         ]
         with server_ledger.locked():
             ledger = server_ledger.open()
-            reply = self.reply_with_rows(header, ledger)
+            reply = self.make_row_reply(header, ledger)
             seed = tf.stack([tf.constant(self.server.index, tf.int64), reply.version])
-            rows = rows_of(shards, formats, places, seed=seed)
+            rows = read_encoded_rows(shards, formats, places, seed=seed)
             ledger.count(ledger.layout.EXCHANGES)
             ledger.count_traffic(
                 received_bytes=ID_BYTES * tf.size(ids, tf.int64),
@@ -199,7 +211,7 @@ class ServerHalf(PlanFunctions):
                 coded=self.server.coded_groups.assign_numbers("down", parts),
             )
             server_ledger.post(ledger)
-        return [reply.tensor(), ids[:0], rows]
+        return [reply.to_tensor(), ids[:0], rows]
 
     def offer_rounds(self, *, joins: bool, awaits: bool) -> None:
         """Offer pulls that wait for a round, if pushes are applied in rounds.
@@ -210,19 +222,25 @@ class ServerHalf(PlanFunctions):
         """
         if self.rounds is None:
             return
-        where = (self.server, self.rounds, self.plan, self.unchanged_number, self.delta_encoder)
+        where = (
+            self.server,
+            self.rounds,
+            self.plan,
+            self.trace_unchanged_number,
+            self.delta_encoder,
+        )
         enter = RoundPull(*where, self.held, enters=True, joins=joins)
         size = self.parameter_layout.size_bytes
         self.offer(Kind.ENTER_ROUND, enter.trace, reply_bytes=size)
         if awaits:
-            wait = RoundPull(*where, self.awaited, enters=False, joins=False)
-            size = self.awaited.layout.size_bytes
+            wait = RoundPull(*where, self.awaited_values, enters=False, joins=False)
+            size = self.awaited_values.layout.size_bytes
             self.offer(Kind.AWAIT_ROUND, wait.trace, reply_bytes=size)
 
     def offer_slots(self) -> None:
         """Offer the first values of optimizer variables, if workers run the optimizers."""
         if self.program.schedule.local is not None:
-            pull = self.locked(self._pull_slots, held=self.slots)
+            pull = self.trace_locked(self._pull_slots, held=self.slots)
             self.offer(Kind.PULL, pull, call_number=SLOTS, reply_bytes=self.slot_layout.size_bytes)
 
     def _pull_slots(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
@@ -232,19 +250,19 @@ class ServerHalf(PlanFunctions):
         server_ledger.post(ledger)
         return ReplyHeader(ledger.read(server_ledger.layout.VERSION))
 
-    def push(self, number: int) -> Push:
+    def build_push(self, number: int) -> Push:
         """Return the push of an optimizer call, applied in the program's rounds or at once."""
         schedule, rounds = self.program.schedule, self.rounds
         kind = ServerOptimizerCall if schedule.local is None else DeltaCall
         call = kind(
             self.wires[number],
-            number=0 if self.ends_with_each_call else number,
-            is_last=self.ends_with_each_call or number == len(self.wires) - 1,
+            number=0 if self.each_call_ends_step else number,
+            is_last=self.each_call_ends_step or number == len(self.wires) - 1,
             optimizer=self.program.calls[number].optimizer,
             server=self.server,
-            update_of=self.update_of,
+            get_update=self.get_update,
         )
-        admission, drop_above = self.admission(number), None
+        admission, drop_above = self.get_admission(number), None
         updates: Sequence[ServerUpdate] = ()
         if rounds is None:
             # A step ends with its last push.
@@ -252,10 +270,10 @@ class ServerHalf(PlanFunctions):
             clock = self.server.gate if is_bounded else OpenGate()
             gate: PushGate = ClockGate(clock, self.server.ledger)
             application: Application = call.apply_at_once
-            drop_above = drop_above_of(call.optimizer) if call.is_update else None
+            drop_above = get_drop_above(call.optimizer) if call.is_update else None
             updates = self.updates if self._uses_replies else ()
         else:  # a round's update does not ask which values a worker knew
-            sums, call_id = self.contributions(call, number)
+            sums, call_id = self.create_contributions(call, number)
             self._contributions.append(sums)
             gate = barrier = RoundBarrier(
                 call, rounds, sums, call_id=call_id, weighs_examples=admission.has_tickets
@@ -264,7 +282,7 @@ class ServerHalf(PlanFunctions):
         return Push(
             call=call,
             plan=self.plan,
-            terms=Terms(
+            terms=PushTerms(
                 admission,
                 is_update=call.is_update,
                 in_rounds=rounds is not None,
@@ -276,6 +294,6 @@ class ServerHalf(PlanFunctions):
             updates=updates,
             reports=self.reports if call.is_last else None,
             quotas=self.quotas if call.is_last else None,
-            tells_of_writes=call.is_last and bool(self.unchanged.variables),
+            sends_write_count=call.is_last and bool(self.unchanged.variables),
             delta_encoder=self.delta_encoder,
         )

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.functions.server_function import trace_server_function
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader
 from tfps.runtime.message.wire import ServerShards
-from tfps.runtime.server.requests import Trace, payload_of
+from tfps.runtime.server.requests import Trace, pack_values
 from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.message import REQUEST_FIELDS, Kind
 from tfps.transport.service import Entry, Service
@@ -39,13 +39,13 @@ class PlanFunctions:
         self.runtime, self.server, self.job_id = runtime, server, runtime.job_id
         self._offers: dict[tuple[Kind, int], Offer] = {}
 
-    def number_plan(self, *layouts: object) -> None:
+    def set_plan_id(self, *layouts: object) -> None:
         """Set the plan's id, before anything is offered. Requests of other layouts are refused."""
         text = repr((next(_numbers), layouts)).encode()
         self.plan_id = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
         self.plan = PlanHeader(self.job_id, self.plan_id)
 
-    def offers(self, kind: Kind, call_number: int = 0) -> bool:
+    def has_function(self, kind: Kind, call_number: int = 0) -> bool:
         """Return whether a function exists for a kind of requests."""
         return (kind, call_number) in self._offers
 
@@ -89,14 +89,14 @@ class PlanFunctions:
         def answer(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Sequence[tf.Tensor]:
             return trace(tf.unstack(header), ids, payload)
 
-        function = server_function(
+        function = trace_server_function(
             answer, device=self.server.device, signature=Message.signature(REQUEST_FIELDS)
         )
         pushed, found = (bytes_behind, 0) if kind == Kind.PUSH else (0, bytes_behind)
         entry = Entry(kind, call_number, request_bytes, reply_bytes, row_bytes=pushed)
         self._offers[kind, call_number] = Offer(entry, function, found)
 
-    def locked(
+    def trace_locked(
         self,
         decide: Callable[[Sequence[tf.Tensor], tf.Tensor], ReplyHeader],
         *,
@@ -110,6 +110,6 @@ class PlanFunctions:
             with self.server.ledger.locked():
                 reply = decide(header, payload)
                 values = [native.read_value() for native in held.natives]
-            return [reply.tensor(), ids, payload_of(held, values)]
+            return [reply.to_tensor(), ids, pack_values(held, values)]
 
         return trace

@@ -13,7 +13,7 @@ from tfps.consistency.gate import Gate, OpenGate
 from tfps.consistency.ledger import MAX_CALLS, NOTHING
 from tfps.consistency.round_gate import Contribution, RoundGate
 from tfps.consistency.server_ledger import ServerLedger
-from tfps.runtime.server.admission import Arrival, PushVerdict
+from tfps.runtime.server.admission import PushVerdict, ReceivedPush
 from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall
 from tfps.transport.message import Request
@@ -32,11 +32,11 @@ class PushGate(Protocol):
     def prepare(self) -> Sequence[tf.Tensor]:
         """Trace the work before a push is decided. Returns the tensors to wait for."""
 
-    def arrive(self, arrival: Arrival) -> Arrival:
+    def locate(self, arrival: ReceivedPush) -> ReceivedPush:
         """Return the push, with its position among the others."""
 
     def end_step(
-        self, arrival: Arrival, verdict: PushVerdict, *, done: tf.Tensor
+        self, arrival: ReceivedPush, verdict: PushVerdict, *, done: tf.Tensor
     ) -> tuple[tf.Tensor | None, tf.Tensor]:
         """Trace the end of a step, after its push was decided.
 
@@ -44,7 +44,7 @@ class PushGate(Protocol):
             Whether its worker has to wait (None: never), and the version of the values read now.
         """
 
-    def wait(self, arrival: Arrival, read: Read) -> list[tf.Tensor]:
+    def wait(self, arrival: ReceivedPush, read: Read) -> list[tf.Tensor]:
         """Trace waiting. Returns what ``read`` returns then, under the mutex."""
 
 
@@ -62,11 +62,11 @@ class ClockGate:
     def prepare(self) -> Sequence[tf.Tensor]:
         return ()
 
-    def arrive(self, arrival: Arrival) -> Arrival:
+    def locate(self, arrival: ReceivedPush) -> ReceivedPush:
         return arrival
 
     def end_step(
-        self, arrival: Arrival, verdict: PushVerdict, *, done: tf.Tensor
+        self, arrival: ReceivedPush, verdict: PushVerdict, *, done: tf.Tensor
     ) -> tuple[tf.Tensor | None, tf.Tensor]:
         header = arrival.header
         has_to_wait = self.gate.end_step(
@@ -74,7 +74,7 @@ class ClockGate:
         )
         return has_to_wait, verdict.version
 
-    def wait(self, arrival: Arrival, read: Read) -> list[tf.Tensor]:
+    def wait(self, arrival: ReceivedPush, read: Read) -> list[tf.Tensor]:
         def read_again() -> Sequence[tf.Tensor]:
             return read(self.ledger.open().read(self.ledger.layout.VERSION))
 
@@ -101,9 +101,9 @@ class RoundBarrier:
         return True
 
     def prepare(self) -> Sequence[tf.Tensor]:
-        return self.contributions.let_come_again(self.rounds.position())
+        return self.contributions.forget_dropped(self.rounds.position())
 
-    def arrive(self, arrival: Arrival) -> Arrival:
+    def locate(self, arrival: ReceivedPush) -> ReceivedPush:
         header, position = arrival.header, arrival.header[Request.BASE_VERSION]
         end_of_round = self.call.is_last
         following = (position // MAX_CALLS + 1) * MAX_CALLS if end_of_round else position + 1
@@ -124,7 +124,7 @@ class RoundBarrier:
         )
 
     def contribute(
-        self, tensors: Mapping[str, Any], arrival: Arrival, verdict: PushVerdict
+        self, tensors: Mapping[str, Any], arrival: ReceivedPush, verdict: PushVerdict
     ) -> tf.Tensor:
         """Add a push to the round, which applies the mean when it is complete. An `Application`."""
         one = tf.constant(1, tf.int64)
@@ -136,14 +136,14 @@ class RoundBarrier:
         )
 
     def end_step(
-        self, arrival: Arrival, verdict: PushVerdict, *, done: tf.Tensor
+        self, arrival: ReceivedPush, verdict: PushVerdict, *, done: tf.Tensor
     ) -> tuple[tf.Tensor | None, tf.Tensor]:
         made, state = arrival.contribution
         with tf.control_dependencies([done]):
             has_to_wait = self.rounds.push(made, (arrival.in_time, state), apply=self._apply)
         return has_to_wait, self.rounds.position()
 
-    def wait(self, arrival: Arrival, read: Read) -> list[tf.Tensor]:
+    def wait(self, arrival: ReceivedPush, read: Read) -> list[tf.Tensor]:
         made, _ = arrival.contribution
         # Inside a loop TensorFlow cannot lower the conditions around an update that XLA compiles.
         end = self.rounds.wait(made, apply=functools.partial(self._apply, compiled=False))

@@ -47,7 +47,7 @@ class Reports:
         self._metrics.assign(metrics)
         self._outputs.assign(outputs)
 
-    def latest(self) -> dict[str, tf.Tensor]:
+    def trace_latest(self) -> dict[str, tf.Tensor]:
         """Trace reading the totals and the outputs, in a report's layout; under the mutex."""
         return {METRICS: self._metrics.read_value(), OUTPUTS: self._outputs.read_value()}
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfps.consistency import ledger as decide
 from tfps.optimizers.server_update import ServerUpdate
-from tfps.optimizers.worker_memory import WorkerAt
+from tfps.optimizers.worker_memory import WorkerVersion
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import PlanHeader
 from tfps.runtime.message.wire import ServerShards
@@ -19,12 +19,12 @@ from tfps.transport.packing import pack
 Trace = Callable[[Sequence[tf.Tensor], tf.Tensor, tf.Tensor], Sequence[tf.Tensor]]
 
 
-def values_of(held: ServerShards) -> list[tf.Tensor]:
+def read_values(held: ServerShards) -> list[tf.Tensor]:
     """Trace reading the newest values of variables and slabs; under the server's mutex."""
     return [native.read_value() for native in held.natives]
 
 
-def payload_of(held: ServerShards, values: Sequence[tf.Tensor]) -> tf.Tensor:
+def pack_values(held: ServerShards, values: Sequence[tf.Tensor]) -> tf.Tensor:
     """Return the payload of a reply with these values."""
     names = [native.shared_name for native in held.natives]
     return pack(held.server_layout, dict(zip(names, values, strict=True)))
@@ -39,7 +39,7 @@ def enter_if_new(server: Server, plan: PlanHeader, header: Sequence[tf.Tensor]) 
     server_ledger, layout = server.ledger, server.ledger.layout
     worker, incarnation = header[Request.WORKER], header[Request.INCARNATION]
     newer = incarnation > server_ledger.open().read(layout.incarnation(worker))
-    is_new = tf.logical_and(plan.is_ours(header), newer)
+    is_new = tf.logical_and(plan.matches_plan(header), newer)
 
     def enter() -> tf.Tensor:
         ledger = server_ledger.open()
@@ -57,7 +57,7 @@ def enter_if_new(server: Server, plan: PlanHeader, header: Sequence[tf.Tensor]) 
 def record_pull(
     updates: Sequence[ServerUpdate],
     held: ServerShards,
-    known: WorkerAt,
+    known: WorkerVersion,
     server: Server,
     *,
     counts: tf.Tensor | bool = True,
@@ -69,11 +69,11 @@ def record_pull(
     worker was evicted and does not use the reply. If ``is_first`` it holds no older values.
     """
     names = frozenset(native.shared_name for native in held.natives)
-    asked = [update for update in updates if update.asks_what_is_known]
+    asked = [update for update in updates if update.depends_on_sent_values]
 
     def record() -> tf.Tensor:
         for update in asked:
-            update.hand_out(names, known, device=server.device, is_first=is_first)
+            update.store_sent_values(names, known, device=server.device, is_first=is_first)
         return tf.constant(0)
 
     if asked and counts is True:

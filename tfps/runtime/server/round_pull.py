@@ -13,7 +13,7 @@ from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader
 from tfps.runtime.message.wire import ServerShards
 from tfps.runtime.server.delta_encoder import DeltaEncoder
-from tfps.runtime.server.requests import enter_if_new, payload_of, values_of
+from tfps.runtime.server.requests import enter_if_new, pack_values, read_values
 from tfps.transport.message import Request
 
 
@@ -27,7 +27,7 @@ class RoundPull:
     server: Server
     rounds: RoundGate
     plan: PlanHeader
-    unchanged_number: Callable[[], tf.Tensor | int]  # see `ServerHalf`
+    trace_unchanged_number: Callable[[], tf.Tensor | int]  # see `ServerHalf`
     delta_encoder: DeltaEncoder  # the values that workers hold
     held: ServerShards
     enters: bool  # the worker takes part from that round on; False: it does already
@@ -43,7 +43,7 @@ class RoundPull:
             if self.joins:  # it is the pull of a scheduled function
                 enter_if_new(self.server, self.plan, header)
             ledger = server_ledger.open()
-            incarnation = self.plan.incarnation(header)
+            incarnation = self.plan.read_incarnation(header)
             alive = ledger.is_alive(worker, incarnation)
             if self.joins:
                 ledger.count(server_ledger.layout.EXCHANGES)
@@ -60,11 +60,11 @@ class RoundPull:
                 return self._read(header, alive)
 
         position, other_writes, *values = tf.cond(has_to_wait, wait, lambda: found)
-        status = self.plan.status(header, alive=alive)
+        status = self.plan.compute_status(header, alive=alive)
         reply = ReplyHeader(position, status, other_writes=other_writes)
-        return [reply.tensor(), ids, payload_of(self.held, values)]
+        return [reply.to_tensor(), ids, pack_values(self.held, values)]
 
     def _read(self, header: Sequence[tf.Tensor], alive: tf.Tensor) -> list[tf.Tensor]:
-        number, position = tf.cast(self.unchanged_number(), tf.int64), self.rounds.position()
-        self.delta_encoder.begin(header, position, counts=alive)
-        return [position, number, *values_of(self.held)]
+        number, position = tf.cast(self.trace_unchanged_number(), tf.int64), self.rounds.position()
+        self.delta_encoder.record_full_values(header, position, counts=alive)
+        return [position, number, *read_values(self.held)]

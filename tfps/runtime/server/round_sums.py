@@ -40,7 +40,7 @@ class WholeSum:
         self._sum = create(functools.partial(tf.zeros, shape, dtype), "sum", dtype=dtype)
 
     def add(self, value: tf.Tensor, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
-        value = tf.cast(_weighted(value, weight), self._sum.dtype)
+        value = tf.cast(_weight(value, weight), self._sum.dtype)
         if self._sum.dtype.is_bool:
             self._sum.assign(value, read_value=False)
         else:
@@ -49,7 +49,7 @@ class WholeSum:
             self._sum.assign(tf.where(is_first, value, old + value), read_value=False)
 
     def mean(self, weight: tf.Tensor) -> tf.Tensor:
-        return _mean(self._sum.read_value(), weight)
+        return _divide(self._sum.read_value(), weight)
 
     def clear(self) -> None:
         """Do nothing: the memory stays for the next round."""
@@ -109,7 +109,7 @@ class MovesInTurn:
 
     def add(self, value: MovedState, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
         old = tf.where(is_first, self._native.read_value(), self._value.read_value())
-        self._value.assign(value.moved_from(old), read_value=False)
+        self._value.assign(value.apply_to(old), read_value=False)
 
     def mean(self, weight: tf.Tensor) -> MovedState:
         value = self._value.read_value()
@@ -119,16 +119,16 @@ class MovesInTurn:
         """Do nothing: the memory stays for the next round."""
 
 
-def sum_of_moves(move: ShardMove, *, create: Create, follow: bool) -> RoundSum:
+def create_move_sum(move: ShardMove, *, create: Create, in_sequence: bool) -> RoundSum:
     """Return the sum for the moves of a variable in a round.
 
     Args:
         move: how a step moves the variable.
         create: creates the variables that hold the sum.
-        follow: apply each worker's moves one after the other, as those of a period.
+        in_sequence: apply each worker's moves one after the other, as those of a period.
     """
     native, pace = move.shard._value, move.pace
-    if follow or pace.adds or not native.dtype.is_floating:
+    if in_sequence or pace.only_adds or not native.dtype.is_floating:
         return MovesInTurn(native, create=create)
     if move.has_center and pace.kept is not None:
         return VarianceOfAll(native.dtype, native.shape, kept=pace.kept, create=create)
@@ -156,28 +156,28 @@ class RowSum:
     def add(self, value: tf.IndexedSlices, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
         kept = tf.where(is_first, 0, tf.size(self._places.read_value()))
         places = tf.concat([self._places.read_value()[:kept], value.indices], 0)
-        own = tf.cast(_weighted(value.values, weight), self._rows.dtype)
+        own = tf.cast(_weight(value.values, weight), self._rows.dtype)
         rows = [self._rows.read_value()[:kept], own]
         distinct, positions = tf.unique(places)
         sums = tf.math.unsorted_segment_sum(tf.concat(rows, 0), positions, tf.size(distinct))
-        self._hold(distinct, sums)
+        self._store(distinct, sums)
 
     def mean(self, weight: tf.Tensor) -> tf.IndexedSlices:
         shape = tf.constant(self._shape.as_list(), tf.int64)
-        rows = _mean(self._rows.read_value(), weight)
+        rows = _divide(self._rows.read_value(), weight)
         return tf.IndexedSlices(rows, self._places.read_value(), shape)
 
     def clear(self) -> None:
-        self._hold(tf.zeros([0], tf.int64), tf.zeros([0, *self._rows.shape[1:]], self._rows.dtype))
+        self._store(tf.zeros([0], tf.int64), tf.zeros([0, *self._rows.shape[1:]], self._rows.dtype))
 
-    def _hold(self, places: tf.Tensor, rows: tf.Tensor) -> None:
+    def _store(self, places: tf.Tensor, rows: tf.Tensor) -> None:
         self._places.assign(places, read_value=False)
         self._rows.assign(rows, read_value=False)
 
 
-def _weighted(tensor: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+def _weight(tensor: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
     return tensor * tf.cast(weight, tensor.dtype) if tensor.dtype.is_floating else tensor
 
 
-def _mean(total: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+def _divide(total: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
     return total / tf.cast(weight, total.dtype) if total.dtype.is_floating else total

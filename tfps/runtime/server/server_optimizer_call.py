@@ -9,15 +9,21 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tfps.bridge.functions.server_function import masked_assignments, stateful_operations
+from tfps.bridge.functions.server_function import collect_stateful_operations, mask_assignments
 from tfps.consistency.ledger import Ledger
 from tfps.optimizers.server_update import ServerUpdate, UpdateContext
-from tfps.optimizers.worker_memory import WorkerAt
-from tfps.optimizers.wrapped import devices_of
+from tfps.optimizers.worker_memory import WorkerVersion
+from tfps.optimizers.wrapped import get_devices
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.moved_state import MovedState
-from tfps.runtime.message.wire import CallWire, count_name, gradient_of, name_of, scale_name
-from tfps.runtime.server.admission import Arrival, PushVerdict
+from tfps.runtime.message.wire import (
+    CallWire,
+    get_count_name,
+    get_native_gradient_name,
+    get_scale_name,
+    get_variable_name,
+)
+from tfps.runtime.server.admission import PushVerdict, ReceivedPush
 from tfps.transport.message import Request
 
 # Histograms of durations in the ledger; the first three are fields of a request's header, in this
@@ -27,7 +33,7 @@ DURATIONS = (Request.PUSH_MICROSECONDS, Request.PULL_MICROSECONDS, Request.WAIT_
 
 # Applies the tensors of an admitted push: to variables, a round or a mean. Traced under the
 # server's mutex; returns a tensor that is ready after that.
-Application = Callable[[Mapping[str, Any], Arrival, PushVerdict], tf.Tensor]
+Application = Callable[[Mapping[str, Any], ReceivedPush, PushVerdict], tf.Tensor]
 
 
 class Update(Protocol):
@@ -46,7 +52,7 @@ class ServerOptimizerCall:
     is_last: bool  # whether it ends the step
     optimizer: Any  # the step's optimizer; None: the call carries only state
     server: Server
-    update_of: Callable[[Any], Update]
+    get_update: Callable[[Any], Update]
 
     @property
     def is_update(self) -> bool:
@@ -54,14 +60,14 @@ class ServerOptimizerCall:
         return self.optimizer is not None
 
     def apply_at_once(
-        self, tensors: Mapping[str, Any], arrival: Arrival, verdict: PushVerdict
+        self, tensors: Mapping[str, Any], arrival: ReceivedPush, verdict: PushVerdict
     ) -> tf.Tensor:
         """Apply a push as an update of its own. An `Application`."""
         context = self._context(arrival, verdict)
         if self.wire.scale is not None:
-            context = replace(context, loss_scale=tensors[scale_name(self.wire.scale)])
-        return self.timed(
-            verdict.fresh, lambda: self.change(tensors, context, workers=verdict.workers)
+            context = replace(context, loss_scale=tensors[get_scale_name(self.wire.scale)])
+        return self.run_timed(
+            verdict.fresh, lambda: self.apply_changes(tensors, context, workers=verdict.workers)
         )
 
     @property
@@ -70,33 +76,40 @@ class ServerOptimizerCall:
         device, wire = self.server.device, self.wire
         if wire.state or wire.tables or not self.is_update:
             return False
-        if device not in devices_of(self.optimizer):
+        if device not in get_devices(self.optimizer):
             return False
-        update = self.update_of(self.optimizer)
+        update = self.get_update(self.optimizer)
         names = [native.shared_name for native in wire.gradients.natives]
         return isinstance(update, ServerUpdate) and update.is_maskable(names, device=device)
 
-    def rate(self) -> tf.Tensor:
+    def trace_learning_rate(self) -> tf.Tensor:
         """Trace the learning rate of the next update, for a maskable call."""
-        update = self.update_of(self.optimizer)
+        update = self.get_update(self.optimizer)
         assert isinstance(update, ServerUpdate)
-        return update.rate()
+        return update.trace_learning_rate()
 
     def apply_masked(
-        self, tensors: Mapping[str, Any], arrival: Arrival, verdict: PushVerdict, *, rate: tf.Tensor
+        self,
+        tensors: Mapping[str, Any],
+        arrival: ReceivedPush,
+        verdict: PushVerdict,
+        *,
+        rate: tf.Tensor,
     ) -> None:
         """Apply a fresh push, or else write the old values; traced for XLA."""
         context = replace(self._context(arrival, verdict), may_be_compiled=False, rate=rate)
         keeps = contextlib.nullcontext()
-        with keeps if verdict.fresh is True else masked_assignments(verdict.fresh):
+        with keeps if verdict.fresh is True else mask_assignments(verdict.fresh):
             self._update(tensors, context, workers=verdict.workers)
 
-    def _context(self, arrival: Arrival, verdict: PushVerdict) -> UpdateContext:
+    def _context(self, arrival: ReceivedPush, verdict: PushVerdict) -> UpdateContext:
         header = arrival.header
-        sender = WorkerAt(header[Request.WORKER], header[Request.BASE_VERSION], arrival.is_worker)
+        sender = WorkerVersion(
+            header[Request.WORKER], header[Request.BASE_VERSION], arrival.is_worker
+        )
         return UpdateContext(self.server.device, verdict.staleness, sender)
 
-    def timed(self, condition: Any, work: Callable[[], tf.Tensor]) -> tf.Tensor:
+    def run_timed(self, condition: Any, work: Callable[[], tf.Tensor]) -> tf.Tensor:
         """Do the work if the condition holds, and count its duration. Returns a tensor after that.
 
         Args:
@@ -115,7 +128,7 @@ class ServerOptimizerCall:
         traced = timed if self.is_update else work
         return traced() if condition is True else tf.cond(condition, traced, lambda: tf.constant(0))
 
-    def change(
+    def apply_changes(
         self, tensors: Mapping[str, Any], context: UpdateContext, *, workers: Any
     ) -> tf.Tensor:
         """Take over the state, averaged over ``workers`` workers, and apply the gradients.
@@ -125,17 +138,19 @@ class ServerOptimizerCall:
 
         def change() -> None:
             for variable in self.wire.state:
-                take_state(variable, tensors[name_of(variable)], workers)
+                apply_state(variable, tensors[get_variable_name(variable)], workers)
             if self.is_update:
                 self._update(tensors, context, workers=workers)
 
-        return when_done(change)
+        return trace_done(change)
 
     def _update(self, tensors: Mapping[str, Any], context: UpdateContext, *, workers: Any) -> None:
         """Trace the optimizer's update from gradients."""
-        if self.server.device in devices_of(self.optimizer):
-            gradients = {n.shared_name: tensors[gradient_of(n)] for n in self.wire.updated}
-            self.update_of(self.optimizer).apply(gradients, context)
+        if self.server.device in get_devices(self.optimizer):
+            gradients = {
+                n.shared_name: tensors[get_native_gradient_name(n)] for n in self.wire.updated
+            }
+            self.get_update(self.optimizer).apply(gradients, context)
 
 
 class DeltaCall(ServerOptimizerCall):
@@ -156,20 +171,20 @@ class DeltaCall(ServerOptimizerCall):
     def _update(self, tensors: Mapping[str, Any], context: UpdateContext, *, workers: Any) -> None:
         elasticity = self.optimizer.elasticity
         for native in self.wire.gradients.natives:
-            sent = tensors[gradient_of(native)]
+            sent = tensors[get_native_gradient_name(native)]
             if elasticity is None:
                 change = sent / tf.cast(tf.maximum(workers, 1), sent.dtype)
             else:
                 change = tf.cast(elasticity, sent.dtype) * (sent - native.read_value())
             native.assign_add(change, read_value=False)
         for count in self.wire.counts:
-            increase = tf.round(tensors[count_name(count)])
+            increase = tf.round(tensors[get_count_name(count)])
             count._value.assign_add(tf.cast(increase, count._value.dtype), read_value=False)
 
 
-def when_done(trace: Callable[[], None]) -> tf.Tensor:
+def trace_done(trace: Callable[[], None]) -> tf.Tensor:
     """Trace changes of variables. Returns a tensor that is ready after them."""
-    with stateful_operations() as done:
+    with collect_stateful_operations() as done:
         trace()
     with tf.control_dependencies(done):
         return tf.constant(0)
@@ -181,7 +196,7 @@ def count_durations(server: Server, ledger: Ledger, header: Sequence[tf.Tensor])
     server.ledger.count_durations(ledger, PUSH, measured)
 
 
-def take_state(variable: Any, new: Any, workers: Any) -> None:
+def apply_state(variable: Any, new: Any, workers: Any) -> None:
     """Take over a value that a worker has assigned.
 
     If only the new value is known, real numbers of several workers are averaged: the sum of their
@@ -194,17 +209,17 @@ def take_state(variable: Any, new: Any, workers: Any) -> None:
     """
     value = variable._value
     if isinstance(new, MovedState):
-        value.assign(new.moved_from(value.read_value()), read_value=False)
+        value.assign(new.apply_to(value.read_value()), read_value=False)
     elif value.dtype.is_floating:
         old = value.read_value()
-        value.assign(mixed(old, new, workers), read_value=False)
+        value.assign(average_with_old(old, new, workers), read_value=False)
     elif value.dtype.is_integer:
         value.assign_add(new, read_value=False)  # a count: the worker sends its increase
     else:
         value.assign(new, read_value=False)
 
 
-def mixed(old: tf.Tensor, new: tf.Tensor, workers: Any) -> tf.Tensor:
+def average_with_old(old: tf.Tensor, new: tf.Tensor, workers: Any) -> tf.Tensor:
     """Return the mean of one worker's new value and, for all other workers, the old value."""
     mean = old + (new - old) / tf.cast(tf.maximum(workers, 1), old.dtype)
     return tf.where(workers <= 1, new, mean)

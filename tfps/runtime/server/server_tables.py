@@ -7,17 +7,23 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.optimizers.loss_scaling import divided
+from tfps.optimizers.loss_scaling import unscale_gradient
 from tfps.runtime.message.payload import decode_gradients
 from tfps.runtime.message.places import decode_places
-from tfps.runtime.message.row_format import RowFormat, joined_rows, rows_in_turn
-from tfps.runtime.message.wire import CallWire, gradient_name, gradient_of, name_of, scale_name
+from tfps.runtime.message.row_format import RowFormat, decode_all_rows, encode_all_rows
+from tfps.runtime.message.wire import (
+    CallWire,
+    get_gradient_name,
+    get_native_gradient_name,
+    get_scale_name,
+    get_variable_name,
+)
 from tfps.transport.packing import unpack
 
 ID_BYTES = tf.int64.size
 
 
-def gradients_of_rows(
+def unpack_row_gradients(
     wire: CallWire, ids: tf.Tensor, rows: tf.Tensor
 ) -> dict[str, tf.IndexedSlices]:
     """Return gradients of the shards of tables: zero for rows that did not come."""
@@ -25,26 +31,26 @@ def gradients_of_rows(
     places = decode_places(shards, ids)
     counts = [tf.size(each, tf.int64) for each in places]
     return {
-        gradient_name(shard): tf.IndexedSlices(
+        get_gradient_name(shard): tf.IndexedSlices(
             values, own, tf.constant(shard._value.shape.as_list(), tf.int64)
         )
         for shard, own, values in zip(
-            shards, places, rows_in_turn(rows, wire.row_formats, counts), strict=True
+            shards, places, decode_all_rows(rows, wire.row_formats, counts), strict=True
         )
     }
 
 
-def unpacked(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, Any]:
+def unpack_push(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, Any]:
     """Return the tensors of a push, by name; for tables the gradients of the rows that came."""
     layout = wire.server_request
     if not wire.tables:
-        return _unscaled(wire, decode_gradients(wire, unpack(layout, payload)))
-    rows = gradients_of_rows(wire, ids, payload[layout.size_bytes :])
+        return _unscale(wire, decode_gradients(wire, unpack(layout, payload)))
+    rows = unpack_row_gradients(wire, ids, payload[layout.size_bytes :])
     tensors = unpack(layout, payload[: layout.size_bytes])
-    return _unscaled(wire, {**decode_gradients(wire, tensors), **rows})
+    return _unscale(wire, {**decode_gradients(wire, tensors), **rows})
 
 
-def _unscaled(wire: CallWire, tensors: dict[str, Any]) -> dict[str, Any]:
+def _unscale(wire: CallWire, tensors: dict[str, Any]) -> dict[str, Any]:
     """Divide gradients of a scaled loss by the scale that comes with them.
 
     This comes before any decision: gradients of a round may have different scales.
@@ -52,25 +58,25 @@ def _unscaled(wire: CallWire, tensors: dict[str, Any]) -> dict[str, Any]:
     if wire.scale is None:
         return tensors
     shards = wire.gradients.variables
-    values = {name_of(v) for v in shards if getattr(v, "overwrite_with_gradient", False)}
-    names = [gradient_of(n) for n in wire.updated if n.shared_name not in values]
-    scale = tensors[scale_name(wire.scale)]
-    return {**tensors, **{name: divided(tensors[name], scale) for name in names}}
+    values = {get_variable_name(v) for v in shards if getattr(v, "overwrite_with_gradient", False)}
+    names = [get_native_gradient_name(n) for n in wire.updated if n.shared_name not in values]
+    scale = tensors[get_scale_name(wire.scale)]
+    return {**tensors, **{name: unscale_gradient(tensors[name], scale) for name in names}}
 
 
-def reply_ids(wire: CallWire, ids: tf.Tensor) -> tf.Tensor:
+def get_reply_ids(wire: CallWire, ids: tf.Tensor) -> tf.Tensor:
     """Return the ids of a reply to a push: none. Without tables the request has none either."""
     return ids[:0] if wire.tables else ids
 
 
-def received_bytes(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -> Any:
+def compute_received_bytes(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -> Any:
     """Return the size of a push in bytes."""
     if not wire.tables:
         return wire.request.size_bytes
     return tf.size(payload, tf.int64) + ID_BYTES * tf.size(ids, tf.int64)
 
 
-def rows_of(
+def read_encoded_rows(
     shards: Sequence[Any],
     formats: Sequence[RowFormat],
     places: Sequence[tf.Tensor],
@@ -86,4 +92,4 @@ def rows_of(
         seed: int64 [2], the seed of codecs.
     """
     rows = [shard._value.sparse_read(each) for shard, each in zip(shards, places, strict=True)]
-    return joined_rows(formats, rows, seed=seed)
+    return encode_all_rows(formats, rows, seed=seed)

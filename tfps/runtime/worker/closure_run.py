@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfps.bridge.functions.chief_constant import chief_constant
 from tfps.consistency.shard_book import ShardBook
-from tfps.runtime.message.duration import microseconds
+from tfps.runtime.message.duration import measure_microseconds
 from tfps.runtime.message.request_header import Fields
 from tfps.transport.message import Request
 
@@ -93,7 +93,7 @@ class ClosureRun:
         arguments: the source's arguments for this ticket run and worker.
         seeds: int64 [generators, 2], states at the first ticket of the run. For a generator whose
             number of draws per step is unknown, if there is one worker: at the begin of the run.
-        control: see `closure_control`.
+        control: see `make_closure_control`.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class ClosureRun:
             claim = BatchClaim(ticket, ticket - self.first, self.incarnation, returns_ticket)
             there, batch = self.source.fetch(self._arguments, claim)
         flat = tf.nest.flatten(batch, expand_composites=True)
-        waited = microseconds(asked, until=[there, *flat])
+        waited = measure_microseconds(asked, until=[there, *flat])
         there = tf.logical_and(ticket >= 0, there)
         state = {"ticket": ticket, "has_batch": there, "batch": flat, "wait": waited}
         if self.is_finite is not None:
@@ -133,7 +133,7 @@ class ClosureRun:
             state["is_finite"] = self.is_finite
         return state
 
-    def go_on_with(self, state: State) -> None:
+    def take_finite_flag(self, state: State) -> None:
         """Take, from a loop's state, whether the loss of its last step was finite."""
         self.is_finite = state.get("is_finite")
 
@@ -143,7 +143,7 @@ class ClosureRun:
             self.source.batch_spec, state["batch"], expand_composites=True
         )
 
-    def seed_states(
+    def compute_seed_states(
         self, ticket: tf.Tensor, draws_per_step: Sequence[int | None]
     ) -> list[tf.Tensor]:
         """Return each generator's state at a ticket, or that of `seeds` if it is not known."""
@@ -168,7 +168,7 @@ class ClosureRun:
         return state
 
 
-def closure_control(
+def make_closure_control(
     worker: int, incarnation: int, first_ticket: int, steps: int, *, has_run_before: bool = False
 ) -> tf.Tensor:
     """Return the control vector of a closure: worker, incarnation, and steps of its ticket run.

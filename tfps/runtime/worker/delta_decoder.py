@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.runtime.message.coding import CodedVector
-from tfps.runtime.server.delta_encoder import differences
+from tfps.runtime.server.delta_encoder import iter_delta_vectors
 from tfps.runtime.server.half import ServerHalf
 from tfps.transport.packing import unpack
 
@@ -27,10 +27,12 @@ class DeltaDecoder:
     def __init__(self, servers: Sequence[ServerHalf]) -> None:
         self._servers = servers
         self._held: dict[tuple[int, str], Any] = {
-            (number, each.name): private.anonymous_variable(shape=[each.items], dtype=tf.float32)
+            (number, each.name): private.create_anonymous_variable(
+                shape=[each.items], dtype=tf.float32
+            )
             for server in servers
             for number, wire in enumerate(server.wires)
-            for each in differences(wire)
+            for each in iter_delta_vectors(wire)
         }
 
     def begin(self, payloads: Sequence[tf.Tensor]) -> None:
@@ -41,9 +43,9 @@ class DeltaDecoder:
         """
         for server, payload in zip(self._servers, payloads, strict=True):
             for number, wire in enumerate(server.wires):
-                for each in differences(wire):
+                for each in iter_delta_vectors(wire):
                     tensors = unpack(server.parameter_layout, payload)
-                    vector = each.received_vector(tensors)
+                    vector = each.build_received_vector(tensors)
                     self._held[number, each.name].assign(vector, read_value=False)
 
     def decode_reply(
@@ -57,6 +59,6 @@ class DeltaDecoder:
             data: the bytes of its difference.
         """
         held = self._held[number, coded.name]
-        vector = held.read_value() + coded.decoded(data)
+        vector = held.read_value() + coded.decode(data)
         held.assign(vector, read_value=False)
-        return coded.tensors_of(vector)
+        return coded.split_vector(vector)

@@ -8,15 +8,20 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfps.consistency.ledger import NO_TICKET, Status
-from tfps.runtime.message.duration import microseconds, timestamp_after
+from tfps.runtime.message.duration import measure_microseconds, take_timestamp_after
 from tfps.runtime.message.payload import Body
-from tfps.runtime.message.request_header import NO_FIELDS, NOT_MEASURED, Fields, request_header
+from tfps.runtime.message.request_header import (
+    NO_FIELDS,
+    NOT_MEASURED,
+    Fields,
+    build_request_header,
+)
 from tfps.runtime.server.half import ServerHalf
 from tfps.transport.carrier import Carrier, Message, ServerCall
 from tfps.transport.message import Kind, Reply, Request
 
 
-class Answer(NamedTuple):
+class ServerReplies(NamedTuple):
     """The replies of all servers to requests of one kind."""
 
     payloads: Sequence[tf.Tensor]  # the parameters, by server
@@ -29,15 +34,17 @@ class Answer(NamedTuple):
     decode_microseconds: Any = NOT_MEASURED  # the duration of decoding
 
     @classmethod
-    def from_replies(cls, replies: Mapping[int, Message], *, worst: Status = Status.OK) -> Answer:
-        """Return the contents of replies; accepted if no status is worse than ``worst``."""
-        statuses = tf.stack(column_of(replies, Reply.STATUS))
-        accepted = tf.reduce_all(statuses <= worst)
-        versions, writes = (column_of(replies, f) for f in (Reply.VERSION, Reply.OTHER_WRITES))
-        return cls(payloads_of(replies), versions, accepted, writes)
+    def from_replies(
+        cls, replies: Mapping[int, Message], *, worst_status: Status = Status.OK
+    ) -> ServerReplies:
+        """Return the contents of replies; accepted if no status is worse than ``worst_status``."""
+        statuses = tf.stack(get_field(replies, Reply.STATUS))
+        accepted = tf.reduce_all(statuses <= worst_status)
+        versions, writes = (get_field(replies, f) for f in (Reply.VERSION, Reply.OTHER_WRITES))
+        return cls(get_payloads(replies), versions, accepted, writes)
 
 
-def requests(
+def build_requests(
     servers: Sequence[ServerHalf],
     kind: Kind,
     bodies: Mapping[int, Body] | None = None,
@@ -66,7 +73,7 @@ def requests(
             Request.CALL: call_number,
             Request.BASE_VERSION: versions[p] if versions else 0,
         }
-        header = request_header(kind, {**own, **fields})
+        header = build_request_header(kind, {**own, **fields})
         message = (
             Message.from_tensors(header, payload) if ids is None else Message(header, ids, payload)
         )
@@ -75,25 +82,25 @@ def requests(
     return calls
 
 
-def payloads_of(replies: Mapping[int, Message]) -> list[tf.Tensor]:
+def get_payloads(replies: Mapping[int, Message]) -> list[tf.Tensor]:
     """Return the payloads of replies, in the order of the servers."""
     return [replies[p].payload for p in sorted(replies)]
 
 
-def column_of(replies: Mapping[int, Message], field: Reply) -> list[tf.Tensor]:
+def get_field(replies: Mapping[int, Message], field: Reply) -> list[tf.Tensor]:
     """Return a field of the replies' headers, in the order of the servers."""
     return [replies[p].header[field] for p in sorted(replies)]
 
 
-def timed_exchange(
+def exchange_timed(
     carrier: Carrier, calls: Mapping[int, ServerCall]
 ) -> tuple[dict[int, Message], tf.Tensor]:
     """Send requests to servers. Returns the replies, and the microseconds until the last one."""
-    begin = timestamp_after([tensor for call in calls.values() for tensor in call.tensors])
+    begin = take_timestamp_after([tensor for call in calls.values() for tensor in call.tensors])
     sent = {}
     with tf.control_dependencies([begin]):
         for server, call in calls.items():
             request = call.request._replace(header=tf.identity(call.request.header))
             sent[server] = call._replace(request=request)
     replies = carrier.exchange(sent)
-    return replies, microseconds(begin, until=[reply.header for reply in replies.values()])
+    return replies, measure_microseconds(begin, until=[reply.header for reply in replies.values()])

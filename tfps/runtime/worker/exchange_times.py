@@ -6,13 +6,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.variables.server_variable import number
+from tfps.bridge.variables.server_variable import to_constant
 from tfps.bridge.variables.worker_local_variable import WorkerLocalTensor
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.request_header import NOT_MEASURED, Fields
 from tfps.transport.message import Request
 
-NAME = "exchange_microseconds"
+RESOURCE_NAME = "exchange_microseconds"
 NOTHING = [NOT_MEASURED] * 3
 
 
@@ -25,12 +25,12 @@ class ExchangeTimes:
     """
 
     def __init__(self, runtime: Runtime) -> None:
-        runtime.local_times.note_name(NAME)
+        runtime.local_times.register_name(RESOURCE_NAME)
         self._latest = WorkerLocalTensor(
-            NAME, container=runtime.container, shape=(3,), dtype=tf.int64
+            RESOURCE_NAME, container=runtime.container, shape=(3,), dtype=tf.int64
         )
 
-    def fields(self) -> Fields:
+    def read_fields(self) -> Fields:
         """Return the durations that the next push reports, as header fields."""
         # A function may push after a pull of another function.
         self._latest.load_if_missing(tf.constant(NOTHING, tf.int64))
@@ -41,7 +41,7 @@ class ExchangeTimes:
             Request.DECODE_MICROSECONDS: decoding,
         }
 
-    def has_pulled(self, duration: tf.Tensor) -> tf.Operation:
+    def record_pull(self, duration: tf.Tensor) -> tf.Operation:
         """Note the duration of a pull, in microseconds. Returns the operation."""
         latest = tf.cond(
             self._latest.has_value,
@@ -50,6 +50,8 @@ class ExchangeTimes:
         )
         return self._latest.load(latest)
 
-    def has_pushed(self, duration: tf.Tensor, *, decoding: Any = NOT_MEASURED) -> tf.Operation:
+    def record_push(self, duration: tf.Tensor, *, decoding: Any = NOT_MEASURED) -> tf.Operation:
         """Note the durations of a push and of the decoding, in microseconds; forget the others."""
-        return self._latest.load(tf.stack([duration, number(NOT_MEASURED), number(decoding)]))
+        return self._latest.load(
+            tf.stack([duration, to_constant(NOT_MEASURED), to_constant(decoding)])
+        )

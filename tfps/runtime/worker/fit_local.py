@@ -22,7 +22,9 @@ class LocalStep(LocalUpdates, PeriodStep):
         super().join()
         self.prepare_optimizers()
 
-    def ticket_of(self, period: tf.Tensor, step: tf.Tensor, *, batches: tf.Tensor) -> tf.Tensor:
+    def compute_ticket(
+        self, period: tf.Tensor, step: tf.Tensor, *, batches: tf.Tensor
+    ) -> tf.Tensor:
         """Return a number for a period's step, as if each step had a ticket."""
         closure_run, steps = self.closure_run, self.program.schedule.period_steps
         number = (period - closure_run.first) * steps + step
@@ -32,11 +34,11 @@ class LocalStep(LocalUpdates, PeriodStep):
     def begin_period(self) -> None:
         super().begin_period()
         weights = {id(v): tf.identity(self.copies.read(v)) for v in self.weights}
-        counts = {id(v): tf.identity(self.count(v)) for v in self.local.counts}
+        counts = {id(v): tf.identity(self.read_count(v)) for v in self.local.counts}
         self._at_begin |= weights | counts
 
-    def at_begin(self, variable: Any) -> tf.Tensor:
+    def read_at_begin(self, variable: Any) -> tf.Tensor:
         return self._at_begin[id(variable)]
 
     def end_period(self, done: State, **times: tf.Tensor) -> None:
-        self.exchange(0, self.changes())
+        self.exchange(0, self.compute_changes())

@@ -8,12 +8,12 @@ from typing import Any, Generic, TypeVar
 import tensorflow as tf
 
 from tfps.consistency.ledger import NO_TICKET
-from tfps.runtime.message.duration import microseconds
+from tfps.runtime.message.duration import measure_microseconds
 from tfps.runtime.message.request_header import NOT_MEASURED, Fields
 from tfps.runtime.program.examples import count_examples
 from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.closure_run import BatchSource, ClosureRun, State
-from tfps.runtime.worker.exchange import Answer
+from tfps.runtime.worker.exchange import ServerReplies
 from tfps.runtime.worker.fit_step import FitStep
 from tfps.transport.carrier import Carrier
 from tfps.transport.message import Request
@@ -51,19 +51,19 @@ class FitLoop(Generic[S]):
             step.join()
         pull_microseconds = tf.constant(NOT_MEASURED, tf.int64)
         if self.program.trains:  # a worker's first join connects, and prepares the functions
-            took = microseconds(begin, until=[step.answer.next_ticket, *step.versions])
+            took = measure_microseconds(begin, until=[step.answer.next_ticket, *step.versions])
             pull_microseconds = tf.where(closure_run.has_run_before > 0, took, pull_microseconds)
         state = {
             **self.fetch_granted(step),
             "versions": tf.stack(step.versions),
-            "report": step.latest_report(),
+            "report": step.pull_latest_report(),
             "fields": {
                 Request.ACKED_TICKET: tf.constant(NO_TICKET, tf.int64),
                 Request.CLOSED_STEPS: tf.constant(1, tf.int64),
                 Request.EXAMPLES: tf.constant(0, tf.int64),
                 Request.PUSH_MICROSECONDS: tf.constant(NOT_MEASURED, tf.int64),
                 Request.PULL_MICROSECONDS: pull_microseconds,
-                **self._not_decoded,
+                **self._initial_decode_fields,
             },
             "steps": tf.constant(0, tf.int64),
         }
@@ -72,7 +72,7 @@ class FitLoop(Generic[S]):
         return tf.stack([state["steps"], *step.leave()])
 
     @property
-    def _not_decoded(self) -> Fields:
+    def _initial_decode_fields(self) -> Fields:
         wires = [server.wires[-1] for server in self.servers if server.wires]
         is_coded = self.program.trains and any(wire.coded_values for wire in wires)
         return (
@@ -104,13 +104,15 @@ class FitLoop(Generic[S]):
                 **done,
                 **self.fetch_granted(step),
                 "versions": tf.stack(step.versions),
-                "fields": fields_after(state, step.answer, ticket=ticket, examples=examples),
+                "fields": make_next_fields(state, step.answer, ticket=ticket, examples=examples),
             }
 
         return closure_run.loop(body, state)
 
 
-def fields_after(state: State, answer: Answer, *, ticket: tf.Tensor, examples: tf.Tensor) -> Fields:
+def make_next_fields(
+    state: State, answer: ServerReplies, *, ticket: tf.Tensor, examples: tf.Tensor
+) -> Fields:
     """Return the header fields about a push with some examples, after its reply."""
     fields = state["fields"]
     coded = {Request.DECODE_MICROSECONDS: answer.decode_microseconds}

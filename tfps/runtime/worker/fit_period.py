@@ -10,12 +10,12 @@ from tfps.runtime.message.wire import METRICS, OUTPUTS
 from tfps.runtime.program.examples import count_examples
 from tfps.runtime.program.program import Program
 from tfps.runtime.worker.closure_run import State
-from tfps.runtime.worker.fit_loop import FitLoop, fields_after
+from tfps.runtime.worker.fit_loop import FitLoop, make_next_fields
 from tfps.runtime.worker.fit_step import FitStep
 from tfps.runtime.worker.step_report import empty_report
 from tfps.transport.message import Request
 
-_OF_TICKET = ("ticket", "has_batch", "batch", "wait", "is_finite")
+_TICKET_KEYS = ("ticket", "has_batch", "batch", "wait", "is_finite")
 
 
 class PeriodStep(FitStep):
@@ -24,10 +24,12 @@ class PeriodStep(FitStep):
     State that the steps assign stays in the worker's copies until the exchange.
     """
 
-    of_one_step = False
+    is_single_step = False
     _at_begin: dict[int, tf.Tensor]  # the values of variables at the period's begin
 
-    def ticket_of(self, period: tf.Tensor, step: tf.Tensor, *, batches: tf.Tensor) -> tf.Tensor:
+    def compute_ticket(
+        self, period: tf.Tensor, step: tf.Tensor, *, batches: tf.Tensor
+    ) -> tf.Tensor:
         """Return the ticket of a period's step, for data and seeds; `NO_TICKET` after its end.
 
         Args:
@@ -42,7 +44,7 @@ class PeriodStep(FitStep):
         self._at_begin = {id(v): tf.identity(self.copies.read(v)) for v in self.program.state}
         self.kept.begin()
 
-    def nothing_gathered(self) -> dict[str, tf.Tensor]:
+    def create_gathered(self) -> dict[str, tf.Tensor]:
         """Return the initial values of what `gather` collects in a period."""
         return {}
 
@@ -62,10 +64,10 @@ class PeriodStep(FitStep):
         """Trace the exchange at the end of the period."""
         raise NotImplementedError
 
-    def begin_of(self, variable: Any) -> tf.Tensor:
+    def read_before(self, variable: Any) -> tf.Tensor:
         return self._at_begin[id(variable)]
 
-    def value_of_state(self, variable: Any) -> tf.Tensor:
+    def read_state(self, variable: Any) -> tf.Tensor:
         return self.copies.read(variable)
 
 
@@ -77,7 +79,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
 
     def fetch_granted(self, step: PeriodStep) -> State:
         period, batches = step.answer.next_ticket, step.answer.next_batches
-        ticket = step.ticket_of(period, tf.constant(0, tf.int64), batches=batches)
+        ticket = step.compute_ticket(period, tf.constant(0, tf.int64), batches=batches)
         return {"period": period, "batches": batches, **step.closure_run.fetch(ticket)}
 
     def take_steps(self, step: PeriodStep, state: State) -> State:
@@ -85,12 +87,12 @@ class PeriodLoop(FitLoop[PeriodStep]):
             ticket, begin = state["period"], tf.timestamp()
             with tf.control_dependencies([begin]):
                 step.begin_period()
-                done = self._train(step, state)
+                done = self._trace_period(step, state)
             examples = done["examples"]
             step.begin(ticket, state, extra_fields={Request.STEP_EXAMPLES: examples})
             step.end_period(done, begin=begin, waited=state["wait"])
-            fields = fields_after(state, step.answer, ticket=ticket, examples=examples)
-            step.closure_run.go_on_with(done)
+            fields = make_next_fields(state, step.answer, ticket=ticket, examples=examples)
+            step.closure_run.take_finite_flag(done)
             return {
                 **self.fetch_granted(step),
                 "versions": tf.stack(step.versions),
@@ -101,15 +103,15 @@ class PeriodLoop(FitLoop[PeriodStep]):
 
         return step.closure_run.loop(period, state)
 
-    def _train(self, step: PeriodStep, state: State) -> State:
+    def _trace_period(self, step: PeriodStep, state: State) -> State:
         """Trace the steps of a period. Returns their joint report, and what they have gathered."""
         closure_run, totals = step.closure_run, self.program.totals
         begin = {
-            **{key: state[key] for key in _OF_TICKET if key in state},
-            "report": state["report"] if totals.in_turn else _nothing(self.program),
+            **{key: state[key] for key in _TICKET_KEYS if key in state},
+            "report": state["report"] if totals.is_sequential else _make_empty_report(self.program),
             "examples": tf.constant(0, tf.int64),
             "steps": tf.constant(0, tf.int64),
-            "gathered": step.nothing_gathered(),
+            "gathered": step.create_gathered(),
         }
 
         def body(now: State) -> State:
@@ -121,7 +123,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
             gathered = step.gather(now["gathered"], examples=examples, total=total)
             # The next batch is fetched after the step, as in other loops.
             with tf.control_dependencies([*report.values(), *gathered.values()]):
-                ticket = step.ticket_of(state["period"], steps, batches=state["batches"])
+                ticket = step.compute_ticket(state["period"], steps, batches=state["batches"])
             return {
                 **closure_run.fetch(ticket, returns_ticket=False),
                 "report": {
@@ -136,6 +138,6 @@ class PeriodLoop(FitLoop[PeriodStep]):
         return closure_run.loop(body, begin)
 
 
-def _nothing(program: Program) -> dict[str, tf.Tensor]:
+def _make_empty_report(program: Program) -> dict[str, tf.Tensor]:
     """Return the report of a period before its first step."""
-    return {**empty_report(program), METRICS: tf.constant(program.totals.empty)}
+    return {**empty_report(program), METRICS: tf.constant(program.totals.empty_total)}

@@ -10,11 +10,11 @@ from tfps.bridge import tensorflow_private as private
 from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import NO_FIELDS, NOT_MEASURED, Fields
-from tfps.runtime.message.wire import CallWire, in_shards
+from tfps.runtime.message.wire import CallWire, split_tensors
 from tfps.runtime.program.examples import count_examples
 from tfps.runtime.worker.closure_run import State
-from tfps.runtime.worker.exchange import Answer
-from tfps.runtime.worker.fit_loop import FitLoop, fields_after
+from tfps.runtime.worker.exchange import ServerReplies
+from tfps.runtime.worker.fit_loop import FitLoop, make_next_fields
 from tfps.runtime.worker.fit_step import FitStep
 from tfps.transport.message import Request
 from tfps.transport.packing import pack
@@ -40,18 +40,18 @@ class PipelinedStep(FitStep):
         encoded = [body.joined for body in self.encode(call_number, tensors).values()]
         self.bodies = [[each for each in body if each is not None] for body in encoded]
 
-    def send_pending(self, state: State) -> Answer:
+    def send_pending(self, state: State) -> ServerReplies:
         """Push the gradients that the step before has kept, if there was one."""
 
-        def send() -> Answer:
+        def send() -> ServerReplies:
             self.begin(state["pending_ticket"], {**state, "versions": state["pending_versions"]})
             self.pending_fields = state["pending_fields"]
-            return self.send(0, {p: Body(*body) for p, body in enumerate(state["pending"])})
+            return self.send_push(0, {p: Body(*body) for p, body in enumerate(state["pending"])})
 
-        def stay() -> Answer:
+        def stay() -> ServerReplies:
             """Keep the parameters as they are."""
-            values = in_shards(self.program.variables, self.copies.read)
-            return Answer(
+            values = split_tensors(self.program.variables, self.copies.read)
+            return ServerReplies(
                 payloads=[pack(server.wires[0].reply, values) for server in self.servers],
                 versions=tf.unstack(state["versions"], num=len(self.servers)),
                 accepted=tf.constant(True),
@@ -63,10 +63,10 @@ class PipelinedStep(FitStep):
 
         return tf.cond(state["pending_ticket"] >= 0, send, stay)
 
-    def push_after_look_ups(self, answer: Answer) -> None:
+    def push_after_look_ups(self, answer: ServerReplies) -> None:
         """Let the push with this answer wait for the rows of the latest traced step."""
-        for reply in self.look_ups.asked_ahead:
-            private.run_after(answer.accepted.op.inputs[0].op, reply)
+        for reply in self.look_ups.early_operations:
+            private.add_control_input(answer.accepted.op.inputs[0].op, reply)
 
 
 class PipelinedLoop(FitLoop[PipelinedStep]):
@@ -83,11 +83,13 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
     def take_steps(self, step: PipelinedStep, state: State) -> State:
         closure_run = step.closure_run
         state |= {
-            "pending": [_unsent(server.wires[0]) for server in self.servers],
+            "pending": [_make_empty_body(server.wires[0]) for server in self.servers],
             "pending_ticket": tf.constant(NO_TICKET, tf.int64),
             "pending_versions": state["versions"],
             "pending_examples": tf.constant(0, tf.int64),
-            "pending_fields": _nothing_coded([server.wires[0] for server in self.servers]),
+            "pending_fields": _make_initial_codec_fields(
+                [server.wires[0] for server in self.servers]
+            ),
             "ahead": step.ahead_ticket,
         }
 
@@ -106,7 +108,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
                 step.refresh_unchanged(answer)
             return {
                 **closure_run.fetch(answer.next_ticket),
-                **_after(state, answer),
+                **_make_next_state(state, answer),
                 "report": report,
                 "steps": state["steps"] + 1,
                 "pending": bodies,
@@ -116,25 +118,25 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
                 "pending_fields": codec_fields,
             }
 
-        def run_dry(state: State) -> State:
+        def drain_pipeline(state: State) -> State:
             state = closure_run.loop(turn, state)
             answer = step.send_pending(state)
             step.load(answer.payloads, step.load_newer, call_number=0)
             step.refresh_unchanged(answer)
-            closure_run.go_on_with(state)
+            closure_run.take_finite_flag(state)
             # Also if the current ticket lies beyond the end of the data: the new one may be of a
             # lost worker, and there may be no other worker left to take it.
             return {
                 **state,
                 **closure_run.fetch(answer.next_ticket),
-                **_after(state, answer),
+                **_make_next_state(state, answer),
                 "pending_ticket": tf.constant(NO_TICKET, tf.int64),
             }
 
-        return closure_run.loop(run_dry, state)
+        return closure_run.loop(drain_pipeline, state)
 
 
-def _unsent(wire: CallWire) -> list[tf.Tensor]:
+def _make_empty_body(wire: CallWire) -> list[tf.Tensor]:
     """Return an empty body for the time before the first step; with rows, of unknown length."""
     payload = tf.zeros([wire.request.size_bytes], tf.uint8)
     if not wire.tables:
@@ -143,18 +145,18 @@ def _unsent(wire: CallWire) -> list[tf.Tensor]:
     return [tf.raw_ops.PlaceholderWithDefault(input=each, shape=[None]) for each in (payload, ids)]
 
 
-def _nothing_coded(wires: Sequence[CallWire]) -> Fields:
+def _make_initial_codec_fields(wires: Sequence[CallWire]) -> Fields:
     """Return the durations of codecs before the first push is encoded."""
     if not any(wire.coded for wire in wires):
         return NO_FIELDS
     return {Request.ENCODE_MICROSECONDS: tf.constant(NOT_MEASURED, tf.int64)}
 
 
-def _after(state: State, answer: Answer) -> State:
+def _make_next_state(state: State, answer: ServerReplies) -> State:
     """Return the part of the loop's state that the reply to the pending push changes."""
     ticket, examples = state["pending_ticket"], state["pending_examples"]
     return {
         "versions": tf.stack(answer.versions),
-        "fields": fields_after(state, answer, ticket=ticket, examples=examples),
+        "fields": make_next_fields(state, answer, ticket=ticket, examples=examples),
         "ahead": tf.constant(NO_TICKET, tf.int64),
     }

@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.consistency.ledger import NO_TICKET
-from tfps.runtime.message.duration import microseconds
-from tfps.runtime.message.wire import gradient_name
+from tfps.runtime.message.duration import measure_microseconds
+from tfps.runtime.message.wire import get_gradient_name
 from tfps.runtime.worker.closure_run import State
 from tfps.runtime.worker.fit_period import PeriodStep
 from tfps.transport.message import Request
@@ -24,17 +24,21 @@ class QuotaStep(PeriodStep):
 
     _gradients: Mapping[str, tf.Tensor]  # of the latest traced step
 
-    def ticket_of(self, period: tf.Tensor, step: tf.Tensor, *, batches: tf.Tensor) -> tf.Tensor:
+    def compute_ticket(
+        self, period: tf.Tensor, step: tf.Tensor, *, batches: tf.Tensor
+    ) -> tf.Tensor:
         return tf.where((period >= 0) & (step < batches), period + step, NO_TICKET)
 
     def apply_together(
         self, optimizer: Any, gradients: list[tf.Tensor], variables: Sequence[Any]
     ) -> None:
-        self._gradients = {gradient_name(v): g for g, v in zip(gradients, variables, strict=True)}
+        self._gradients = {
+            get_gradient_name(v): g for g, v in zip(gradients, variables, strict=True)
+        }
 
-    def nothing_gathered(self) -> dict[str, tf.Tensor]:
+    def create_gathered(self) -> dict[str, tf.Tensor]:
         return {
-            gradient_name(v): tf.zeros(v.shape, _exact(tf.as_dtype(v.dtype)))
+            get_gradient_name(v): tf.zeros(v.shape, _choose_mean_dtype(tf.as_dtype(v.dtype)))
             for v in self.program.calls[0].variables
         }
 
@@ -51,14 +55,14 @@ class QuotaStep(PeriodStep):
 
     def end_period(self, done: State, *, begin: tf.Tensor, waited: tf.Tensor) -> None:
         gathered, call = done["gathered"], self.program.calls[0]
-        computed = microseconds(begin, until=[done["steps"], *gathered.values()])
+        computed = measure_microseconds(begin, until=[done["steps"], *gathered.values()])
         # The wait for input counts: it slows a worker down as a slow processor does.
         pace = {Request.BATCH_MICROSECONDS: (waited + computed) // done["steps"]}
         self.fields = {**self.fields, **pace}
-        means = [tf.cast(gathered[gradient_name(v)], v.dtype) for v in call.variables]
+        means = [tf.cast(gathered[get_gradient_name(v)], v.dtype) for v in call.variables]
         super().apply_together(call.optimizer, means, call.variables)
 
 
-def _exact(dtype: tf.DType) -> tf.DType:
+def _choose_mean_dtype(dtype: tf.DType) -> tf.DType:
     """Return the type in which a mean of many numbers is computed."""
     return tf.float32 if dtype in (tf.float16, tf.bfloat16) else dtype

@@ -11,15 +11,15 @@ from tfps.bridge import tensorflow_private as private
 from tfps.compression.delta import is_delta
 from tfps.consistency.ledger import NO_TICKET, Status, key_of
 from tfps.runtime.message.coding import CodedVector
-from tfps.runtime.message.moved_state import begin_name, center_name
-from tfps.runtime.message.payload import Body, decode
+from tfps.runtime.message.moved_state import get_begin_name, get_center_name
+from tfps.runtime.message.payload import Body, decode_values
 from tfps.runtime.message.request_header import NO_FIELDS, TOTALS, UNCHANGED, Fields
-from tfps.runtime.message.wire import METRICS, in_shards
+from tfps.runtime.message.wire import METRICS, split_tensors
 from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.closure_run import ClosureRun, State
 from tfps.runtime.worker.delta_decoder import DeltaDecoder
-from tfps.runtime.worker.exchange import Answer, column_of, requests, timed_exchange
-from tfps.runtime.worker.kept_values import KeptValues
+from tfps.runtime.worker.exchange import ServerReplies, build_requests, exchange_timed, get_field
+from tfps.runtime.worker.kept_values import KeptFactors
 from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.step_report import empty_report, step_report
 from tfps.transport.carrier import Carrier
@@ -32,8 +32,8 @@ class FitStep(Step):
 
     servers: Sequence[FitHalf]
     # Set when the worker joins.
-    answer: Answer  # the latest one with a ticket
-    of_one_step = True  # whether state is exchanged after each step; else after a period
+    answer: ServerReplies  # the latest one with a ticket
+    is_single_step = True  # whether state is exchanged after each step; else after a period
     ahead_ticket: tf.Tensor
     clock: tf.Tensor  # the worker's clock when it joins
 
@@ -55,30 +55,30 @@ class FitStep(Step):
         self._unchanged = [p for p, server in enumerate(servers) if server.unchanged.variables]
         self._seen_writes: Any = None
         self._delta_decoder = DeltaDecoder(servers)
-        self._is_alone = servers[0].runtime.workers == 1
+        self._is_only_worker = servers[0].runtime.workers == 1
         pairs = zip(self.program.seeds, self.program.draws_per_step, strict=True)
-        self._uneven = [variable for variable, draws in pairs if draws is None]
-        self.kept = KeptValues(self.program, self.copies, of_one_step=self.of_one_step)
+        self._varying_generators = [variable for variable, draws in pairs if draws is None]
+        self.kept = KeptFactors(self.program, self.copies, is_single_step=self.is_single_step)
 
     @property
     def position(self) -> tf.Tensor:
         return self.ticket - self.closure_run.first
 
     @property
-    def caller(self) -> Fields:
+    def caller_fields(self) -> Fields:
         return {
             **self.closure_run.identity,
             Request.TICKET: self.ticket,
         }
 
-    def origin(self, kind: Kind) -> tuple[Sequence[Any], Fields]:
-        return self.versions, {**self.caller, **self.fields}
+    def get_versions_and_fields(self, kind: Kind) -> tuple[Sequence[Any], Fields]:
+        return self.versions, {**self.caller_fields, **self.fields}
 
-    def answered_pushes(self) -> Sequence[tf.Tensor]:
+    def get_answered_pushes(self) -> Sequence[tf.Tensor]:
         nested = self._nested_versions
         return self.versions if nested is None else [nested.read_value()]
 
-    def wait_for(self, operations: Sequence[Any]) -> None:
+    def delay_pushes_until(self, operations: Sequence[Any]) -> None:
         with tf.control_dependencies(operations):
             if self._nested_versions is None:
                 self.versions = [tf.identity(version) for version in self.versions]
@@ -90,34 +90,34 @@ class FitStep(Step):
     def seed(self) -> tf.Tensor:
         return self.closure_run.seed
 
-    def key_of(self, call_number: int) -> tf.Tensor:
+    def compute_push_key(self, call_number: int) -> tf.Tensor:
         return key_of(self.ticket, call_number)
 
     def join(self) -> None:
         """Enter on all servers, load the parameters, and get the first ticket."""
         replies = self.ask(Kind.JOIN)
-        header, answer = replies[0].header, self.rounds.enter(Answer.from_replies(replies))
+        header, answer = replies[0].header, self.rounds.enter(ServerReplies.from_replies(replies))
         self.load(answer.payloads, self.load_initial)
         self._delta_decoder.begin(answer.payloads)
         for variable, state in self._seed_states(self.closure_run.first):
             self.copies.load_seed(variable, state)
         self.residuals.prepare()
         if self._unchanged:
-            self._seen_writes = private.anonymous_variable(
+            self._seen_writes = private.create_anonymous_variable(
                 shape=[len(self._unchanged)], dtype=tf.int64
             )
-            self._seen_writes.assign(self._writes_of(answer.other_writes), read_value=False)
+            self._seen_writes.assign(self._stack_writes(answer.other_writes), read_value=False)
         self.versions = answer.versions
         self.ahead_ticket = header[Reply.AHEAD_TICKET]
-        self.clock = tf.reduce_max(column_of(replies, Reply.CLOCK))
+        self.clock = tf.reduce_max(get_field(replies, Reply.CLOCK))
         self.answer = answer._replace(
             next_ticket=header[Reply.NEXT_TICKET], next_batches=header[Reply.NEXT_BATCHES]
         )
         self.closure_run.is_finite = tf.constant(True) if self.program.stops_at_nan else None
 
-    def latest_report(self) -> dict[str, tf.Tensor]:
+    def pull_latest_report(self) -> dict[str, tf.Tensor]:
         """Trace the report from which the first step continues, after the worker has joined."""
-        if not self.servers[0].offers(Kind.PULL, TOTALS):
+        if not self.servers[0].has_function(Kind.PULL, TOTALS):
             return empty_report(self.program)
         # After the join, since the request names its versions: no worker before this one counts
         # now.
@@ -151,27 +151,29 @@ class FitStep(Step):
     def run(self, batch: Any) -> dict[str, tf.Tensor]:
         """Trace one step on one batch. Returns its report (metric state and outputs)."""
         program = self.program
-        states = program.totals.states(self.report[METRICS])
+        states = program.totals.read_states(self.report[METRICS])
         for metric, state in zip(program.metrics, states, strict=True):
             self.copies.load(metric, state)
         self._load_seeds()
-        undrawn = [tf.identity(self.copies.read(v)) for v in self._uneven]
+        undrawn = [tf.identity(self.copies.read(v)) for v in self._varying_generators]
         self._before = {
             id(v): self.copies.read(v)
             for v in program.state
             if v._value.dtype.is_integer or v.aggregation == "sum" or id(v) in program.paces
         }
-        if self.of_one_step:
+        if self.is_single_step:
             self.kept.begin()
         outputs = program.devices.run(self, batch)
-        self.look_ups.ask_together()
+        self.look_ups.send_delayed()
         if program.stops_at_nan and isinstance(outputs, Mapping) and "loss" in outputs:
             loss = tf.cast(outputs["loss"], tf.float32)
             self.closure_run.is_finite = tf.reduce_all(tf.math.is_finite(loss))
         if program.calls and program.calls[-1].optimizer is None:
             self.exchange(len(program.calls) - 1, {})
-        drawn = [self.copies.read(v) - s for v, s in zip(self._uneven, undrawn, strict=True)]
-        drawn = program.totals.draws(drawn, self.report[METRICS])
+        drawn = [
+            self.copies.read(v) - s for v, s in zip(self._varying_generators, undrawn, strict=True)
+        ]
+        drawn = program.totals.report_draws(drawn, self.report[METRICS])
         return step_report(program, outputs, copies=self.copies, shares=self.shares, drawn=drawn)
 
     def _load_seeds(self) -> None:
@@ -180,13 +182,13 @@ class FitStep(Step):
         Otherwise an only worker keeps its states, and of several each ticket has its own stream.
         """
         for variable, state in self._seed_states(self.ticket):
-            if all(variable is not uneven for uneven in self._uneven):
+            if all(variable is not uneven for uneven in self._varying_generators):
                 self.copies.load_seed(variable, state)
-            elif not self._is_alone:
+            elif not self._is_only_worker:
                 self.copies.load_seed(variable, state, stream=1 + self.position)
 
     def _seed_states(self, ticket: tf.Tensor) -> list[tuple[Any, tf.Tensor]]:
-        states = self.closure_run.seed_states(ticket, self.program.draws_per_step)
+        states = self.closure_run.compute_seed_states(ticket, self.program.draws_per_step)
         return list(zip(self.program.seeds, states, strict=True))
 
     def finish(self, report: Mapping[str, tf.Tensor]) -> tf.Tensor:
@@ -199,7 +201,7 @@ class FitStep(Step):
         """Close the last ticket, and leave all servers. Returns their statuses."""
         report, nothing = pack(self.servers[0].report_layout, self.report), tf.zeros([0], tf.uint8)
         bodies = {p: Body(nothing if p else report) for p in range(len(self.servers))}
-        return column_of(self.ask(Kind.LEAVE, bodies), Reply.STATUS)
+        return get_field(self.ask(Kind.LEAVE, bodies), Reply.STATUS)
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
         is_nested = private.current_graph() is not self._graph
@@ -207,7 +209,7 @@ class FitStep(Step):
             self._nested_versions = self._versions_as_variable()
         if self._nested_versions is not None:
             self.versions = tf.unstack(self._nested_versions.read_value())
-        answer = self.send(call_number, self.encode(call_number, tensors))
+        answer = self.send_push(call_number, self.encode(call_number, tensors))
         if call_number == len(self.program.calls) - 1:
             # The next step is computed from parameters of one round on all servers.
             answer = self.rounds.complete(answer)
@@ -215,7 +217,7 @@ class FitStep(Step):
         answer = answer._replace(decode_microseconds=took)
         if call_number == len(self.program.calls) - 1:
             self.refresh_unchanged(answer)
-        self.look_ups.go_on(after=answer.versions)
+        self.look_ups.continue_after(after=answer.versions)
         if self._nested_versions is not None:
             self._nested_versions.assign(tf.stack(answer.versions), read_value=False)
         if not is_nested:  # tensors of a branch end with it; the step's last exchange is outside
@@ -228,24 +230,24 @@ class FitStep(Step):
             return super().decode_reply(call_number, coded, data)
         return self._delta_decoder.decode_reply(call_number, coded, data)
 
-    def refresh_unchanged(self, answer: Answer) -> None:
+    def refresh_unchanged(self, answer: ServerReplies) -> None:
         """Pull values that no step changes, if others have written them since the last pull."""
         if not self._unchanged:
             return
-        writes = self._writes_of(answer.other_writes)
+        writes = self._stack_writes(answer.other_writes)
 
         def pull() -> tf.Tensor:
             bodies = {p: Body(tf.zeros([0], tf.uint8)) for p in self._unchanged}
-            calls = requests(
+            calls = build_requests(
                 self.servers,
                 Kind.PULL,
                 bodies,
                 call_number=UNCHANGED,
                 fields=self.closure_run.identity,
             )
-            found = Answer.from_replies(self.carrier.exchange(calls))
+            found = ServerReplies.from_replies(self.carrier.exchange(calls))
             layouts = [self.servers[p].unchanged_layout for p in self._unchanged]
-            for variable, value in decode(layouts, found.payloads, self.program.variables):
+            for variable, value in decode_values(layouts, found.payloads, self.program.variables):
                 self.load_initial(variable, value)
             self._seen_writes.assign(tf.stack(found.other_writes), read_value=False)
             return tf.constant(0)
@@ -253,7 +255,7 @@ class FitStep(Step):
         is_new = tf.reduce_any(writes != self._seen_writes.read_value())
         tf.cond(tf.logical_and(answer.accepted, is_new), pull, lambda: tf.constant(0))
 
-    def _writes_of(self, writes: Sequence[tf.Tensor]) -> tf.Tensor:
+    def _stack_writes(self, writes: Sequence[tf.Tensor]) -> tf.Tensor:
         return tf.stack([writes[p] for p in self._unchanged])
 
     @property
@@ -267,47 +269,52 @@ class FitStep(Step):
     def _versions_as_variable(self) -> Any:
         """Return the versions as a variable; a branch that is perhaps not taken can change it."""
         with self._graph.as_default():
-            variable = private.anonymous_variable(shape=[len(self.servers)], dtype=tf.int64)
+            variable = private.create_anonymous_variable(shape=[len(self.servers)], dtype=tf.int64)
             variable.assign(tf.stack(self.versions), read_value=False)
         return variable
 
-    def extra_tensors(self, call_number: int) -> Mapping[str, tf.Tensor]:
+    def get_extra_tensors(self, call_number: int) -> Mapping[str, tf.Tensor]:
         """Return the state that the step assigns, and the report of the step before."""
         if not any(server.wires[call_number].state for server in self.servers):
             return self.report
         program, centers = self.program, self.program.centers_in_rounds
-        variances = [variable for variable in program.moved if id(variable) in centers]
+        variances = [variable for variable in program.moved_variables if id(variable) in centers]
         return {
-            **in_shards(program.state, self._new_state),
-            **in_shards(program.moved, self.begin_of, name=begin_name),
-            **in_shards(variances, lambda v: self._new_state(centers[id(v)]), name=center_name),
-            **self.kept.to_send(),
+            **split_tensors(program.state, self._compute_new_state),
+            **split_tensors(program.moved_variables, self.read_before, name=get_begin_name),
+            **split_tensors(
+                variances, lambda v: self._compute_new_state(centers[id(v)]), name=get_center_name
+            ),
+            **self.kept.to_tensors(),
             **self.report,
         }
 
-    def send(self, call_number: int, bodies: Mapping[int, Body]) -> Answer:
+    def send_push(self, call_number: int, bodies: Mapping[int, Body]) -> ServerReplies:
         """Push bodies. Returns the answer, with the next ticket."""
         codec_fields = self.codec_fields
         calls = self.requests(Kind.PUSH, bodies, call_number=call_number, extra_fields=codec_fields)
-        replies, duration = timed_exchange(self.carrier, calls)
+        replies, duration = exchange_timed(self.carrier, calls)
         self.commit_residuals(replies)
         # With a worse status the worker was evicted, and its further steps do not count.
-        answer, header = Answer.from_replies(replies, worst=Status.DUPLICATE), replies[0].header
+        answer, header = (
+            ServerReplies.from_replies(replies, worst_status=Status.DUPLICATE),
+            replies[0].header,
+        )
         granted = tf.where(answer.accepted, header[Reply.NEXT_TICKET], NO_TICKET)
         return answer._replace(
             next_ticket=granted, next_batches=header[Reply.NEXT_BATCHES], microseconds=duration
         )
 
-    def begin_of(self, variable: Any) -> tf.Tensor:
+    def read_before(self, variable: Any) -> tf.Tensor:
         """Return the value of a variable before the step assigned it."""
         return self._before[id(variable)]
 
-    def value_of_state(self, variable: Any) -> tf.Tensor:
+    def read_state(self, variable: Any) -> tf.Tensor:
         """Return the value of a variable after the step, over all devices."""
-        return self.copies.merged_value(variable, self._before, self.shares)
+        return self.copies.merge_value(variable, self._before, self.shares)
 
-    def _new_state(self, variable: Any) -> tf.Tensor:
-        value = self.value_of_state(variable)
+    def _compute_new_state(self, variable: Any) -> tf.Tensor:
+        value = self.read_state(variable)
         if id(variable) in self.program.paces or not value.dtype.is_integer:
             return value
-        return value - self.begin_of(variable)
+        return value - self.read_before(variable)

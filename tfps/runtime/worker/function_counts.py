@@ -10,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.closures.closure_counts import count_at_end
-from tfps.bridge.closures.closure_numbers import running_closure
+from tfps.bridge.closures.closure_counts import register_counts
+from tfps.bridge.closures.closure_numbers import get_running_closure
 from tfps.transport.layout import Layout
 from tfps.transport.packing import pack, unpack
 
@@ -41,25 +41,25 @@ class FunctionCounts:
             (str(index), v._value.dtype.name, tuple(v.shape)) for index, v in enumerate(variables)
         )
 
-    def leave(self, now: Sequence[tf.Tensor], before: Sequence[tf.Tensor]) -> None:
+    def trace_end(self, now: Sequence[tf.Tensor], before: Sequence[tf.Tensor]) -> None:
         """Trace the end of a run, with the variables' values then and at its begin."""
         left = [a - b if adds else a for a, b, adds in zip(now, before, self._adds, strict=True)]
         payload = pack(self._layout, {str(index): value for index, value in enumerate(left)})
         graph: Any = private.current_graph()
         spec = tf.TensorSpec([], tf.resource)
-        handle = graph.capture_call_time_value(self._at_call, spec, key="tfps_counts")
+        handle = graph.capture_call_time_value(self._create_at_call, spec, key="tfps_counts")
         tf.raw_ops.AssignVariableOp(resource=handle, value=payload)
 
-    def _at_call(self) -> tf.Tensor:
+    def _create_at_call(self) -> tf.Tensor:
         shape = tf.TensorShape([self._layout.size_bytes])
         with tf.device(self._chief):
-            handle = private.variable_handle(
+            handle = private.create_variable_handle(
                 shape=shape, dtype=tf.uint8, shared_name=private.ANONYMOUS_NAME
             )
-        count_at_end(running_closure(), functools.partial(self._take, handle))
+        register_counts(get_running_closure(), functools.partial(self._apply, handle))
         return handle
 
-    def _take(self, handle: tf.Tensor) -> None:
+    def _apply(self, handle: tf.Tensor) -> None:
         with _counting, tf.device(self._chief):
             self._assign(handle)
 

@@ -27,24 +27,24 @@ class LocalCalls(LocalUpdates, FunctionStep):
 
     def __init__(self, servers: Sequence[FunctionHalf]) -> None:
         super().__init__(servers)
-        self.runtime.local_slots.note(self.local.slots)
+        self.runtime.local_slots.register(self.local.slots)
         self._counts_at_begin = WorkerCopies(self.local.counts, devices=[None])
-        self._calls = private.anonymous_variable(shape=tf.TensorShape([]), dtype=tf.int64)
+        self._calls = private.create_anonymous_variable(shape=tf.TensorShape([]), dtype=tf.int64)
 
-    def _variables_to_follow(self) -> Sequence[Any]:
+    def _find_followed_variables(self) -> Sequence[Any]:
         (end,) = self.program.calls
         return end.variables
 
-    def at_begin(self, variable: Any) -> tf.Tensor:
+    def read_at_begin(self, variable: Any) -> tf.Tensor:
         is_weight = id(variable) in self._followed
-        return (self._at_home if is_weight else self._counts_at_begin).read(variable)
+        return (self._server_values if is_weight else self._counts_at_begin).read(variable)
 
-    def position_of_push(self) -> tf.Tensor:
+    def compute_push_position(self) -> tf.Tensor:
         """Return the position of the period's last call; at the function's end the one after it."""
         last = self.calls_done.read_value() + self._calls.read_value()
         return last if self._ends else last - 1
 
-    def calls_of_push(self) -> tf.Tensor:
+    def count_push_calls(self) -> tf.Tensor:
         return self._calls.read_value()
 
     def pull(self) -> None:
@@ -66,20 +66,20 @@ class LocalCalls(LocalUpdates, FunctionStep):
 
     def _begin_period(self) -> None:
         for count in self.local.counts:
-            self._counts_at_begin.load(count, tf.identity(self.count(count)))
+            self._counts_at_begin.load(count, tf.identity(self.read_count(count)))
         self._calls.assign(tf.constant(0, tf.int64), read_value=False)
 
     def _end_period(self, *, after: int) -> None:
         """Trace the exchange, if the period has had at least ``after`` calls."""
 
         def exchange() -> tf.Tensor:
-            self.exchange(0, self.changes())
+            self.exchange(0, self.compute_changes())
             return tf.constant(0)
 
         tf.cond(self._calls.read_value() >= after, exchange, lambda: tf.constant(0))
 
-    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> Any:
-        took = super()._take_answers(call_number, replies)
+    def _load_replies(self, call_number: int, replies: dict[int, Message]) -> Any:
+        took = super()._load_replies(call_number, replies)
         self._begin_period()
         return took
 

@@ -8,11 +8,11 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.closures.closure_error import NO_ANSWER, NO_MEMBER
+from tfps.bridge.closures.closure_error import NO_REPLY, NOT_A_MEMBER
 from tfps.consistency.ledger import Status, takes_part
 from tfps.runtime.message.request_header import Fields
 from tfps.runtime.server.function_half import FunctionHalf
-from tfps.runtime.worker.exchange import Answer, column_of
+from tfps.runtime.worker.exchange import ServerReplies, get_field
 from tfps.runtime.worker.function_step import FunctionStep
 from tfps.runtime.worker.round_agreement import RoundAgreement
 from tfps.transport.carrier import Carrier, Message, ServerCall
@@ -34,9 +34,9 @@ class MemberCarrier:
 
     def exchange(self, calls: Mapping[int, ServerCall]) -> dict[int, Message]:
         replies = self._carrier.exchange(calls)
-        worst = tf.reduce_max(tf.stack(column_of(replies, Reply.STATUS)))
-        reason = tf.where(worst == Status.LOST, NO_ANSWER, NO_MEMBER)
-        goes_on = tf.raw_ops.Assert(condition=takes_part(worst), data=[reason, worst])
+        worst_status = tf.reduce_max(tf.stack(get_field(replies, Reply.STATUS)))
+        reason = tf.where(worst_status == Status.LOST, NO_REPLY, NOT_A_MEMBER)
+        goes_on = tf.raw_ops.Assert(condition=takes_part(worst_status), data=[reason, worst_status])
         with tf.control_dependencies([goes_on]):
             return {server: Message(*map(tf.identity, reply)) for server, reply in replies.items()}
 
@@ -48,7 +48,7 @@ class MemberStep(FunctionStep):
         super().__init__(servers)
         self.carrier = MemberCarrier(self.carrier)
 
-    def _who_calls(self) -> Fields:
+    def _get_caller_fields(self) -> Fields:
         assert self.run is not None
         return {Request.WORKER: self.run.worker, Request.INCARNATION: self.run.incarnation}
 
@@ -61,21 +61,21 @@ class BoundedStep(MemberStep):
     """
 
     def __init__(self, servers: Sequence[FunctionHalf]) -> None:
-        self._clock = private.anonymous_variable(shape=tf.TensorShape([]), dtype=tf.int64)
+        self._clock = private.create_anonymous_variable(shape=tf.TensorShape([]), dtype=tf.int64)
         super().__init__(servers)
 
     def push_fields(self) -> Fields:
         return {**super().push_fields(), Request.CLOCK: self._clock.read_value()}
 
-    def _pull_parameters(self) -> Answer:
+    def _pull_parameters(self) -> ServerReplies:
         replies = self.ask(Kind.PULL)
-        clock = tf.reduce_max(column_of(replies, Reply.CLOCK))
+        clock = tf.reduce_max(get_field(replies, Reply.CLOCK))
         self._clock.assign(clock, read_value=False)
-        return Answer.from_replies(replies)
+        return ServerReplies.from_replies(replies)
 
-    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> Any:
+    def _load_replies(self, call_number: int, replies: dict[int, Message]) -> Any:
         """Take the replies to a push, which ends a step of the worker's clock."""
-        took = super()._take_answers(call_number, replies)
+        took = super()._load_replies(call_number, replies)
         self._clock.assign_add(tf.constant(1, tf.int64), read_value=False)
         return took
 
@@ -83,19 +83,19 @@ class BoundedStep(MemberStep):
 class RoundStep(MemberStep):
     """A run whose optimizer calls are rounds: it pulls parameters of one round from all servers."""
 
-    def _pull_parameters(self) -> Answer:
+    def _pull_parameters(self) -> ServerReplies:
         begin = [tf.constant(0, tf.int64)] * len(self.servers)
-        return self.rounds.enter(Answer([], begin, tf.constant(True), []))
+        return self.rounds.enter(ServerReplies([], begin, tf.constant(True), []))
 
-    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> Any:
-        took = super()._take_answers(call_number, replies)
-        if not self.servers[0].offers(Kind.AWAIT_ROUND):
+    def _load_replies(self, call_number: int, replies: dict[int, Message]) -> Any:
+        took = super()._load_replies(call_number, replies)
+        if not self.servers[0].has_function(Kind.AWAIT_ROUND):
             return took
 
         def catch_up() -> tf.Tensor:
-            self._load(self.rounds.catch_up(Answer.from_replies(replies)), self.load_newer)
+            self._load(self.rounds.catch_up(ServerReplies.from_replies(replies)), self.load_newer)
             return tf.constant(0)
 
-        is_reached = RoundAgreement.is_reached(tf.stack(column_of(replies, Reply.VERSION)))
+        is_reached = RoundAgreement.are_at_same_round(tf.stack(get_field(replies, Reply.VERSION)))
         tf.cond(is_reached, lambda: tf.constant(0), catch_up)
         return took

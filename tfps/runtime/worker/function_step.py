@@ -10,28 +10,28 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.applied_window import WRITE_BACK
-from tfps.runtime.coordinator.function_run import run_of_call
-from tfps.runtime.message.duration import microseconds
-from tfps.runtime.message.moved_state import MovedState, begin_name
+from tfps.runtime.coordinator.function_run import capture_run
+from tfps.runtime.message.duration import measure_microseconds
+from tfps.runtime.message.moved_state import MovedState, get_begin_name
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import UNCHANGED, Fields
-from tfps.runtime.message.wire import in_shards
+from tfps.runtime.message.wire import split_tensors
 from tfps.runtime.program.devices import ReplicaBarrier
 from tfps.runtime.program.program import is_metric, is_seed
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import (
-    Answer,
-    column_of,
-    payloads_of,
-    timed_exchange,
+    ServerReplies,
+    exchange_timed,
+    get_field,
+    get_payloads,
 )
 from tfps.runtime.worker.exchange_times import ExchangeTimes
 from tfps.runtime.worker.function_counts import FunctionCounts
-from tfps.runtime.worker.kept_values import KeptValues
+from tfps.runtime.worker.kept_values import KeptFactors
 from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.unchanged_values import UnchangedValues
 from tfps.runtime.worker.worker_copies import WorkerCopies
-from tfps.runtime.worker.worker_index import caller_of_call, stream_of_call
+from tfps.runtime.worker.worker_index import capture_caller_fields, capture_stream
 from tfps.transport.carrier import Message
 from tfps.transport.message import Kind, Reply, Request
 from tfps.transport.packing import pack
@@ -59,32 +59,34 @@ class FunctionStep(Step):
         self.barrier = ReplicaBarrier(self, shares=self.shares)
         self._written = (*self.program.state, *self.program.metrics)
         self._before: dict[int, tf.Tensor] = {}
-        self._followed = {id(variable): variable for variable in self._variables_to_follow()}
-        self._kept = KeptValues(self.program, self.copies, of_one_step=False)
-        self._at_home = WorkerCopies([*self._followed.values()], devices=[None])
+        self._followed = {id(variable): variable for variable in self._find_followed_variables()}
+        self._kept = KeptFactors(self.program, self.copies, is_single_step=False)
+        self._server_values = WorkerCopies([*self._followed.values()], devices=[None])
         self._unchanged = UnchangedValues(servers)
         self._times = ExchangeTimes(self.runtime)
         changes = self.program.calls or self.program.state
-        self.run = run_of_call(self.runtime) if changes else None
-        self._caller = self._who_calls()
-        self._versions = private.anonymous_variable(shape=[len(servers)], dtype=tf.int64)
+        self.run = capture_run(self.runtime) if changes else None
+        self._caller_fields = self._get_caller_fields()
+        self._versions = private.create_anonymous_variable(shape=[len(servers)], dtype=tf.int64)
         # The number of optimizer calls whose pushes were answered.
-        self.calls_done = private.anonymous_variable(shape=tf.TensorShape([]), dtype=tf.int64)
+        self.calls_done = private.create_anonymous_variable(
+            shape=tf.TensorShape([]), dtype=tf.int64
+        )
 
     @functools.cached_property
     def _stream(self) -> tf.Tensor:
         """The stream that seed generators draw from."""
-        return stream_of_call(self.runtime)
+        return capture_stream(self.runtime)
 
-    def _variables_to_follow(self) -> Sequence[Any]:
+    def _find_followed_variables(self) -> Sequence[Any]:
         """Return the assigned variables whose newer values come from servers during a run.
 
         Optimizer calls change them as well, or the worker may be late for a round, and then gets
         all variables of another one.
         """
         program = self.program
-        changed = {id(v) for call in program.calls for v in program.changed_by(call)}
-        gets_all = self.servers[0].offers(Kind.AWAIT_ROUND)
+        changed = {id(v) for call in program.calls for v in program.get_changed_variables(call)}
+        gets_all = self.servers[0].has_function(Kind.AWAIT_ROUND)
         return [
             variable
             for variable in self.program.state
@@ -92,15 +94,18 @@ class FunctionStep(Step):
             or (gets_all and variable.dtype != "bool" and not is_seed(variable))
         ]
 
-    def _who_calls(self) -> Fields:
+    def _get_caller_fields(self) -> Fields:
         """Return the header fields of all requests of the run."""
-        return caller_of_call(self.servers)
+        return capture_caller_fields(self.servers)
 
     def push_fields(self) -> Fields:
         """Return further header fields of a push."""
-        return {**self._times.fields(), Request.TICKET: self._key(self.position_of_push())}
+        return {
+            **self._times.read_fields(),
+            Request.TICKET: self._key(self.compute_push_position()),
+        }
 
-    def position_of_push(self) -> tf.Tensor:
+    def compute_push_position(self) -> tf.Tensor:
         """Return the index, in this run, of the optimizer call that the next push brings."""
         return self.calls_done.read_value()
 
@@ -109,27 +114,27 @@ class FunctionStep(Step):
         assert self.run is not None
         return self.run.first_key + position
 
-    def key_of(self, call_number: int) -> tf.Tensor:
-        return self._key(self.position_of_push())
+    def compute_push_key(self, call_number: int) -> tf.Tensor:
+        return self._key(self.compute_push_position())
 
     @property
-    def caller(self) -> Fields:
-        return self._caller
+    def caller_fields(self) -> Fields:
+        return self._caller_fields
 
-    def origin(self, kind: Kind) -> tuple[Sequence[Any], Fields]:
+    def get_versions_and_fields(self, kind: Kind) -> tuple[Sequence[Any], Fields]:
         if kind == Kind.WRITE_BACK:
             with tf.control_dependencies([self.calls_done.read_value()]):  # after the last push
-                return (), {**self._caller, Request.TICKET: self._key(WRITE_BACK)}
+                return (), {**self._caller_fields, Request.TICKET: self._key(WRITE_BACK)}
         if kind not in (Kind.PUSH, Kind.LOOK_UP):
-            return (), self._caller  # the newest one is known only after the push before
+            return (), self._caller_fields  # the newest one is known only after the push before
         versions = tf.unstack(self._versions.read_value(), num=len(self.servers))
         push_fields = self.push_fields() if kind == Kind.PUSH else {}
-        return versions, {**self._caller, **push_fields}
+        return versions, {**self._caller_fields, **push_fields}
 
-    def answered_pushes(self) -> Sequence[tf.Tensor]:
+    def get_answered_pushes(self) -> Sequence[tf.Tensor]:
         return [self._versions.read_value()]
 
-    def wait_for(self, operations: Sequence[Any]) -> None:
+    def delay_pushes_until(self, operations: Sequence[Any]) -> None:
         if self.program.calls:
             with tf.control_dependencies(operations):
                 versions = tf.identity(self._versions.read_value())
@@ -146,20 +151,20 @@ class FunctionStep(Step):
         bodies = self.encode(call_number, tensors)
         codec_fields = self.codec_fields
         calls = self.requests(Kind.PUSH, bodies, call_number=call_number, extra_fields=codec_fields)
-        replies, duration = timed_exchange(self.carrier, calls)
+        replies, duration = exchange_timed(self.carrier, calls)
         self.commit_residuals(replies)
-        took = self._take_answers(call_number, replies)
-        self._times.has_pushed(duration, decoding=took)
-        self.look_ups.go_on(after=column_of(replies, Reply.VERSION))
+        took = self._load_replies(call_number, replies)
+        self._times.record_push(duration, decoding=took)
+        self.look_ups.continue_after(after=get_field(replies, Reply.VERSION))
 
-    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> Any:
+    def _load_replies(self, call_number: int, replies: dict[int, Message]) -> Any:
         """Load the values in the replies to a push; returns the result of `load`."""
-        took = self.load(payloads_of(replies), self.load_newer, call_number=call_number)
-        self._versions.assign(tf.stack(column_of(replies, Reply.VERSION)), read_value=False)
-        self.calls_done.assign_add(self.calls_of_push(), read_value=False)
+        took = self.load(get_payloads(replies), self.load_newer, call_number=call_number)
+        self._versions.assign(tf.stack(get_field(replies, Reply.VERSION)), read_value=False)
+        self.calls_done.assign_add(self.count_push_calls(), read_value=False)
         return took
 
-    def calls_of_push(self) -> tf.Tensor:
+    def count_push_calls(self) -> tf.Tensor:
         """Return the number of optimizer calls that a push brings."""
         return tf.constant(1, tf.int64)
 
@@ -168,10 +173,12 @@ class FunctionStep(Step):
         begin = tf.timestamp()
         with tf.control_dependencies([begin]):
             answer = self._pull_parameters()
-        self._times.has_pulled(microseconds(begin, until=[*answer.versions, *answer.payloads]))
+        self._times.record_pull(
+            measure_microseconds(begin, until=[*answer.versions, *answer.payloads])
+        )
         self._load(answer, self.load_initial)
-        self._unchanged.refresh(answer.other_writes, self._ask_for_unchanged)
-        for variable, value in self._unchanged.values(self.program.variables):
+        self._unchanged.refresh(answer.other_writes, self._pull_unchanged)
+        for variable, value in self._unchanged.read_values(self.program.variables):
             self.load_initial(variable, value)
         self.residuals.prepare()
         self.calls_done.assign(tf.constant(0, tf.int64), read_value=False)
@@ -180,14 +187,14 @@ class FunctionStep(Step):
         self._before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}
         self._kept.begin()
 
-    def _ask_for_unchanged(self, servers: Sequence[int]) -> dict[int, Message]:
+    def _pull_unchanged(self, servers: Sequence[int]) -> dict[int, Message]:
         bodies = {server: Body(tf.zeros([0], tf.uint8)) for server in servers}
         return self.ask(Kind.PULL, bodies, call_number=UNCHANGED)
 
-    def _pull_parameters(self) -> Answer:
-        return Answer.from_replies(self.ask(Kind.PULL))
+    def _pull_parameters(self) -> ServerReplies:
+        return ServerReplies.from_replies(self.ask(Kind.PULL))
 
-    def _load(self, answer: Answer, take: Callable[[Any, tf.Tensor], None]) -> None:
+    def _load(self, answer: ServerReplies, take: Callable[[Any, tf.Tensor], None]) -> None:
         """Load all variables of all servers."""
         self.load(answer.payloads, take)
         self._versions.assign(tf.stack(answer.versions), read_value=False)
@@ -198,7 +205,7 @@ class FunctionStep(Step):
             self.copies.load_seed(variable, value, stream=self._stream)
             return
         if id(variable) in self._followed:
-            self._at_home.load(variable, value)
+            self._server_values.load(variable, value)
         super().load_initial(variable, value)
 
     def load_newer(self, variable: Any, value: tf.Tensor) -> None:
@@ -210,20 +217,20 @@ class FunctionStep(Step):
             return
         if id(variable) in self._followed:
             if id(variable) in self.program.paces:
-                now, begin = self.copies.read(variable), self._at_home.read(variable)
-                new = MovedState(now, begin, self._kept.factor(variable)).moved_from(value)
+                now, begin = self.copies.read(variable), self._server_values.read(variable)
+                new = MovedState(now, begin, self._kept.read_factor(variable)).apply_to(value)
             else:
-                new = value + self._change(variable)
-            self._at_home.load(variable, value)
+                new = value + self._compute_change(variable)
+            self._server_values.load(variable, value)
             value = new
         self.copies.load(variable, value)
 
     def write_back(self) -> None:
         """Send the assigned variables to the servers, as differences to the pulled values."""
         changes = {
-            **in_shards(self.program.state, self._to_write_back),
-            **in_shards(self.program.moved, self._begin_of, name=begin_name),
-            **self._kept.to_send(),
+            **split_tensors(self.program.state, self._compute_write_back),
+            **split_tensors(self.program.moved_variables, self._read_begin, name=get_begin_name),
+            **self._kept.to_tensors(),
         }
         bodies = {
             p: Body(pack(server.state_layout, changes))
@@ -232,28 +239,28 @@ class FunctionStep(Step):
         }
         if bodies:
             # TensorFlow would prune the call: nothing else uses its result.
-            for status in column_of(self.ask(Kind.WRITE_BACK, bodies), Reply.STATUS):
+            for status in get_field(self.ask(Kind.WRITE_BACK, bodies), Reply.STATUS):
                 tf.debugging.assert_equal(status, tf.constant(0, tf.int64))
         counted = [v for v in self.program.metrics if self.copies.is_assigned(v)]
         if counted:
             # Changes of several workers add up; a single worker knows the new value of a metric.
-            in_turn, chief = self.program.in_turn, self.runtime.topology.chief
+            is_sequential, chief = self.program.is_sequential, self.runtime.topology.chief
             counts = FunctionCounts(
-                counted, chief=chief, adds=lambda v: not (in_turn and is_metric(v))
+                counted, chief=chief, adds=lambda v: not (is_sequential and is_metric(v))
             )
-            counts.leave(
+            counts.trace_end(
                 [self.copies.read(v) for v in counted], [self._before[id(v)] for v in counted]
             )
 
-    def _to_write_back(self, variable: Any) -> tf.Tensor:
+    def _compute_write_back(self, variable: Any) -> tf.Tensor:
         is_moved = id(variable) in self.program.paces
-        return self.copies.read(variable) if is_moved else self._change(variable)
+        return self.copies.read(variable) if is_moved else self._compute_change(variable)
 
-    def _change(self, variable: Any) -> tf.Tensor:
+    def _compute_change(self, variable: Any) -> tf.Tensor:
         now = self.copies.read(variable)
-        return now if now.dtype.is_bool else now - self._begin_of(variable)
+        return now if now.dtype.is_bool else now - self._read_begin(variable)
 
-    def _begin_of(self, variable: Any) -> tf.Tensor:
+    def _read_begin(self, variable: Any) -> tf.Tensor:
         """Return the servers' value when the function, or its newest reply, got the variable."""
         is_followed = id(variable) in self._followed
-        return self._at_home.read(variable) if is_followed else self._before[id(variable)]
+        return self._server_values.read(variable) if is_followed else self._before[id(variable)]

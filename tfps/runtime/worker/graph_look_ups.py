@@ -7,7 +7,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.functions.movable_operation import StandIn, is_movable, let_move, runs_after
+from tfps.bridge.functions.movable_operation import (
+    DeferredTensor,
+    allow_early_run,
+    is_movable,
+    iter_predecessors,
+)
 from tfps.runtime.worker.levels import Levels
 
 
@@ -23,7 +28,7 @@ class PendingLookUp(NamedTuple):
 
     look_up: LookUp
     level: int  # the level of its ids
-    rows: StandIn
+    rows: DeferredTensor
 
 
 class GraphLookUps:
@@ -37,48 +42,48 @@ class GraphLookUps:
     def __init__(self, graph: Any, *, after: Sequence[tf.Tensor]) -> None:
         self.graph = graph
         self._pending: list[PendingLookUp] = []
-        self.go_on(after=after)
+        self.continue_after(after=after)
 
-    def go_on(self, *, after: Sequence[tf.Tensor]) -> None:
+    def continue_after(self, *, after: Sequence[tf.Tensor]) -> None:
         """Let later look-ups return newer rows.
 
         Operations that the graph has already do not wait for them.
         """
-        self.after, self.is_behind = after, False
+        self.after, self.is_outdated = after, False
         self._last_before = max((each._id for each in self.graph.get_operations()), default=-1)
-        self._levels = Levels[Any](inputs=self._inputs, is_movable=self._moves)
+        self._levels = Levels[Any](inputs=self._inputs, is_movable=self._make_movable)
 
-    def put_off(self, look_up: LookUp, *, like: Any) -> tf.Tensor | None:
+    def delay(self, look_up: LookUp, *, like: Any) -> tf.Tensor | None:
         """Delay a look-up. Returns a stand-in for its rows, or None if it cannot be delayed.
 
         Args:
             look_up: with ids of this graph.
             like: a shard of the table, as a TensorFlow variable.
         """
-        level = self._levels.level(look_up.ids.op)
+        level = self._levels.compute_level(look_up.ids.op)
         if level is None:
             return None
-        rows = StandIn([look_up.ids.shape[0], *like.shape[1:]], like.dtype)
-        self._levels.answered(rows.tensor.op, level=level)
+        rows = DeferredTensor([look_up.ids.shape[0], *like.shape[1:]], like.dtype)
+        self._levels.set_reply_level(rows.tensor.op, level=level)
         self._pending.append(PendingLookUp(look_up, level, rows))
         return rows.tensor
 
-    def by_level(self) -> Iterator[list[PendingLookUp]]:
+    def take_by_level(self) -> Iterator[list[PendingLookUp]]:
         """Yield the delayed look-ups, and forget them: each list can be sent together."""
         pending, self._pending = self._pending, []
         for level in sorted({each.level for each in pending}):
             yield [each for each in pending if each.level == level]
 
-    def _stood_before(self, operation: Any) -> bool:
+    def _is_before(self, operation: Any) -> bool:
         return bool(operation._id <= self._last_before)
 
     def _inputs(self, operation: Any) -> Iterator[Any]:
-        return iter(()) if self._stood_before(operation) else runs_after(operation)
+        return iter(()) if self._is_before(operation) else iter_predecessors(operation)
 
-    def _moves(self, operation: Any) -> bool:
-        if self._stood_before(operation):
+    def _make_movable(self, operation: Any) -> bool:
+        if self._is_before(operation):
             return True
         if not is_movable(operation):
             return False
-        let_move(operation)
+        allow_early_run(operation)
         return True

@@ -23,8 +23,8 @@ class Levels(Generic[Node]):
 
     >>> inputs = {"batch": [], "ids": ["batch"], "rows": [], "next": ["rows", "ids"], "w": []}
     >>> levels = Levels(inputs=inputs.__getitem__, is_movable=lambda node: node != "w")
-    >>> levels.answered("rows", level=0)
-    >>> [levels.level(node) for node in ("ids", "next", "w")]
+    >>> levels.set_reply_level("rows", level=0)
+    >>> [levels.compute_level(node) for node in ("ids", "next", "w")]
     [0, 1, None]
     """
 
@@ -37,11 +37,11 @@ class Levels(Generic[Node]):
         self._inputs, self._is_movable = inputs, is_movable
         self._known: dict[Node, int | None] = {}
 
-    def answered(self, operation: Node, *, level: int) -> None:
+    def set_reply_level(self, operation: Node, *, level: int) -> None:
         """Note that an operation has the reply to a request of a level, whatever its inputs are."""
         self._known[operation] = level + 1
 
-    def level(self, operation: Node) -> int | None:
+    def compute_level(self, operation: Node) -> int | None:
         """Return the level of an operation, or None."""
         waiting = [operation]
         while waiting:
@@ -55,10 +55,10 @@ class Levels(Generic[Node]):
                 unknown = [each for each in inputs if each not in self._known]
                 waiting += unknown
                 if not unknown:
-                    self._known[node] = _latest([self._known[each] for each in inputs])
+                    self._known[node] = _find_max_level([self._known[each] for each in inputs])
         return self._known[operation]
 
 
-def _latest(levels: list[int | None]) -> int | None:
+def _find_max_level(levels: list[int | None]) -> int | None:
     known = [level for level in levels if level is not None]
     return max(known, default=0) if len(known) == len(levels) else None

@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from tfps.bridge.variables.worker_local_variable import WorkerLocalVariable
 from tfps.optimizers.local_update import apply_locally
-from tfps.runtime.message.payload import decode
+from tfps.runtime.message.payload import decode_values
 from tfps.runtime.message.request_header import SLOTS
-from tfps.runtime.message.wire import count_name, gradient_name
-from tfps.runtime.program.examples import gradients_together
-from tfps.runtime.worker.exchange import payloads_of
+from tfps.runtime.message.wire import get_count_name, get_gradient_name
+from tfps.runtime.program.examples import merge_gradients
+from tfps.runtime.worker.exchange import get_payloads
 from tfps.runtime.worker.step import Step
 from tfps.transport.message import Kind
 
@@ -38,7 +38,7 @@ class LocalUpdates(Step):
         # Optimizer variables that steps read, such as the scale of the loss, are the worker's own.
         apart = {id(count) for count in local.counts}
         known = {id(variable) for variable in self.program.variables}
-        self._read = [v for v in local.slots if id(v) in known - apart]
+        self._read_slots = [v for v in local.slots if id(v) in known - apart]
 
     def prepare_optimizers(self) -> None:
         """Give a new worker the initial slots; its optimizers count from 0."""
@@ -48,8 +48,8 @@ class LocalUpdates(Step):
                 self.worker_local[id(count)].load_if_missing(tf.zeros([], count._dtype))
             own = {id(count) for count in self.local.counts}
             layouts = [server.slot_layout for server in self.servers]
-            payloads = payloads_of(self.ask(Kind.PULL, call_number=SLOTS))
-            for variable, value in decode(layouts, payloads, self.local.slots):
+            payloads = get_payloads(self.ask(Kind.PULL, call_number=SLOTS))
+            for variable, value in decode_values(layouts, payloads, self.local.slots):
                 if id(variable) not in own:
                     # Slots of another optimizer, which the worker has used before, stay.
                     self.worker_local[id(variable)].load_if_missing(value)
@@ -57,17 +57,17 @@ class LocalUpdates(Step):
 
         is_known = tf.reduce_all([variable.has_value for variable in self.worker_local.values()])
         tf.cond(is_known, lambda: tf.constant(0), load)
-        self._load_what_steps_read()
+        self._load_read_slots()
 
-    def _load_what_steps_read(self) -> None:
-        for variable in self._read:
+    def _load_read_slots(self) -> None:
+        for variable in self._read_slots:
             self.copies.load(variable, self.worker_local[id(variable)].read_value())
 
     def load_initial(self, variable: Any, value: tf.Tensor) -> None:
-        if not any(variable is own for own in self._read):
+        if not any(variable is own for own in self._read_slots):
             super().load_initial(variable, value)
 
-    def count(self, count: Any) -> tf.Tensor:
+    def read_count(self, count: Any) -> tf.Tensor:
         """Return the number of the worker's own updates in a count."""
         return self.worker_local[id(count)].read_value()
 
@@ -75,35 +75,39 @@ class LocalUpdates(Step):
         self, optimizer: Any, parts: Sequence[Sequence[tf.Tensor]], variables: Sequence[Any]
     ) -> None:
         """Change the worker's copies on all devices, as a single machine would."""
-        gradients = gradients_together(parts, self.shares, variables=variables)
+        gradients = merge_gradients(parts, self.shares, variables=variables)
         counts = [v for v in self.local.counts if any(v is own for own in optimizer.variables)]
-        before = [self.count(count) for count in counts]
+        before = [self.read_count(count) for count in counts]
         mine = self.worker_local
         own = [(v, mine[id(v)]) for v in optimizer.variables if id(v) in mine]
         rates = [v for v in optimizer.variables if id(v) not in mine]
-        copies = [*own, *((v, self.value_of(v)) for v in (*variables, *rates))]
-        apply_locally(optimizer, gradients, variables, copies=copies, updates=self.copies.read)
+        copies = [*own, *((v, self.get_copy(v)) for v in (*variables, *rates))]
+        apply_locally(
+            optimizer, gradients, variables, copies=copies, read_iterations=self.copies.read
+        )
         if len(self.copies) > 1:
             for variable in variables:
                 self.copies.load(variable, self.copies.read(variable))
-        self._load_what_steps_read()
+        self._load_read_slots()
         # A schedule depends on the updates of all workers, as far as this worker knows them.
         for count, old in zip(counts, before, strict=True):
-            self.copies.load(count, self.copies.read(count) + self.count(count) - old)
+            self.copies.load(count, self.copies.read(count) + self.read_count(count) - old)
 
-    def at_begin(self, variable: Any) -> tf.Tensor:
+    def read_at_begin(self, variable: Any) -> tf.Tensor:
         """Return the value of a weight or a count at the begin of the period."""
         raise NotImplementedError
 
-    def changes(self) -> dict[str, tf.Tensor]:
+    def compute_changes(self) -> dict[str, tf.Tensor]:
         """Return the changes of the period, by name; under elastic averaging the weights."""
         is_elastic, tensors = self.local.elasticity is not None, {}
         for weight in self.weights:
             value = self.copies.read(weight)
-            tensors[gradient_name(weight)] = value if is_elastic else value - self.at_begin(weight)
+            tensors[get_gradient_name(weight)] = (
+                value if is_elastic else value - self.read_at_begin(weight)
+            )
         for count in self.local.counts:
-            increase = self.count(count) - self.at_begin(count)
-            tensors[count_name(count)] = tf.cast(increase, tf.float64)
+            increase = self.read_count(count) - self.read_at_begin(count)
+            tensors[get_count_name(count)] = tf.cast(increase, tf.float64)
         return tensors
 
     def load_newer(self, variable: Any, value: tf.Tensor) -> None:

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.id_check import AskedIds, check_ids
-from tfps.bridge.variables.shards import shards_of
-from tfps.optimizers.gathered_rows import end_to_end
+from tfps.bridge.id_check import RequestedIds, check_ids
+from tfps.bridge.variables.shards import get_shards
+from tfps.optimizers.gathered_rows import concat_rows
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.places import encode_places
-from tfps.runtime.message.row_format import RowFormat, rows_in_turn
+from tfps.runtime.message.row_format import RowFormat, decode_all_rows
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.graph_look_ups import GraphLookUps, LookUp
 from tfps.runtime.worker.shard_rows import DistinctRows, ShardRows
@@ -24,20 +24,20 @@ from tfps.transport.carrier import Message
 class PushOrder(Protocol):
     """Orders look-ups among the pushes of a step, across graphs."""
 
-    def answered_pushes(self) -> Sequence[tf.Tensor]:
+    def get_answered_pushes(self) -> Sequence[tf.Tensor]:
         """Return tensors of the current graph that are ready when earlier pushes were answered."""
 
-    def wait_for(self, operations: Sequence[Any]) -> None:
+    def delay_pushes_until(self, operations: Sequence[Any]) -> None:
         """Let later pushes wait for operations of the current graph."""
 
 
 class NoPushes:
     """An order without pushes: rows are only looked up."""
 
-    def answered_pushes(self) -> Sequence[tf.Tensor]:
+    def get_answered_pushes(self) -> Sequence[tf.Tensor]:
         return ()
 
-    def wait_for(self, operations: Sequence[Any]) -> None:
+    def delay_pushes_until(self, operations: Sequence[Any]) -> None:
         """Do nothing: there is no push to wait."""
 
 
@@ -76,22 +76,24 @@ class LookUps:
             in_function: whether the step is one call of a function, which has a graph of its own.
             after: tensors that are ready when the rows have the values of this step.
         """
-        self.asked_ahead: list[Any] = []  # look-ups that wait for no operation of the step
+        self.early_operations: list[Any] = []  # look-ups that wait for no operation of the step
         self._around: Any = private.current_graph()
         self._in_function, self._after, self._has_pushed = in_function, after, False
         self._distinct: dict[int, DistinctRows] = {}  # by the index of the table
         self._graphs: dict[Any, GraphLookUps] = {}
         if not in_function:
-            self._in(self._around)
+            self._get_graph_look_ups(self._around)
 
-    def _in(self, graph: Any) -> GraphLookUps | None:
+    def _get_graph_look_ups(self, graph: Any) -> GraphLookUps | None:
         """Return the delayed look-ups of the current graph; None if its end goes unnoticed."""
         known = self._graphs.get(graph)
-        if known is None and private.tells_of_its_end(graph):
-            after = self._pushes.answered_pushes() if self._follows_pushes(graph) else self._after
+        if known is None and private.reports_completion(graph):
+            after = (
+                self._pushes.get_answered_pushes() if self._follows_pushes(graph) else self._after
+            )
             known = self._graphs[graph] = GraphLookUps(graph, after=after)
-        elif known is not None and known.is_behind:
-            known.go_on(after=self._pushes.answered_pushes())
+        elif known is not None and known.is_outdated:
+            known.continue_after(after=self._pushes.get_answered_pushes())
         return known
 
     def _follows_pushes(self, graph: Any) -> bool:
@@ -101,42 +103,42 @@ class LookUps:
 
     def rows(self, number: int, ids: tf.Tensor) -> tf.Tensor:
         """Return the rows of a table, by its index, for an int64 vector of ids."""
-        look_ups, rows = self._in(private.current_graph()), None
+        look_ups, rows = self._get_graph_look_ups(private.current_graph()), None
         if look_ups is not None:
-            native = shards_of(self._tables[number])[0]._value
-            rows = look_ups.put_off(LookUp(number, ids), like=native)
+            native = get_shards(self._tables[number])[0]._value
+            rows = look_ups.delay(LookUp(number, ids), like=native)
         return self.look_up_now(number, ids) if rows is None else rows
 
     def look_up_now(self, number: int, ids: tf.Tensor) -> tf.Tensor:
         """Return the rows of a look-up, sent at once instead of together with later look-ups."""
-        (found,) = self._found([LookUp(number, ids)])
+        (found,) = self._send([LookUp(number, ids)])
         return found
 
-    def distinct(self, number: int, ids: tf.Tensor) -> DistinctRows:
+    def get_distinct_rows(self, number: int, ids: tf.Tensor) -> DistinctRows:
         """Return the rows of a table that ids name; the last look-up's, if it had these ids."""
         known = self._distinct.get(number)
-        if known is not None and known.asked is ids:
+        if known is not None and known.requested_ids is ids:
             return known
-        return self._each_once(number, tf.cast(ids, tf.int64))
+        return self._find_distinct(number, tf.cast(ids, tf.int64))
 
     def on_graph_complete(self, graph: Any) -> None:
         """Send the look-ups of a graph whose trace has ended."""
         if graph in self._graphs:
-            self._ask_for_all_of(self._graphs[graph])
+            self._send_all(self._graphs[graph])
 
-    def ask_together(self) -> None:
+    def send_delayed(self) -> None:
         """Send all delayed look-ups: an optimizer is called, or the step ends."""
         for look_ups in self._graphs.values():
-            self._ask_for_all_of(look_ups)
+            self._send_all(look_ups)
 
-    def _ask_for_all_of(self, look_ups: GraphLookUps) -> None:
-        for those in look_ups.by_level():
+    def _send_all(self, look_ups: GraphLookUps) -> None:
+        for group in look_ups.take_by_level():
             with look_ups.graph.as_default(), tf.control_dependencies(None):
-                found = self._found([each.look_up for each in those], ahead_after=look_ups.after)
-            for each, rows in zip(those, found, strict=True):
-                each.rows.become(rows)
+                found = self._send([each.look_up for each in group], early_after=look_ups.after)
+            for each, rows in zip(group, found, strict=True):
+                each.rows.resolve(rows)
 
-    def go_on(self, *, after: Sequence[tf.Tensor]) -> None:
+    def continue_after(self, *, after: Sequence[tf.Tensor]) -> None:
         """Let later look-ups return rows that an optimizer call has changed.
 
         Args:
@@ -145,67 +147,69 @@ class LookUps:
         here, self._has_pushed = private.current_graph(), True
         for graph, look_ups in self._graphs.items():
             if graph is here:
-                look_ups.go_on(after=after)
+                look_ups.continue_after(after=after)
             else:  # look-ups of another graph cannot wait for these tensors
-                look_ups.is_behind = True
+                look_ups.is_outdated = True
 
-    def _found(
-        self, look_ups: Sequence[LookUp], *, ahead_after: Sequence[tf.Tensor] | None = None
+    def _send(
+        self, look_ups: Sequence[LookUp], *, early_after: Sequence[tf.Tensor] | None = None
     ) -> list[tf.Tensor]:
         """Send look-ups, and ask for each row of a table once.
 
         Args:
             look_ups: the look-ups.
-            ahead_after: the only tensors to wait for, beside the ids; None: wait for all that
+            early_after: the only tensors to wait for, beside the ids; None: wait for all that
                 stands before in the graph.
         """
         with tf.device(None):  # not the current device: it may be a GPU
-            return self._found_anywhere(look_ups, ahead_after=ahead_after)
+            return self._send_on_any_device(look_ups, early_after=early_after)
 
-    def _found_anywhere(
-        self, look_ups: Sequence[LookUp], *, ahead_after: Sequence[tf.Tensor] | None
+    def _send_on_any_device(
+        self, look_ups: Sequence[LookUp], *, early_after: Sequence[tf.Tensor] | None
     ) -> list[tf.Tensor]:
-        is_ahead = ahead_after is not None
+        is_early = early_after is not None
         by_table: defaultdict[int, list[int]] = defaultdict(list)
         for place, look_up in enumerate(look_ups):
             by_table[look_up.number].append(place)
         numbers = sorted(by_table)
-        ids = {n: end_to_end([look_ups[place].ids for place in by_table[n]]) for n in numbers}
-        distinct = {n: self._each_once(n, ids[n]) for n in numbers}
+        ids = {n: concat_rows([look_ups[place].ids for place in by_table[n]]) for n in numbers}
+        distinct = {n: self._find_distinct(n, ids[n]) for n in numbers}
         self._distinct.update(distinct)
         parts = {n: distinct[n].parts for n in numbers}
         asked: defaultdict[int, list[ShardRows]] = defaultdict(list)
         for n in numbers:
             for part in parts[n]:
                 asked[part.server].append(part)
-        checks = [check_ids(AskedIds.from_ids(ids[n], self._tables[n]) for n in numbers)]
-        checks += self._limits(asked, tables=[self._tables[n].path for n in numbers])
-        needs = [*checks, *(ahead_after or ())]
-        replies = self._ask(self._bodies(asked, after=needs), is_ahead=is_ahead)
+        checks = [check_ids(RequestedIds.from_ids(ids[n], self._tables[n]) for n in numbers)]
+        checks += self._make_limit_checks(asked, tables=[self._tables[n].path for n in numbers])
+        needs = [*checks, *(early_after or ())]
+        replies = self._ask(self._encode_bodies(asked, after=needs), is_early=is_early)
         operations = [reply.header.op for reply in replies.values()]
-        if is_ahead:
-            self.asked_ahead += operations
+        if is_early:
+            self.early_operations += operations
             for operation in (*checks, *operations):
                 private.run_independently(operation)
-        self._pushes.wait_for(operations)
+        self._pushes.delay_pushes_until(operations)
         brought = {
             id(part.shard): rows
             for server, each in asked.items()
-            for part, rows in zip(each, self._rows(server, each, replies[server]), strict=True)
+            for part, rows in zip(
+                each, self._decode_rows(server, each, replies[server]), strict=True
+            )
         }
         found: dict[int, tf.Tensor] = {}
         for n in numbers:
-            rows = end_to_end([brought[id(part.shard)] for part in parts[n]])
+            rows = concat_rows([brought[id(part.shard)] for part in parts[n]])
             rows = tf.gather(rows, distinct[n].positions)
             sizes = [tf.size(look_ups[place].ids) for place in by_table[n]]
             each = [rows] if len(sizes) == 1 else tf.split(rows, sizes)
             found.update(zip(by_table[n], each, strict=True))
         return [found[place] for place in range(len(look_ups))]
 
-    def _each_once(self, number: int, ids: tf.Tensor) -> DistinctRows:
+    def _find_distinct(self, number: int, ids: tf.Tensor) -> DistinctRows:
         return DistinctRows.from_ids(self._tables[number], ids, devices=self._devices)
 
-    def _bodies(
+    def _encode_bodies(
         self, asked: Mapping[int, Sequence[ShardRows]], *, after: Sequence[Any]
     ) -> dict[int, Body]:
         """Return the requests, by server."""
@@ -218,42 +222,44 @@ class LookUps:
                 bodies[server] = Body(tf.zeros([0], tf.uint8), tf.identity(ids))
         return bodies
 
-    def _limits(
+    def _make_limit_checks(
         self, asked: Mapping[int, Sequence[ShardRows]], *, tables: Sequence[str]
     ) -> list[tf.Operation]:
         """Return operations that refuse more rows than a message can hold; none if all rows fit."""
-        limits = {server: self._servers[server].longest_rows_bytes() for server in asked}
+        limits = {server: self._servers[server].get_max_row_bytes() for server in asked}
         return [
             _refuse_too_many(
-                parts, self._formats(server, parts), tables=tables, longest_bytes=longest
+                parts, self._get_formats(server, parts), tables=tables, longest_bytes=longest
             )
             for server, parts in asked.items()
             if (longest := limits[server]) is not None
         ]
 
-    def _formats(self, server: int, parts: Sequence[ShardRows]) -> list[RowFormat]:
+    def _get_formats(self, server: int, parts: Sequence[ShardRows]) -> list[RowFormat]:
         """Return the formats in which rows of shards travel."""
         half = self._servers[server]
         known = dict(zip(map(id, half.look_up_shards()), half.look_up_formats(), strict=True))
         return [known[id(part.shard)] for part in parts]
 
-    def _rows(self, server: int, parts: Sequence[ShardRows], reply: Message) -> list[tf.Tensor]:
+    def _decode_rows(
+        self, server: int, parts: Sequence[ShardRows], reply: Message
+    ) -> list[tf.Tensor]:
         """Return the rows in a server's reply, for each shard.
 
         Zeros if a lost server has not replied: that step does not count.
         """
-        formats = self._formats(server, parts)
+        formats = self._get_formats(server, parts)
         counts = [tf.size(part.places, tf.int64) for part in parts]
-        whole = _whole_bytes(parts, formats)
+        whole = _count_row_bytes(parts, formats)
         payload = tf.cond(
             tf.equal(whole, tf.size(reply.payload, tf.int64)),
             lambda: reply.payload,
             lambda: tf.zeros(whole[None], tf.uint8),
         )
-        return rows_in_turn(payload, formats, counts)
+        return decode_all_rows(payload, formats, counts)
 
 
-def _whole_bytes(parts: Sequence[ShardRows], formats: Sequence[RowFormat]) -> tf.Tensor:
+def _count_row_bytes(parts: Sequence[ShardRows], formats: Sequence[RowFormat]) -> tf.Tensor:
     """Return the bytes of the rows of some shards, as they travel."""
     counts = tf.stack([tf.size(part.places, tf.int64) for part in parts])
     return tf.reduce_sum(counts * [each.size_bytes for each in formats])
@@ -274,7 +280,7 @@ def _refuse_too_many(
         tables: the names of the tables.
         longest_bytes: the limit of a message.
     """
-    server, asked = parts[0].server, _whole_bytes(parts, formats)
+    server, asked = parts[0].server, _count_row_bytes(parts, formats)
     return tf.raw_ops.Assert(
         condition=asked <= longest_bytes,
         data=[

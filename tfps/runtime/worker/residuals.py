@@ -12,10 +12,10 @@ from tfps.bridge.variables.worker_local_variable import WorkerLocalTensor
 from tfps.compression.memory import memory_of
 from tfps.consistency.ledger import Status
 from tfps.runtime.message.coding import CodedVector
-from tfps.runtime.message.duration import begun, microseconds
+from tfps.runtime.message.duration import begin_timing, measure_microseconds
 from tfps.runtime.message.request_header import NO_FIELDS, Fields
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.worker.worker_index import life_of_call
+from tfps.runtime.worker.worker_index import capture_life
 from tfps.transport.message import Request
 
 
@@ -37,21 +37,21 @@ class Residuals:
             for coded in (each for wire in server.wires for each in wire.coded):
                 name = f"residual_{coded.digest}"
                 kept = tuple(
-                    self._on_worker(f"{name}_{number}", spec.shape, spec.dtype)
+                    self._create_on_worker(f"{name}_{number}", spec.shape, spec.dtype)
                     for number, spec in enumerate(memory_of(coded.codec).specs(coded.items))
                 )
                 if kept:
                     self._kept[coded.digest] = kept
-                    self._lives[coded.digest] = self._on_worker(f"{name}_life", [], tf.int64)
+                    self._lives[coded.digest] = self._create_on_worker(f"{name}_life", [], tf.int64)
 
-    def _on_worker(self, name: str, shape: Any, dtype: tf.DType) -> WorkerLocalTensor:
-        self._runtime.residuals.note_name(name)
+    def _create_on_worker(self, name: str, shape: Any, dtype: tf.DType) -> WorkerLocalTensor:
+        self._runtime.residuals.register_name(name)
         return WorkerLocalTensor(name, container=self._runtime.container, shape=shape, dtype=dtype)
 
     @classmethod
-    def in_graph(cls, servers: Sequence[ServerHalf]) -> Residuals:
+    def get_for_graph(cls, servers: Sequence[ServerHalf]) -> Residuals:
         """Return the residuals of the traced function: one object, which orders its pushes."""
-        for each in private.kept_with_graph(private.current_graph()):
+        for each in private.get_kept_with_graph(private.current_graph()):
             if isinstance(each, cls) and each._servers is servers:
                 return each
         made = cls(servers)
@@ -62,16 +62,18 @@ class Residuals:
         """Set the residuals of a new or lost worker to zeros; traced before the first push."""
         if not self._kept:
             return
-        life = life_of_call(self._runtime)
+        life = capture_life(self._runtime)
         for digest, kept in self._kept.items():
-            _begin(kept, self._lives[digest], life=life)
+            _reset_in_new_life(kept, self._lives[digest], life=life)
 
     def for_gradients(self, coded: CodedVector) -> tuple[WorkerLocalTensor, ...]:
         """Return the variables for some gradients; none if their codec keeps nothing."""
         return self._kept.get(coded.digest, ())
 
 
-def _begin(kept: Sequence[WorkerLocalTensor], began: WorkerLocalTensor, *, life: tf.Tensor) -> None:
+def _reset_in_new_life(
+    kept: Sequence[WorkerLocalTensor], began: WorkerLocalTensor, *, life: tf.Tensor
+) -> None:
     """Trace the begin with zeros, unless the worker has begun in this life."""
     is_known = tf.cond(began.has_value, lambda: began.read_value() == life, lambda: False)
 
@@ -84,7 +86,7 @@ def _begin(kept: Sequence[WorkerLocalTensor], began: WorkerLocalTensor, *, life:
     tf.cond(is_known, lambda: tf.constant(0), begin)
 
 
-class PushCoding:
+class PushEncoder:
     """Encodes the gradients of one push, and keeps what is left out when servers have accepted it.
 
     A gradient that is not finite is sent alone, so that it arrives as such, and does not change the
@@ -103,10 +105,10 @@ class PushCoding:
         self._began: list[tf.Tensor] = []  # a time stamp for each vector, before it is encoded
         self._coded: list[tf.Tensor] = []
 
-    def code(self, server: int, coded: CodedVector, vector: tf.Tensor) -> tf.Tensor:
+    def encode(self, server: int, coded: CodedVector, vector: tf.Tensor) -> tf.Tensor:
         """Return the bytes of some gradients for a server."""
-        begin, [vector] = begun([vector])
-        data = self._code(server, coded, vector)
+        begin, [vector] = begin_timing([vector])
+        data = self._encode(server, coded, vector)
         self._began.append(begin)
         self._coded.append(data)
         return data
@@ -117,9 +119,9 @@ class PushCoding:
         if not self._coded:
             return NO_FIELDS
         begin = tf.reduce_min(self._began)
-        return {Request.ENCODE_MICROSECONDS: microseconds(begin, until=self._coded)}
+        return {Request.ENCODE_MICROSECONDS: measure_microseconds(begin, until=self._coded)}
 
-    def _code(self, server: int, coded: CodedVector, vector: tf.Tensor) -> tf.Tensor:
+    def _encode(self, server: int, coded: CodedVector, vector: tf.Tensor) -> tf.Tensor:
         codec, seed = coded.codec, self._seed + tf.constant([server, 0], tf.int64)
         variables = self._residuals.for_gradients(coded)
         if not variables:
@@ -129,7 +131,7 @@ class PushCoding:
 
         def remember() -> tuple[tf.Tensor, ...]:
             found = memory_of(codec).code(vector, before, scale=scale, seed=seed)
-            return (found.data, *map(_finite, found.kept))
+            return (found.data, *map(_replace_infinite, found.kept))
 
         data, *after = tf.cond(
             tf.reduce_all(tf.math.is_finite(vector)),
@@ -155,6 +157,6 @@ class PushCoding:
                 kept.load(tf.where(tf.equal(status, int(Status.OK)), after, otherwise))
 
 
-def _finite(kept: tf.Tensor) -> tf.Tensor:
+def _replace_infinite(kept: tf.Tensor) -> tf.Tensor:
     """Return zeros instead of numbers that are too large."""
     return tf.where(tf.math.is_finite(kept), kept, 0.0) if kept.dtype.is_floating else kept

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfps.consistency.ledger import MAX_CALLS
-from tfps.runtime.worker.exchange import Answer
+from tfps.runtime.worker.exchange import ServerReplies
 from tfps.transport.message import Kind
 
 
@@ -22,44 +22,44 @@ class RoundAgreement:
     """
 
     def __init__(
-        self, ask: Callable[[Kind, tf.Tensor], Answer], *, offers: Callable[[Kind], bool]
+        self, ask: Callable[[Kind, tf.Tensor], ServerReplies], *, offers: Callable[[Kind], bool]
     ) -> None:
         self._ask_all, self._offers = ask, offers
 
-    def enter(self, answer: Answer) -> Answer:
+    def enter(self, answer: ServerReplies) -> ServerReplies:
         """Take part from a round on. Returns its parameters."""
         if not self._offers(Kind.ENTER_ROUND):
             return answer  # there are no rounds
         found = self._ask(Kind.ENTER_ROUND, tf.stack(answer.versions))
-        return self._until_equal(found, Kind.ENTER_ROUND)
+        return self._repeat_until_equal(found, Kind.ENTER_ROUND)
 
-    def complete(self, answer: Answer) -> Answer:
+    def complete(self, answer: ServerReplies) -> ServerReplies:
         """Return the later round's parameters, if servers may differ by a round at a step's end."""
         if not self._offers(Kind.AWAIT_ROUND):
             return answer  # all servers begin rounds together
-        return self._until_equal(answer, Kind.AWAIT_ROUND)
+        return self._repeat_until_equal(answer, Kind.AWAIT_ROUND)
 
-    def catch_up(self, answer: Answer) -> Answer:
+    def catch_up(self, answer: ServerReplies) -> ServerReplies:
         """Return the parameters of the latest round begun on any server, or of a later one."""
         found = self._ask(Kind.AWAIT_ROUND, tf.stack(answer.versions))
-        return self._until_equal(found, Kind.AWAIT_ROUND)
+        return self._repeat_until_equal(found, Kind.AWAIT_ROUND)
 
     @staticmethod
-    def is_reached(versions: tf.Tensor) -> tf.Tensor:
+    def are_at_same_round(versions: tf.Tensor) -> tf.Tensor:
         """Return whether all servers were at the begin of one round."""
         is_begin = versions[0] % MAX_CALLS == 0
         return tf.logical_and(is_begin, tf.reduce_all(versions == versions[0]))
 
-    def _until_equal(self, answer: Answer, kind: Kind) -> Answer:
+    def _repeat_until_equal(self, answer: ServerReplies, kind: Kind) -> ServerReplies:
         count = len(answer.payloads)
 
         def differ(versions: tf.Tensor, accepted: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
-            return tf.logical_and(accepted, tf.logical_not(self.is_reached(versions)))
+            return tf.logical_and(accepted, tf.logical_not(self.are_at_same_round(versions)))
 
         def again(versions: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
             return state_of(self._ask(kind, versions))
 
-        def state_of(answer: Answer) -> tuple[tf.Tensor, ...]:
+        def state_of(answer: ServerReplies) -> tuple[tf.Tensor, ...]:
             versions, writes = tf.stack(answer.versions), tf.stack(answer.other_writes)
             return (versions, answer.accepted, writes, *answer.payloads)
 
@@ -70,6 +70,6 @@ class RoundAgreement:
             other_writes=tf.unstack(writes, num=count),
         )
 
-    def _ask(self, kind: Kind, versions: tf.Tensor) -> Answer:
+    def _ask(self, kind: Kind, versions: tf.Tensor) -> ServerReplies:
         latest = tf.reduce_max(versions)
         return self._ask_all(kind, (latest + MAX_CALLS - 1) // MAX_CALLS)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfps.bridge.keras_private import LossScaleOptimizer
-from tfps.optimizers.wrapped import bare
+from tfps.optimizers.wrapped import unwrap_optimizer
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.places import encode_places
 from tfps.runtime.message.wire import CallWire
@@ -33,7 +33,7 @@ class RowValues(NamedTuple):
         return cls(values, rows.parts)
 
     @property
-    def by_part(self) -> list[tf.Tensor]:
+    def values_by_part(self) -> list[tf.Tensor]:
         """The values of the rows of each part."""
         sizes = [tf.size(part.places) for part in self.parts]
         if len(sizes) == 1:
@@ -41,7 +41,7 @@ class RowValues(NamedTuple):
         return tf.split(self.values, tf.stack(sizes), num=len(sizes))
 
 
-def row_bodies(
+def build_row_bodies(
     gradients: Iterable[RowValues],
     *,
     optimizer: Any,
@@ -63,19 +63,19 @@ def row_bodies(
     }
     pushed: dict[int, list[ShardRows]] = {}
     values: dict[int, list[tf.Tensor]] = {}
-    skips_together = isinstance(bare(optimizer), LossScaleOptimizer)
+    skips_together = isinstance(unwrap_optimizer(optimizer), LossScaleOptimizer)
     for rows in gradients:
-        for part, own in zip(rows.parts, rows.by_part, strict=True):
+        for part, own in zip(rows.parts, rows.values_by_part, strict=True):
             places, found = part.places, tf.cast(own, part.native.dtype)
             if skips_together:
-                places, found = _finite_or_marked(places, found, of_all=rows.values)
+                places, found = _mark_if_not_finite(places, found, of_all=rows.values)
             pushed.setdefault(part.server, []).append(part._replace(places=places))
             data = formats[id(part.shard)].encode(found, seed=seed)
             values.setdefault(part.server, []).append(data)
-    return {p: Body(tf.concat(values[p], 0), _ids(pushed[p])) for p in pushed}
+    return {p: Body(tf.concat(values[p], 0), _encode_ids(pushed[p])) for p in pushed}
 
 
-def _finite_or_marked(
+def _mark_if_not_finite(
     places: tf.Tensor, rows: tf.Tensor, *, of_all: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Add a NaN row for a server without rows if one is not finite: all skip the step."""
@@ -88,6 +88,6 @@ def _finite_or_marked(
     )
 
 
-def _ids(parts: Sequence[ShardRows]) -> tf.Tensor:
+def _encode_ids(parts: Sequence[ShardRows]) -> tf.Tensor:
     """Return the ids of a message to one server."""
     return encode_places([part.shard for part in parts], [part.places for part in parts])

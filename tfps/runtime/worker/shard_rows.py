@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.variables.shards import RowsByShard, rule_of, shards_of
+from tfps.bridge.variables.shards import RowsByShard, get_row_rule, get_shards
 
 
 class ShardRows(NamedTuple):
@@ -30,7 +30,7 @@ class DistinctRows(NamedTuple):
     there without a sort.
     """
 
-    asked: tf.Tensor  # the ids as they were given
+    requested_ids: tf.Tensor  # the ids as they were given
     positions: tf.Tensor  # the indices of the given ids among these rows, int32
     parts: Sequence[ShardRows]  # by shard
 
@@ -43,10 +43,10 @@ class DistinctRows(NamedTuple):
             ids: an int64 vector.
             devices: the servers' devices, in their order.
         """
-        shards = shards_of(table)
+        shards = get_shards(table)
         servers = [devices.index(shard._value.device) for shard in shards]
         distinct, positions = tf.unique(ids)
-        divided = RowsByShard.by(rule_of(table), distinct)
+        divided = RowsByShard.from_rows(get_row_rule(table), distinct)
         if len(shards) > 1:
             order = tf.concat(divided.positions, 0)
             positions = tf.gather(tf.math.invert_permutation(order), positions)

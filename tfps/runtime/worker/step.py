@@ -10,17 +10,17 @@ import tensorflow as tf
 
 from tfps.bridge.variables.worker_variable import WorkerVariable
 from tfps.optimizers.optimizer_call import OptimizerCall
-from tfps.optimizers.whole_model import for_whole_model
+from tfps.optimizers.whole_model import prepare_gradients
 from tfps.runtime.message.coding import CodedVector
-from tfps.runtime.message.duration import begun, microseconds
-from tfps.runtime.message.payload import Body, decode, encode
+from tfps.runtime.message.duration import begin_timing, measure_microseconds
+from tfps.runtime.message.payload import Body, decode_values, encode_push
 from tfps.runtime.message.request_header import NO_FIELDS, NOT_MEASURED, Fields
-from tfps.runtime.message.wire import gradient_name, in_shards, scale_sent
-from tfps.runtime.program.examples import gradients_together
+from tfps.runtime.message.wire import get_gradient_name, read_loss_scale, split_tensors
+from tfps.runtime.program.examples import merge_gradients
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.worker.exchange import Answer, column_of, requests
+from tfps.runtime.worker.exchange import ServerReplies, build_requests, get_field
 from tfps.runtime.worker.look_ups import LookUps
-from tfps.runtime.worker.residuals import PushCoding, Residuals
+from tfps.runtime.worker.residuals import PushEncoder, Residuals
 from tfps.runtime.worker.round_agreement import RoundAgreement
 from tfps.runtime.worker.table_rows import TableRows
 from tfps.runtime.worker.worker_copies import WorkerCopies
@@ -46,8 +46,8 @@ class Step:
         self.look_ups = LookUps(servers, ask=self._look_up, pushes=self)
         self.tables = TableRows(servers, look_ups=self.look_ups)
         self.residuals = Residuals(servers)
-        self.coding: PushCoding | None = None  # of the latest encoded push
-        self.rounds = RoundAgreement(self._ask_for_round, offers=servers[0].offers)
+        self.coding: PushEncoder | None = None  # of the latest encoded push
+        self.rounds = RoundAgreement(self._ask_for_round, offers=servers[0].has_function)
         self.shares: Sequence[tf.Tensor] = ()  # the devices' shares in the results of the step
         self._call_number = 0  # the index of the next optimizer call
 
@@ -56,11 +56,11 @@ class Step:
         """The position of this step's ticket in its ticket run; None without tickets."""
         return None
 
-    def value_of(self, keras_variable: Any) -> WorkerVariable:
-        return self.copies.on(0, keras_variable)
+    def get_copy(self, keras_variable: Any) -> WorkerVariable:
+        return self.copies.get_copy(0, keras_variable)
 
-    def value_on(self, device: int, keras_variable: Any) -> WorkerVariable:
-        return self.copies.on(device, keras_variable)
+    def get_copy_on(self, device: int, keras_variable: Any) -> WorkerVariable:
+        return self.copies.get_copy(device, keras_variable)
 
     def assign(self, keras_variable: Any, value: Any) -> None:
         self.copies.assign(keras_variable, value)
@@ -72,14 +72,16 @@ class Step:
         return self.look_up_on(0, keras_variable, ids)
 
     def look_up_on(self, device: int, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
-        if not self.takes_rows_of(keras_variable):
+        if not self.keeps_row_gradients(keras_variable):
             return None
-        return self.tables.look_up(keras_variable, ids, copy=self.value_on(device, keras_variable))
+        return self.tables.look_up(
+            keras_variable, ids, copy=self.get_copy_on(device, keras_variable)
+        )
 
-    def takes_rows_of(self, keras_variable: Any) -> bool:
-        return self.tables.has(keras_variable)
+    def keeps_row_gradients(self, keras_variable: Any) -> bool:
+        return self.tables.is_table(keras_variable)
 
-    def normalizes(self, layer: Any, *, over_all: bool) -> None:
+    def on_normalization(self, layer: Any, *, uses_whole_batch: bool) -> None:
         """Do nothing: the first trace has found the layer."""
 
     def on_graph_complete(self, graph: Any) -> None:
@@ -91,7 +93,7 @@ class Step:
     def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
         variables = list(variables if variables is not None else optimizer._trainable_variables)
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
-        part = [g if self.takes_rows_of(v) else tf.convert_to_tensor(g) for g, v in pairs]
+        part = [g if self.keeps_row_gradients(v) else tf.convert_to_tensor(g) for g, v in pairs]
         self.apply_parts(optimizer, [part], [v for _, v in pairs])
 
     def apply_parts(
@@ -106,31 +108,35 @@ class Step:
                 "first trace of the step; call the same optimizers on the same variables in each "
                 "trace"
             )
-        together = gradients_together(parts, self.shares, variables=variables)
-        self.look_ups.ask_together()  # gradients of rows use the ids of look-ups
+        together = merge_gradients(parts, self.shares, variables=variables)
+        self.look_ups.send_delayed()  # gradients of rows use the ids of look-ups
         pairs = zip(together, variables, strict=True)
-        self.apply_together(optimizer, [self.tables.gradient(g, v) for g, v in pairs], variables)
+        self.apply_together(
+            optimizer, [self.tables.collect_gradient(g, v) for g, v in pairs], variables
+        )
 
     def apply_together(
         self, optimizer: Any, gradients: list[tf.Tensor], variables: Sequence[Any]
     ) -> None:
         """Push the gradients of a step, summed over all devices, in an optimizer call."""
         call_number, self._call_number = self._call_number, self._call_number + 1
-        values = for_whole_model(optimizer, gradients, variables=variables, read=self.copies.read)
+        values = prepare_gradients(optimizer, gradients, variables=variables, read=self.copies.read)
         for value, variable in zip(values, variables, strict=True):
-            self.tables.take_back(variable, value)
-        self.exchange(call_number, dict(zip(map(gradient_name, variables), values, strict=True)))
+            self.tables.set_values(variable, value)
+        self.exchange(
+            call_number, dict(zip(map(get_gradient_name, variables), values, strict=True))
+        )
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
         """Push gradients, or differences instead, and load the values in the replies."""
         raise NotImplementedError
 
     @property
-    def caller(self) -> Fields:
+    def caller_fields(self) -> Fields:
         """The header fields of all requests of the step that say which worker this is."""
         raise NotImplementedError
 
-    def origin(self, kind: Kind) -> tuple[Sequence[Any], Fields]:
+    def get_versions_and_fields(self, kind: Kind) -> tuple[Sequence[Any], Fields]:
         """Return the versions, by server, and header fields of requests of a kind."""
         raise NotImplementedError
 
@@ -142,31 +148,33 @@ class Step:
         call_number: int = 0,
         extra_fields: Fields = NO_FIELDS,
     ) -> dict[int, ServerCall]:
-        """Return requests of this worker, see `exchange.requests`; with ``extra_fields``."""
-        versions, fields = self.origin(kind)
+        """Return requests of this worker, see `exchange.build_requests`; with ``extra_fields``."""
+        versions, fields = self.get_versions_and_fields(kind)
         fields = {**fields, **extra_fields}
-        return requests(
+        return build_requests(
             self.servers, kind, bodies, call_number=call_number, versions=versions, fields=fields
         )
 
     def ask(
         self, kind: Kind, bodies: Mapping[int, Body] | None = None, **options: Any
     ) -> dict[int, Message]:
-        """Return the servers' replies to `requests`."""
+        """Return the servers' replies to `build_requests`."""
         return self.carrier.exchange(self.requests(kind, bodies, **options))
 
-    def answered_pushes(self) -> Sequence[tf.Tensor]:
+    def get_answered_pushes(self) -> Sequence[tf.Tensor]:
         """Return tensors of the current graph that are ready when earlier pushes were answered."""
         raise NotImplementedError
 
-    def wait_for(self, operations: Sequence[Any]) -> None:
+    def delay_pushes_until(self, operations: Sequence[Any]) -> None:
         """Let later pushes wait for operations of the current graph."""
         raise NotImplementedError
 
-    def _look_up(self, bodies: Mapping[int, Body], *, is_ahead: bool) -> dict[int, Message]:
-        """Look up rows; if ``is_ahead``, without waiting for a version of the step."""
-        versions, fields = ((), self.caller) if is_ahead else self.origin(Kind.LOOK_UP)
-        calls = requests(
+    def _look_up(self, bodies: Mapping[int, Body], *, is_early: bool) -> dict[int, Message]:
+        """Look up rows; if ``is_early``, without waiting for a version of the step."""
+        versions, fields = (
+            ((), self.caller_fields) if is_early else self.get_versions_and_fields(Kind.LOOK_UP)
+        )
+        calls = build_requests(
             self.servers,
             Kind.LOOK_UP,
             bodies,
@@ -175,33 +183,37 @@ class Step:
         )
         return self.carrier.exchange(calls)
 
-    def _ask_for_round(self, kind: Kind, number: tf.Tensor) -> Answer:
-        return Answer.from_replies(self.ask(kind, extra_fields={Request.BASE_VERSION: number}))
+    def _ask_for_round(self, kind: Kind, number: tf.Tensor) -> ServerReplies:
+        return ServerReplies.from_replies(
+            self.ask(kind, extra_fields={Request.BASE_VERSION: number})
+        )
 
     def encode(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> dict[int, Body]:
         """Return the bodies of a push, by server, from tensors of whole variables, by name."""
         called = self.program.calls[call_number]
-        variables = self.tables.others(called.variables)
-        gradients = in_shards(variables, lambda v: tensors[gradient_name(v)], name=gradient_name)
-        scale = scale_sent(called.optimizer, self.copies.read)
-        tensors = {**tensors, **gradients, **scale, **self.extra_tensors(call_number)}
-        seed = tf.stack([self.seed, self.key_of(call_number)])
-        rows = self.tables.to_push(call_number, seed=seed)
-        self.coding = coding = PushCoding(
+        variables = self.tables.exclude_tables(called.variables)
+        gradients = split_tensors(
+            variables, lambda v: tensors[get_gradient_name(v)], name=get_gradient_name
+        )
+        scale = read_loss_scale(called.optimizer, self.copies.read)
+        tensors = {**tensors, **gradients, **scale, **self.get_extra_tensors(call_number)}
+        seed = tf.stack([self.seed, self.compute_push_key(call_number)])
+        rows = self.tables.encode_rows(call_number, seed=seed)
+        self.coding = coding = PushEncoder(
             self.residuals,
             seed=seed,
             scale=next(iter(scale.values()), None),
         )
         bodies = {
-            p: encode(
+            p: encode_push(
                 server.wires[call_number],
                 tensors,
                 rows.get(p),
-                code=functools.partial(coding.code, p),
+                encode_vector=functools.partial(coding.encode, p),
             )
             for p, server in enumerate(self.servers)
         }
-        if self.program.devices.in_main_memory:
+        if self.program.devices.use_main_memory:
             return bodies
         # On a GPU joining is free, and one copy to main memory is cheaper than many.
         return {p: body.joined for p, body in bodies.items()}
@@ -211,7 +223,7 @@ class Step:
         """The seed of the model, int64: random codecs use it, with the number of the push."""
         return tf.constant(0, tf.int64)
 
-    def key_of(self, call_number: int) -> tf.Tensor:
+    def compute_push_key(self, call_number: int) -> tf.Tensor:
         """Return the number of an optimizer call's push, int64, the same if it is repeated."""
         raise NotImplementedError
 
@@ -223,9 +235,9 @@ class Step:
     def commit_residuals(self, replies: Mapping[int, Message]) -> None:
         """Update the residuals of the latest encoded push, after its replies."""
         if self.coding is not None:
-            self.coding.commit_residuals(column_of(replies, Reply.STATUS))
+            self.coding.commit_residuals(get_field(replies, Reply.STATUS))
 
-    def extra_tensors(self, call_number: int) -> Mapping[str, tf.Tensor]:
+    def get_extra_tensors(self, call_number: int) -> Mapping[str, tf.Tensor]:
         """Return the tensors that a push carries beside gradients, by name."""
         return {}
 
@@ -246,20 +258,22 @@ class Step:
         ]
         wires = () if call_number is None else [each.wires[call_number] for each in self.servers]
         coded = [each for wire in wires for each in wire.coded_values]
-        begin, payloads = begun(payloads) if coded else (None, payloads)
+        begin, payloads = begin_timing(payloads) if coded else (None, payloads)
         decode_reply = functools.partial(self.decode_reply, call_number)
-        values = decode(layouts, payloads, self.program.variables, coded, decode_reply=decode_reply)
+        values = decode_values(
+            layouts, payloads, self.program.variables, coded, decode_reply=decode_reply
+        )
         for variable, value in values:
             take(variable, value)
         if begin is None:
             return NOT_MEASURED
-        return microseconds(begin, until=[value for _, value in values])
+        return measure_microseconds(begin, until=[value for _, value in values])
 
     def decode_reply(
         self, call_number: int | None, coded: CodedVector, data: tf.Tensor
     ) -> Mapping[str, tf.Tensor]:
         """Return the values, by name, from coded bytes in the reply to an optimizer call."""
-        return coded.tensors(data)
+        return coded.decode_tensors(data)
 
     def load_initial(self, variable: Any, value: tf.Tensor) -> None:
         """Set a variable to a value of the servers."""

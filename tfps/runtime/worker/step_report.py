@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.runtime.message.wire import METRICS, OUTPUTS
-from tfps.runtime.program.metric_totals import end_to_end
+from tfps.runtime.program.metric_totals import flatten_values
 from tfps.runtime.program.program import Program
 from tfps.runtime.worker.worker_copies import WorkerCopies
 
@@ -31,9 +31,9 @@ def step_report(
         drawn: the change of each generator's state; all devices draw as often as the first.
     """
     reports = [
-        end_to_end(
+        flatten_values(
             [
-                *(copies.on(device, v).read_value() for v in program.metrics),
+                *(copies.get_copy(device, v).read_value() for v in program.metrics),
                 *([tf.zeros_like(each) for each in drawn] if device else drawn),
             ]
         )
@@ -45,7 +45,7 @@ def step_report(
         for tensor, spec in zip(tf.nest.flatten(outputs), specs, strict=True)
         if any(spec is reported for reported in program.numeric_outputs)
     ]
-    return {METRICS: program.totals.of_devices(reports, shares), OUTPUTS: end_to_end(flat)}
+    return {METRICS: program.totals.combine_devices(reports, shares), OUTPUTS: flatten_values(flat)}
 
 
 def empty_report(program: Program) -> dict[str, tf.Tensor]:

@@ -12,7 +12,7 @@ from tfps.bridge.variables.worker_variable import WorkerVariable
 from tfps.runtime.message.payload import Body
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.look_ups import LookUps
-from tfps.runtime.worker.row_gradients import RowValues, row_bodies
+from tfps.runtime.worker.row_gradients import RowValues, build_row_bodies
 
 
 class TableRows:
@@ -30,11 +30,11 @@ class TableRows:
         self._look_ups = look_ups
         self._gradients: dict[int, RowValues] = {}  # of the latest traced step
 
-    def others(self, variables: Sequence[Any]) -> list[Any]:
+    def exclude_tables(self, variables: Sequence[Any]) -> list[Any]:
         """Return the variables that are not tables."""
-        return [variable for variable in variables if not self.has(variable)]
+        return [variable for variable in variables if not self.is_table(variable)]
 
-    def has(self, variable: Any) -> bool:
+    def is_table(self, variable: Any) -> bool:
         """Return whether a variable is one of the tables."""
         return id(variable) in self._numbers
 
@@ -45,28 +45,28 @@ class TableRows:
         """
         wanted = tf.reshape(ids, [-1])
         found = self._look_ups.rows(self._numbers[id(table)], wanted)
-        rows = private.differentiable_read(copy, lambda: found, rows=wanted)
-        return _shaped(rows, ids, row_shape=table.shape[1:])
+        rows = private.read_differentiably(copy, lambda: found, rows=wanted)
+        return _reshape_rows(rows, ids, row_shape=table.shape[1:])
 
-    def gradient(self, gradient: Any, variable: Any) -> tf.Tensor:
+    def collect_gradient(self, gradient: Any, variable: Any) -> tf.Tensor:
         """Return a gradient for the rest of the step: dense, or for a table the rows that came."""
-        if not self.has(variable):
+        if not self.is_table(variable):
             return gradient
         if not isinstance(gradient, tf.IndexedSlices):
             dense = tf.convert_to_tensor(gradient)
             gradient = tf.IndexedSlices(dense, tf.range(tf.shape(dense, tf.int64)[0]))
         # Mostly the ids of the last look-up.
-        distinct = self._look_ups.distinct(self._numbers[id(variable)], gradient.indices)
+        distinct = self._look_ups.get_distinct_rows(self._numbers[id(variable)], gradient.indices)
         self._gradients[id(variable)] = rows = RowValues.from_gradient(gradient, distinct)
         return rows.values
 
-    def take_back(self, variable: Any, values: tf.Tensor) -> None:
+    def set_values(self, variable: Any, values: tf.Tensor) -> None:
         """Take the rows of a gradient that are to be pushed, after clipping, for example."""
         if id(variable) in self._gradients:
             rows = self._gradients[id(variable)]
             self._gradients[id(variable)] = rows._replace(values=values)
 
-    def to_push(self, call_number: int, *, seed: tf.Tensor) -> dict[int, Body]:
+    def encode_rows(self, call_number: int, *, seed: tf.Tensor) -> dict[int, Body]:
         """Return what follows the payload of an optimizer call's push, by server; only for tables.
 
         Args:
@@ -74,8 +74,8 @@ class TableRows:
             seed: int64 [2], the seed of codecs.
         """
         call = self._servers[0].program.calls[call_number]
-        tables = filter(self.has, call.variables)
-        return row_bodies(
+        tables = filter(self.is_table, call.variables)
+        return build_row_bodies(
             [self._gradients[id(table)] for table in tables],
             optimizer=call.optimizer,
             wires=[server.wires[call_number] for server in self._servers],
@@ -83,7 +83,7 @@ class TableRows:
         )
 
 
-def _shaped(rows: tf.Tensor, ids: tf.Tensor, *, row_shape: Sequence[int]) -> tf.Tensor:
+def _reshape_rows(rows: tf.Tensor, ids: tf.Tensor, *, row_shape: Sequence[int]) -> tf.Tensor:
     """Return rows in the shape of their ids."""
     shape = ids.shape.concatenate(row_shape)
     sizes = [None] * 2 if shape.rank is None else shape.as_list()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfps.bridge.variables.worker_local_variable import WorkerLocalTensor
-from tfps.runtime.message.payload import decode
+from tfps.runtime.message.payload import decode_values
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.transport.carrier import Message
 from tfps.transport.message import Reply
@@ -37,13 +37,15 @@ class UnchangedValues:
             if server.unchanged.variables:
                 name, size = server.unchanged_values_key, server.unchanged_layout.size_bytes
                 self._kept[number] = _ServerCopy(
-                    self._on_worker(name, [size], tf.uint8),
-                    self._on_worker(f"{name}_number", [], tf.int64),
+                    self._create_on_worker(name, [size], tf.uint8),
+                    self._create_on_worker(f"{name}_number", [], tf.int64),
                 )
 
-    def _on_worker(self, name: str, shape: Sequence[int], dtype: tf.DType) -> WorkerLocalTensor:
+    def _create_on_worker(
+        self, name: str, shape: Sequence[int], dtype: tf.DType
+    ) -> WorkerLocalTensor:
         runtime = self._servers[0].runtime
-        runtime.local_values.note_name(name)
+        runtime.local_values.register_name(name)
         return WorkerLocalTensor(name, container=runtime.container, shape=shape, dtype=dtype)
 
     def refresh(
@@ -59,7 +61,7 @@ class UnchangedValues:
         """
         if not self._kept:
             return
-        known = [_known(kept.number) for kept in self._kept.values()]
+        known = [_read_number(kept.number) for kept in self._kept.values()]
         is_new = tf.reduce_any(tf.stack([numbers[p] for p in self._kept]) != tf.stack(known))
 
         def renew() -> tf.Tensor:
@@ -76,12 +78,12 @@ class UnchangedValues:
 
         tf.cond(is_new, renew, lambda: tf.constant(0))
 
-    def values(self, variables: Sequence[Any]) -> list[tuple[Any, tf.Tensor]]:
+    def read_values(self, variables: Sequence[Any]) -> list[tuple[Any, tf.Tensor]]:
         """Return the unchanged ones of the variables, with their values."""
         layouts = [self._servers[p].unchanged_layout for p in self._kept]
         payloads = [kept.payload.read_value() for kept in self._kept.values()]
-        return decode(layouts, payloads, variables)
+        return decode_values(layouts, payloads, variables)
 
 
-def _known(number: WorkerLocalTensor) -> tf.Tensor:
+def _read_number(number: WorkerLocalTensor) -> tf.Tensor:
     return tf.cond(number.has_value, number.read_value, lambda: tf.zeros([], tf.int64))

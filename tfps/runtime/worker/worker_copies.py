@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.variables.worker_variable import WorkerVariable
-from tfps.runtime.program.examples import mean_of
+from tfps.runtime.program.examples import compute_weighted_mean
 
 # Between the seeds of two streams; users' seeds are small or random, and rarely this far apart.
 SEED_STRIDE = 0x9E3779B
@@ -36,7 +36,7 @@ class WorkerCopies:
         """Return the number of copies of a variable."""
         return len(self._by_device)
 
-    def on(self, device: int, keras_variable: Any) -> WorkerVariable:
+    def get_copy(self, device: int, keras_variable: Any) -> WorkerVariable:
         """Return the copy that a device reads and writes."""
         copy = self._by_device[device].get(id(keras_variable))
         if copy is None:
@@ -48,7 +48,7 @@ class WorkerCopies:
 
     def load(self, keras_variable: Any, value: tf.Tensor) -> None:
         """Load a value that came from a server; does not count as an assignment."""
-        for copy in self._all(keras_variable):
+        for copy in self._get_copies(keras_variable):
             copy.load(value)
 
     def load_seed(
@@ -61,32 +61,32 @@ class WorkerCopies:
             state: the state in stream 0, for the first device: the numbers of one process.
             stream: the index of a stream; each device draws from its own part of it.
         """
-        for device, copy in enumerate(self._all(keras_variable)):
+        for device, copy in enumerate(self._get_copies(keras_variable)):
             number = tf.cast(stream, tf.int64) * len(self) + device
             own = tf.cast(state, tf.int64) + tf.stack([number * SEED_STRIDE, 0])
             copy.load(tf.cast(own, keras_variable._dtype))
 
     def assign(self, keras_variable: Any, value: Any) -> None:
         """Write all copies of a variable."""
-        for copy in self._all(keras_variable):
+        for copy in self._get_copies(keras_variable):
             copy.assign(value)
 
     def read(self, keras_variable: Any) -> tf.Tensor:
         """Return the value that all copies have."""
-        return self.on(0, keras_variable).read_value()
+        return self.get_copy(0, keras_variable).read_value()
 
     def is_assigned(self, keras_variable: Any) -> bool:
         """Return whether a traced operation writes a variable."""
-        return any(copy.assigned for copy in self._all(keras_variable))
+        return any(copy.is_assigned for copy in self._get_copies(keras_variable))
 
     def merge_into_all(
         self, variables: Iterable[Any], before: Mapping[int, tf.Tensor], shares: Sequence[tf.Tensor]
     ) -> None:
-        """Give all copies of each variable the value of `merged_value`."""
+        """Give all copies of each variable the value of `merge_value`."""
         for variable in variables:
-            self.load(variable, self.merged_value(variable, before, shares))
+            self.load(variable, self.merge_value(variable, before, shares))
 
-    def merged_value(
+    def merge_value(
         self, keras_variable: Any, before: Mapping[int, tf.Tensor], shares: Sequence[tf.Tensor]
     ) -> tf.Tensor:
         """Return one value for all copies of a variable.
@@ -97,7 +97,7 @@ class WorkerCopies:
                 changes.
             shares: the shares of the devices in the batch (see `runtime.program.examples`).
         """
-        values = [copy.read_value() for copy in self._all(keras_variable)]
+        values = [copy.read_value() for copy in self._get_copies(keras_variable)]
         if len(values) == 1 or values[0].dtype.is_bool:
             return values[0]
         if keras_variable.aggregation == "sum":
@@ -105,7 +105,7 @@ class WorkerCopies:
             return before[id(keras_variable)] + sum(changes[1:], changes[0])
         if keras_variable.aggregation == "only_first_replica" or not values[0].dtype.is_floating:
             return values[0]
-        return mean_of(values, shares)
+        return compute_weighted_mean(values, shares)
 
-    def _all(self, keras_variable: Any) -> list[WorkerVariable]:
-        return [self.on(device, keras_variable) for device in range(len(self))]
+    def _get_copies(self, keras_variable: Any) -> list[WorkerVariable]:
+        return [self.get_copy(device, keras_variable) for device in range(len(self))]

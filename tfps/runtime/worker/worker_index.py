@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.chief_constant import chief_constant
-from tfps.bridge.functions.traced_graph import is_part
+from tfps.bridge.functions.traced_graph import is_branch_or_loop
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.request_header import Fields
 from tfps.runtime.server.half import ServerHalf
@@ -18,7 +18,7 @@ from tfps.transport.message import Request
 _INDEX = tf.TensorSpec([], tf.int64)
 
 
-def worker_of_call() -> tf.Tensor:
+def capture_worker_index() -> tf.Tensor:
     """Return the index of the worker for which the current function is called, int64.
 
     `message.COORDINATOR` if the coordinator calls it for itself. A function that another function
@@ -26,46 +26,50 @@ def worker_of_call() -> tf.Tensor:
     `tf.distribute.coordinator.experimental_get_current_worker_index`.
     """
     graph: Any = private.current_graph()
-    while is_part(graph):
+    while is_branch_or_loop(graph):
         graph = graph.outer_graph
     with graph.as_default():
-        return graph.capture_call_time_value(_at_call, _INDEX, key="tfps_worker_index")
+        return graph.capture_call_time_value(_read_worker_index, _INDEX, key="tfps_worker_index")
 
 
-def life_of_call(runtime: Runtime) -> tf.Tensor:
+def capture_life(runtime: Runtime) -> tf.Tensor:
     """Return the number of the worker's life in which it calls the traced function, int64."""
     graph: Any = private.current_graph()
 
     def at_call() -> tf.Tensor:
-        return chief_constant(runtime.life_of(private.worker_index()), tf.int64)
+        return chief_constant(runtime.get_life(private.get_worker_index()), tf.int64)
 
     return graph.capture_call_time_value(at_call, _INDEX, key="tfps_life")
 
 
-def stream_of_call(runtime: Runtime) -> tf.Tensor:
+def capture_stream(runtime: Runtime) -> tf.Tensor:
     """Return the worker's own stream of random numbers in its current life, int64.
 
     0 on the chief, and for an only worker, which draws the numbers of a single process.
     """
     if runtime.workers == 1:
         return tf.constant(0, tf.int64)
-    worker = worker_of_call()
-    stream = 1 + worker + runtime.workers * life_of_call(runtime)
+    worker = capture_worker_index()
+    stream = 1 + worker + runtime.workers * capture_life(runtime)
     return tf.where(worker < 0, tf.zeros_like(stream), stream)
 
 
-def caller_of_call(servers: Iterable[ServerHalf]) -> Fields:
+def capture_caller_fields(servers: Iterable[ServerHalf]) -> Fields:
     """Return header fields with the current worker, if one of the servers' functions needs them."""
-    return fields_of(worker_of_call()) if any(server.asks_who for server in servers) else {}
+    return (
+        make_caller_fields(capture_worker_index())
+        if any(server.depends_on_sender for server in servers)
+        else {}
+    )
 
 
-def fields_of(worker: tf.Tensor) -> Fields:
+def make_caller_fields(worker: tf.Tensor) -> Fields:
     """Return header fields that name a worker by its index, or the coordinator by a ticket."""
     zero = tf.constant(0, tf.int64)
     return {Request.WORKER: tf.maximum(worker, zero), Request.TICKET: tf.minimum(worker, zero)}
 
 
-def _at_call() -> tf.Tensor:
+def _read_worker_index() -> tf.Tensor:
     if not tf.executing_eagerly():  # one function calls another
-        return worker_of_call()
-    return chief_constant(private.worker_index(), tf.int64)
+        return capture_worker_index()
+    return chief_constant(private.get_worker_index(), tf.int64)

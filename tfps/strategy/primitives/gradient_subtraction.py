@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.variables.shards import all_shards
+from tfps.bridge.variables.shards import get_all_shards
 from tfps.optimizers.gathered_rows import GatheredRows
 from tfps.optimizers.server_update import UpdateContext
 from tfps.optimizers.update_targets import UpdateTarget
@@ -36,7 +36,7 @@ class GradientSubtraction:
                 native.assign_sub(gradient, read_value=False)
 
     def _shards_on(self, device: str) -> list[Any]:
-        shards = all_shards(self._trainable_variables)
+        shards = get_all_shards(self._trainable_variables)
         return [shard for shard in shards if shard._value.device == device]
 
 

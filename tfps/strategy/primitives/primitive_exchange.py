@@ -11,9 +11,9 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import NO_FIELDS, Fields
 from tfps.runtime.server.function_half import FunctionHalf
-from tfps.runtime.worker.exchange import column_of, requests, timed_exchange
+from tfps.runtime.worker.exchange import build_requests, exchange_timed, get_field
 from tfps.runtime.worker.exchange_times import ExchangeTimes
-from tfps.runtime.worker.worker_index import caller_of_call
+from tfps.runtime.worker.worker_index import capture_caller_fields
 from tfps.strategy.primitives.reached_versions import refuse_unreached
 from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.message import Kind, Reply
@@ -33,10 +33,10 @@ class PrimitiveExchange:
 
     def pull(self, calls: Mapping[int, ServerCall]) -> tuple[dict[int, Message], tf.Tensor]:
         """Return the replies of all servers, and their versions."""
-        replies, duration = timed_exchange(self._carrier, calls)
-        noted = [] if self._times is None else [self._times.has_pulled(duration)]
+        replies, duration = exchange_timed(self._carrier, calls)
+        noted = [] if self._times is None else [self._times.record_pull(duration)]
         with tf.control_dependencies(noted):  # a push that names the version reports it
-            return replies, tf.stack(column_of(replies, Reply.VERSION))
+            return replies, tf.stack(get_field(replies, Reply.VERSION))
 
     def push(
         self,
@@ -60,19 +60,19 @@ class PrimitiveExchange:
             tf.errors.InvalidArgumentError: when it runs, a server has not reached the version.
         """
         with tf.control_dependencies([version]):
-            time_fields = {} if self._times is None else self._times.fields()
-        calls = requests(
+            time_fields = {} if self._times is None else self._times.read_fields()
+        calls = build_requests(
             servers,
             Kind.PUSH,
             bodies,
             versions=[version[p] for p in range(len(servers))],
-            fields={**caller_of_call(servers), **time_fields, **coding},
+            fields={**capture_caller_fields(servers), **time_fields, **coding},
         )
-        replies, duration = timed_exchange(self._carrier, calls)
-        commit_residuals(column_of(replies, Reply.STATUS))
-        noted = [] if self._times is None else [self._times.has_pushed(duration)]
-        is_refused = tf.equal(tf.stack(column_of(replies, Reply.STATUS)), int(Status.AHEAD))
-        reached = tf.stack(column_of(replies, Reply.VERSION))
+        replies, duration = exchange_timed(self._carrier, calls)
+        commit_residuals(get_field(replies, Reply.STATUS))
+        noted = [] if self._times is None else [self._times.record_push(duration)]
+        is_refused = tf.equal(tf.stack(get_field(replies, Reply.STATUS)), int(Status.AHEAD))
+        reached = tf.stack(get_field(replies, Reply.VERSION))
         refused = refuse_unreached(
             version,
             reached,
@@ -80,4 +80,4 @@ class PrimitiveExchange:
             changed="the servers behind the version have not applied the push",
         )
         with tf.control_dependencies([*noted, refused]):
-            return tf.identity(reached), tf.reduce_max(column_of(replies, Reply.STALENESS))
+            return tf.identity(reached), tf.reduce_max(get_field(replies, Reply.STALENESS))

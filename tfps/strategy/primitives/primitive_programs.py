@@ -9,13 +9,13 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.variables.shards import all_shards
+from tfps.bridge.variables.shards import get_all_shards
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.runtime.compile.server_updates import ServerUpdates
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.schedule import Schedule
-from tfps.runtime.server.admission import ByVersion
+from tfps.runtime.server.admission import AdmitByVersion
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.server.server_optimizer_call import Update
 from tfps.strategy.primitives.gradient_subtraction import GradientSubtraction
@@ -25,8 +25,8 @@ from tfps.strategy.primitives.named_parameter import NamedParameter, NamedParame
 class PrimitiveHalf(FunctionHalf):
     """The server part of a program that pulls or pushes by name; it counts repeated pushes too."""
 
-    def admission(self, number: int) -> ByVersion:
-        return ByVersion()
+    def admission(self, number: int) -> AdmitByVersion:
+        return AdmitByVersion()
 
     def _unchanged_variables(self, program: Program, runtime: Runtime) -> list[Any]:
         return []  # the caller keeps the values of `pull`: there is no other copy
@@ -116,16 +116,16 @@ class PrimitivePrograms:
             schedule=Schedule(tables=tables, push=push),
         )
         if not isinstance(call.optimizer, GradientSubtraction):
-            for shard in all_shards(tables):
-                shard._value.stays_alone = True
-            self._updates.of_program(program)
+            for shard in get_all_shards(tables):
+                shard._value.excluded_from_slabs = True
+            self._updates.get_program_updates(program)
             self._clear_outdated_caches()
         return [
             PrimitiveHalf(
                 program,
                 runtime=self._runtime,
                 server=server,
-                update_of=self._make_row_update if by_rows else self._make_update,
+                get_update=self._make_row_update if by_rows else self._make_update,
                 updates=self._updates.known(),
                 uses_replies=False,
             )
@@ -136,7 +136,7 @@ class PrimitivePrograms:
         return (
             optimizer
             if isinstance(optimizer, GradientSubtraction)
-            else self._updates.for_optimizer(optimizer)
+            else self._updates.get_update(optimizer)
         )
 
     def _make_row_update(self, optimizer: Any) -> Update:

@@ -9,18 +9,18 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.closures.closure_error import lost_servers_as_unavailable
-from tfps.bridge.step_scope import known_value
+from tfps.bridge.closures.closure_error import unify_lost_server_errors
+from tfps.bridge.step_scope import read_current_value
 from tfps.optimizers.sparse_updates import refuse_to_densify
-from tfps.optimizers.whole_model import for_whole_model
+from tfps.optimizers.whole_model import prepare_gradients
 from tfps.runtime.compile.server_updates import ServerUpdates
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.runtime.message.payload import decode, encode
-from tfps.runtime.message.wire import gradient_name, in_shards, scale_sent
+from tfps.runtime.message.payload import decode_values, encode_push
+from tfps.runtime.message.wire import get_gradient_name, read_loss_scale, split_tensors
 from tfps.runtime.server.function_half import FunctionHalf
-from tfps.runtime.worker.exchange import payloads_of, requests
-from tfps.runtime.worker.residuals import PushCoding, Residuals
-from tfps.runtime.worker.worker_index import caller_of_call, worker_of_call
+from tfps.runtime.worker.exchange import build_requests, get_payloads
+from tfps.runtime.worker.residuals import PushEncoder, Residuals
+from tfps.runtime.worker.worker_index import capture_caller_fields, capture_worker_index
 from tfps.strategy.primitives.gradient_subtraction import GradientSubtraction
 from tfps.strategy.primitives.named_parameter import NamedParameters
 from tfps.strategy.primitives.primitive_exchange import PrimitiveExchange
@@ -55,7 +55,7 @@ class Primitives:
                 ("pull", chosen),
                 lambda: self._pull(self._programs.halves_for_names(chosen), on_worker=False),
             )
-            with lost_servers_as_unavailable():
+            with unify_lost_server_errors():
                 values, version = call()
             return {name: value.numpy() for name, value in values.items()}, version.numpy()
         return self._pull(servers, on_worker=True)
@@ -81,8 +81,8 @@ class Primitives:
                 self._programs.halves_for_names(chosen, optimizer), list(g), v, on_worker=False
             ),
         )
-        self._runtime.own_pushes += 1
-        with lost_servers_as_unavailable():
+        self._runtime.chief_pushes += 1
+        with unify_lost_server_errors():
             new, staleness = call(version, *tensors)
         return new.numpy(), int(staleness)
 
@@ -109,17 +109,17 @@ class Primitives:
             lambda version, *g: self._push(servers(), list(g), version, on_worker=False),
         )
         versions = [server.cells()[server.layout.VERSION] for server in self._runtime.servers]
-        self._runtime.own_pushes += 1
-        with lost_servers_as_unavailable():
+        self._runtime.chief_pushes += 1
+        with unify_lost_server_errors():
             call(tf.constant(versions, tf.int64), *tensors)
 
     def _pull(self, servers: Sequence[FunctionHalf], *, on_worker: bool) -> tuple[Any, tf.Tensor]:
         exchange = PrimitiveExchange(self._runtime, on_worker=on_worker)
-        calls = requests(servers, Kind.PULL, fields=caller_of_call(servers))
+        calls = build_requests(servers, Kind.PULL, fields=capture_caller_fields(servers))
         replies, version = exchange.pull(calls)
         layouts = [server.parameter_layout for server in servers]
         parameters = servers[0].program.calls[0].variables
-        found = decode(layouts, payloads_of(replies), parameters)
+        found = decode_values(layouts, get_payloads(replies), parameters)
         return {parameter.path: value for parameter, value in found}, version
 
     def _push(
@@ -131,24 +131,28 @@ class Primitives:
         on_worker: bool,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         exchange = PrimitiveExchange(self._runtime, on_worker=on_worker)
-        (call,), residuals = servers[0].program.calls, Residuals.in_graph(servers)
+        (call,), residuals = servers[0].program.calls, Residuals.get_for_graph(servers)
         if not isinstance(call.optimizer, GradientSubtraction):
-            gradients = for_whole_model(
+            gradients = prepare_gradients(
                 call.optimizer,
                 gradients,
                 variables=call.variables,
-                read=known_value,
+                read=read_current_value,
             )
-        named = {gradient_name(p): g for p, g in zip(call.variables, gradients, strict=True)}
-        cut = in_shards(call.variables, lambda p: named[gradient_name(p)], name=gradient_name)
+        named = {get_gradient_name(p): g for p, g in zip(call.variables, gradients, strict=True)}
+        cut = split_tensors(
+            call.variables, lambda p: named[get_gradient_name(p)], name=get_gradient_name
+        )
         # These pushes have no number: a worker's pushes from one version draw the same numbers.
-        worker = worker_of_call() if on_worker else tf.constant(COORDINATOR, tf.int64)
-        scale = scale_sent(call.optimizer, known_value)
+        worker = capture_worker_index() if on_worker else tf.constant(COORDINATOR, tf.int64)
+        scale = read_loss_scale(call.optimizer, read_current_value)
         seed = tf.stack([worker, tf.reduce_sum(version)])
-        coding = PushCoding(residuals, seed=seed, scale=next(iter(scale.values()), None))
+        coding = PushEncoder(residuals, seed=seed, scale=next(iter(scale.values()), None))
         residuals.prepare()
         bodies = {
-            p: encode(server.wires[0], {**cut, **scale}, code=functools.partial(coding.code, p))
+            p: encode_push(
+                server.wires[0], {**cut, **scale}, encode_vector=functools.partial(coding.encode, p)
+            )
             for p, server in enumerate(servers)
         }
         codec_fields = coding.codec_fields

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfps.bridge.step_scope import errors_as_raised
+from tfps.bridge.step_scope import record_tfps_errors
 from tfps.strategy.primitives.primitives import Tensor
 
 
@@ -45,7 +45,7 @@ class PullAndPush:
         ...     values["w"].tolist()
         [1.0, 2.0]
         """
-        with errors_as_raised():
+        with record_tfps_errors():
             return self.primitives.pull(names)
 
     @tf.autograph.experimental.do_not_convert
@@ -90,7 +90,7 @@ class PullAndPush:
         ...     weight.numpy().tolist(), int(staleness)
         ([0.5, 1.0], 0)
         """
-        with errors_as_raised():
+        with record_tfps_errors():
             return self.primitives.push(gradients, version, optimizer=optimizer)
 
     @tf.autograph.experimental.do_not_convert
@@ -125,7 +125,7 @@ class PullAndPush:
         ...     rows.tolist()
         [[0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
         """
-        with errors_as_raised():
+        with record_tfps_errors():
             return self.primitives.rows.pull(name, ids)
 
     @tf.autograph.experimental.do_not_convert
@@ -181,5 +181,5 @@ class PullAndPush:
         ...     table.numpy().tolist()
         [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0], [2.0, 2.0]]
         """
-        with errors_as_raised():
+        with record_tfps_errors():
             return self.primitives.rows.push(name, ids, gradients, version, optimizer=optimizer)

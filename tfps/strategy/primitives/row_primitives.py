@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.closures.closure_error import lost_servers_as_unavailable
-from tfps.bridge.id_check import AskedIds, check_ids
-from tfps.bridge.step_scope import known_value
-from tfps.optimizers.sparse_updates import refuse_without_sparse_updates
-from tfps.optimizers.whole_model import for_whole_model
+from tfps.bridge.closures.closure_error import unify_lost_server_errors
+from tfps.bridge.id_check import RequestedIds, check_ids
+from tfps.bridge.step_scope import read_current_value
+from tfps.optimizers.sparse_updates import refuse_without_row_updates
+from tfps.optimizers.whole_model import prepare_gradients
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.runtime.message.payload import Body, encode
-from tfps.runtime.message.wire import scale_sent
+from tfps.runtime.message.payload import Body, encode_push
+from tfps.runtime.message.wire import read_loss_scale
 from tfps.runtime.server.function_half import FunctionHalf
-from tfps.runtime.worker.exchange import requests
+from tfps.runtime.worker.exchange import build_requests
 from tfps.runtime.worker.look_ups import LookUps, NoPushes
-from tfps.runtime.worker.row_gradients import RowValues, row_bodies
+from tfps.runtime.worker.row_gradients import RowValues, build_row_bodies
 from tfps.runtime.worker.shard_rows import DistinctRows
-from tfps.runtime.worker.worker_index import caller_of_call
+from tfps.runtime.worker.worker_index import capture_caller_fields
 from tfps.strategy.primitives.gradient_subtraction import GradientSubtraction
 from tfps.strategy.primitives.named_parameter import NamedParameters
 from tfps.strategy.primitives.primitive_exchange import PrimitiveExchange
@@ -73,7 +73,7 @@ class RowPrimitives:
             lambda ids: self._pull(self._programs.halves_for_rows(name), ids, on_worker=False),
             signature=[IDS_SPEC],
         )
-        with lost_servers_as_unavailable():
+        with unify_lost_server_errors():
             rows, version = call(ids)
         return rows.numpy(), self._reached.record_version(version.numpy())
 
@@ -91,7 +91,7 @@ class RowPrimitives:
         is_reached = self._reached.has_reached(version if tf.is_tensor(version) else named)
         if optimizer is not None:
             variable = get_keras_variable(table, source=source)
-            refuse_without_sparse_updates(optimizer, variable, source=source)
+            refuse_without_row_updates(optimizer, variable, source=source)
         # This may move variables, so it comes before anything is traced.
         servers = self._programs.halves_for_rows(name, optimizer)
         if not tf.executing_eagerly():
@@ -112,15 +112,15 @@ class RowPrimitives:
                 tf.TensorSpec(named.shape, tf.int64),
             ],
         )
-        self._runtime.own_pushes += 1
-        with lost_servers_as_unavailable():
+        self._runtime.chief_pushes += 1
+        with unify_lost_server_errors():
             new, staleness = call(ids, gradients, named)
         return self._reached.record_version(new.numpy()), int(staleness)
 
     def _refuse_unreached(self, version: tf.Tensor) -> None:
         """Raise an error on the coordinator if a server has not reached a version."""
         servers = self._runtime.servers
-        with lost_servers_as_unavailable():
+        with unify_lost_server_errors():
             reached = np.array([server.cells()[server.layout.VERSION] for server in servers])
         refuse_unreached(version, reached, where=version > reached, changed=NO_PUSH_APPLIED)
         self._reached.record_version(reached)
@@ -131,7 +131,7 @@ class RowPrimitives:
         """In a scheduled function, return the version once all servers have reached it."""
         exchange = PrimitiveExchange(self._runtime, on_worker=True)
         # This pull waits for the pushes before this one.
-        calls = requests(servers, Kind.PULL, fields=caller_of_call(servers))
+        calls = build_requests(servers, Kind.PULL, fields=capture_caller_fields(servers))
         _, reached = exchange.pull(calls)
         refused = refuse_unreached(
             version, reached, where=version > reached, changed=NO_PUSH_APPLIED
@@ -143,13 +143,13 @@ class RowPrimitives:
         self, servers: Sequence[FunctionHalf], ids: tf.Tensor, *, on_worker: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
         exchange, versions = PrimitiveExchange(self._runtime, on_worker=on_worker), []
-        caller = caller_of_call(servers)
+        caller = capture_caller_fields(servers)
 
         def ask_servers(bodies: Mapping[int, Body], **_: Any) -> dict[int, Message]:
             """Look rows up; pull only the version from servers that have none of the rows."""
             others = [p for p in range(len(servers)) if p not in bodies]
             empty = {p: Body(tf.zeros([0], tf.uint8)) for p in others}
-            calls = requests(servers, Kind.LOOK_UP, bodies, fields=caller) | requests(
+            calls = build_requests(servers, Kind.LOOK_UP, bodies, fields=caller) | build_requests(
                 servers, Kind.PULL, empty, fields=caller
             )
             replies, version = exchange.pull(calls)
@@ -173,23 +173,23 @@ class RowPrimitives:
             call.variables[TABLE_POSITION],
             [server.server.device for server in servers],
         )
-        with tf.control_dependencies([check_ids([AskedIds.from_ids(ids, table)])]):
+        with tf.control_dependencies([check_ids([RequestedIds.from_ids(ids, table)])]):
             checked = tf.identity(ids)
         distinct = DistinctRows.from_ids(table, checked, devices=devices)
         rows = RowValues.from_gradient(tf.IndexedSlices(gradients, checked), distinct)
         if not isinstance(call.optimizer, GradientSubtraction):
-            values = for_whole_model(
+            values = prepare_gradients(
                 call.optimizer,
                 [rows.values],
                 variables=call.variables,
-                read=known_value,
+                read=read_current_value,
             )
             rows = rows._replace(values=values[0])
-        bodies = row_bodies(
+        bodies = build_row_bodies(
             [rows],
             optimizer=call.optimizer,
             wires=[server.wires[0] for server in servers],
         )
-        scale = scale_sent(call.optimizer, known_value)
-        every = {p: encode(s.wires[0], scale, bodies.get(p)) for p, s in enumerate(servers)}
+        scale = read_loss_scale(call.optimizer, read_current_value)
+        every = {p: encode_push(s.wires[0], scale, bodies.get(p)) for p, s in enumerate(servers)}
         return PrimitiveExchange(self._runtime, on_worker=on_worker).push(servers, every, version)

@@ -18,7 +18,7 @@ from tfps.recovery.reading.channel_reader import ChannelReader
 from tfps.recovery.reading.data_port_reader import DataPortReader
 from tfps.runtime.coordinator.connections import ControlChannel
 from tfps.runtime.coordinator.control_plane import ControlPlane, NoSuchFunction
-from tfps.runtime.coordinator.runtime import container_of, number_of
+from tfps.runtime.coordinator.runtime import compute_job_id, get_container_name
 from tfps.strategy.job import is_job_name
 from tfps.strategy.reading.attachment import Attachment, NoSuchJob
 from tfps.strategy.reading.server_addresses import data_ports, server_addresses
@@ -110,7 +110,9 @@ def attach(
     try:
         with _translate_errors(job):
             _compare_secret(_secret_bytes(secret), channels, job=job, timeout_s=timeout_s)
-            readers = [ChannelReader(channel, container=container_of(job)) for channel in channels]
+            readers = [
+                ChannelReader(channel, container=get_container_name(job)) for channel in channels
+            ]
             return Attachment(job, readers, timeout_s=timeout_s)
     except BaseException as error:
         for channel in channels:
@@ -136,7 +138,7 @@ def _attach_by_tls(
     job: str, servers: Sequence[str], *, secret: bytes, tls: TLS, timeout_s: float
 ) -> Attachment:
     ends = [Endpoint(*split_address(server)) for server in servers]
-    number = number_of(job)
+    number = compute_job_id(job)
     readers = [
         DataPortReader(end, job=job, number=number, secret=secret, encryption=tls) for end in ends
     ]
@@ -195,7 +197,7 @@ def _secret_bytes(secret: str | bytes | None) -> bytes | None:
 def _compare_secret(
     secret: bytes | None, channels: Sequence[ControlChannel], *, job: str, timeout_s: float
 ) -> None:
-    number = number_of(job)
+    number = compute_job_id(job)
     own = fingerprint(secret, job=number)
     for index, channel in enumerate(channels):
         try:

@@ -191,7 +191,7 @@ class WorkerPipelines(BatchSource):
         return (tf.data.IteratorSpec(self.batch_spec),)
 
     def bind(self, arguments: list[Any], worker: int) -> Any:
-        return (private.remote_result(arguments[worker]),)
+        return (private.wait_for_result(arguments[worker]),)
 
     def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
         (iterator,) = arguments

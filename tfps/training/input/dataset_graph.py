@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.functions.traced_graph import operations_below
+from tfps.bridge.functions.traced_graph import iter_operations
 from tfps.training.input.early_dataset import calls_python, iterate_nodes, to_graph
 
 AttrValue = tf.compat.v1.AttrValue
@@ -217,7 +217,7 @@ def make_operations_deterministic(graph: Any, number: tf.Tensor) -> set[str]:
     mine = set(map(id, own))
     return {
         operation.type
-        for operation in operations_below(graph)
+        for operation in iter_operations(graph)
         if id(operation) not in mine and _is_nondeterministic(operation)
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.closures.connection import is_on_a_cluster
+from tfps.bridge.closures.connection import is_in_cluster
 
 # The device of all that is made before connecting; afterwards no device has this name.
 EARLY_DEVICE = "/job:localhost"
@@ -33,7 +33,7 @@ def names_early_device(error: tf.errors.OpError) -> bool:
 
 def _names_missing_device(text: str) -> bool:
     """Return whether a text names a device that this process no longer has."""
-    return EARLY_DEVICE in text and is_on_a_cluster()
+    return EARLY_DEVICE in text and is_in_cluster()
 
 
 def to_graph(dataset: tf.data.Dataset, *, external_state: Any) -> tf.compat.v1.GraphDef:

@@ -103,7 +103,7 @@ def _kind_of_endless(x: Any, strategy: FitStrategy) -> str | None:
 def _is_endless(shards: ShardedDataset, strategy: FitStrategy) -> bool:
     """Ask a worker, where the function's files are, whether its dataset is endless."""
     strategy.run_state.guard.wait_for_silent_workers()
-    alive = private.alive_workers(strategy.coordinator)
+    alive = private.get_alive_workers(strategy.coordinator)
     worker = alive.index(True) if any(alive) else 0
     make = functools.partial(
         dataset_of_pipeline,

@@ -197,7 +197,7 @@ class TicketIterator(EpochIterator):
                 self._finish_epoch(is_whole=True)
                 raise
             except KeyboardInterrupt:
-                raise  # no worker is waited for: `Trainer.following` gives the run up
+                raise  # no worker is waited for: `Trainer.following_workers` gives the run up
             except BaseException:
                 self._finish_epoch(is_whole=False)
                 raise

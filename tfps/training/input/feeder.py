@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.functions.server_function import server_function
-from tfps.bridge.functions.traced_graph import graphs_of_dataset
+from tfps.bridge.functions.server_function import trace_server_function
+from tfps.bridge.functions.traced_graph import get_dataset_graphs
 from tfps.errors import UnsupportedError
 from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
 from tfps.training.input.batch import empty_component, restore_batch
@@ -162,7 +162,7 @@ class Feeder(BatchSource):
         self._first_number = 0
         self._device = device
         signature = [tf.TensorSpec([2], tf.int64)]
-        self._function = server_function(self._serve, device=device, signature=signature)
+        self._function = trace_server_function(self._serve, device=device, signature=signature)
 
     @property
     def description(self) -> str:
@@ -173,7 +173,7 @@ class Feeder(BatchSource):
 
     @property
     def input_graphs(self) -> list[Any]:
-        return graphs_of_dataset(self._dataset)
+        return get_dataset_graphs(self._dataset)
 
     @property
     def failure(self) -> Exception | None:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.functions.server_function import server_function
+from tfps.bridge.functions.server_function import trace_server_function
 from tfps.consistency.shard_book import BatchPlace, ShardBook
 
 NO_SHARD = -1
@@ -28,7 +28,7 @@ class LeaseDesk:
         self._device = device
         self._books: weakref.WeakValueDictionary[int, ShardBook] = weakref.WeakValueDictionary()
         self._names = itertools.count(1)
-        self._function = server_function(
+        self._function = trace_server_function(
             self._serve, device=device, signature=[tf.TensorSpec([6], tf.int64)]
         )
 

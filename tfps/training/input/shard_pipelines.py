@@ -116,7 +116,7 @@ class ShardPipelines(BatchSource):
 
     def bind(self, arguments: Any, worker: int) -> Any:
         on_workers, name = arguments
-        return (*private.remote_result(on_workers[worker]), tf.constant([name, worker], tf.int64))
+        return (*private.wait_for_result(on_workers[worker]), tf.constant([name, worker], tf.int64))
 
     def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
         iterator, pipelines, numbers = arguments
@@ -149,9 +149,9 @@ class ShardPipelines(BatchSource):
         return there, restore_batch(self.batch_spec, components)
 
     def _is_at_work(self, worker: int) -> bool:
-        queue = private.closure_queue(self._coordinator)
-        alive = private.alive_workers(self._coordinator)[worker]
-        return alive and worker not in queue.barred | queue.recalled
+        queue = private.get_closure_queue(self._coordinator)
+        alive = private.get_alive_workers(self._coordinator)[worker]
+        return alive and worker not in queue.blocked_workers | queue.recalled_workers
 
     def _start_iterator(self, shard: int, number: int) -> Any:
         """Create on a worker the iterator of its likely first shard, and all pipelines."""

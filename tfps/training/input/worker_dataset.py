@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.functions.traced_graph import graphs_of_dataset
+from tfps.bridge.functions.traced_graph import get_dataset_graphs
 from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
 from tfps.training.input.batch import empty_batch, number_batches, restore_batch
 from tfps.training.input.dataset_graph import (
@@ -79,7 +79,7 @@ class WorkerDataset(BatchSource):
 
     @property
     def input_graphs(self) -> list[Any]:
-        return graphs_of_dataset(self._identity)
+        return get_dataset_graphs(self._identity)
 
     def trace_key(self) -> Any:
         return ("worker_dataset", str(self.batch_spec))
@@ -108,7 +108,7 @@ class WorkerDataset(BatchSource):
 
     def bind(self, arguments: Any, worker: int) -> Any:
         iterators, numbers = arguments
-        return private.remote_result(iterators[worker]), self._graph, numbers
+        return private.wait_for_result(iterators[worker]), self._graph, numbers
 
     def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
         iterator, graph, numbers = arguments
@@ -155,7 +155,7 @@ class WorkerDataset(BatchSource):
 
     def _start_iterator(self, worker: int, number: int) -> Any:
         """Return a pass's iterator, after earlier passes have taken their seeds."""
-        dataset = private.remote_result(self._datasets[worker])
+        dataset = private.wait_for_result(self._datasets[worker])
         while self._next_pass[worker] < number:
             iter(dataset)
             self._next_pass[worker] += 1
@@ -185,7 +185,7 @@ class WorkerDataset(BatchSource):
             return iter(dataset).get_next_as_optional().has_value()
 
         topology = coordinator.strategy.runtime.topology
-        for worker, alive in enumerate(private.alive_workers(coordinator)):
+        for worker, alive in enumerate(private.get_alive_workers(coordinator)):
             try:
                 with tf.device(topology.worker(worker)):
                     if alive:

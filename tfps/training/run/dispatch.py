@@ -40,8 +40,8 @@ class Dispatch:
         self._closure, self._compiled = closure, progress.compiled
         self._runtime, self._coordinator = runtime, coordinator
         self._starts = self._sent_out_at = starts
-        self.queue: ClosureQueue = private.closure_queue(coordinator)
-        self.failures = private.failure_handler(coordinator)
+        self.queue: ClosureQueue = private.get_closure_queue(coordinator)
+        self.failures = private.get_failure_handler(coordinator)
         self.ended = False
 
     def prepare(self) -> None:
@@ -71,7 +71,7 @@ class Dispatch:
             Exception: what a closure raised, from the coordinator.
         """
         self.ended = self._coordinator.done()
-        self._closure.invitations.cancel(self.queue.barred)
+        self._closure.invitations.cancel(self.queue.blocked_workers)
 
     def join(self) -> None:
         """Wait until all closures have ended.
@@ -92,8 +92,8 @@ class Dispatch:
     @property
     def present_workers(self) -> frozenset[int]:
         """The workers that are alive and take closures."""
-        alive = private.alive_workers(self._coordinator)
-        away = self.queue.barred | self.queue.recalled
+        alive = private.get_alive_workers(self._coordinator)
+        away = self.queue.blocked_workers | self.queue.recalled_workers
         return frozenset(worker for worker, there in enumerate(alive) if there) - away
 
     @property

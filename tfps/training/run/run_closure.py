@@ -16,9 +16,9 @@ from tfps.bridge.functions.chief_constant import chief_constant
 from tfps.consistency.ledger import Status
 from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.runtime.coordinator.worker_error import servers_error
+from tfps.runtime.coordinator.worker_error import read_servers_error
 from tfps.runtime.program.program import Program
-from tfps.runtime.worker.closure_run import closure_control
+from tfps.runtime.worker.closure_run import make_closure_control
 from tfps.training.run.invitations import Invitations
 from tfps.training.run.run_progress import RunProgress
 
@@ -56,15 +56,15 @@ class RunClosure:
         seeds: Array,
     ) -> None:
         self._progress, self._runtime, self._coordinator = progress, runtime, coordinator
-        self._queue = private.closure_queue(coordinator)
-        self._failures = private.failure_handler(coordinator)
+        self._queue = private.get_closure_queue(coordinator)
+        self._failures = private.get_failure_handler(coordinator)
         self._arguments, self._seeds = arguments, seeds
         self.invitations = Invitations(runtime)
         self.visited: set[int] = set()
 
     def __call__(self) -> None:
         """Run in a worker's thread of the coordinator; a lost worker's tickets go back at once."""
-        worker = private.worker_index()
+        worker = private.get_worker_index()
         self.invitations.take(worker)
         for attempt in range(1, MAX_ATTEMPTS + 1):
             incarnation = self._runtime.next_incarnation(worker)
@@ -99,14 +99,14 @@ class RunClosure:
             None,
             None,
             f"worker {worker} cannot exchange messages with the parameter servers, although they "
-            "run. " + self._runtime.data_plane.last_failures(),
+            "run. " + self._runtime.data_plane.read_last_failures(),
         )
 
     def _run_as(self, worker: int, incarnation: int) -> bool:
         """Run a closure; return whether every server replied to its last message."""
         compiled, progress = self._progress.compiled, self._progress
-        known_to, first, steps = compiled.known_to, progress.first, progress.steps
-        control = closure_control(
+        known_to, first, steps = compiled.workers_with_run, progress.first, progress.steps
+        control = make_closure_control(
             worker, incarnation, first, steps, has_run_before=worker in known_to
         )
         known_to.discard(worker)  # unless it ends well: it may be another process next time
@@ -118,7 +118,7 @@ class RunClosure:
             return True
         if self._failures.servers.is_caused_by_server_loss():
             raise tf.errors.UnavailableError(None, None, LOST_SERVER)  # it runs again
-        error = servers_error(compiled.servers, self._runtime.data_plane)
+        error = read_servers_error(compiled.servers, self._runtime.data_plane)
         if error is not None:
             raise error
         return False
@@ -139,7 +139,7 @@ def _seeds_after_draws(program: Program, seeds: Array, *, steps: int = 0, totals
         steps: that all workers have completed, whose draws can be counted.
         totals: of what all steps have reported (see `MetricTotals`).
     """
-    states, reported = seeds.copy(), iter(program.totals.drawn(totals))
+    states, reported = seeds.copy(), iter(program.totals.read_draws(totals))
     for state, draws in zip(states, program.draws_per_step, strict=True):
         state += next(reported) if draws is None else np.array([0, steps * draws])
     return states
@@ -154,7 +154,7 @@ def _seeds_of_closure_run(compiled: CompiledProgram, seeds: Array, *, workers: i
         workers: of the cluster.
     """
     if None in compiled.program.draws_per_step and workers == 1:
-        _, totals, _ = compiled.servers[0].report()
+        _, totals, _ = compiled.servers[0].read_report()
         seeds = _seeds_after_draws(compiled.program, seeds, totals=totals)
     return chief_constant(seeds, tf.int64)
 

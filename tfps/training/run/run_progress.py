@@ -95,7 +95,7 @@ class RunProgress:
         while True:
             starts, closed = server.starts, 0 if keeper is None else keeper.closed
             went_back = self._went_back_count
-            report = self.compiled.servers[0].report()
+            report = self.compiled.servers[0].read_report()
             is_same = (server.starts, server.lost) == (starts, None)
             if is_same and self.take_report(report, went_back=went_back):
                 break  # else it goes on from what was seen before

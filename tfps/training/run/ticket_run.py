@@ -13,7 +13,7 @@ from tfps.consistency.shard_book import ShardBook
 from tfps.errors import CheckpointError
 from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.runtime.worker.closure_run import closure_control
+from tfps.runtime.worker.closure_run import make_closure_control
 from tfps.training.input.one_batch import OneBatch
 from tfps.training.run.dispatch import Dispatch
 from tfps.training.run.run_closure import RunClosure, seed_states
@@ -47,13 +47,13 @@ class TicketRun(RunProgress):
         self.metrics_before = [
             np.asarray(v._value.numpy(), np.float64) for v in compiled.program.metrics
         ]
-        metrics = compiled.program.totals.begin(self.metrics_before)
+        metrics = compiled.program.totals.create_first_total(self.metrics_before)
         specs = compiled.source.argument_specs(arguments)
-        compiled.trace(closure_control(0, 0, 0, 0), tf.constant(seeds, tf.int64), specs)
+        compiled.trace(make_closure_control(0, 0, 0, 0), tf.constant(seeds, tf.int64), specs)
         server = runtime.ticket_server
         while True:
             starts = server.starts
-            cells, *_ = compiled.servers[0].report(reset_to=metrics)
+            cells, *_ = compiled.servers[0].read_report(reset_to=metrics)
             first = server.open_tickets(0)
             if server.starts == starts:
                 break  # else it has the totals of the run before again
@@ -150,7 +150,7 @@ class TicketRun(RunProgress):
                     self.dispatch.schedule(workers_without_closure)
                 else:
                     return False
-            elif self.dispatch.failures.connects and not self._recalled:
+            elif self.dispatch.failures.is_reconnecting and not self._recalled:
                 # TensorFlow takes a worker in only when no closure runs: end them for a moment.
                 self._recalled = True
                 self._runtime.ticket_server.halt()
@@ -222,7 +222,7 @@ class TicketRun(RunProgress):
                     self.running = self._recalled = False
                 self.sample()
             self.running = self._recalled = False
-            if self._runtime.equal_counts():
+            if self._runtime.equalize_counts():
                 self.sample()
             if not self.has_steps_to_repeat:
                 return

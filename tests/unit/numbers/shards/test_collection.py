@@ -25,11 +25,11 @@ from tests.unit.numbers.comparison import (
 from tests.unit.numbers.many_tables import LOOK_UP, PUSH, exchanges_of, requests_of_a_run
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tests.unit.numbers.tables import EXACT
-from tfps.bridge.variables.shards import shards_of
+from tfps.bridge.variables.shards import get_shards
 from tfps.errors import ConfigError
 from tfps.layers import EmbeddingCollection, Table
 from tfps.optimizers import ByTable
-from tfps.optimizers.wrapped import leaves
+from tfps.optimizers.wrapped import get_leaf_optimizers
 from tfps.strategy import extended
 from tfps.testing import InProcessCluster
 
@@ -60,7 +60,7 @@ def _by_table() -> Any:
 def test_an_optimizer_for_each_table(cluster: Callable[..., InProcessCluster]) -> None:
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         model = Comparison(strategy).run(lambda: recommender(_by_table), _fit)
-        rates = [type(leaf).__name__ for leaf in leaves(model.optimizer)]
+        rates = [type(leaf).__name__ for leaf in get_leaf_optimizers(model.optimizer)]
         assert rates == ["Adagrad", "SGD", "SGD"]
         assert strategy.stats().fallback_steps == 0
 
@@ -78,7 +78,7 @@ def test_a_large_table_that_was_trained_before(
             table = Table("t", 501, 3, initializer=keras.initializers.Constant(matrix))
             collection = EmbeddingCollection({"seen": table})
             collection.build()
-        assert len(shards_of(collection.weights[0])) > 1
+        assert len(get_shards(collection.weights[0])) > 1
         np.testing.assert_array_equal(collection.weights[0].numpy(), matrix)
         rows = collection({"seen": tf.constant([500, 3, 250])})["seen"]
         np.testing.assert_array_equal(rows, matrix[[500, 3, 250]])

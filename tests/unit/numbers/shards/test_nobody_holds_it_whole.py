@@ -33,7 +33,7 @@ from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tfps.bridge.variables import keras_file, row_blocks, sharded_variable
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.bridge.variables.sharded_variable import ShardedVariable
-from tfps.bridge.variables.shards import size_bytes_of
+from tfps.bridge.variables.shards import get_size_bytes
 from tfps.runtime.program import tables
 from tfps.testing import InProcessCluster
 
@@ -60,7 +60,7 @@ def rows_alone() -> Iterator[None]:
             original = getattr(kind, name)
 
             def access(self: Any, *arguments: Any, **options: Any) -> Any:
-                is_small = size_bytes_of(self) <= LIMIT_BYTES
+                is_small = get_size_bytes(self) <= LIMIT_BYTES
                 assert is_small or not tf.executing_eagerly(), f"{name} of all of {self.name}"
                 return original(self, *arguments, **options)
 
@@ -68,7 +68,7 @@ def rows_alone() -> Iterator[None]:
 
         for name in ("numpy", "assign", "read_value", "value"):
             refuse(ServerVariable, name)
-        for name in ("numpy", "assign", "compose"):
+        for name in ("numpy", "assign", "read_composed"):
             refuse(ShardedVariable, name)
         yield
 

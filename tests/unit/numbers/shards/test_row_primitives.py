@@ -15,9 +15,9 @@ import tfps
 from tests.unit.numbers.comparison import assert_same, cross_entropy, fit
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tests.unit.numbers.tables import leave_other_rows
-from tfps.bridge.variables.shards import shards_of
+from tfps.bridge.variables.shards import get_shards
 from tfps.optimizers import SparseUpdates, StalenessAware
-from tfps.optimizers.wrapped import leaves, slot_lists
+from tfps.optimizers.wrapped import get_leaf_optimizers, iter_slots
 from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
@@ -165,7 +165,7 @@ def test_an_optimizer_updates_those_rows_as_keras_does(
     alone = keras.Variable(TABLE, name="embeddings")
     reference = OPTIMIZERS[name]()
     reference.build([alone])
-    for leaf in leaves(reference):
+    for leaf in get_leaf_optimizers(reference):
         leave_other_rows(leaf)
     for ids in (IDS, IDS[2:], [1, 2, 3], IDS):
         gradients = np.resize(GRADIENTS, (len(ids), WIDTH))
@@ -174,7 +174,7 @@ def test_an_optimizer_updates_those_rows_as_keras_does(
         reference.apply([tf.constant(summed(ids, gradients))], [alone])
     assert_same(table.numpy(), alone.numpy())
     assert int(optimizer.iterations) == int(reference.iterations) == 4
-    found, expected = (slot_lists(*leaves(each)) for each in (optimizer, reference))
+    found, expected = (iter_slots(*get_leaf_optimizers(each)) for each in (optimizer, reference))
     for (_, (slot,)), (_, (other,)) in zip(found, expected, strict=True):
         assert_same(slot.numpy(), other.numpy())
 
@@ -209,7 +209,7 @@ def test_a_table_in_a_slab(
     ids = np.arange(320).reshape(64, 5) % ROWS
     fit(model, ids, np.arange(64) % 3, epochs=1)
     table = layer.embeddings
-    shards = shards_of(table)
+    shards = get_shards(table)
     assert any(shard.value.slab is not None for shard in shards)
     others, before = model.layers[-1].get_weights(), table.numpy()
     rows, version = strategy.pull_rows(table.path, IDS)
@@ -245,7 +245,7 @@ def test_only_distinct_rows_are_pushed(
     before = strategy.stats()
     strategy.push_rows(table.path, IDS * 20, np.tile(GRADIENTS, (20, 1)), version)
     after = strategy.stats()
-    shards = len({shard.value.device for shard in shards_of(table)})
+    shards = len({shard.value.device for shard in get_shards(table)})
     row_bytes = 4 * WIDTH * len(set(IDS))
     pushed = after.bytes_pushed - before.bytes_pushed
     assert row_bytes < pushed <= row_bytes + 4 * len(set(IDS)) + 16 * shards

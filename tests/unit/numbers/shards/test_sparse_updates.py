@@ -34,7 +34,7 @@ from tests.unit.numbers.tables import (
     leave_other_rows,
     tables_model,
 )
-from tfps.bridge.functions.traced_graph import operations_below
+from tfps.bridge.functions.traced_graph import iter_operations
 from tfps.errors import UnsupportedError
 from tfps.optimizers import SparseUpdates
 from tfps.runtime.program import tables
@@ -58,7 +58,7 @@ def test_tables_with_rows_alike_are_updated_together(
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["shuffle"]) as strategy:
         Comparison(strategy).run(model, lambda m: fit(m, FEATURES, LABELS))
         roots = [
-            [operation.type for operation in operations_below(function.graph)].count("Sqrt")
+            [operation.type for operation in iter_operations(function.graph)].count("Sqrt")
             for function in strategy.runtime.push_functions
         ]
         widths, slabs = 2, 1

@@ -13,7 +13,7 @@ import tfps
 from tests.messages import raises
 from tests.unit.numbers.comparison import LABELS, X, assert_same, cross_entropy, fit
 from tests.unit.numbers.partitioned import small
-from tfps.bridge.variables.shards import rule_of, shards_of
+from tfps.bridge.variables.shards import get_row_rule, get_shards
 from tfps.errors import UnsupportedError
 from tfps.partitioners.row_rule import rows_of
 
@@ -50,7 +50,7 @@ def test_reads_and_writes(table: Any) -> None:
 
 
 def test_shards_hold_the_rows_that_their_rule_says(table: Any) -> None:
-    shards, rule = shards_of(table), rule_of(table)
+    shards, rule = get_shards(table), get_row_rule(table)
     assert len({shard.value.device for shard in shards}) == rule.shards == 2
     for number, shard in enumerate(shards):
         np.testing.assert_array_equal(shard.numpy(), TABLE[rows_of(rule, number)])
@@ -65,7 +65,7 @@ def test_the_shards_are_listed_as_tensorflow_lists_them(
     assert sum(shard.shape[0] for shard in shards) == len(TABLE)
     shards[1].assign(tf.zeros_like(shards[1]))
     expected = TABLE.copy()
-    expected[rows_of(rule_of(table), 1)] = 0
+    expected[rows_of(get_row_rule(table), 1)] = 0
     np.testing.assert_array_equal(table.numpy(), expected)
 
 
@@ -86,9 +86,9 @@ def test_slots_are_divided_alike_and_lie_beside(strategy: tfps.ParameterServerSt
     slots = [v for v in model.optimizer.variables if v.shape == kernel.shape]
     assert len(slots) == 2
     for slot in slots:
-        assert rule_of(slot) == rule_of(kernel)
-        assert [p.value.device for p in shards_of(slot)] == [
-            p.value.device for p in shards_of(kernel)
+        assert get_row_rule(slot) == get_row_rule(kernel)
+        assert [p.value.device for p in get_shards(slot)] == [
+            p.value.device for p in get_shards(kernel)
         ]
     views = {view.variable: view for view in strategy.plan.views}
     assert views[f"{kernel.path}/1"].shape == (4, 6)
@@ -176,7 +176,7 @@ def test_the_chief_reads_the_rows_that_it_looks_up(
         layer = keras.layers.Embedding(11, 3, embeddings_initializer=lambda *_, **__: TABLE)
         layer.build()
     ids = tf.constant([[3, -1], [10, 3]])  # -1 is the last row
-    monkeypatch.setattr(type(layer.embeddings.value), "compose", None)
+    monkeypatch.setattr(type(layer.embeddings.value), "read_composed", None)
     for look_up in (layer, tf.function(layer)):
         np.testing.assert_array_equal(look_up(ids), TABLE[[[3, 10], [10, 3]]])
         with tf.GradientTape() as tape:
