@@ -74,10 +74,6 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
         """Make the coordinator of a strategy; the class's documentation describes the argument."""
-        if not getattr(self, "_has_initialized", False):
-            self._packed_functions: weakref.WeakKeyDictionary[Any, _PackedFunction] = (
-                weakref.WeakKeyDictionary()
-            )
         with private.use_coordinator_classes(queue=ClosureQueue, failure_handler=FailureHandler):
             super().__init__(strategy)
         is_ours = getattr(strategy, "_is_tfps_strategy", False)
@@ -172,17 +168,15 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
 
     def _get_packed_function(self, function: Any) -> _PackedFunction:
         """Return the packed form of a function, made again only if variables have moved."""
-        packed = self._packed_functions.get(function)
+        # The function keeps it: its traces refer to the function, and to the model that it trains.
+        kept = function.__dict__.setdefault("_tfps_packed", weakref.WeakKeyDictionary())
+        packed: _PackedFunction | None = kept.get(self)
         if packed is None:
-            self._packed_functions[function] = packed = _PackedFunction(
-                weakref.ref(function), self.strategy
-            )
+            kept[self] = packed = _PackedFunction(weakref.ref(function), self.strategy)
         elif packed.layouts not in (None, self.strategy.runtime.layouts):
             # The function's own traces, of parts without Keras variables, may use the old places.
             clone = function._clone(None)
-            self._packed_functions[function] = packed = _PackedFunction(
-                lambda: clone, self.strategy
-            )
+            kept[self] = packed = _PackedFunction(lambda: clone, self.strategy)
         return packed
 
 

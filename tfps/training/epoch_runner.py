@@ -136,7 +136,7 @@ class EpochRunner:
                 self._state.recovery.end_run(run, is_whole=is_whole)
         finally:
             self._restore_outer_run()
-            self._state.last_run = run
+            self._state.keep_ended_run(run, model=self._model)
         self._take_final_results(run)
 
     def give_up(self, error: BaseException) -> None:
@@ -213,7 +213,7 @@ class EpochRunner:
             self._abandon(run, error)
             raise
         self._state.run, self._state.epoch_runner = self._outer_run
-        self._state.last_run = run
+        self._state.keep_ended_run(run, model=self._model)
         self._take_final_results(run)
         self._warmed_up_steps = run.completed
         self._strategy.runtime.local_slots.free()  # the optimizer begins as new

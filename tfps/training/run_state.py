@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -65,7 +66,6 @@ class RunState:
         coordinator: of the strategy; None before it is used for the first time.
         run: the one that goes on; None: there is none.
         epoch_runner: what follows `run` for Keras.
-        last_run: the newest one that has ended.
         source: the input of the newest `fit` or `evaluate`.
         progress: what shows the epoch that goes on.
         rates: of the newest run of each kind, ``"train"`` and ``"test"``.
@@ -80,13 +80,23 @@ class RunState:
         self.coordinator: Any = None
         self.run: TicketRun | None = None
         self.epoch_runner: EpochRunner | None = None
-        self.last_run: TicketRun | None = None
+        self._last_run: weakref.ref[TicketRun] | None = None
         self.source: BatchSource | None = None
         self.progress: ClusterProgbar | None = None
         self.rates: dict[str, StepRate] = {}
         self.traffic: TrafficRate | None = None
         self.recovery: Recovery | None = None
         self.describe_pace: Callable[[], str] = str
+
+    @property
+    def last_run(self) -> TicketRun | None:
+        """The newest run that has ended; None without one, or if its model is collected."""
+        return None if self._last_run is None else self._last_run()
+
+    def keep_ended_run(self, run: TicketRun, *, model: Any) -> None:
+        """Let a model keep its run that has ended, since the strategy outlives models."""
+        self._last_run = weakref.ref(run)
+        model.__dict__["_tfps_last_run"] = run
 
     @property
     def newest_run(self) -> TicketRun | None:
@@ -126,6 +136,7 @@ class RunState:
         runtime.refuse_if_closed()
         runtime.refuse_mismatches()
         WORKER_USE.begin()
+        runtime.has_run = True
         runtime.on_layout_change()
         self.guard.start(
             private.get_closure_queue(coordinator), private.get_failure_handler(coordinator)

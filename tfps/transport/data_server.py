@@ -17,7 +17,7 @@ import tensorflow as tf
 from tfps.bridge.tensorflow_private import register_named_function
 from tfps.errors import ProtocolError
 from tfps.transport import tokens
-from tfps.transport.array_memory import release_arrays
+from tfps.transport.array_memory import give_back_memory, release_arrays
 from tfps.transport.direct import (
     Connection,
     ConnectionLost,
@@ -175,6 +175,7 @@ class DataServer:
             tokens.ERROR: self._error,
             tokens.TURN: self._reply_and_receive,
             tokens.TRAFFIC: self._traffic,
+            tokens.GIVE_BACK: give_back_memory,
         }
         for token, function in functions.items():
             register_named_function(token, function)

@@ -17,7 +17,7 @@ from tfps.bridge.closures.closure_error import LOST_SERVER
 from tfps.bridge.tensorflow_private import register_named_function
 from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.transport import tokens
-from tfps.transport.array_memory import release_arrays
+from tfps.transport.array_memory import give_back_memory, release_arrays
 from tfps.transport.direct import (
     Connection,
     ConnectionLost,
@@ -104,6 +104,7 @@ class Links:
         register_named_function(tokens.MOVED, self.move_endpoint)
         if in_a_task:
             register_named_function(tokens.FINGERPRINT, self._fingerprint)
+            register_named_function(tokens.GIVE_BACK, give_back_memory)
         register_named_function(tokens.LINK_FAILURE, self._link_failure)
 
     def exchange(

@@ -7,6 +7,7 @@ from tfps.cluster.served_chief import INTRODUCE_FUNCTION
 # On workers and parameter servers, called by the coordinator.
 INTRODUCE = INTRODUCE_FUNCTION  # (question) -> answer; see `cluster.served_chief`
 FINGERPRINT = "tfps_data_fingerprint"  # (job) -> of the secret that the environment gives, or ""
+GIVE_BACK = "tfps_give_back"  # () -> whether the system received memory
 
 # On a parameter server, called by the coordinator.
 TRAFFIC = "tfps_data_traffic"  # (job) -> [bytes received, bytes sent]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +16,14 @@ from tfps.optimizers.slabs import create_slab, plan_slabs
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.program.program import Program
 
+# The attribute of an optimizer that has its update for each `ServerUpdates`.
+KEPT_UPDATES = "_tfps_updates"
+
 
 class ServerUpdates:
-    """Makes the server-side update of each optimizer when it is first used, and keeps it.
+    """Makes the server-side update of each optimizer when it is first used.
+
+    The optimizer keeps its update: what both have on the servers is freed with the optimizer.
 
     Args:
         runtime: the runtime of the job.
@@ -29,29 +35,33 @@ class ServerUpdates:
         self, runtime: Runtime, *, strategy: tf.distribute.Strategy, drain: Callable[[], None]
     ) -> None:
         self._runtime, self._strategy, self._drain = runtime, strategy, drain
-        self._known: dict[int, tuple[Any, ServerUpdate]] = {}
+        self._known: weakref.WeakSet[ServerUpdate] = weakref.WeakSet()
 
     def known(self) -> list[ServerUpdate]:
-        """Return all updates that were made."""
-        return [update for _, update in self._known.values()]
+        """Return the updates of all optimizers that exist."""
+        return list(self._known)
 
     def get_update(self, optimizer: Any) -> ServerUpdate:
         """Return the update of a built optimizer."""
-        found = self._known.get(id(optimizer))
-        if found is None or not found[1].is_current_for(optimizer):
+        kept = optimizer.__dict__.setdefault(KEPT_UPDATES, weakref.WeakKeyDictionary())
+        found: ServerUpdate | None = kept.get(self)
+        if found is None or not found.is_current_for(optimizer):
             runtime = self._runtime
             with outside_step():
-                update = ServerUpdate(
+                found = ServerUpdate(
                     optimizer,
                     storage=runtime,
                     strategy=self._strategy,
                     workers=runtime.workers if applies_each_gradient(runtime.mode) else 0,
                     replies=1 + runtime.mode.pipeline_steps,
                 )
-            self._known[id(optimizer)] = found = (optimizer, update)
-            if update.depends_on_sent_values:
+            if self in kept:
+                self._known.discard(kept[self])
+            self._known.add(found)
+            kept[self] = found
+            if found.depends_on_sent_values:
                 runtime.layouts += 1  # later pulls of its variables have to be noted
-        return found[1]
+        return found
 
     def get_program_updates(self, program: Program) -> list[ServerUpdate]:
         """Return the updates of a program; move variables that it trains together into slabs."""

@@ -32,7 +32,7 @@ from tfps.runtime.coordinator.function_membership import FunctionMembership
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.coordinator.server_contents import ServedPlan, VariableRecord
 from tfps.runtime.coordinator.shared_by_name import SharedByName
-from tfps.runtime.coordinator.storage import Storage
+from tfps.runtime.coordinator.storage import COLLECTED_BYTES, Storage
 from tfps.runtime.coordinator.thread_turn import ThreadTurn
 from tfps.runtime.coordinator.worker_local_slots import WorkerLocalSlots
 from tfps.transport import tokens
@@ -194,6 +194,16 @@ class Runtime(Storage):
         """Free the variables and plans without references."""
         super().collect()
         self.forget([self._unused_plans.pop() for _ in range(len(self._unused_plans))])
+        if self._freed_bytes >= COLLECTED_BYTES:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """Let tasks give the memory of freed variables and messages back to their systems."""
+        self._freed_bytes = 0
+        for channel in self._channels() if self.processes else []:
+            with contextlib.suppress(tf.errors.UnavailableError, NoSuchFunction):  # it is plain
+                if channel.lost is None and channel.is_reachable(timeout_s=LOOK_TIMEOUT_S):
+                    channel.ask(tokens.GIVE_BACK, patience_s=0.0)
 
     def install(self, server: Server, plan: ServedPlan, *, owner: Any = None) -> None:
         """Let a server serve a plan, until `forget`, or some time after its owner is collected."""
@@ -362,5 +372,6 @@ class Runtime(Storage):
         self._release_tasks()
         for contents in self.contents:
             contents.free(contents.records)
+        self._give_back()
         for channel in self._channels():
             channel.close(error=self.make_closed_error)

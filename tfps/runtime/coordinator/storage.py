@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -26,6 +27,9 @@ from tfps.runtime.coordinator.resource_names import BOOKKEEPING, SLABS, VARIABLE
 from tfps.runtime.coordinator.server_contents import ServerContents
 from tfps.transport.chunk import chunk_bytes_from_environment
 
+# A garbage collection takes about half a second.
+COLLECTED_BYTES = 32 << 20
+
 
 class Storage:
     """Creates variables on servers and frees those without references."""
@@ -38,11 +42,13 @@ class Storage:
         # freed.
         self.on_layout_change: Callable[[], None] = lambda: None
         self.fence: Callable[[], None] = lambda: None  # raises if another chief has the job
+        self.has_run = False  # whether steps have run since the last garbage collection
         self.layouts = 0  # the count of moves of variables; each makes earlier traces out of date
         self._names = ResourceNames()
         self._views: dict[str, View] = {}
         self._finalizers: dict[str, weakref.finalize[..., Any]] = {}
         self._unreferenced: deque[str] = deque()
+        self._freed_bytes = 0  # since servers gave memory back to their systems
         self._bytes = [0] * len(self._servers)  # of all views
 
     @property
@@ -84,6 +90,8 @@ class Storage:
         own are not. It takes over the name of a freed variable that it ``replaces``. A shard has
         the ``rule`` of its rows.
         """
+        if planned:
+            self.make_room()
         path = path or options.get("name") or "variable"
         is_ours = replaces is not None and replaces.container == self.container
         if replaces is not None and is_ours and replaces.shared_name in self._finalizers:
@@ -249,10 +257,23 @@ class Storage:
 
     def collect(self) -> None:
         """Free the variables without references, unless they are of another model."""
+        held_bytes = sum(self._bytes)
         while self._unreferenced and not self.has_mismatches:
             shared_name = self._unreferenced.popleft()
             self._finalizers.pop(shared_name, None)
             self._remove(shared_name)
+        self._freed_bytes += held_bytes - sum(self._bytes)
+
+    def make_room(self) -> None:
+        """Free what models have left that nothing refers to, before more is created.
+
+        Python's collector does not know how much memory its objects have on servers, so it runs
+        here once after each run of steps: a model that was dropped after it lies in cycles.
+        """
+        if self.has_run and sum(self._bytes) >= COLLECTED_BYTES:
+            self.has_run = False
+            gc.collect()
+        self.collect()
 
     def _remove(self, shared_name: str) -> None:
         """Remove a name from the plan, and free its resource, if it has memory of its own."""
