@@ -163,7 +163,7 @@ TENSORFLOW = Package(
             "_inputs",
             "_variant_tensor",
         ),
-        "Function": ("__call__", "_clone"),
+        "Function": ("__call__", "_clone", "_reduce_retracing"),
         "Graph": ("_get_function",),
         "OpError": ("_message",),
         "Operation": ("_add_control_input", "_id", "_set_attr", "_update_input"),

@@ -204,7 +204,9 @@ class _PackedFunction:
                 self.layouts = strategy.runtime.layouts
             return outputs
 
-        self.function = tf.function(packed, autograph=False)
+        function: Any = get_function()
+        relaxes = function._reduce_retracing or function.input_signature is not None
+        self.function = tf.function(packed, autograph=False, reduce_retracing=relaxes)
 
 
 for _method in ("schedule", "join", "done", "fetch", "create_per_worker_dataset"):

@@ -42,6 +42,7 @@ class StepCompiler:
         self._model, self._strategy, self._kind = model, strategy, kind
         self.compiled: dict[Any, CompiledProgram] = {}
         self.is_new = False
+        self._specs: dict[type[BatchSource], Any] = {}  # of the newest batches of each kind
 
     def compile(
         self,
@@ -59,6 +60,9 @@ class StepCompiler:
             hooks: of the loop that follows the run.
             alone: the mode of a warm-up, which needs no server; None: that of the strategy.
         """
+        if type(source) in self._specs:
+            source.relax(self._specs[type(source)])
+        self._specs[type(source)] = source.batch_spec
         key = (source.trace_key(), (hooks.is_lock_step, hooks.stops_at_nan), alone)
         if key not in self.compiled or not self.compiled[key].is_current:
             strategy, self.is_new = self._strategy, True

@@ -52,6 +52,16 @@ class BatchSource(ABC):
     def description(self) -> str:
         """How batches reach the workers, in words."""
 
+    def relax(self, known: Any) -> None:  # noqa: B027 - some sources are traced for each pass
+        """Widen the spec of the batches so that it includes batches of an earlier input.
+
+        Keras traces its steps with ``reduce_retracing``, so that a step is traced once for the
+        first shape, and once for all others.
+
+        Args:
+            known: the spec of the batches that the step was traced for.
+        """
+
     @abstractmethod
     def trace_key(self) -> Hashable:
         """Return a key that is equal for inputs that share a traced closure."""

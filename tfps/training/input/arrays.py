@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfps.bridge.keras_private import ArrayDataAdapter, array_slicing, tree
 from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
+from tfps.training.input.batch import relaxed_spec
 
 # A tensor travels in one protocol buffer, which ends at 2 GiB; a margin is left for its envelope.
 MAX_RESIDENT_BYTES = 1 << 30
@@ -83,8 +84,7 @@ class ResidentArrays(BatchSource):
 
     def __init__(self, adapter: ArrayDataAdapter) -> None:
         self._batch_size = int(adapter._batch_size)
-        self._examples = int(adapter._num_samples)
-        self.batch_spec = _spec_of_batches(adapter, is_even=self._is_even)
+        self.batch_spec = _spec_of_batches(adapter)
         arrays = tree.flatten(tree.lists_to_tuples(adapter._inputs))
         specs = tf.nest.flatten(self.batch_spec)
         present = [array for array in arrays if array is not None]
@@ -114,47 +114,49 @@ class ResidentArrays(BatchSource):
 
     def trace_key(self) -> Any:
         """Return a key; closures are traced once for all inputs of equal key."""
-        return ("arrays", self._batch_size, self._is_even, str(self.batch_spec))
+        return ("arrays", str(self.batch_spec))
 
-    @property
-    def _is_even(self) -> bool:
-        """Whether all batches are of one length, which is then known to the model."""
-        return self._examples % self._batch_size == 0
+    def relax(self, known: Any) -> None:
+        self.batch_spec = relaxed_spec(self.batch_spec, known)
 
     def new_pass(self) -> ArraysPass:
         """Return the order of one pass, drawn when it is used."""
         return ArraysPass(self.orders)
 
     def arguments(self, data_pass: ArraysPass, offset_steps: int) -> Any:
-        """Return a closure's arguments: arrays, order, and where in the pass its run begins."""
-        return (*self._arrays, data_pass.indices, tf.constant(offset_steps, tf.int64))
+        """Return a closure's arguments: arrays, order, and (first step in the pass, batch size)."""
+        numbers = tf.constant([offset_steps, self._batch_size], tf.int64)
+        return (*self._arrays, data_pass.indices, numbers)
 
     def argument_specs(self, arguments: Any) -> Any:
         """Return specs without the number of examples, so that other numbers need no new trace."""
-        *parts, offset = arguments
-        return (*(tf.TensorSpec([None, *part.shape[1:]], part.dtype) for part in parts), offset)
+        specs = tf.nest.flatten(self.batch_spec)
+        arrays = (tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) for spec in specs)
+        return (*arrays, tf.TensorSpec([None], tf.int64), tf.TensorSpec([2], tf.int64))
 
     def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
-        *arrays, order, offset = arguments
-        begin = (claim.position + offset) * self._batch_size
+        *arrays, order, numbers = arguments
+        offset, batch_size = tf.unstack(numbers)
+        begin = (claim.position + offset) * batch_size
         examples = tf.shape(order, out_type=tf.int64)[0]
         there = tf.logical_and(claim.ticket >= 0, begin < examples)
         begin = tf.where(there, begin, 0)
-        length: Any = self._batch_size
-        if not self._is_even:  # the last batch is shorter, so no length is fixed
-            length = tf.minimum(examples - begin, self._batch_size)
+        length: Any = tf.nest.flatten(self.batch_spec)[0].shape[0]
+        if length is None:  # the last batch may be shorter
+            length = tf.minimum(examples - begin, batch_size)
         indices = tf.slice(order, [begin], [length])
         parts = [tf.gather(array, indices) for array in arrays]
         return there, tf.nest.pack_sequence_as(self.batch_spec, parts)
 
 
-def _spec_of_batches(adapter: ArrayDataAdapter, *, is_even: bool) -> Any:
-    """Return the element spec of Keras's dataset of the batches.
+def _spec_of_batches(adapter: ArrayDataAdapter) -> Any:
+    """Return the element spec of Keras's dataset of the batches; of one length if all have it.
 
     It is read from a dataset of one row: one of all rows would copy the arrays once more.
     """
     row = tree.map_structure(lambda a: None if a is None else a[:1], adapter._inputs)
     alone = ArrayDataAdapter(*_to_tuple(row), batch_size=1).get_tf_dataset().element_spec
+    is_even = adapter._num_samples % adapter._batch_size == 0
     length = adapter._batch_size if is_even else None
 
     def of_batch(spec: Any) -> Any:

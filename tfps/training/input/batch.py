@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+DIFFERENT = "different"  # of two types of a component: no shape is common to both
+
 
 def empty_component(spec: tf.TensorSpec) -> np.ndarray[Any, Any]:
     """Return an empty value of one component, which is sent if there is no batch."""
@@ -52,6 +54,29 @@ def common_spec(specs: Sequence[Any], *, each: str) -> Any:
     return tf.nest.pack_sequence_as(specs[0], common)
 
 
+def relaxed_spec(spec: Any, known: Any) -> Any:
+    """Return a spec for batches of two specs, or the first one if they differ in more than sizes.
+
+    Example:
+
+    >>> relaxed_spec(tf.TensorSpec([None, 3]), tf.TensorSpec([None, 4])).shape.as_list()
+    [None, None]
+    """
+    structures = [tf.nest.map_structure(lambda _: None, each) for each in (spec, known)]
+    if structures[0] != structures[1]:
+        return spec
+    pairs = zip(tf.nest.flatten(spec), tf.nest.flatten(known), strict=True)
+    relaxed = [_common_type(one, other) for one, other in pairs]
+    return spec if DIFFERENT in relaxed else tf.nest.pack_sequence_as(spec, relaxed)
+
+
+def _common_type(one: Any, other: Any) -> Any:
+    if one is None or other is None:
+        return None if one is other else DIFFERENT
+    common = one.most_specific_common_supertype([other])
+    return DIFFERENT if common is None or common.shape.rank is None else common
+
+
 def number_batches(batches: tf.data.Dataset, *labels: tf.Tensor) -> tf.data.Dataset:
     """Return an endless dataset of (number, (*labels, whether it is a batch, *components)).
 
@@ -71,6 +96,15 @@ def number_batches(batches: tf.data.Dataset, *labels: tf.Tensor) -> tf.data.Data
 
     ended = tf.data.Dataset.from_tensors((*labels, tf.constant(False), *nothing))
     return batches.map(flat).concatenate(ended.repeat()).enumerate()
+
+
+def numbered_spec(components: Sequence[Any]) -> Any:
+    """Return the spec of the elements of `number_batches` without labels.
+
+    Args:
+        components: the flat specs of the batches.
+    """
+    return tf.TensorSpec([], tf.int64), (tf.TensorSpec([], tf.bool), *components)
 
 
 def restore_batch(spec: Any, components: Sequence[tf.Tensor]) -> Any:

@@ -12,7 +12,13 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.traced_graph import get_dataset_graphs
 from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
-from tfps.training.input.batch import empty_batch, number_batches, restore_batch
+from tfps.training.input.batch import (
+    empty_batch,
+    number_batches,
+    numbered_spec,
+    relaxed_spec,
+    restore_batch,
+)
 from tfps.training.input.dataset_graph import (
     NotPortable,
     make_deterministic,
@@ -66,7 +72,6 @@ class WorkerDataset(BatchSource):
         self._numbered = tf.function(
             self._make_numbered_dataset, autograph=False
         ).get_concrete_function(tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64))
-        self._numbered_spec = self._numbered.structured_outputs.element_spec
         makers = [functools.partial(self._create, worker) for worker in range(workers)]
         self._datasets = private.create_on_workers(coordinator, makers)
 
@@ -80,6 +85,10 @@ class WorkerDataset(BatchSource):
     @property
     def input_graphs(self) -> list[Any]:
         return get_dataset_graphs(self._identity)
+
+    def relax(self, known: Any) -> None:
+        self.batch_spec = relaxed_spec(self.batch_spec, known)
+        self._flat_specs = tf.nest.flatten(self.batch_spec, expand_composites=True)
 
     def trace_key(self) -> Any:
         return ("worker_dataset", str(self.batch_spec))
@@ -101,7 +110,7 @@ class WorkerDataset(BatchSource):
 
     def argument_specs(self, arguments: Any) -> Any:
         return (
-            tf.data.IteratorSpec(self._numbered_spec),
+            tf.data.IteratorSpec(numbered_spec(self._flat_specs)),
             tf.TensorSpec([], tf.string),
             tf.TensorSpec([2], tf.int64),
         )
