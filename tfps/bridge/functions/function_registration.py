@@ -31,6 +31,19 @@ class _RuntimeFunctions(NamedTuple):
     delete_status: Callable[[int], None]
     code: Callable[[int], int]
     message: Callable[[int], bytes]
+    export_metadata: Callable[[int, Any, int], None]  # context, buffer, status
+    new_buffer: Callable[[], Any]
+    delete_buffer: Callable[[Any], None]
+
+
+class _Buffer(ctypes.Structure):
+    """A ``TF_Buffer`` of TensorFlow's C interface."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("length", ctypes.c_size_t),
+        ("deallocator", ctypes.c_void_p),
+    )
 
 
 @functools.cache
@@ -39,7 +52,7 @@ def load_runtime_functions() -> _RuntimeFunctions:
     folder = Path(tf.sysconfig.get_lib())
     compiled = ctypes.CDLL(str(folder / "libtensorflow_cc.so.2"))
     framework = ctypes.CDLL(str(folder / "libtensorflow_framework.so.2"))
-    pointer = ctypes.c_void_p
+    pointer, buffer = ctypes.c_void_p, ctypes.POINTER(_Buffer)
 
     def set_types(function: Any, result: Any, *arguments: Any) -> Any:
         function.restype, function.argtypes = result, arguments
@@ -59,15 +72,23 @@ def load_runtime_functions() -> _RuntimeFunctions:
         delete_status=set_types(framework.TF_DeleteStatus, None, pointer),
         code=set_types(framework.TF_GetCode, ctypes.c_int, pointer),
         message=set_types(framework.TF_Message, ctypes.c_char_p, pointer),
+        export_metadata=set_types(
+            compiled.TFE_ContextExportRunMetadata, None, pointer, buffer, pointer
+        ),
+        new_buffer=set_types(framework.TF_NewBuffer, buffer),
+        delete_buffer=set_types(framework.TF_DeleteBuffer, None, buffer),
     )
 
 
 def patch_function_registration() -> None:
-    """Patch TensorFlow to release Python's lock while it registers a function with every task.
+    """Release Python's lock while TensorFlow registers a function, or exports what it recorded.
 
     TensorFlow waits for each task's reply, without a deadline, and its Python binding holds the
-    lock during the wait. If one task is stopped at that moment, nothing else in this process could
-    run, neither Ctrl-C nor the probes that find out what is wrong.
+    lock meanwhile. If one task is stopped at that moment, nothing else in this process could run,
+    neither Ctrl-C nor the probes that find out what is wrong.
+
+    `tf.summary.trace_export`, which `keras.callbacks.TensorBoard` calls at the end of a profile,
+    waits for functions of this process. A `tf.py_function` of theirs would wait for the lock.
     """
     if getattr(Context, "_tfps_registers", False):
         return
@@ -89,6 +110,18 @@ def patch_function_registration() -> None:
             lambda status: load_runtime_functions().add_definition(where, text, len(text), status)
         )
 
+    def export_run_metadata(self: Any) -> Any:
+        if not self._context_handle:
+            return None
+        where, buffer = _get_capsule_pointer(self._handle), load_runtime_functions().new_buffer()
+        try:
+            _call(lambda status: load_runtime_functions().export_metadata(where, buffer, status))
+            data = ctypes.string_at(buffer.contents.data, buffer.contents.length)
+        finally:
+            load_runtime_functions().delete_buffer(buffer)
+        return tf.compat.v1.RunMetadata.FromString(data)
+
+    Context.export_run_metadata = export_run_metadata
     Context.add_c_function = add_c_function
     Context.add_function_def = add_function_def
     Context._tfps_registers = True
@@ -99,7 +132,7 @@ _removed_on_tasks: list[tuple[Any, str]] = []  # removed on the tasks; still reg
 
 
 def patch_function_removal() -> None:
-    """Patch TensorFlow to keep garbage-collected functions registered while tasks are connected.
+    """Keep garbage-collected functions registered as long as this process is connected to tasks.
 
     TensorFlow sends a removal to every task, without a deadline and holding Python's lock: if one
     task is stopped, a garbage collection would freeze this process. Removing without Python's lock
@@ -122,9 +155,7 @@ def patch_function_removal() -> None:
 
 
 def take_collected_functions() -> list[str]:
-    """Return the names of functions that were garbage-collected since the last call.
-
-    The caller lets tasks remove these functions.
+    """Return the functions collected since the last call, for tasks to remove.
 
     In this process they stay registered until `remove_collected_functions`. Names are never reused.
     """
@@ -154,18 +185,14 @@ def _is_connected_to_tasks(context: Any) -> bool:
 
 def _call_on_thread(call: Callable[[int], None]) -> None:
     """Call a C function with a new status on a separate thread, so that Ctrl-C ends the wait."""
-    outcome: Future[tuple[int, str]] = Future()
+    outcome: Future[None] = Future()
 
     def run() -> None:
-        status = load_runtime_functions().new_status()
         try:
-            call(status)
-            text = load_runtime_functions().message(status).decode(errors="replace")
-            outcome.set_result((load_runtime_functions().code(status), text))
+            _call(call)
+            outcome.set_result(None)
         except BaseException as error:  # noqa: BLE001 - raised again where the outcome is awaited
             outcome.set_exception(error)
-        finally:
-            load_runtime_functions().delete_status(status)
 
     threading.Thread(target=run, name="tfps-register", daemon=True).start()
     if not wait([outcome], timeout=WARN_AFTER_S).done:
@@ -173,7 +200,20 @@ def _call_on_thread(call: Callable[[int], None]) -> None:
             "One task of the cluster does not reply, and TensorFlow needs all tasks to register "
             "a function. Resume the task (SIGCONT), or kill it and start it again."
         )
-    code, message = outcome.result()
+    outcome.result()
+
+
+def _call(call: Callable[[int], None]) -> None:
+    """Call a C function with a new status; raise the error that it reports."""
+    status = load_runtime_functions().new_status()
+    try:
+        call(status)
+        code, message = (
+            load_runtime_functions().code(status),
+            load_runtime_functions().message(status).decode(errors="replace"),
+        )
+    finally:
+        load_runtime_functions().delete_status(status)
     if code:
         raise tf.compat.v1.errors.exception_type_from_error_code(code)(None, None, message)
 

@@ -1,0 +1,43 @@
+"""`fit` ends with a profile of TensorBoard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+import pytest
+import tensorflow as tf
+
+import tfps
+
+pytestmark = pytest.mark.timeout(180)
+
+STEPS = 40
+
+
+def linear(strategy: tfps.ParameterServerStrategy) -> keras.Model:
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    return model
+
+
+def batches(_context: tf.distribute.InputContext) -> tf.data.Dataset:
+    """A pipeline on a worker that calls Python code of the chief."""
+
+    def example(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        value = tf.py_function(lambda x: x / 1000, [tf.cast(number, tf.float32)], tf.float32)
+        value = tf.reshape(value, [1])
+        return value, value
+
+    return tf.data.Dataset.range(1000).map(example).batch(4)
+
+
+def test_a_profile_while_the_input_calls_python(
+    strategy: tfps.ParameterServerStrategy, tmp_path: Path
+) -> None:
+    model = linear(strategy)
+    profile = keras.callbacks.TensorBoard(tmp_path, profile_batch=(5, 10))
+    model.fit(batches, steps_per_epoch=STEPS, verbose=0, callbacks=[profile])
+    assert int(model.optimizer.iterations.numpy()) == STEPS
+    assert list(tmp_path.rglob("*.xplane.pb"))
