@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
+
+import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.recovery.guard import Guard
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from tfps.runtime.worker.closure_run import BatchSource
     from tfps.training.epoch_runner import EpochRunner
     from tfps.training.prediction import Predictor
+
+logger = logging.getLogger(__name__)
 
 
 class Recovery(Protocol):
@@ -137,6 +142,7 @@ class RunState:
         runtime.refuse_mismatches()
         WORKER_USE.begin()
         runtime.has_run = True
+        _execute_synchronously()
         runtime.on_layout_change()
         self.guard.start(
             private.get_closure_queue(coordinator), private.get_failure_handler(coordinator)
@@ -189,3 +195,18 @@ class RunState:
         if self.coordinator is None or not self._runtime.residuals.has_names:
             return 0
         return private.get_closure_queue(self.coordinator).worker_losses
+
+
+def _execute_synchronously() -> None:
+    """Let this thread wait for each eager operation, as it does by default.
+
+    Otherwise a worker waits for inputs that this thread has not computed, and this thread waits for
+    the worker.
+    """
+    if not tf.config.experimental.get_synchronous_execution():
+        tf.config.experimental.set_synchronous_execution(True)
+        logger.warning(
+            "tf.config.experimental.set_synchronous_execution: received False, expected True with "
+            "tfps.ParameterServerStrategy, and sets it. Remove the call: workers run beside this "
+            "process in any case."
+        )

@@ -1,10 +1,12 @@
-"""`fit` ends with a profile of TensorBoard."""
+"""`fit` ends with a profile of TensorBoard, and with asynchronous eager execution."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -41,3 +43,20 @@ def test_a_profile_while_the_input_calls_python(
     model.fit(batches, steps_per_epoch=STEPS, verbose=0, callbacks=[profile])
     assert int(model.optimizer.iterations.numpy()) == STEPS
     assert list(tmp_path.rglob("*.xplane.pb"))
+
+
+@pytest.fixture
+def asynchronous_execution() -> Iterator[None]:
+    tf.config.experimental.set_synchronous_execution(False)
+    yield
+    tf.config.experimental.set_synchronous_execution(True)
+
+
+@pytest.mark.repeats
+def test_asynchronous_execution(
+    strategy: tfps.ParameterServerStrategy, asynchronous_execution: None
+) -> None:
+    model = linear(strategy)
+    x = np.ones((STEPS, 1), "float32")
+    model.fit(x, x, batch_size=1, verbose=0)
+    assert int(model.optimizer.iterations.numpy()) == STEPS
