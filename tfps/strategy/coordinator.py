@@ -136,6 +136,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         if not getattr(self.strategy, "_is_tfps_strategy", False):
             return super().schedule(fn, args=args, kwargs=kwargs)
         self.strategy.run_state.watch_tasks(self)
+        self.strategy.runtime.followed.refresh()
         if not isinstance(fn, tf.types.experimental.PolymorphicFunction):
             result = super().schedule(fn, args=args, kwargs=kwargs)
             self.strategy.runtime.fallback_steps += 1

@@ -61,6 +61,7 @@ class EpochRunner:
             request = TicketRunRequest.for_one_step(OneBatch(next(iter(request_or_batches))))
         if request.tickets == 0:
             raise StopIteration  # an empty input is no mistake to Keras
+        self._strategy.runtime.followed.refresh()
         if request is not self._request:
             with self._flags.apply_first_flags():
                 self._start(request)

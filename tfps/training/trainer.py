@@ -177,12 +177,12 @@ class Trainer:
             if not isinstance(function, EpochRunner) or not function.hooks.watched:
                 call()
                 return
-            everyone = callbacks.callbacks
+            everyone, strategy = callbacks.callbacks, model._distribute_strategy
             try:
                 for callback in everyone:
                     callbacks.callbacks = [callback]
-                    if function.hooks.call_watched(callback, model, call):
-                        strategy = model._distribute_strategy
+                    changing = strategy.runtime.followed.refreshed_after(call)
+                    if function.hooks.call_watched(callback, model, changing):
                         strategy.run_state.drain()
                         meant_steps = call.args[1] + name.endswith("_end")
                         run = strategy.run_state.newest_run

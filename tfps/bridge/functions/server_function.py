@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -13,16 +14,33 @@ from tfps.bridge.variables.server_variable import tracing_server_function, use_m
 
 
 def trace_server_function(
-    function: Callable[..., Sequence[tf.Tensor]], *, device: str, signature: list[tf.TensorSpec]
+    function: Callable[..., Sequence[tf.Tensor]],
+    *,
+    device: str,
+    signature: list[tf.TensorSpec],
+    handle_of_copy: Callable[[tf.Tensor, str], tf.Tensor] | None = None,
 ) -> tf.types.experimental.ConcreteFunction:
     """Trace a function for one server, and return the concrete function.
+
+    Eager tensors that user code has made before become constants of the function.
+
+    Args:
+        function: the function to trace.
+        device: the server.
+        signature: the function's arguments.
+        handle_of_copy: returns the handle that the function uses for the handle of a resource
+            elsewhere, on a device; None: the function has no user code.
 
     Raises:
         RuntimeError: the function captured a tensor, which every request would have to send.
     """
 
     def run_on_server(*arguments: tf.Tensor) -> Sequence[tf.Tensor]:
-        with tracing_server_function(device), tf.device(device):
+        with (
+            tracing_server_function(device),
+            tf.device(device),
+            _constants_for_captures(private.current_graph(), device, handle_of_copy),
+        ):
             return function(*arguments)
 
     with outside_step(), private.placed_on(device):
@@ -35,6 +53,37 @@ def trace_server_function(
             "expected none; open every resource by its name in the function"
         )
     return concrete
+
+
+@contextlib.contextmanager
+def _constants_for_captures(
+    graph: Any, device: str, handle_of_copy: Callable[[tf.Tensor, str], tf.Tensor] | None
+) -> Iterator[None]:
+    """Let a traced graph use constants and handles of its own for eager tensors.
+
+    The graphs of branches, loops and functions inside pass on what they capture.
+    """
+    captures, inside = graph.capture, dict[int, tuple[tf.Tensor, tf.Tensor]]()
+
+    def capture(tensor: tf.Tensor, name: str | None = None, shape: Any = None) -> tf.Tensor:
+        if not isinstance(tensor, tf.__internal__.EagerTensor):
+            return captures(tensor, name, shape)
+        if id(tensor) not in inside:
+            with graph.as_default(), tf.control_dependencies(None):
+                if tensor.dtype not in (tf.resource, tf.variant):
+                    own = tf.constant(tensor.numpy(), tensor.dtype)
+                elif handle_of_copy is not None:
+                    own = handle_of_copy(tensor, device)
+                else:
+                    return captures(tensor, name, shape)
+            inside[id(tensor)] = (tensor, own)
+        return inside[id(tensor)][1]
+
+    graph.capture = capture
+    try:
+        yield
+    finally:
+        del graph.capture
 
 
 @contextlib.contextmanager

@@ -25,10 +25,16 @@ def get_function_graph(operation: Any, function: Any) -> Any:
 
 def iter_operations(graph: Any) -> Iterator[Any]:
     """Yield the operations of a traced function and of all functions traced inside it."""
+    for each in graphs_below(graph):
+        yield from each.get_operations()
+
+
+def graphs_below(graph: Any) -> Iterator[Any]:
+    """Yield the graph of a traced function and those of all functions traced inside it."""
     graphs, known = [graph], {id(graph)}
     while graphs:
         graph = graphs.pop()
-        yield from graph.get_operations()
+        yield graph
         for function in graph._functions.values():
             # The graph of a function that was not traced here can be made, but has no traceback.
             nested = getattr(function, "_cached_graph", None)

@@ -28,6 +28,7 @@ from tfps.placement.policy import Placement
 from tfps.runtime.coordinator.call_ids import OptimizerCallIds
 from tfps.runtime.coordinator.connections import Connections, ControlChannel, Task
 from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, NoSuchFunction
+from tfps.runtime.coordinator.followed_variables import FollowedVariables
 from tfps.runtime.coordinator.function_membership import FunctionMembership
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.coordinator.server_contents import ServedPlan, VariableRecord
@@ -113,6 +114,7 @@ class Runtime(Storage):
             container=self.container, channels=self.worker_channels
         )
         self.value_versions = SharedByName()
+        self.followed = FollowedVariables(self)
         self.data_plane = connections.create_data_plane(
             job_id=self.job_id,
             servers=self.servers,

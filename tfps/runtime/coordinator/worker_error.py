@@ -122,11 +122,11 @@ def _format_error(error: GraphError, graphs: Sequence[Any], place: str) -> str:
     operation = find_operation(graphs, error.operation or "")
     if operation is not None:
         name = _strip_loop_prefix(operation.name)
-        text += f" by {name} ({operation.type}){_format_creation(operation)}"
+        text += f" by {name} ({operation.type}){format_creation(operation)}"
     elif error.operation:
         text += f" by {_strip_loop_prefix(error.operation)}"
     if error.frames:
-        text += f"\nin Python at\n{_format_frames(error.frames)}"
+        text += f"\nin Python at\n{format_frames(error.frames)}"
     return text
 
 
@@ -148,15 +148,17 @@ def _strip_loop_prefix(name: str) -> str:
     return re.sub(r"^(?:while/(?:body/_\d+/)?)*", "", name)
 
 
-def _format_creation(operation: Any) -> str:
+def format_creation(operation: Any) -> str:
+    """Return the text that says which of the user's lines made an operation; else an empty one."""
     trace = operation.traceback or ()
     frames = select_user_frames(
         [FrameSummary(each.filename, each.lineno, each.name) for each in trace]
     )
-    return f", made at\n{_format_frames(frames)}" if frames else ""
+    return f", made at\n{format_frames(frames)}" if frames else ""
 
 
-def _format_frames(frames: Iterable[FrameSummary]) -> str:
+def format_frames(frames: Iterable[FrameSummary]) -> str:
+    """Return lines of code as in a traceback."""
     return "".join(format_list(frames)).rstrip()
 
 
@@ -166,7 +168,7 @@ def refuse_python_functions(graph: Any) -> None:
         if operation.type in PYTHON_FUNCTIONS:
             raise UnsupportedError(
                 "the step calls a Python function (tf.py_function or tf.numpy_function): "
-                f"operation {operation.name} ({operation.type}){_format_creation(operation)}\n"
+                f"operation {operation.name} ({operation.type}){format_creation(operation)}\n"
                 "Workers do not have the function, and all steps would wait for the chief to run it. "
                 "Write it with TensorFlow or keras.ops, call it in the input pipeline (Dataset.map), "
                 "or compile the model with run_eagerly=True to run its steps on the chief."

@@ -90,8 +90,12 @@ class PlanFunctions:
             return trace(tf.unstack(header), ids, payload)
 
         function = trace_server_function(
-            answer, device=self.server.device, signature=Message.signature(REQUEST_FIELDS)
+            answer,
+            device=self.server.device,
+            signature=Message.signature(REQUEST_FIELDS),
+            handle_of_copy=self.runtime.followed.handle_of_copy,
         )
+        self.runtime.followed.check(function.graph)
         pushed, found = (bytes_behind, 0) if kind == Kind.PUSH else (0, bytes_behind)
         entry = Entry(kind, call_number, request_bytes, reply_bytes, row_bytes=pushed)
         self._offers[kind, call_number] = Offer(entry, function, found)

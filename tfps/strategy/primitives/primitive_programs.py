@@ -84,6 +84,7 @@ class PrimitivePrograms:
     def cached_function(self, key: Any, function: Any, *, signature: Any = None) -> Any:
         """Return the cached `tf.function` of a key, made from a function at the first call."""
         self._clear_outdated_caches()
+        self._runtime.followed.refresh()
         if key not in self._eager:
             self._eager[key] = tf.function(function, autograph=False, input_signature=signature)
         return self._eager[key]
