@@ -99,12 +99,18 @@ def record_tfps_errors() -> Iterator[None]:
 
 
 class StepScope(keras.StatelessScope):
-    """Sends every read and write of a Keras variable to the step that is being traced."""
+    """Sends every read and write of a Keras variable to the step that is being traced.
+
+    Attributes:
+        made: the Keras variables that the traced code has made, after the scope.
+    """
 
     def __init__(self, step: StepTrace) -> None:
         super().__init__(collect_losses=True, initialize_variables=False)
         self._step = step
         self._previous: StepTrace | None = None
+        self._waiting: list[Any] = []
+        self.made: list[Any] = []
 
     def get_current_value(self, variable: Any) -> Any:
         return self._step.get_copy(variable)
@@ -116,12 +122,24 @@ class StepScope(keras.StatelessScope):
     def __enter__(self) -> StepScope:
         self._previous = current_step()
         _local.step = self._step
+        self._waiting = _exchange_uninitialized([])
         super().__enter__()
         return self
 
     def __exit__(self, *exception: Any) -> None:
         _local.step = self._previous
         super().__exit__(*exception)
+        # Keras would give them values at the end of the next scope, of any model and strategy.
+        self.made = _exchange_uninitialized(self._waiting)
+        if self._previous is not None:
+            self._waiting += self.made  # the outer scope's, which stays open
+
+
+def _exchange_uninitialized(variables: list[Any]) -> list[Any]:
+    """Set the variables to which Keras gives values later, and return those of before."""
+    before: list[Any] = global_state.get_global_attribute("uninitialized_variables") or []
+    global_state.set_global_attribute("uninitialized_variables", variables)
+    return before
 
 
 def is_global_generator(keras_variable: Any) -> bool:

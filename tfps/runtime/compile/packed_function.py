@@ -110,8 +110,9 @@ def _discover(call: Call, strategy: PackedStrategy) -> tuple[Program, Discovery]
     def scratch() -> None:
         discovery = Discovery(strategy, looks_up_nested=True)
         found[:] = [discovery]
-        with StepScope(discovery), private.ignore_cached_reads():
+        with StepScope(discovery) as scope, private.ignore_cached_reads():
             call()
+        discovery.initialize(scope.made)
 
     with raise_refusals():
         scratch.get_concrete_function()

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge.functions.traced_graph import graph_of_function, graphs_below
-from tfps.bridge.step_scope import outside_the_step
+from tfps.bridge.step_scope import outside_step
 from tfps.bridge.variables.server_variable import ServerVariable, keep_with_server_function
 from tfps.errors import UnsupportedError
 from tfps.runtime.coordinator.storage import Storage
@@ -45,7 +45,7 @@ class FollowedVariable:
     def copy_on(self, device: str) -> ServerVariable:
         """Return the copy on a server, after creating it if there is none."""
         if device not in self._copies:
-            with outside_the_step():
+            with outside_step():
                 # A callable: a restarted server gets the newest value.
                 self._copies[device] = self._storage.create_bookkeeping(
                     lambda: self._value, device=device, name="followed"
@@ -126,7 +126,8 @@ class FollowedVariables:
                 if writer is not None:
                     raise UnsupportedError(
                         "an optimizer, a schedule or a constraint: received an assignment of a "
-                        f"raw tf.Variable by {writer.name} ({writer.type}){format_creation(writer)}\n"
+                        f"raw tf.Variable by {writer.name} ({writer.type})"
+                        f"{format_creation(writer)}\n"
                         "expected a variable of the optimizer, since each server would assign only "
                         "its copy. Create it in the optimizer's build with self.add_variable."
                     )

@@ -204,7 +204,7 @@ class Runtime(Storage):
         self._freed_bytes = 0
         for channel in self._channels() if self.processes else []:
             with contextlib.suppress(tf.errors.UnavailableError, NoSuchFunction):  # it is plain
-                if channel.lost is None and channel.is_reachable(timeout_s=LOOK_TIMEOUT_S):
+                if channel.lost is None and channel.is_reachable(timeout_s=PROBE_TIMEOUT_S):
                     channel.ask(tokens.GIVE_BACK, patience_s=0.0)
 
     def install(self, server: Server, plan: ServedPlan, *, owner: Any = None) -> None:

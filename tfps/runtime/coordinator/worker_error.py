@@ -169,7 +169,8 @@ def refuse_python_functions(graph: Any) -> None:
             raise UnsupportedError(
                 "the step calls a Python function (tf.py_function or tf.numpy_function): "
                 f"operation {operation.name} ({operation.type}){format_creation(operation)}\n"
-                "Workers do not have the function, and all steps would wait for the chief to run it. "
-                "Write it with TensorFlow or keras.ops, call it in the input pipeline (Dataset.map), "
+                "Workers do not have the function, and all steps would wait for the chief to run "
+                "it. Write it with TensorFlow or keras.ops, call it in the input pipeline "
+                "(Dataset.map), "
                 "or compile the model with run_eagerly=True to run its steps on the chief."
             )

@@ -74,15 +74,20 @@ class Discovery:
 
     def get_copy(self, keras_variable: Any) -> WorkerVariable:
         if id(keras_variable) not in self.copies:
-            if keras_variable._value is None:
-                with outside_step(), self.strategy.scope():
-                    keras_variable._deferred_initialize()
+            self.initialize([keras_variable])
             with self.graph.as_default():
                 self.copies[id(keras_variable)] = copy = WorkerVariable(keras_variable)
             if not is_metric(keras_variable) and not is_seed(keras_variable):
                 copy.on_assignment = partial(self._note_assignment, id(keras_variable))
             self.found_variables.append(keras_variable)
         return self.copies[id(keras_variable)]
+
+    def initialize(self, keras_variables: Iterable[Any]) -> None:
+        """Give variables that the step has made their first values, unless they have them."""
+        for variable in keras_variables:
+            if variable._value is None:
+                with outside_step(), self.strategy.scope():
+                    variable._deferred_initialize()
 
     def _note_assignment(self, key: int, kept: Factor | None) -> None:
         is_nested = private.current_graph() is not self.graph
@@ -241,8 +246,11 @@ def discover_program(program: Program, strategy: TracedStrategy) -> Program:
     def trace(data: Any) -> Any:  # Keras's name, which TensorFlow's messages quote
         discovery = Discovery(strategy)
         found[:] = [discovery]
-        with private.default_replica_context(), StepScope(discovery):
-            return program.step(data)
+        with private.default_replica_context():
+            with StepScope(discovery) as scope:
+                outputs = program.step(data)
+            discovery.initialize(scope.made)  # those that the step never reads, too
+            return outputs
 
     concrete = tf.function(trace, autograph=False).get_concrete_function(program.batch_spec)
     refuse_python_functions(concrete.graph)
