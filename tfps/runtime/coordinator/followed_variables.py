@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.functions.traced_graph import graph_of_function, graphs_below
+from tfps.bridge.functions.traced_graph import get_function_graph, graphs_below
 from tfps.bridge.step_scope import outside_step
 from tfps.bridge.variables.server_variable import ServerVariable, keep_with_server_function
 from tfps.errors import UnsupportedError
@@ -159,7 +159,7 @@ def _writer(handle: tf.Tensor) -> Any:
             continue
         functions, first = _CALLS.get(operation.type, ((), 0))
         position = next(k for k, each in enumerate(operation.inputs) if each is handle)
-        graphs = [graph_of_function(operation, operation.get_attr(name)) for name in functions]
+        graphs = [get_function_graph(operation, operation.get_attr(name)) for name in functions]
         inside = [_writer(graph.inputs[position - first]) for graph in graphs]
         return next((writer for writer in inside if writer is not None), operation)
     return None
