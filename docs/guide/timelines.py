@@ -77,7 +77,7 @@ class Bounded:
 
     def __call__(self, worker: int, now: float) -> Sequence[int]:
         mask = _mask(worker)
-        self.clocks = self.clocks.ticked(mask, self.clocks.clocks + mask, vectors=VECTORS)
+        self.clocks = self.clocks.after_step(mask, self.clocks.clocks + mask, vectors=VECTORS)
         decision = decide(self.clocks, asking=mask, bound_steps=self.bound_steps, vectors=VECTORS)
         self.clocks, self.largest_gap = decision.after, max(self.largest_gap, int(decision.gap))
         started = decision.released + mask * (1 - decision.blocked)

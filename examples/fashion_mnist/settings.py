@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from tfps.config.mistakes import shown, table
+from tfps.config.mistakes import format_value, get_section
 from tfps.config.schema import (
     Count,
     Counts,
@@ -75,12 +75,12 @@ class FashionMnistJob(JobConfig):
     @classmethod
     def contradictions(cls, values: Mapping[str, Any]) -> list[str]:
         """Return a message for each pair of settings that contradict each other."""
-        data = table(values, "data")
+        data = get_section(values, "data")
         if data.get("source") != "subset" or "path" not in data:
             return []
         return [
-            f"data.path: received {shown(data['path'])}, but data.source = 'subset' reads the "
-            "files that ship with tfps; remove one of the two"
+            f"data.path: received {format_value(data['path'])}, but data.source = 'subset' reads "
+            "the files that ship with tfps; remove one of the two"
         ]
 
 

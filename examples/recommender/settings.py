@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tfps.config.mistakes import shown, table
+from tfps.config.mistakes import format_value, get_section
 from tfps.config.schema import (
     Count,
     Counts,
@@ -104,18 +104,18 @@ class RecommenderJob(JobConfig):
     @classmethod
     def contradictions(cls, values: Mapping[str, Any]) -> list[str]:
         """Return a message for each pair of settings that contradict each other."""
-        data = table(values, "data")
+        data = get_section(values, "data")
         source, path = data.get("source", "auto"), data.get("path")
         problems = []
         if path is not None and source == "click_log":
             problems.append(
-                f"data.path: received {shown(path)} with data.source = 'click_log', which reads no "
-                "file; remove one of the two"
+                f"data.path: received {format_value(path)} with data.source = 'click_log', which "
+                "reads no file; remove one of the two"
             )
         if path is None and source in ("criteo", "tfrecord", "parquet"):
             problems.append(
-                f"data.source: received {shown(source)} without data.path; set data.path to a "
-                "file, a folder or a pattern such as 'day_*.gz'"
+                f"data.source: received {format_value(source)} without data.path; set data.path to "
+                "a file, a folder or a pattern such as 'day_*.gz'"
             )
         return problems
 

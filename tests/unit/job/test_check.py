@@ -186,7 +186,7 @@ def test_what_only_the_model_shows(overrides: list[str], expected: str) -> None:
 
 
 def test_values_that_are_wrong_make_no_model() -> None:
-    with environment(), mock.patch("tfps.job.check.forecast_of") as make_forecast:
+    with environment(), mock.patch("tfps.job.check.make_forecast") as make_forecast:
         problems_of(check_job, None, [*MLP, 'placement.rules={"dense" = 9}'])
         assert not make_forecast.called
         assert problems_of(check_job, None, MLP) == ()

@@ -90,7 +90,7 @@ def test_the_other_tasks_start_again_unless_they_hold_the_job(
     monkeypatch.setattr(launch_run, "exit_status_of", run)
     monkeypatch.setattr("atexit.register", at_exit.append)
     monkeypatch.setattr(launch_run, "announce_finished", lambda _, status: heard.append(status))
-    monkeypatch.setattr(launch_run, "another_start", lambda _, **__: found)
+    monkeypatch.setattr(launch_run, "decide_another_start", lambda _, **__: found)
     monkeypatch.setenv(SUPERVISED, "")
     spec = ClusterSpec(
         jobs={"chief": ("c:1",), "worker": ("w:1",), "ps": ("p:1",)},

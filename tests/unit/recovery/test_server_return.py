@@ -272,7 +272,7 @@ def test_who_is_not_started_again_is_not_waited_for(
     servers: ServerReturn, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     supervisor: Any = SimpleNamespace(given_up="")
-    monkeypatch.setattr(server_return, "supervisor_of", lambda _: supervisor)
+    monkeypatch.setattr(server_return, "get_supervisor", lambda _: supervisor)
     machine.identity = GONE
     reads, of_reader = _in_thread(lambda: servers.repeat(machine.read))
     servers.lose(0, "The server is gone.")
