@@ -17,7 +17,7 @@ from benchmarks.consistency import Consistency
 from benchmarks.embedding import Embeddings
 from benchmarks.journal import TurnJournal
 from benchmarks.network import NetworkBenchmark
-from benchmarks.placement import Placing
+from benchmarks.placement import PlacementBenchmark
 from benchmarks.recovery import RecoveryBenchmark
 from benchmarks.results import Results
 from benchmarks.rows import Rows
@@ -35,7 +35,7 @@ BENCHMARKS: tuple[type[Benchmark], ...] = (
     Consistency,
     Embeddings,
     NetworkBenchmark,
-    Placing,
+    PlacementBenchmark,
     RecoveryBenchmark,
     Rows,
     SavingBenchmark,

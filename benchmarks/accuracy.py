@@ -15,7 +15,7 @@ NEVER_S = float("inf")
 
 
 def accuracy_of(weights: Sequence[np.ndarray], inputs: np.ndarray, labels: np.ndarray) -> float:
-    """The share of inputs whose largest output is the label's, of dense layers with ReLU.
+    """Return the accuracy of dense layers with ReLU, from their weights.
 
     In NumPy: a benchmark looks at a model that goes on training, and must take little of the
     machine for it. The weights are kernel, bias, kernel, bias ...
@@ -29,7 +29,7 @@ def accuracy_of(weights: Sequence[np.ndarray], inputs: np.ndarray, labels: np.nd
 
 
 def seconds_to_goal(curve: Iterable[Sequence[float]]) -> float:
-    """When the accuracy was first seen to reach the goal; `NEVER_S` if not.
+    """Return the seconds until the accuracy first reached the goal; `NEVER_S` if it did not.
 
     >>> seconds_to_goal([(0.0, 0.1), (1.5, 0.86), (2.0, 0.84)])
     1.5
@@ -38,12 +38,12 @@ def seconds_to_goal(curve: Iterable[Sequence[float]]) -> float:
 
 
 def goal_s(case: Case) -> dict[int, float]:
-    """When each training of a case reached the goal, by seed; `NEVER_S` if not."""
+    """Return the seconds in which each training of a case reached the goal, by seed."""
     return case.by_seed(lambda run: seconds_to_goal(run["curve"]))
 
 
 def ends_s(case: Case) -> dict[int, float]:
-    """When the trainings of a case were over, by seed."""
+    """Return the duration of each training of a case in seconds, by seed."""
     return case.by_seed(lambda run: run["curve"][-1][0])
 
 
@@ -62,11 +62,11 @@ def final_accuracy(case: Case) -> dict[int, float]:
 
 
 def goal_json(case: Case) -> dict[int, float | None]:
-    """When each training reached the goal in the form of the report, by seed; None if not."""
+    """Return the seconds to the goal for the report, by seed; None if it was not reached."""
     times_s = goal_s(case).items()
     return {seed: None if at_s == NEVER_S else round(at_s, 2) for seed, at_s in times_s}
 
 
 def curves_json(case: Case) -> dict[int, list[tuple[float, float]]]:
-    """Seconds and accuracy in the form of the report, by seed."""
+    """Return seconds and accuracy in the form of the report, by seed."""
     return case.by_seed(lambda run: [(round(at_s, 2), round(a, 4)) for at_s, a in run["curve"]])

@@ -98,7 +98,7 @@ class Batch(Benchmark):
             )
 
     def rate(self, batch_size: int) -> Any:
-        """The schedule of the learning rate for a batch; imports TensorFlow."""
+        """Return the schedule of the learning rate for a batch; imports TensorFlow."""
         sizes = {"base_batch_size": self.base_batch_size, "batch_size": batch_size}
         return tfps.schedules.ScaledLearningRate(self.base_rate, rule=self.rule, **sizes)
 
@@ -151,7 +151,7 @@ class Batch(Benchmark):
         }
 
     def choice(self, results: Results) -> Choice:
-        """The pair to take."""
+        """Return the batch and the exchange that the results recommend."""
         return choose(list(map(pair_of, self.cases(results))))
 
     def measures(self, results: Results) -> list[Measure]:
@@ -254,7 +254,7 @@ class Batch(Benchmark):
 
 
 def _style(exchange: Exchange, periods: Sequence[int]) -> dict[str, Any]:
-    """How the curve of an exchange is drawn, which has one of these numbers of steps."""
+    """Return how the curve of an exchange is drawn, which has one of these numbers of steps."""
     colour = COLOURS[min(periods.index(exchange.period_steps), len(COLOURS) - 1)]
     style = {"colour": colour, "linestyle": LINES[exchange.kind], "label": exchange.title}
     return {**style, "marker": "o", "markersize": 4.5}
@@ -263,7 +263,7 @@ def _style(exchange: Exchange, periods: Sequence[int]) -> dict[str, Any]:
 def from_first_step(
     curve: Sequence[tuple[float, float]], *, unseen_s: float
 ) -> list[tuple[float, float]]:
-    """A curve whose times count from the first step, not from the first that the chief saw.
+    """Return a curve whose times count from the first step, not from the first that the chief saw.
 
     By then some steps are done, of large batches and many local steps enough to learn much. They
     are taken to have been as fast as those that follow; the workers' pipelines, which are made
@@ -281,12 +281,12 @@ def examples_per_s(case: Case) -> Spread:
 
 
 def memory_mib(case: Case) -> Spread:
-    """The most that a worker needed."""
+    """Return the memory of the worker that used the most."""
     return case.spread("memory_mib")
 
 
 def exchange_of(case: Case) -> Exchange:
-    """How its workers exchanged."""
+    """Return the kind and period of a case's exchanges."""
     return Exchange(case["kind"], case["period_steps"])
 
 

@@ -34,7 +34,7 @@ class Choice:
 
 
 def choose(pairs: Sequence[Pair]) -> Choice:
-    """The shortest time to the accuracy; of times that noise may have ordered, less memory.
+    """Return the pair with the shortest time to the accuracy; of similar times, less memory.
 
     Noise is what the fastest pair shows itself: a pair whose median lies within the spread of the
     fastest is as fast. Likewise, a pair whose memory lies within the spread of the leanest of
@@ -43,11 +43,11 @@ def choose(pairs: Sequence[Pair]) -> Choice:
     arrived = [pair for pair in pairs if pair.goal_s.maximum < NEVER_S]
     if not arrived:
         return Choice(None, f"none reached {GOAL:g} with every seed: train for longer")
-    fastest = min(arrived, key=_time)
+    fastest = min(arrived, key=_sort_key)
     level = [pair for pair in arrived if pair.goal_s.median <= fastest.goal_s.maximum]
-    leanest = min(level, key=lambda pair: (pair.memory_mib.median, *_time(pair)))
+    leanest = min(level, key=lambda pair: (pair.memory_mib.median, *_sort_key(pair)))
     lean = [pair for pair in level if pair.memory_mib.median <= leanest.memory_mib.maximum]
-    taken = min(lean, key=_time)
+    taken = min(lean, key=_sort_key)
     if taken is not fastest:
         saved_mib = number_text(fastest.memory_mib.median - taken.memory_mib.median)
         than = f"within the spread of the fastest ({fastest.title})"
@@ -61,6 +61,6 @@ def choose(pairs: Sequence[Pair]) -> Choice:
     return Choice(taken, f"{number_text(taken.goal_s.median)} s to {GOAL:g}, {why}")
 
 
-def _time(pair: Pair) -> tuple[float, float, int, Exchange]:
-    """A total order, so that the order of rows decides nothing."""
+def _sort_key(pair: Pair) -> tuple[float, float, int, Exchange]:
+    """Return a total order, so that the order of rows decides nothing."""
     return pair.goal_s.median, pair.memory_mib.median, pair.batch_size, pair.exchange

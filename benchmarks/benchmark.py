@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.machine import PACKAGES, describe_machine
-from benchmarks.results import Bar, Case, Measure, Results, in_json
+from benchmarks.results import Bar, Case, Measure, Results, to_json_value
 from benchmarks.settings import REPETITIONS
 from benchmarks.table import bar_lines, case_table, columns_of, note
 from benchmarks.turn import TaskNumbers, Turn
@@ -51,11 +51,11 @@ class Benchmark(ABC):
 
     @abstractmethod
     def quick(self) -> Self:
-        """Give a version that shows whether everything works, with numbers of little worth."""
+        """Return a short version, which checks that everything works but measures little."""
 
     @abstractmethod
     def plan(self, folder: Path) -> Iterable[Turn]:
-        """All turns in their order; called once in a run.
+        """Return all turns in their order; called once in a run.
 
         Args:
             folder: for what the turns of this run need, for as long as it lasts. What says in a
@@ -67,29 +67,31 @@ class Benchmark(ABC):
         """Measure a turn's case in a chief; the answer is JSON."""
 
     def take(self, results: Results, turn: Turn, answer: Any) -> None:
-        """Add what a turn has answered."""
+        """Add the result of a turn."""
         results.add(answer, seed=turn.seed, **(turn.case if turn.axes is None else turn.axes))
 
     def cases(self, results: Results) -> list[Case]:
-        """The cases in the order of the report."""
+        """Return the cases in the order of the report."""
         return results.in_order(self.order)
 
     def measures(self, results: Results) -> Sequence[Measure]:
         """Return the measures that the report and the tables add to a case's axes and samples."""
         raise NotImplementedError
 
-    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
+    def compute_quantities(self, results: Results, case: Case) -> dict[str, Any]:
         """Return the numbers of one case for the report, by their keys."""
         found = {each.key: each.of(case) for each in self.measures(results) if each.key}
         noise = {"other_cores": round(case.other_cores, 2)} if case.samples else {}
         return found | noise
 
     def entries(self, results: Results) -> list[dict[str, Any]]:
-        """The cases as they stand in the report."""
-        return [case.as_json(self.quantities(results, case)) for case in self.cases(results)]
+        """Return the cases as they stand in the report."""
+        return [
+            case.as_json(self.compute_quantities(results, case)) for case in self.cases(results)
+        ]
 
     def bars(self, results: Results) -> list[Bar]:
-        """Every comparison that has an aim."""
+        """Return all comparisons that have an aim."""
         return []
 
     def findings(self, results: Results) -> dict[str, Any]:
@@ -97,15 +99,15 @@ class Benchmark(ABC):
         return {}
 
     def title_of(self, case: Case) -> str:
-        """The title of the table in which a case stands."""
+        """Return the title of the table in which a case stands."""
         raise NotImplementedError
 
     def row_of(self, case: Case) -> str:
-        """The name of its row; the rows below have none if it is the same."""
+        """Return the name of a case's row; rows below with the same name show none."""
         raise NotImplementedError
 
     def tables(self, results: Results) -> Sequence[Table]:
-        """The results for a terminal of 80 columns."""
+        """Return the results for a terminal of 80 columns."""
         columns = columns_of(self.measures(results))
         return [
             case_table(title, _without_repeats(map(self.row_of, cases)), cases, columns)
@@ -150,13 +152,13 @@ class Benchmark(ABC):
             **({"kept_turns": results.kept_turns} if results.kept_turns else {}),
             **self.findings(results),
             "bars": [bar.as_json() for bar in self.bars(results)],
-            "cases": in_json(self.entries(results)),
+            "cases": to_json_value(self.entries(results)),
         }
         path.write_text(json.dumps(content, indent=2) + "\n")
         return path
 
     def present(self, results: Results) -> Group:
-        """Give all that stands on the terminal at the end."""
+        """Return everything that is printed at the end."""
         return Group(
             *self.tables(results),
             note(self.explanation(results), other_cores=results.other_cores),
@@ -166,13 +168,13 @@ class Benchmark(ABC):
 
     @classmethod
     def answer(cls, order: Mapping[str, Any]) -> Any:
-        """Do in a chief process what was ordered."""
+        """Run the measurement that an order describes, in a chief process."""
         settings: Benchmark = TypeAdapter(cls).validate_python(order["settings"])
         return settings.measure(TaskNumbers(order["groups"]), **order["case"])
 
 
 def grouped(cases: Iterable[Case], key: Callable[[Case], Any]) -> dict[Any, list[Case]]:
-    """The cases by what a key says of them, in their order."""
+    """Group cases by the value of a key function, in their order."""
     found: dict[Any, list[Case]] = {}
     for case in cases:
         found.setdefault(key(case), []).append(case)

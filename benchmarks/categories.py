@@ -27,7 +27,7 @@ IDS = {"uniform": "uniform ids", "power_law": "power-law ids"}
 
 @dataclass(frozen=True)
 class TableModel:
-    """A model that looks up and computes next to nothing.
+    """A model that looks up rows and computes almost nothing else.
 
     Args:
         tables: how many, at most one for each feature.

@@ -202,7 +202,7 @@ class Consistency(Benchmark):
         return tables
 
     def by_scenario(self, results: Results) -> dict[str, list[Case]]:
-        """The cases of those that were measured, in their order and that of the modes."""
+        """Return the measured cases of each scenario, in the order of the modes."""
         return grouped(self.cases(results), lambda case: case["scenario"])
 
     def title_of(self, case: Case) -> str:

@@ -24,13 +24,13 @@ def tuning(trainings: Iterable[Mapping[str, Any]]) -> dict[float, float]:
 
 
 def best_rate(trainings: Iterable[Mapping[str, Any]]) -> float:
-    """The learning rate with the best accuracy; the smaller one of two that are equal."""
+    """Return the learning rate with the best accuracy; the smaller one of two that are equal."""
     found = tuning(trainings)
     return min(found, key=lambda rate: (-found[rate], rate))
 
 
 def learning_rate(case: Case) -> float:
-    """The best one of those that were tried."""
+    """Return the best learning rate of a case."""
     return best_rate(case.runs.values())
 
 
@@ -41,7 +41,7 @@ def accuracies(case: Case) -> dict[int, float]:
 
 
 def base_of(case: Case) -> str:
-    """The plain optimizer that it is compared with."""
+    """Return the plain optimizer with which a case is compared."""
     return CONTESTANTS[case["optimizer"]].base
 
 
@@ -62,14 +62,14 @@ def _minus(case: Case, other: Case | None) -> Interval | None:
     return Interval.of_seeds(accuracies(case), accuracies(other))
 
 
-def helps(results: Results, case: Case) -> bool:
+def is_better_than_plain(results: Results, case: Case) -> bool:
     """Return whether it ends better than the plain optimizer with the interval's confidence."""
     gained = minus_plain(results, case)
     return gained is not None and gained.low > 0
 
 
 def nearest(results: Results, cases: Sequence[Case]) -> tuple[Case, Interval] | None:
-    """The one that loses least against synchronous training in the mean, and its gap."""
+    """Return the case with the smallest mean loss against synchronous training, and that loss."""
     gaps = [(case, minus_synchronous(results, case)) for case in cases]
     known = [(case, gap) for case, gap in gaps if gap is not None]
     return max(known, key=lambda pair: pair[1].mean, default=None)

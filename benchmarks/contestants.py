@@ -18,7 +18,7 @@ class Contestant:
     wrap: Callable[[Any], Any] | None = None  # makes it of a plain one; None: it is the plain one
 
     def make(self, learning_rate: float) -> Any:
-        """The optimizer, with a learning rate of its own."""
+        """Return the optimizer, with a learning rate of its own."""
         import keras
 
         base = BASES[self.base]

@@ -184,7 +184,7 @@ def _answer(strategy: Any, clock: TrafficClock) -> dict[str, Any]:
 
 
 def _curves(cases: Iterable[Case]) -> list[tuple[list[Case], dict[str, Any]]]:
-    """The cases of each row and length, and how they are drawn."""
+    """Return the cases of each row and length, and how they are drawn."""
     found = grouped(cases, lambda case: (case["row"], case["steps_per_execution"]))
     curves = []
     for (row, length), style in STYLES.items():
@@ -213,7 +213,7 @@ def _bars_with(results: Results, workers: int) -> Iterator[Bar]:
 
 
 def ratio(results: Results, case: Case, quantity: Callable[[Case], Spread] = rate) -> float | None:
-    """The case's median of a quantity over that of the faster of stock's ways, all else equal."""
+    """Return a quantity's median, divided by the median of the faster way of stock TensorFlow."""
     places = [tuple({**case.axes, "row": row}.values()) for row in ways.STOCK]
     measured = [found for place in places if (found := results.find(*place)) is not None]
     if not measured or case["row"] == SINGLE:
@@ -242,7 +242,7 @@ def bytes_over_rows(case: Case) -> float | None:
 
 
 def imbalance(case: Case) -> float | None:
-    """Bytes of the busiest server over the mean of all."""
+    """Return bytes of the busiest server over the mean of all."""
     epochs = _epochs_bytes(case)
     if not epochs:
         return None
@@ -251,5 +251,5 @@ def imbalance(case: Case) -> float | None:
 
 
 def _worst(choose: Callable[..., float], values: Iterable[float | None]) -> float | None:
-    """The worst of what was measured."""
+    """Return the worst measured value, or None."""
     return choose((value for value in values if value is not None), default=None)

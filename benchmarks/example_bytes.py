@@ -23,7 +23,7 @@ def traffic_between(before: Any, after: Any, *, batch_size: int) -> dict[str, in
 
 
 def bytes_per_example(case: Case) -> Spread:
-    """Parameters that workers got, and what they sent, over the examples that they saw."""
+    """Return the bytes that workers received and sent, divided by the number of examples."""
     runs = case.runs.values()
     return Spread.from_samples(
         (run["bytes_pulled"] + run["bytes_pushed"]) / run["examples"] for run in runs

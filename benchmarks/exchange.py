@@ -40,7 +40,7 @@ class Exchange:
         return f"{self.period_steps} local steps{suffix}"
 
     def mode(self, *, workers: int) -> Any:
-        """The value of `consistency`; imports TensorFlow."""
+        """Return the value of `consistency`; imports TensorFlow."""
         if self.kind == ELASTIC:
             return tfps.LocalSteps(self.period_steps, elasticity=ELASTICITY / workers)
         is_synchronous = self.kind == SYNCHRONOUS
@@ -50,7 +50,7 @@ class Exchange:
 
 
 def exchanges(kinds: Sequence[str], periods: Sequence[int]) -> list[Exchange]:
-    """All of them in the order of the report; elastic ones have only the longest period.
+    """Return all of them in the order of the report; elastic ones have only the longest period.
 
     Example:
 

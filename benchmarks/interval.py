@@ -39,7 +39,7 @@ class Interval:
 
 
 def points_text(difference: Interval | None) -> str:
-    """A difference of accuracies in points, with its ends."""
+    """Return a difference of accuracies in points, with its ends."""
     if difference is None:
         return ""
     mean, low, high = (100 * each for each in (difference.mean, difference.low, difference.high))
@@ -47,7 +47,7 @@ def points_text(difference: Interval | None) -> str:
 
 
 def student_quantile(probability: float, degrees: int) -> float:
-    """The value that Student's distribution stays below with 0.5 or more, found by halving."""
+    """Return a quantile of Student's distribution, found by bisection."""
     low, high = 0.0, 1.0
     while _below(high, degrees) < probability:
         high *= 2
@@ -58,7 +58,7 @@ def student_quantile(probability: float, degrees: int) -> float:
 
 
 def _below(value: float, degrees: int) -> float:
-    """The distribution function of whole degrees of freedom: Abramowitz and Stegun 26.7.3-4."""
+    """Return Student's distribution function: Abramowitz and Stegun 26.7.3-4."""
     angle = math.atan(value / math.sqrt(degrees))
     term = math.cos(angle) if degrees % 2 else 1.0
     total = 0.0

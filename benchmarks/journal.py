@@ -27,7 +27,7 @@ class TurnJournal:
     def __init__(self, path: Path, *, is_resumed: bool) -> None:
         self.path, self.kept = path, 0
         machine = {name: of for name, of in describe_machine().items() if name not in ANYTIME}
-        self._here = {"machine": machine, "package_versions": package_versions(PACKAGES)}
+        self._description = {"machine": machine, "package_versions": package_versions(PACKAGES)}
         self._answers: dict[str, list[Any]] = {}
         whole, _, _cut_off = self._text(is_resumed).rpartition("\n")
         path.write_text(f"{whole}\n" if whole else "")
@@ -35,14 +35,14 @@ class TurnJournal:
             entry = json.loads(line)
             self._answers.setdefault(_key(entry["turn"]), []).append(entry["answer"])
 
-    def answer(self, turn: Mapping[str, Any], measure: Callable[[], Any]) -> Any:
+    def get_or_measure(self, turn: Mapping[str, Any], measure: Callable[[], Any]) -> Any:
         """Return the kept result of the next turn of this description, or measure it and keep it.
 
         Args:
             turn: everything that the result depends on, as values of JSON.
             measure: returns the result; called if none is kept.
         """
-        described = {**turn, **self._here}
+        described = {**turn, **self._description}
         known = self._answers.get(_key(described))
         if known:
             self.kept += 1

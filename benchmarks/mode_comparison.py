@@ -23,18 +23,18 @@ COMPARED_STEPS = 16  # a period whose bytes have an aim
 ADAPTIVE_AIM = 0.65
 TRAFFIC_AIM = 0.07  # of what an exchange per step takes: 1 / 16, and the beginning
 
-T = TypeVar("T")
+Value = TypeVar("Value")
 Place = tuple[str, str]  # a scenario and a mode
 
 
 def rates(case: Case, count: str = "updates") -> dict[int, float]:
-    """How often something was counted in a second, by seed."""
+    """Return how often something was counted in a second, by seed."""
     pairs = zip(case.runs.items(), case.samples, strict=True)
     return {seed: int(run[count]) / sample.seconds for (seed, run), sample in pairs}
 
 
 def applied_rates(case: Case) -> dict[int, float]:
-    """Gradients per second that were applied, not those that were dropped, by seed."""
+    """Return gradients per second that were applied, not those that were dropped, by seed."""
     # While the clock ran; a run's own number of examples is that of the whole training.
     pairs = zip(case.runs.items(), case.samples, strict=True)
     return {seed: (sample.steps - run["dropped"]) / sample.seconds for (seed, run), sample in pairs}
@@ -46,7 +46,7 @@ def rate(case: Case, count: str = "updates") -> Spread:
 
 
 def largest_gap_steps(case: Case) -> int | None:
-    """The largest difference of completed steps at a gate; None without one."""
+    """Return the largest difference of completed steps at a gate; None without one."""
     gaps = [run["largest_gap_steps"] for run in case.runs.values()]
     return None if None in gaps else max(gaps)
 
@@ -60,7 +60,7 @@ def gain(results: Results, scenario: str, mode: str, over: str) -> Interval | No
 
 
 def comparisons(results: Results) -> list[Bar]:
-    """Every comparison that has an aim."""
+    """Return every comparison that has an aim."""
     of_constant = _constant_bars(results)
     constant = [replace(bar, name=f"constant straggler, {bar.name}") for bar in of_constant]
     return [*constant, *_transient_bars(results), *_free_bars(results)]
@@ -106,8 +106,8 @@ def _free_bars(results: Results) -> Iterator[Bar]:
 
 
 def _pairs(
-    results: Results, place: Place, to: Place, by_seed: Callable[[Case], Mapping[int, T]]
-) -> list[tuple[T, T]]:
+    results: Results, place: Place, to: Place, by_seed: Callable[[Case], Mapping[int, Value]]
+) -> list[tuple[Value, Value]]:
     """Return the values of two cases for each seed that both have trained with."""
     ours, theirs = results.find(*place), results.find(*to)
     if ours is None or theirs is None:
@@ -124,7 +124,7 @@ def _median(values: Iterable[float]) -> float | None:
 def _ratio(
     results: Results, place: Place, to: Place, by_seed: Callable[[Case], Mapping[int, float]]
 ) -> float | None:
-    """The median of the ratios, seed by seed; None where no seed has met both."""
+    """Return the median of the ratios, seed by seed; None where no seed has met both."""
     return _median(ours / theirs for ours, theirs in _pairs(results, place, to, by_seed))
 
 
@@ -135,7 +135,7 @@ def _goal_ratio(results: Results, place: Place, to: Place) -> float | None:
     """
 
     def arrivals_s(case: Case) -> dict[int, tuple[float, float]]:
-        """When it arrived, and when the training was over."""
+        """Return the seconds to the goal and to the end of each training, by seed."""
         return {seed: (at_s, ends_s(case)[seed]) for seed, at_s in goal_s(case).items()}
 
     pairs = _pairs(results, place, to, arrivals_s)

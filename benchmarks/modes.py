@@ -24,7 +24,7 @@ class ModeRow:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def make(self) -> Any:
-        """The value of `consistency`; imports TensorFlow."""
+        """Return the value of `consistency`; imports TensorFlow."""
         return getattr(tfps, self.kind)(**self.arguments)
 
 

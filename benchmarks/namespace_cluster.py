@@ -47,7 +47,7 @@ class NamespaceCluster:
         return tuple(self._network.command(("chief", 0), []))
 
     def pid(self, task_type: str, index: int) -> int:
-        """The number of a task's process."""
+        """Return the number of a task's process."""
         return self._tasks[task_type, index].pid
 
     def __enter__(self) -> NamespaceCluster:

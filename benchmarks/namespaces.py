@@ -62,7 +62,7 @@ class NamespaceNetwork:
 def namespaces(
     tasks: Sequence[Task], *, megabits_per_s: float | None = None
 ) -> Iterator[NamespaceNetwork]:
-    """A network namespace for each task, joined by a bridge; they go with the block.
+    """Yield a network namespace for each task, joined by a bridge; they go with the block.
 
     What runs there sees no other network, so tasks meet over TCP, as on machines of their own. It
     needs root and ``ip``, and for a rate ``tc``: both are in Debian's iproute2.

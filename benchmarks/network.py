@@ -168,7 +168,7 @@ class NetworkBenchmark(Benchmark):
     def findings(self, results: Results) -> dict[str, Any]:
         return {"links": "namespaces" if _has_links(results) else "token buckets"}
 
-    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
+    def compute_quantities(self, results: Results, case: Case) -> dict[str, Any]:
         measures = _measures(results, case["part"])
         noise = {"other_cores": round(case.other_cores, 2)}
         return {each.key: each.of(case) for each in measures if each.key} | noise
@@ -267,7 +267,7 @@ def _megabytes(count: float | None) -> float | None:
 
 
 def _table_of(case: Case) -> tuple[str, str]:
-    """The part of a case, and the title of its table."""
+    """Return the part of a case, and the title of its table."""
     if case["part"] == ACCURACY:
         return ACCURACY, f"{model_title(TRAINED)}: trainings, {counted(len(case.runs), 'seed')}"
     return STEPS, f"{link_title(case['rate'])}: {model_title(case['model'])}"

@@ -60,7 +60,7 @@ MOST_STEPS: Mapping[str, int] = {LARGE: 4, FINE_TUNED: 4}
 
 
 @contextlib.contextmanager
-def everything_travels() -> Iterator[None]:
+def send_all_variables() -> Iterator[None]:
     """Send what no step changes with each reply, too: what "only what changed" is compared with."""
     from tfps.runtime.program.program import Program
 
@@ -85,7 +85,7 @@ class NetworkWay:
     is_stock: bool = False  # TensorFlow's own strategy
 
     def strategy(self) -> Any:
-        """One of ours."""
+        """Return a tfps strategy."""
         options: dict[str, Any] = {"compression": self.compression}
         if self.period_steps > 1:
             options["consistency"] = tfps.LocalSteps(self.period_steps)
@@ -123,7 +123,7 @@ WAYS: Mapping[str, NetworkWay] = {
     ),
     "stock": NetworkWay("stock", is_everywhere=True, is_trained=False, is_stock=True),
     "everything": NetworkWay(
-        "everything travels", models=(FINE_TUNED,), around=everything_travels, is_trained=False
+        "everything travels", models=(FINE_TUNED,), around=send_all_variables, is_trained=False
     ),
     "changes": NetworkWay("only what changed", models=(FINE_TUNED,), is_trained=False),
 }
@@ -140,10 +140,10 @@ def is_usual(rate: int, model: str, way: str) -> bool:
 
 
 def link_title(rate: int) -> str:
-    """How a rate is called."""
+    """Return the title of a link rate."""
     return f"{rate} Mbit/s" if rate else "no limit"
 
 
 def model_title(model: str) -> str:
-    """How a model is called."""
+    """Return the title of a model."""
     return NETWORK_MODELS[model].title

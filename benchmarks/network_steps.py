@@ -99,7 +99,7 @@ class LinkedSteps:
 
 
 def counted_bytes(strategy: Any) -> list[int]:
-    """The bytes up and down that all servers have counted; none of TensorFlow's own strategy."""
+    """Return the bytes up and down that all tfps servers have counted."""
     if not isinstance(strategy, tfps.ParameterServerStrategy):
         return []
     traffic = strategy.stats().traffic

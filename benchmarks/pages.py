@@ -40,11 +40,11 @@ class Pages:
     folder: Path
 
     def reports(self) -> dict[str, Mapping[str, Any]]:
-        """The run of each benchmark that has one."""
+        """Return the run of each benchmark that has one."""
         paths = [self.folder / "data" / f"{name}.json" for name in PAGES]
         return {path.stem: json.loads(path.read_text()) for path in paths if path.exists()}
 
-    def take(self, run: Path) -> None:
+    def copy_run(self, run: Path) -> None:
         """Copy a run's numbers and its picture."""
         name, picture = json.loads(run.read_text())["benchmark"], run.with_suffix(".png")
         if picture.stat().st_mtime < run.stat().st_mtime:
@@ -73,7 +73,7 @@ class Pages:
         pages[aims] = MISSED.sub(lambda _: missed, f"{older}\n")
         return pages
 
-    def without_reason(self) -> list[str]:
+    def missed_without_reason(self) -> list[str]:
         """Missed aims of which data/reasons.json says nothing."""
         reasons = self._reasons()
         return [
@@ -157,14 +157,14 @@ def _origin(report: Mapping[str, Any]) -> str:
 
 
 def main(runs: Sequence[str]) -> None:
-    """Take runs in, and write the pages anew."""
+    """Copy runs to the pages' folder, and write the pages."""
     pages = Pages(FOLDER)
     for run in runs:
-        pages.take(Path(run))
+        pages.copy_run(Path(run))
     for path, text in pages.written().items():
         path.write_text(text)
         print(path)
-    if missing := pages.without_reason():
+    if missing := pages.missed_without_reason():
         lines = "\n".join(missing)
         raise SystemExit(f"Write the reasons of these missed aims in data/reasons.json:\n{lines}")
 

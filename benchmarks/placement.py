@@ -54,7 +54,7 @@ WAYS = {
 
 
 @dataclass(frozen=True)
-class Placing(Benchmark):
+class PlacementBenchmark(Benchmark):
     """How evenly servers are filled, for four models and up to 64 servers; nothing is started.
 
     Bytes and traffic of the fullest server over the mean, against TensorFlow's round-robin, and the
@@ -68,7 +68,7 @@ class Placing(Benchmark):
     planned_servers: int = 64
     repetitions: int = field(default=5, metadata=REPETITIONS)
 
-    def quick(self) -> Placing:
+    def quick(self) -> PlacementBenchmark:
         return replace(self, servers=(1, 4), repetitions=1)
 
     def plan(self, folder: Path) -> Iterator[Turn]:
@@ -235,17 +235,17 @@ def models(results: Results) -> list[str]:
 
 
 def placed(results: Results) -> list[Case]:
-    """The cases of all models."""
+    """Return the cases of all models."""
     return [case for case in results.cases if case["model"] != PLANNED]
 
 
 def bytes_imbalance(case: Case) -> float:
-    """The fullest server over the mean."""
+    """Return the bytes of the fullest server over the mean."""
     return imbalance(case.run["bytes_per_server"])
 
 
 def traffic_imbalance(case: Case) -> float:
-    """The busiest server over the mean."""
+    """Return the traffic of the busiest server over the mean."""
     return imbalance(case.run["step_bytes_per_server"])
 
 

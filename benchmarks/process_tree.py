@@ -16,14 +16,14 @@ import psutil
 from benchmarks.socket_bytes import TcpBytes, tcp_bytes
 from benchmarks.usage import peak_mib
 
-LOOK_EVERY_S = 0.2
+SAMPLE_INTERVAL_S = 0.2
 NAMED = re.compile(r"(worker|ps) \d+")  # as tasks of tfps call their processes
-Look = tuple[float, TcpBytes]  # when, and bytes until then
+UsageSample = tuple[float, TcpBytes]  # when, and bytes until then
 
 
 @dataclass
 class ProcessTree:
-    """Looks at a process and its descendants for as long as a ``with`` block lasts.
+    """Samples the CPU and memory of a process and its descendants within a ``with`` block.
 
     What a process did after the last look at it is not seen: a fifth of a second at the most.
     """
@@ -32,10 +32,10 @@ class ProcessTree:
     peaks_mib: dict[int, float] = field(default_factory=dict)
     cpu_s: dict[int, float] = field(default_factory=dict)
     roles: dict[int, str] = field(default_factory=dict)  # of those that have one
-    looks: dict[int, list[Look]] = field(default_factory=lambda: defaultdict(list))
+    samples: dict[int, list[UsageSample]] = field(default_factory=lambda: defaultdict(list))
 
-    def look(self) -> None:
-        """Take the numbers of all that live now."""
+    def take_sample(self) -> None:
+        """Sample all processes that live now."""
         try:
             root = psutil.Process(self.process)
             members = [root, *root.children(recursive=True)]
@@ -52,10 +52,10 @@ class ProcessTree:
             if role is not None:
                 self.roles[member.pid] = role
         for process, count in (tcp_bytes(self.roles) or {}).items():
-            self.looks[process].append((time.time(), count))
+            self.samples[process].append((time.time(), count))
 
     def of_role(self, role: str) -> list[int]:
-        """The processes of a role, in the order in which they were seen."""
+        """Return the processes of a role, in the order in which they were seen."""
         return [process for process, of in self.roles.items() if of == role]
 
     def bytes_between(self, role: str, begin_s: float, end_s: float) -> TcpBytes | None:
@@ -63,8 +63,10 @@ class ProcessTree:
 
         None where bytes are not counted, or no process has the role.
         """
-        counted = [looks for process in self.of_role(role) if (looks := self.looks.get(process))]
-        found = (between(looks, begin_s, end_s) for looks in counted)
+        counted = [
+            samples for process in self.of_role(role) if (samples := self.samples.get(process))
+        ]
+        found = (between(samples, begin_s, end_s) for samples in counted)
         return sum(found, TcpBytes()) if counted else None
 
     def __enter__(self) -> ProcessTree:
@@ -78,9 +80,9 @@ class ProcessTree:
         self._thread.join()
 
     def _watch(self) -> None:
-        self.look()
-        while not self._ended.wait(LOOK_EVERY_S):
-            self.look()
+        self.take_sample()
+        while not self._ended.wait(SAMPLE_INTERVAL_S):
+            self.take_sample()
 
 
 def role_of(name: str, environment: Mapping[str, str]) -> str | None:
@@ -96,9 +98,9 @@ def role_of(name: str, environment: Mapping[str, str]) -> str | None:
     return role
 
 
-def between(looks: Sequence[Look], begin_s: float, end_s: float) -> TcpBytes:
+def between(samples: Sequence[UsageSample], begin_s: float, end_s: float) -> TcpBytes:
     """Return the bytes between two moments; between two samples they grow evenly."""
-    times = [look_s for look_s, _ in looks]
-    columns = zip(*(count for _, count in looks), strict=True)
+    times = [time_s for time_s, _ in samples]
+    columns = zip(*(count for _, count in samples), strict=True)
     first, last = zip(*(np.interp([begin_s, end_s], times, each) for each in columns), strict=True)
     return TcpBytes(*(round(b - a) for a, b in zip(first, last, strict=True)))

@@ -61,8 +61,8 @@ MEASURES = {
 }
 STEPS_BEFORE = 50  # a kill
 EPOCH_STEPS = 5000
-LOOK_EVERY_S = 0.01
-PATIENCE_S = 120.0  # with a worker that does not come back
+POLL_INTERVAL_S = 0.01
+TIMEOUT_S = 120.0  # with a worker that does not come back
 AIMS = {SERVER: 6.0, "pause": 1.0, WORKER: 3.0, WITH: 1.05}
 
 
@@ -92,7 +92,7 @@ class RecoveryBenchmark(Benchmark):
                     name=f"recovery_{what}",
                     case={"what": what, "folder": str(folder)},
                     axes={"what": what},
-                    tasks=Tasks(workers=workers, ps=ps, prepare=partial(_keep, what)),
+                    tasks=Tasks(workers=workers, ps=ps, prepare=partial(_keep_running, what)),
                     is_timed=True,
                 )
 
@@ -108,7 +108,7 @@ class RecoveryBenchmark(Benchmark):
             return _lose_worker(tasks.groups["worker"][-1])
         return _epochs(self.steps, tasks, Path(folder) / "cpu" if what == WITH else None)
 
-    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
+    def compute_quantities(self, results: Results, case: Case) -> dict[str, Any]:
         return {each.key: each.of(case) for each in MEASURES[case["what"]]}
 
     def bars(self, results: Results) -> list[Bar]:
@@ -158,7 +158,7 @@ class RecoveryBenchmark(Benchmark):
             name_axis(axis, title=f"{self.mib} MiB and Adam's slots", label="seconds from the kill")
 
 
-def _keep(what: str, cluster: LocalCluster) -> None:
+def _keep_running(what: str, cluster: LocalCluster) -> None:
     cluster.supervisor.set_server_restarts(lambda: what == SERVER)
     cluster.supervisor.say = lambda _: None  # of what was to be
 
@@ -166,7 +166,7 @@ def _keep(what: str, cluster: LocalCluster) -> None:
 def _tables(
     mib: int, folder: Path, *, is_recovered: bool = False
 ) -> tuple[Any, Any, Any, dict[str, Any]]:
-    """A strategy, a model of tables, its checkpoints, and arrays to fit it to."""
+    """Return a strategy, a model of tables, its checkpoints, and arrays to fit it to."""
     import tfps
 
     fault_tolerance = tfps.FaultTolerance(checkpoints=folder if is_recovered else None)
@@ -180,17 +180,20 @@ def _tables(
 
 @contextmanager
 def _moments() -> Iterator[dict[str, float]]:
-    """When a server's loss was found out, was connected with again, and had its rows back."""
+    """Yield the times of a server's recovery, which log messages add: found, connected, filled."""
     marks = {"detected_s": "goes on when", "connected_s": "connected", "restored_s": "back again"}
     moments: dict[str, float] = {}
 
-    class Note(logging.Handler):
+    class NoteHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             for name, mark in marks.items():
                 if mark in record.getMessage():
                     moments.setdefault(name, record.created)
 
-    logger, note = logging.getLogger("tfps.recovery.servers.server_return"), Note(logging.INFO)
+    logger, note = (
+        logging.getLogger("tfps.recovery.servers.server_return"),
+        NoteHandler(logging.INFO),
+    )
     level = logger.level
     logger.addHandler(note)
     logger.setLevel(logging.INFO)
@@ -276,12 +279,12 @@ def _lose_worker(process: int) -> dict[str, Any]:
     trains = threading.Event()
     found: dict[str, float] = {}
 
-    def look() -> None:
+    def read_steps() -> None:
         killed.wait()
         began_s = last_s = time.perf_counter()
         before = strategy.stats()
         steps, pause_s, again = before.worker_steps, 0.0, None
-        while time.perf_counter() - began_s < PATIENCE_S:
+        while time.perf_counter() - began_s < TIMEOUT_S:
             stats, now_s = strategy.stats(), time.perf_counter()
             if stats.worker_steps[0] > steps[0]:
                 pause_s, last_s = max(pause_s, now_s - last_s), now_s
@@ -291,7 +294,7 @@ def _lose_worker(process: int) -> dict[str, Any]:
                 found.update(pause_s=max(pause_s, now_s - last_s), trains_s=now_s - began_s)
                 break
             steps = stats.worker_steps
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
         trains.set()
 
     class Kill(keras.callbacks.Callback):
@@ -301,12 +304,12 @@ def _lose_worker(process: int) -> dict[str, Any]:
                 killed.set()
             self.model.stop_training = trains.is_set()
 
-    looks = threading.Thread(target=look)
+    looks = threading.Thread(target=read_steps)
     looks.start()
     model.fit(**arrays, epochs=100_000, verbose=0, callbacks=[Kill()])
     looks.join()
     if not found:
-        raise RuntimeError(f"the worker did not train again within {PATIENCE_S:g} s")
+        raise RuntimeError(f"the worker did not train again within {TIMEOUT_S:g} s")
     return found
 
 

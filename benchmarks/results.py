@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from benchmarks.usage import Sample
 
-T = TypeVar("T")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Case:
         """Return the result of the first turn."""
         return next(iter(self.runs.values()))
 
-    def by_seed(self, of_run: Callable[[Mapping[str, Any]], T]) -> dict[int, T]:
+    def by_seed(self, of_run: Callable[[Mapping[str, Any]], Value]) -> dict[int, Value]:
         """Apply a function to each turn's result, and return the values by seed."""
         return {seed: of_run(run) for seed, run in self.runs.items()}
 
@@ -127,12 +127,12 @@ class Measure:
         return cls(key, lambda case: case.spread(key), heading, shown)
 
     def cell(self, case: Case) -> Any:
-        """A text, a spread, a number, or None where there is none."""
+        """Return a text, a spread, a number, or None where there is none."""
         return self.shown(self.of(case))
 
 
 def rate(case: Case) -> Spread:
-    """Steps per second of all workers together."""
+    """Return steps per second of all workers together."""
     return case.steps_per_s
 
 
@@ -141,13 +141,13 @@ def cpu_ms(case: Case) -> Spread:
     return case.cpu_ms_per_step
 
 
-def in_json(value: Any) -> Any:
-    """Give what the report says in its form: spreads, intervals, and whatever has some."""
+def to_json_value(value: Any) -> Any:
+    """Convert spreads, intervals, and collections of these to JSON values."""
     if hasattr(value, "as_json"):
         return value.as_json()
     if isinstance(value, Mapping):
-        return {name: in_json(each) for name, each in value.items()}
-    return list(map(in_json, value)) if isinstance(value, (list, tuple)) else value
+        return {name: to_json_value(each) for name, each in value.items()}
+    return list(map(to_json_value, value)) if isinstance(value, (list, tuple)) else value
 
 
 class Results:
@@ -158,7 +158,7 @@ class Results:
         self.kept_turns = 0  # of an earlier run, which this one has resumed
 
     def add(self, answer: Mapping[str, Any], *, seed: int | None = None, **axes: Any) -> None:
-        """Take what a turn answered about one case; turns without a seed are counted.
+        """Add the result of a turn to its case; turns without a seed are numbered.
 
         Its ``samples`` become those of the case. All cases have the same axes, in one order.
         """
@@ -171,7 +171,7 @@ class Results:
         return list(self._cases.values())
 
     def in_order(self, order: Mapping[str, Iterable[Any] | None]) -> list[Case]:
-        """The cases by their places on some axes, of which each has an order or goes by size."""
+        """Return the cases sorted by some axes, each in a given order or by size."""
         ranks = {axis: list(places or ()) for axis, places in order.items()}
 
         def rank(case: Case) -> list[Any]:
@@ -181,15 +181,15 @@ class Results:
         return sorted(self.cases, key=rank)
 
     def find(self, *place: Any) -> Case | None:
-        """The case at a place on all axes; None if it was not measured."""
+        """Return the case at a place on all axes; None if it was not measured."""
         return self._cases.get(place)
 
     def select(self, **axes: Any) -> list[Case]:
-        """The cases that lie at a place on some axes."""
+        """Return the cases that lie at a place on some axes."""
         return [c for c in self.cases if all(c[name] == value for name, value in axes.items())]
 
     def on(self, axis: str) -> list[Any]:
-        """The places on an axis, in the order in which they came first."""
+        """Return the places on an axis, in the order in which they came first."""
         return list(dict.fromkeys(case[axis] for case in self.cases))
 
     def ratio(
@@ -198,7 +198,7 @@ class Results:
         over: tuple[Any, ...],
         quantity: Callable[[Case], Spread] = lambda case: case.steps_per_s,
     ) -> float | None:
-        """The median of one case over that of another; None if one of them was not measured."""
+        """Return the ratio of two cases' medians; None if one was not measured."""
         ours, theirs = self.find(*place), self.find(*over)
         if ours is None or theirs is None:
             return None

@@ -142,7 +142,7 @@ class Rows(Benchmark):
 
 
 def pairs(results: Results) -> list[tuple[Case, Case]]:
-    """The cases of one optimizer and table: all rows, and those of the batch."""
+    """Return the cases of one optimizer and table: all rows, and those of the batch."""
     found = [
         (dense, results.find(dense["optimizer"], dense["mib"], True))
         for dense in results.select(by_rows=False)

@@ -60,13 +60,13 @@ def run(
         tempfile.TemporaryDirectory(prefix="turns-", dir=log_dir.absolute()) as folder,
         Bench(benchmark, log_dir, journal) as bench,
     ):
-        results = measured(benchmark, Path(folder), bench, progress=progress)
+        results = measure_all(benchmark, Path(folder), bench, progress=progress)
     results.kept_turns = journal.kept
     return results
 
 
-def measured(benchmark: Benchmark, folder: Path, bench: Bench, *, progress: Progress) -> Results:
-    """Take all turns."""
+def measure_all(benchmark: Benchmark, folder: Path, bench: Bench, *, progress: Progress) -> Results:
+    """Run all turns, and return their results."""
     results, turns = Results(), list(benchmark.plan(folder))
     count = sum(turn.known is None for turn in turns)
     numbers = iter(range(1, count + 1))
@@ -100,7 +100,7 @@ class Bench:
             self._clusters.pop(name).close()
 
     def answer(self, turn: Turn) -> Any:
-        """Return the result of a turn, kept from a run that this one resumes, or measured now."""
+        """Return the result of a turn, from the resumed run or a new measurement."""
         told = {key: of for key, of in turn.case.items() if not key.endswith(PLACES)}
         settings = self.benchmark.settings()
         described = {
@@ -110,7 +110,7 @@ class Bench:
             "environment": dict(turn.environment),
             "tasks": _describe(turn.tasks),
         }
-        return self.journal.answer(described, lambda: self._measure(turn))
+        return self.journal.get_or_measure(described, lambda: self._measure(turn))
 
     def _measure(self, turn: Turn) -> Any:
         case = dict(turn.case)
@@ -131,7 +131,7 @@ class Bench:
 
     @contextlib.contextmanager
     def _cluster(self, turn: str, tasks: Tasks) -> Iterator[ServingCluster]:
-        """The cluster of a turn of a name."""
+        """Yield the cluster on which a turn runs."""
         if tasks.is_linked:
             with self._linked_cluster(turn, tasks) as linked:
                 yield linked
@@ -153,7 +153,7 @@ class Bench:
 
     @contextlib.contextmanager
     def _linked_cluster(self, name: str, tasks: Tasks) -> Iterator[ServingCluster]:
-        """A cluster of tasks with networks of their own, joined by links of a rate.
+        """Yield a cluster of tasks with networks of their own, joined by links of a rate.
 
         Where this process may not make networks, it is one of this machine whose tasks hold back
         what they send over `direct`, as links of that rate would.

@@ -30,7 +30,7 @@ STEPS_BEFORE = 50
 LOOK_EVERY_STEPS = 10
 
 
-class Measured:
+class SavingSampler:
     """Takes samples of the chief and of the servers, whose process numbers it gets."""
 
     def __init__(self, servers: Sequence[int]) -> None:
@@ -41,7 +41,7 @@ class Measured:
     def sample(self, way: str, what: str) -> Iterator[dict[str, Any]]:
         """Measure what is inside; training rests for all of it, unless it notes another pause."""
         os.sync()  # what was written before must not have to be waited for
-        before = {name: list(map(_forget_peak, group)) for name, group in self._groups.items()}
+        before = {name: list(map(_reset_peak_mib, group)) for name, group in self._groups.items()}
         noted: dict[str, Any] = {}
         begin = time.perf_counter()
         yield noted
@@ -56,7 +56,7 @@ class Measured:
         self.samples.append(found | growths_mib | noted)
 
 
-def _forget_peak(process: int) -> float:
+def _reset_peak_mib(process: int) -> float:
     """Forget the most memory that a process has had, and say how much it has now."""
     Path(f"/proc/{process}/clear_refs").write_text("5")
     return float(psutil.Process(process).memory_info().rss / 2**20)
@@ -71,7 +71,7 @@ def measure_saving(
     stays in its folder for other turns.
     """
     strategy = tfps.ParameterServerStrategy(placement="round_robin")
-    measured = Measured(servers)
+    measured = SavingSampler(servers)
     rows = table_rows(mib)
     if BESIDE in ways:
         _measure_beside(strategy, measured, rows=rows, folder=folder / "beside")
@@ -100,7 +100,7 @@ def table_rows(mib: int) -> int:
     return max(1, mib * 2**20 // VARIABLES // COLUMNS // 4)
 
 
-def _measure_ours(model: Any, measured: Measured, folder: Path, way: str) -> None:
+def _measure_ours(model: Any, measured: SavingSampler, folder: Path, way: str) -> None:
     from tfps.checkpoint import KeepLatest
 
     shared = False if way == STREAMED else None
@@ -114,7 +114,7 @@ def _measure_ours(model: Any, measured: Measured, folder: Path, way: str) -> Non
     manager.close()
 
 
-def _measure_tensorflow(model: Any, measured: Measured, folder: Path) -> None:
+def _measure_tensorflow(model: Any, measured: SavingSampler, folder: Path) -> None:
     import tensorflow as tf
 
     checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
@@ -130,7 +130,7 @@ def _measure_tensorflow(model: Any, measured: Measured, folder: Path) -> None:
 
 
 def _trained(strategy: Any, rows: int, *, steps: int) -> Any:
-    """A model of some variables, with all of its slots, after some updates."""
+    """Return a model of some variables, with all of its slots, after some updates."""
     import keras
     import numpy as np
 
@@ -174,7 +174,7 @@ def table_model(strategy: Any, rows: int, *, steps: int) -> tuple[Any, Any, Any]
     return model, ids, np.zeros([len(ids), 1], "float32")
 
 
-def _measure_beside(strategy: Any, measured: Measured, *, rows: int, folder: Path) -> None:
+def _measure_beside(strategy: Any, measured: SavingSampler, *, rows: int, folder: Path) -> None:
     """Save while tables of `rows` rows are trained."""
     import keras
     import numpy as np
@@ -186,7 +186,7 @@ def _measure_beside(strategy: Any, measured: Measured, *, rows: int, folder: Pat
     manager = tfps.CheckpointManager(model, folder, keep=KeepLatest(1))
     manager.save(background=False)  # traces
 
-    class Save(keras.callbacks.Callback):
+    class SaveCallback(keras.callbacks.Callback):
         """After some steps; notes when each step ends."""
 
         def __init__(self) -> None:
@@ -202,7 +202,7 @@ def _measure_beside(strategy: Any, measured: Measured, *, rows: int, folder: Pat
                 manager.check()
                 self.model.stop_training = manager.latest != self._first
 
-    save = Save()
+    save = SaveCallback()
     with measured.sample(BESIDE, SAVE) as noted:
         model.fit(ids, targets, batch_size=BATCH, shuffle=False, verbose=0, callbacks=[save])
         manager.wait()

@@ -21,7 +21,7 @@ from benchmarks.benchmark import Benchmark, Order
 from benchmarks.picture import BLUE, GREY, annotate, draw_spread, legend_below, name_bars, picture
 from benchmarks.results import Bar, Case, Measure, Results, Spread, cpu_ms, rate
 from benchmarks.settings import option
-from benchmarks.slow_input import slept
+from benchmarks.slow_input import delay_elements
 from benchmarks.table import ratio_text
 from benchmarks.turn import TaskNumbers, Tasks, Turn
 from benchmarks.usage import measured_fit
@@ -81,7 +81,7 @@ class Scaling(Benchmark):
         )
 
     def _slow(self) -> Any:
-        """A dataset function whose every batch takes a while without using a processor.
+        """Return a dataset function whose every batch takes a while without using a processor.
 
         The sleep is at the end of the pipeline with nothing to fetch ahead: it comes after one step
         and before the next. The images are blank: what is in a dataset function's graph goes to
@@ -94,7 +94,7 @@ class Scaling(Benchmark):
             images = tf.zeros([self.batch_size, 28, 28])
             labels = tf.zeros([self.batch_size], tf.int32)
             batches = tf.data.Dataset.from_tensors((images, labels)).repeat()
-            slow = slept(batches, tf.constant(int(1e3 * self.sleep_ms), tf.int64))
+            slow = delay_elements(batches, tf.constant(int(1e3 * self.sleep_ms), tf.int64))
             options = tf.data.Options()
             # TensorFlow adds a prefetch by itself, and the sleep would pass beside the step.
             options.experimental_optimization.inject_prefetch = False

@@ -26,7 +26,7 @@ OUT_OF_MEMORY = re.compile(
 )
 # Of Python; what stands behind it in a log are the last words of what started the script.
 ERROR = re.compile(r"(?:Error|Exception): ")
-LAST_LINES, MOST_LETTERS = 60, 300
+LAST_LINES, MAX_LETTERS = 60, 300
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class ScriptRun:
     begin_s: float
 
     def why_ended(self, status: int | None) -> str:
-        """How it ended, and its last words."""
+        """Return the reason why the script ended, with its last lines."""
         how = "does not end" if status is None else name_of_status(status)
         if OUT_OF_MEMORY.search(self.process.log_path.read_text(errors="replace")):
             return f"{how}: not enough memory"
         lines = self.process.last_lines(LAST_LINES) or ["it printed nothing"]
         errors = [line for line in lines if ERROR.search(line)]
-        return f"{how}: {(errors or lines)[-1][:MOST_LETTERS]}"
+        return f"{how}: {(errors or lines)[-1][:MAX_LETTERS]}"
 
     def report(self, *, timeout_s: float) -> dict[str, Any]:
         """Return the script's report and what its tasks used, or why there is no report."""
@@ -54,8 +54,13 @@ class ScriptRun:
         seconds = time.time() - self.begin_s
         if status != 0:
             return {CANNOT: self.why_ended(status)}
-        told = json.loads(self.report_path.read_text())
-        return {**told, "seconds": seconds, **used(self.tree), **sent(self.tree, told)}
+        report = json.loads(self.report_path.read_text())
+        return {
+            **report,
+            "seconds": seconds,
+            **usage_of_tasks(self.tree),
+            **bytes_per_example(self.tree, report),
+        }
 
 
 @contextmanager
@@ -94,8 +99,8 @@ def script_run(
             process.kill()
 
 
-def used(tree: ProcessTree) -> dict[str, Any]:
-    """Memory and CPU of all processes, and of those of each role."""
+def usage_of_tasks(tree: ProcessTree) -> dict[str, Any]:
+    """Return memory and CPU of all processes, and of those of each role."""
     by_role = {role: tree.of_role(role) for role in sorted(set(tree.roles.values()))}
     return {
         "largest_task_mib": max(tree.peaks_mib.values()),
@@ -111,10 +116,10 @@ def used(tree: ProcessTree) -> dict[str, Any]:
     }
 
 
-def sent(tree: ProcessTree, told: dict[str, Any]) -> dict[str, float | None]:
-    """Bytes of an example that workers sent and received, behind the epoch that traces."""
-    first_s, *_, last_s = told["ends_at"]
-    examples = told["examples"] * (len(told["ends_at"]) - 1)
+def bytes_per_example(tree: ProcessTree, report: dict[str, Any]) -> dict[str, float | None]:
+    """Return bytes of an example that workers sent and received, behind the epoch that traces."""
+    first_s, *_, last_s = report["ends_at"]
+    examples = report["examples"] * (len(report["ends_at"]) - 1)
     found = tree.bytes_between("worker", first_s, last_s)
     up, down = (None, None) if found is None else (count / examples for count in found)
     return {"bytes_up": up, "bytes_down": down}

@@ -28,7 +28,7 @@ from benchmarks.network_rows import WAYS as NETWORK_WAYS
 from benchmarks.placement import WAYS
 from benchmarks.recovery import MOMENTS
 from benchmarks.recovery import TITLES as RECOVERY_TITLES
-from benchmarks.staleness import FORCED, SLOW, titled
+from benchmarks.staleness import FORCED, SLOW, title_with_base
 from benchmarks.strategy_cells import (
     asks_cells,
     slow_cells,
@@ -61,7 +61,7 @@ class ShortTable:
     cells: Callable[[Entry], Mapping[str, str]]
 
     def lines(self, entries: Iterable[Entry]) -> Iterator[str]:
-        """The table in Markdown, with what was measured in the order of the report."""
+        """Yield the table in Markdown, with what was measured in the order of the report."""
         rows: dict[str, dict[str, str]] = {}
         for entry in entries:
             name = self.row(entry)
@@ -75,13 +75,13 @@ class ShortTable:
 
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """A table in Markdown."""
+    """Yield a table in Markdown."""
     for cells in (headings, ["---"] * len(headings), *rows):
         yield f"| {' | '.join(cells)} |"
 
 
 def median(entry: Entry, quantity: str) -> str:
-    """The middle of what was measured; nothing where an older run did not measure it."""
+    """Return the median of a quantity as text; empty if it was not measured."""
     return number_text(entry[quantity]["median"]) if quantity in entry else ""
 
 
@@ -165,7 +165,7 @@ def _training_cells(entry: Entry) -> Mapping[str, str]:
 
 def _optimizer_row(scenario: str) -> Callable[[Entry], str | None]:
     def row(entry: Entry) -> str | None:
-        return titled(entry["optimizer"]) if entry["scenario"] == scenario else None
+        return title_with_base(entry["optimizer"]) if entry["scenario"] == scenario else None
 
     return row
 

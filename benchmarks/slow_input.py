@@ -37,7 +37,7 @@ class Delay:
     spread: float = 0.0  # lengths are spread evenly by so much around their own, as a share of it
 
     def durations_s(self, *, seed: int, worker: int, steps: int) -> np.ndarray:
-        """The lengths of a worker's first steps; those of more steps begin with the same."""
+        """Return the lengths of a worker's first steps; those of more steps begin with the same."""
         # A row per step, so that a step's draws do not depend on how many steps are asked for.
         chance, position = np.random.default_rng([seed, worker]).random([steps, 2]).T
         own = self.slow_factor if worker == self.slow_worker else 1.0
@@ -64,11 +64,11 @@ class SlowInput:
     seed: int  # of the order of the images and of the delays
 
     def function(self) -> Callable[[Any], Any]:
-        """The function for `fit`, which each worker calls with its context."""
+        """Return the function for `fit`, which each worker calls with its context."""
         return lambda context: self.of_worker(context.input_pipeline_id)
 
     def of_worker(self, worker: int) -> Any:
-        """The pipeline of one worker."""
+        """Return the pipeline of one worker."""
         import tensorflow as tf
 
         batches = self._batches(worker)
@@ -112,8 +112,8 @@ def one_by_one(elements: Any) -> Any:
     return elements.with_options(options)
 
 
-def slept(elements: Any, wait_us: Any) -> Any:
-    """A dataset of the same elements, before each of which one of TensorFlow's operations sleeps.
+def delay_elements(elements: Any, wait_us: Any) -> Any:
+    """Return a dataset that waits in a TensorFlow operation before each element.
 
     It runs on a thread of the worker, with no Python and no processor.
     """
@@ -132,4 +132,4 @@ def _after_wait(batch: Any, wait_us: Any) -> Any:
     import tensorflow as tf
 
     # It sleeps before it looks whether there is another element: with one there always is.
-    return slept(tf.data.Dataset.from_tensors(batch).repeat(), wait_us).take(1)
+    return delay_elements(tf.data.Dataset.from_tensors(batch).repeat(), wait_us).take(1)

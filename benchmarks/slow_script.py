@@ -19,13 +19,13 @@ from typing import Any
 from benchmarks.script_run import CANNOT, ScriptRun
 
 STEP = re.compile(r"step-(\d+)-(\d+)")
-LOOK_EVERY_S = 0.1
+POLL_INTERVAL_S = 0.1
 BEGIN_TIMEOUT_S = 150.0  # to the first steps of the last worker
 FIRST_STEPS = 5
 SETTLE_S = 1.0  # after something has changed
 AFTER_S = 2.0  # that a worker trains again
-PATIENCE_S = 30.0  # with a worker that does not come back
-STANDS = f"stands for {PATIENCE_S:g} s"
+TIMEOUT_S = 30.0  # with a worker that does not come back
+STANDS_STILL = f"stands for {TIMEOUT_S:g} s"
 
 Steps = Mapping[int, Sequence[float]]  # when each process began its steps, in order
 
@@ -41,7 +41,7 @@ class SlowScript:
     has_faults: bool  # whether a worker is slowed down, and then killed
 
     def answer(self) -> dict[str, Any]:
-        """Steps of all workers per second, and what became of them after faults."""
+        """Return steps of all workers per second, and what became of them after faults."""
         if not self._wait(self._is_under_way, BEGIN_TIMEOUT_S):
             return {CANNOT: self.run.why_ended(self.run.process.status())}
         pace = self._pace()
@@ -62,7 +62,7 @@ class SlowScript:
     @property
     def steps(self) -> Steps:
         """The steps until now, by process."""
-        return steps_of(os.listdir(self.run.steps_folder))
+        return parse_steps(os.listdir(self.run.steps_folder))
 
     def _pace(self) -> float:
         time.sleep(SETTLE_S)
@@ -74,15 +74,15 @@ class SlowScript:
         killed_s = time.time()
         os.kill(victim, signal.SIGKILL)
         before = set(self.steps)
-        is_back = self._wait(lambda: bool(set(self.steps) - before), PATIENCE_S)
+        is_back = self._wait(lambda: bool(set(self.steps) - before), TIMEOUT_S)
         if is_back:
             time.sleep(AFTER_S)
         status, end_s = self.run.process.status(), time.time()
         rest_s = longest_rest_s(self.steps, killed_s, end_s)
         if status is not None:
             return {"after_kill": "ends", "words": self.run.why_ended(status)}
-        if not is_back and rest_s > PATIENCE_S / 2:
-            return {"after_kill": STANDS}
+        if not is_back and rest_s > TIMEOUT_S / 2:
+            return {"after_kill": STANDS_STILL}
         back = [times[0] - killed_s for p, times in self.steps.items() if p not in before]
         return {"after_kill": "goes on", "rest_s": rest_s, "back_s": min(back, default=None)}
 
@@ -92,14 +92,14 @@ class SlowScript:
         while self.run.process.status() is None and time.monotonic() < ends_at:
             if is_done():
                 return True
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
         return is_done() and self.run.process.status() is None
 
 
-def steps_of(names: Sequence[str]) -> Steps:
-    """The steps that the names of files tell.
+def parse_steps(names: Sequence[str]) -> Steps:
+    """Parse steps from the names of files.
 
-    >>> steps_of(["step-7-2000000", "slow-7", "step-7-1000000"])
+    >>> parse_steps(["step-7-2000000", "slow-7", "step-7-1000000"])
     {7: [1.0, 2.0]}
     """
     found: dict[int, list[float]] = defaultdict(list)
@@ -110,7 +110,7 @@ def steps_of(names: Sequence[str]) -> Steps:
 
 
 def pace(steps: Steps, begin_s: float, end_s: float, *, spare: int) -> float:
-    """Steps per second of all workers together between two moments.
+    """Return steps per second of all workers together between two moments.
 
     With spare workers only what is not dropped counts: rounds are those of the fastest worker, and
     each takes the steps of all but the spare ones.

@@ -92,7 +92,7 @@ def tcp_bytes_of(process: int, *, but_ports: Iterable[int] = ()) -> int | None:
 
 
 def _connections_around(process: int) -> list[TcpConnection]:
-    """All ends in the network namespace of a process."""
+    """Return all ends in the network namespace of a process."""
     families = (socket.AF_INET, socket.AF_INET6)
     own, others = (os.readlink(f"/proc/{who}/ns/net") for who in ("self", process))
     if own == others:

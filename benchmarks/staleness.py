@@ -88,7 +88,7 @@ class Staleness(Benchmark):
         }
 
     def rates_of(self, base: str) -> tuple[float, ...]:
-        """The learning rates that each of its contestants tries."""
+        """Return the learning rates that the contestants of a base try."""
         rates = BASES[base].rates
         count = len(rates) if self.rates is None else min(self.rates, len(rates))
         begin = (len(rates) - count) // 2
@@ -164,7 +164,9 @@ class Staleness(Benchmark):
 
     def entries(self, results: Results) -> list[dict[str, Any]]:
         """Without samples: speed is not measured."""
-        return [{**case.axes, **self.quantities(results, case)} for case in self.cases(results)]
+        return [
+            {**case.axes, **self.compute_quantities(results, case)} for case in self.cases(results)
+        ]
 
     def is_at_edge(self, case: Case) -> bool:
         """Return whether the best learning rate is the first or last of the grid."""
@@ -228,14 +230,14 @@ class Staleness(Benchmark):
                     lines.append(self._better(results, base, own))
             best = runs.nearest(results, cases)
             if best is not None:
-                title = titled(best[0]["optimizer"])
+                title = title_with_base(best[0]["optimizer"])
                 lines.append(f"Best: {title} minus synchronous {points_text(best[1])} points.")
         return list(map(Text, lines))
 
     def _better(self, results: Results, base: str, cases: Sequence[Case]) -> str:
         """Name the optimizers on a base that win something."""
         plain = CONTESTANTS[base].title
-        names = [self.row_of(case) for case in cases if runs.helps(results, case)]
+        names = [self.row_of(case) for case in cases if runs.is_better_than_plain(results, case)]
         better = f"better than plain {plain} with a learning rate of its own"
         return f"{plain}: {better}: {', '.join(names)}." if names else f"{plain}: none {better}."
 
@@ -254,14 +256,14 @@ class Staleness(Benchmark):
 
 
 def by_base(names: Collection[str]) -> dict[str, list[str]]:
-    """Some contestants, in their order, by the plain optimizer that each is compared with."""
+    """Group contestants by the plain optimizer with which they are compared."""
     chosen = [name for name in CONTESTANTS if name in names]
     groups = {base: [n for n in chosen if CONTESTANTS[n].base == base] for base in BASES}
     return {base: group for base, group in groups.items() if group}
 
 
-def titled(name: str) -> str:
-    """A contestant with its base."""
+def title_with_base(name: str) -> str:
+    """Return a contestant with its base."""
     base = CONTESTANTS[name].base
     title = CONTESTANTS[base].title
     return title if name == base else f"{title}, {CONTESTANTS[name].title}"
@@ -290,9 +292,11 @@ def _draw_gaps(axis: Any, results: Results, cases: Sequence[Case], *, title: str
         gap = minus_synchronous(results, case)
         if gap is not None:
             axis.hlines(y, 100 * gap.low, 100 * gap.high, color=INK, linewidth=1)
-            colour = BLUE[1] if runs.helps(results, case) else GREY[1]
+            colour = BLUE[1] if runs.is_better_than_plain(results, case) else GREY[1]
             axis.plot(100 * gap.mean, y, "o", color=colour, markersize=6)
-    axis.set_yticks(range(len(cases)), [titled(case["optimizer"]) for case in cases], fontsize=9)
+    axis.set_yticks(
+        range(len(cases)), [title_with_base(case["optimizer"]) for case in cases], fontsize=9
+    )
     axis.set_ylim(len(cases) - 0.5, -0.5)
     axis.margins(x=0.1)
     label = (

@@ -128,7 +128,7 @@ class Strategies(Benchmark):
             Measure("", lambda case: case.run.get("back_s"), "back\nin s"),
         ]
 
-    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
+    def compute_quantities(self, results: Results, case: Case) -> dict[str, Any]:
         shape, row = SHAPES[case["shape"]], ROWS[case["row"]]
         found: dict[str, Any] = {"model": shape.model, "workers": shape.workers, "ps": shape.ps}
         found |= {"lines_changed": row.lines_changed, "needs": row.needs}
@@ -137,7 +137,7 @@ class Strategies(Benchmark):
         if why := reasons(case):
             return {**found, CANNOT: why}
         if not shape.is_slow:
-            return found | super().quantities(results, case)
+            return found | super().compute_quantities(results, case)
         found |= {each.key: each.of(case) for each in self.slow_measures(results) if each.key}
         seen = ("steps_per_s", "beside_slow", "after_kill", "rest_s", "back_s")
         return found | {name: case.run[name] for name in seen if name in case.run}
@@ -165,13 +165,15 @@ class Strategies(Benchmark):
             return []
 
         def at(shape: str, cell: Callable[[Case], Any]) -> Callable[[str], Any]:
-            return lambda row: None if (case := ran(results, shape, row)) is None else cell(case)
+            return lambda row: (
+                None if (case := find_measured(results, shape, row)) is None else cell(case)
+            )
 
         paces = {f"{SHAPES[name].workers}": at(name, pace) for name in found}
         most = max(found, key=lambda name: SHAPES[name].workers)
         cells = columns_of(self.slow_measures(results))
         columns = paces | {heading: at(most, cell) for heading, cell in cells.items()}
-        rows = [row for row in ROWS if any(ran(results, name, row) for name in found)]
+        rows = [row for row in ROWS if any(find_measured(results, name, row) for name in found)]
         title = "Steps that wait 50 ms: examples/s by workers"
         return [case_table(title, [ROWS[row].title for row in rows], rows, columns)]
 
@@ -222,12 +224,12 @@ class Strategies(Benchmark):
 
 
 def reasons(case: Case) -> list[str]:
-    """Why it cannot run; empty where it can."""
+    """Return the reasons why a case cannot run; empty if it can."""
     return sorted({run[CANNOT] for run in case.runs.values() if CANNOT in run})
 
 
 def by_shape(results: Results) -> dict[str, list[Case]]:
-    """The cases that were measured, by model and cluster."""
+    """Return the cases that were measured, by model and cluster."""
     measured = [case for case in results.cases if not reasons(case)]
     return grouped(measured, lambda case: case["shape"])
 
@@ -237,8 +239,8 @@ def titles_of(cases: Sequence[Case]) -> list[str]:
     return [ROWS[case["row"]].title for case in cases]
 
 
-def ran(results: Results, shape: str, row: str) -> Case | None:
-    """A case that was measured."""
+def find_measured(results: Results, shape: str, row: str) -> Case | None:
+    """Return the case of a shape and a row if it was measured."""
     case = results.find(shape, row)
     return None if case is None or reasons(case) else case
 
@@ -253,7 +255,7 @@ def examples_per_s(case: Case) -> Spread:
 
 
 def pace(case: Case) -> float:
-    """The median of them."""
+    """Return the median examples per second."""
     return examples_per_s(case).median
 
 
@@ -269,7 +271,7 @@ def accuracy_percent(case: Case) -> Spread | None:
 
 
 def seconds_to_goal(run: Any, goal: float | None) -> float | None:
-    """Seconds of training to the end of the first epoch that reaches an accuracy; None: none."""
+    """Return the seconds of training until an epoch reaches an accuracy, or None."""
     if goal is None:
         return None
     trained = zip(accumulate(run["epochs_s"]), run["accuracies"], strict=True)
@@ -283,7 +285,7 @@ def goal_s(case: Case) -> dict[int, float | None]:
 
 
 def goal_text(case: Case) -> str | float | None:
-    """The median of them; how many seeds reached the goal, where one did not."""
+    """Return the median seconds to the goal, or how many seeds reached it."""
     times_s = goal_s(case).values()
     reached = [seconds for seconds in times_s if seconds is not None]
     if SHAPES[case["shape"]].goal is None or len(reached) == len(times_s):
@@ -304,12 +306,12 @@ def kilobytes(count: float | None) -> float | None:
 
 def share_of(results: Results, case: Case, row: str | None = None) -> float | None:
     """Divide the pace by the number of workers and one worker's pace in `row` (None: its own)."""
-    one = ran(results, "slow_1", row or case["row"])
+    one = find_measured(results, "slow_1", row or case["row"])
     return None if one is None else pace(case) / (SHAPES[case["shape"]].workers * pace(one))
 
 
 def waiting_share(results: Results, case: Case) -> float | None:
-    """The share of a worker's step that is more than a step of one process."""
+    """Return the share of a worker's step that is more than a step of one process."""
     share = share_of(results, case, "one_process")
     return None if share is None else 1 - share
 
@@ -333,7 +335,7 @@ def largest_model_per_gib(results: Results, row: str) -> float | None:
     The fullest task holds its share of the tables beside what it had with small ones, which was
     measured. Slots of an optimizer are not in it.
     """
-    small = ran(results, MIXED, row)
+    small = find_measured(results, MIXED, row)
     if small is None:
         return None
     free = 1 - small.spread("largest_task_mib").median / TASK_MIB

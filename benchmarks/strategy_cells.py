@@ -16,7 +16,7 @@ Entry = Mapping[str, Any]  # a case of a report
 
 
 def strategy_row(is_wanted: Callable[[StrategyShape], bool]) -> Callable[[Entry], str | None]:
-    """The row of an entry, on the shapes that are wanted."""
+    """Return the row of an entry, on the shapes that are wanted."""
 
     def row(entry: Entry) -> str | None:
         is_shown = is_wanted(SHAPES[entry["shape"]])
@@ -26,7 +26,7 @@ def strategy_row(is_wanted: Callable[[StrategyShape], bool]) -> Callable[[Entry]
 
 
 def trained_cells(entry: Entry) -> Mapping[str, str]:
-    """How fast a model is trained, and how well."""
+    """Return how fast a model is trained, and how well."""
     title = entry["model"]
     if CANNOT in entry:
         return {f"{title}: examples/s": "; ".join(entry[CANNOT])}
@@ -58,7 +58,7 @@ def task_cells(entry: Entry) -> Mapping[str, str]:
 
 
 def slow_cells(entry: Entry) -> Mapping[str, str]:
-    """Steps that wait, by the number of workers."""
+    """Return steps that wait, by the number of workers."""
     if CANNOT in entry:
         return {}
     workers = entry["workers"]

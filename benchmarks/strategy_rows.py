@@ -97,12 +97,12 @@ def on_each_worker(script: Path, workers: int, ps: int) -> Sequence[str]:
 
 
 def whole(_: StrategyShape) -> float:
-    """Every process has the tables."""
+    """Return 1: every process has all tables."""
     return 1.0
 
 
 def among_workers(shape: StrategyShape) -> float:
-    """Each worker has its part of the tables."""
+    """Return one worker's share of the tables."""
     return 1 / shape.workers
 
 
@@ -131,7 +131,7 @@ class StrategyRow:
         return not shape.is_slow or shape.workers <= (self.most_workers or shape.workers)
 
     def why_not(self, shape: StrategyShape) -> str | None:
-        """Why it cannot train there; None: it can, or an attempt says why not."""
+        """Return why the strategy cannot train on a shape, or None."""
         if shape.workers < self.fewest_workers:
             return f"needs {self.fewest_workers} workers"
         return self.cannot.get(shape.model)

@@ -18,7 +18,7 @@ Columns = Mapping[str, Callable[[Any], str | Spread | float | None]]
 
 
 def case_table(title: str, names: Sequence[str], cases: Sequence[Any], columns: Columns) -> Table:
-    """A row for each case, or for several as the columns want them; 80 columns are enough."""
+    """Return a table with a row for each group of cases, at most 80 columns wide."""
     table = Table(
         title=title,
         title_justify="left",
@@ -51,7 +51,7 @@ def cell_text(value: str | Spread | float | None) -> str:
 
 
 def spread_text(spread: Spread) -> str:
-    """The median, and the ends in brackets."""
+    """Return the median, and the ends in brackets."""
     low, middle, high = map(number_text, (spread.minimum, spread.median, spread.maximum))
     return f"{middle} ({low}-{high})"
 
@@ -66,17 +66,17 @@ def number_text(value: float) -> str:
 
 
 def middle(spread: Spread | None) -> float | None:
-    """The median alone, where a column has no room for the ends."""
+    """Return the median alone, where a column has no room for the ends."""
     return None if spread is None else spread.median
 
 
 def ratio_text(value: float | None) -> str:
-    """A ratio, or nothing where nothing was measured."""
+    """Return a ratio, or nothing where nothing was measured."""
     return "" if value is None else f"{value:.2f}"
 
 
 def bar_lines(bars: Sequence[Bar]) -> list[Text]:
-    """A line for each comparison that was measured."""
+    """Return a line for each comparison that was measured."""
     return [_line(bar, bar.value) for bar in bars if bar.value is not None]
 
 

@@ -32,7 +32,7 @@ from tfps.units import counted
 BASELINE, SINGLE = "stock_fit", "single_fit"
 BAR_HEIGHT = 0.38
 LEGEND_INCHES = 10.5  # of the picture's legend in one line
-MOST_ACROSS = 3  # shapes beside each other
+MAX_PANELS_PER_ROW = 3  # shapes beside each other
 
 Quantity = Callable[[Case], Spread]
 
@@ -160,7 +160,7 @@ class Throughput(Benchmark):
     def draw(self, results: Results, path: Path) -> None:
         """Draw for each shape steps/s above CPU per step; bars end at medians."""
         measured = list(grouped(self.cases(results), self.title_of).items())
-        across = min(len(measured), MOST_ACROSS)
+        across = min(len(measured), MAX_PANELS_PER_ROW)
         # A band has some shapes, and two rows of axes: rates above costs.
         bands = [measured[k : k + across] for k in range(0, len(measured), across)]
         found = [{case["row"] for _, cases in band for case in cases} for band in bands]
@@ -220,13 +220,13 @@ def _draw_legend(figure: Any, lengths: list[int]) -> None:
 
 
 def memory_mib_by_role(case: Case) -> dict[str, Spread]:
-    """The most that the largest task of each role had at once, with the libraries."""
+    """Return the largest peak memory of each role's tasks, in MiB."""
     runs = [run["memory_mib"] for run in case.runs.values()]
     return {role: Spread.from_samples(run[role] for run in runs) for role in runs[0]}
 
 
 def largest_mib(spreads: Mapping[str, Spread]) -> float:
-    """The most that the largest of all tasks had at once; the chief is one where it trains."""
+    """Return the largest peak memory of all tasks."""
     return max(spreads[role].median for role in spreads if role != "chief" or len(spreads) == 1)
 
 
@@ -235,7 +235,7 @@ def _first_step_s(case: Case) -> Spread:
 
 
 def ratio(results: Results, row: str, case: Case) -> float | None:
-    """The case's median rate over that of another row, all else equal."""
+    """Return the case's median rate over that of another row, all else equal."""
     other = {**case.axes, "row": row}
     return results.ratio(tuple(case.axes.values()), tuple(other.values()))
 

@@ -80,7 +80,7 @@ class Shape:
         return {"model": self.model, "workers": self.workers, "ps": self.ps}
 
     def lengths_of(self, row: str) -> tuple[int, ...]:
-        """The lengths of execution at which a row is measured."""
+        """Return the lengths of execution at which a row is measured."""
         return self.lengths[-1:] if ROWS[row].longest_only else self.lengths
 
 
@@ -112,5 +112,5 @@ SHAPES = (
 
 
 def shape_at(place: Mapping[str, Any]) -> Shape:
-    """The shape that lies at a place, which may be on other axes as well."""
+    """Return the shape that lies at a place, which may be on other axes as well."""
     return next(shape for shape in SHAPES if shape.place.items() <= place.items())

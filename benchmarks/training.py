@@ -19,7 +19,7 @@ Clock = TypeVar("Clock", bound=EpochClock)
 Epochs = Callable[[int, int, EpochClock], None]
 
 
-class Trained(Protocol):
+class TrainableModel(Protocol):
     """A model of `keras` or `tf_keras`, and what it is trained with."""
 
     def build(self, keras: Any) -> Any:
@@ -29,7 +29,7 @@ class Trained(Protocol):
         """Return the loss and the accuracy for the model's outputs; options go to the loss."""
 
     def optimizer(self, keras: Any) -> Any:
-        """Make what updates it."""
+        """Make the optimizer of the model."""
 
 
 def stock_strategy(partitioner: Callable[[], Any] | None = None) -> Any:
@@ -67,7 +67,7 @@ class Row:
         return None if self.strategy is None else self.strategy()
 
     def prepare(
-        self, strategy: Any, model: Trained, steps_per_execution: int
+        self, strategy: Any, model: TrainableModel, steps_per_execution: int
     ) -> Callable[[Examples], Epochs]:
         """Make a model in the strategy's scope, if there is one, and return what trains it."""
         keras = importlib.import_module(self.keras)
@@ -101,7 +101,7 @@ def measured_epochs(
     return clock
 
 
-class _Here:
+class _LocalCoordinator:
     """The coordinator of a process that has no cluster."""
 
     def create_per_worker_dataset(self, make: Callable[[], Any]) -> Any:
@@ -137,12 +137,12 @@ def _fit(keras: Any, model: Any, examples: Examples, *, names_steps: bool) -> Ep
 
 
 def _loop(
-    keras: Any, strategy: Any, model: Trained, steps_per_execution: int
+    keras: Any, strategy: Any, model: TrainableModel, steps_per_execution: int
 ) -> Callable[[Examples], Epochs]:
-    """The loop of TensorFlow's tutorial; for tfps the coordinator is tfps's by the same name."""
+    """Return the custom loop of TensorFlow's tutorial, with the strategy's coordinator."""
     import tensorflow as tf
 
-    coordinator: Any = _Here()
+    coordinator: Any = _LocalCoordinator()
     if strategy is not None:
         coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     around = strategy or tf.distribute.get_strategy()

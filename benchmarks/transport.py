@@ -283,7 +283,7 @@ def work(results: Results, size_bytes: int) -> list[Case]:
 
 
 def size_text(size_bytes: int) -> str:
-    """A size with its unit, powers of ten.
+    """Return a size with its unit, powers of ten.
 
     >>> size_text(407_080), size_text(64_000_000)
     ('407 KB', '64 MB')

@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.slow_input import Delay, one_by_one
 
 # Of a worker for its turn. All others trace and compile their step before the first one comes back.
-LONGEST_WAIT_S = 600.0
+MAX_WAIT_S = 600.0
 ALIKE = Delay(step_s=1.0)  # workers that are alike push in turn
 
 
@@ -51,7 +51,7 @@ def push_order(durations_s: Sequence[Iterable[float]], *, pushes: int) -> list[i
     return order
 
 
-class Turnstile:
+class OrderedTurns:
     """One worker at a time, in an order such as `push_order` gives.
 
     The last step of each worker is free: no later one comes back to let the next worker pass.
@@ -65,7 +65,7 @@ class Turnstile:
         self._change = threading.Condition()
 
     def take(self, worker: int) -> int:
-        """The position of a worker's next batch, as soon as it may have it.
+        """Return the position of a worker's next batch, as soon as it may have it.
 
         Raises:
             TimeoutError: the turn did not come.
@@ -74,9 +74,9 @@ class Turnstile:
             if self._busy == worker:
                 self._busy = None
                 self._change.notify_all()
-            if not self._change.wait_for(lambda: self._is_turn_of(worker), LONGEST_WAIT_S):
+            if not self._change.wait_for(lambda: self._is_turn_of(worker), MAX_WAIT_S):
                 raise TimeoutError(
-                    f"worker {worker} waited {LONGEST_WAIT_S:.0f} s for its turn, step "
+                    f"worker {worker} waited {MAX_WAIT_S:.0f} s for its turn, step "
                     f"{self._passed} is that of worker {self._order[self._passed]}"
                 )
             position = self._passed
@@ -91,7 +91,7 @@ class Turnstile:
         return self._passed >= self._free_from or self._order[self._passed] == worker
 
 
-class Together:
+class UnorderedTurns:
     """Each worker takes each batch, or its share of it, without regard to the others."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Together:
         self._lock = threading.Lock()
 
     def take(self, worker: int) -> int:
-        """The position of a worker's next batch."""
+        """Return the position of a worker's next batch."""
         with self._lock:
             self._steps[worker] += 1
             return self._steps[worker] - 1
@@ -122,11 +122,11 @@ class PushScenario:
     def take(self, *, pushes: int, seed: int) -> Callable[[int], int]:
         """Return a function that lets a worker wait for its turn and gives it a batch's number."""
         if self.is_shared:
-            return Together().take
-        return Turnstile(self.order(pushes=pushes, seed=seed)).take
+            return UnorderedTurns().take
+        return OrderedTurns(self.order(pushes=pushes, seed=seed)).take
 
     def order(self, *, pushes: int, seed: int) -> list[int]:
-        """The worker of each push."""
+        """Return the worker of each push."""
         lengths = [
             self.delay.durations_s(seed=seed, worker=worker, steps=pushes)
             for worker in range(self.workers)
@@ -154,18 +154,18 @@ class OrderedInput:
     sharers: int = 1  # workers that share each batch
 
     def function(self) -> Callable[[Any], Any]:
-        """The function for `fit`, which each worker calls with its context."""
+        """Return the function for `fit`, which each worker calls with its context."""
         return lambda context: self.of_worker(context.input_pipeline_id)
 
     def batch(self, worker: int) -> tuple[np.ndarray, np.ndarray]:
-        """The next one of a worker, when its turn has come."""
+        """Return a worker's next batch, once its turn has come."""
         rows = self.rows[self.take(worker)]
         if self.sharers > 1:
             rows = rows[worker :: self.sharers]
         return self.inputs[rows], self.labels[rows]
 
     def of_worker(self, worker: int) -> Any:
-        """The pipeline of one worker."""
+        """Return the pipeline of one worker."""
         import tensorflow as tf
 
         arrays = (self.inputs, self.labels)

@@ -75,7 +75,7 @@ class EpochClock:
         self.samples.append(Sample(steps, now_s - begun_s, ours_s, others_s, groups_s))
 
     def _cpu_s(self) -> dict[str, float]:
-        """The sums up to now; the system counts in steps of 10 ms."""
+        """Return the CPU seconds of each group until now."""
         return {name: sum(map(_cpu_s, group)) for name, group in self._groups.items()}
 
 
@@ -98,7 +98,7 @@ def clock_callback(keras: Any, clock: EpochClock, steps: int, *, rounds: int = 1
 
 
 def steps_way(strategy: Any) -> dict[str, Any]:
-    """Say which way the steps took: every report has it; nothing of another's strategy."""
+    """Return which transport the steps used, for the report; empty for other strategies."""
     if not isinstance(strategy, tfps.ParameterServerStrategy):
         return {}
     stats = strategy.stats()
@@ -118,7 +118,7 @@ def measured_fit(
 
 
 def peak_mib(process: int) -> float:
-    """The largest resident set of a process since it began; shared pages count in full."""
+    """Return the largest resident set of a process since it began; shared pages count in full."""
     return peak_of(Path(f"/proc/{process}/status").read_text())
 
 

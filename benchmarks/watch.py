@@ -1,4 +1,4 @@
-"""A callback that measures a training, ends it in time, and sees how its parameters get on."""
+"""Measure a training with a callback, which tests the accuracy and ends the training in time."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ class Watch(keras.callbacks.Callback):
 
     def __post_init__(self) -> None:
         super().__init__()
-        self._begun_s = self._next_look_s = 0.0  # the first look is at once
+        self._begun_s = self._next_measurement_s = 0.0  # the first look is at once
         self.before: Any = None
         self.after: Any = None
         self.curve: list[tuple[float, float]] = []  # seconds, accuracy
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Begin with the first step that is done; look when it is time to, and stop at the end."""
+        """Start the clock at the first step, test the accuracy when due, and stop at the end."""
         if self.before is None:
             # Not with the epoch: the workers' pipelines are only being made then.
             self.before = self.strategy.stats()
             self.clock.begin()
             self._begun_s = time.perf_counter()
         passed_s = time.perf_counter() - self._begun_s
-        if self.after is not None or passed_s < min(self._next_look_s, self.train_s):
+        if self.after is not None or passed_s < min(self._next_measurement_s, self.train_s):
             return
         if passed_s >= self.train_s:
             self._end()
-        self._look(passed_s)
+        self._measure_accuracy(passed_s)
         is_reached = any(accuracy >= self.goal for _, accuracy in self.curve)
         if self.after is None and is_reached and passed_s >= self.least_s:
             self._end()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """The steps are over before the time is."""
+        """End the measurement if the steps end before the time."""
         if self.before is not None and self.after is None:
             passed_s = time.perf_counter() - self._begun_s
             self._end()
-            self._look(passed_s)
+            self._measure_accuracy(passed_s)
 
-    def _look(self, passed_s: float) -> None:
+    def _measure_accuracy(self, passed_s: float) -> None:
         self.curve.append((passed_s, self.accuracy()))
-        self._next_look_s += self.look_every_s
+        self._next_measurement_s += self.look_every_s
 
     def _end(self) -> None:
         self.after = self.strategy.stats()

@@ -49,7 +49,7 @@ class FashionMnist:
 def load(
     *, source: str = "auto", path: str | None = None, say: Callable[[str], None] = print
 ) -> FashionMnist:
-    """Load the data, and say on the way what takes long.
+    """Load the data, and report steps that take long.
 
     Args:
         source: ``tensorflow-datasets``, ``idx`` or ``subset``; ``auto`` takes the first that works.
@@ -68,7 +68,11 @@ def load(
         arrays, folder = prepared.read(data_dir=path, say=say)
     except prepared.Unavailable as error:
         if source == "tensorflow-datasets":
-            raise DataError(f"tensorflow-datasets cannot give fashion_mnist: {error}") from error
+            raise DataError(
+                f"data.source: received 'tensorflow-datasets', which cannot read fashion_mnist "
+                f"({error}), expected a source that this machine can read; set data.source to "
+                "'auto' or 'subset'"
+            ) from error
         if DEBIAN_FOLDER.is_dir():
             return _from_idx_files(DEBIAN_FOLDER)
         return _subset(reason=f"tensorflow-datasets: {error}. ")
@@ -76,7 +80,7 @@ def load(
 
 
 def check(*, source: str = "auto", path: str | None = None) -> str:
-    """Read the files that are on this machine and say what `load` would use; downloads nothing.
+    """Read the files on this machine and return a text about the data that `load` would use.
 
     Args:
         source: as for `load`.
@@ -99,17 +103,19 @@ def check(*, source: str = "auto", path: str | None = None) -> str:
 
 def _from_idx_files(folder: Path) -> FashionMnist:
     arrays = idx.read_folder(folder, suffix=".gz")
-    return _named(arrays, source=f"IDX files in {folder}", notice="")
+    return _from_arrays(arrays, source=f"IDX files in {folder}", notice="")
 
 
 def _subset(*, reason: str) -> FashionMnist:
     arrays = idx.read_folder(SUBSET_FOLDER, suffix=".xz")
     train, test = (len(arrays[f"{part}-labels-idx1-ubyte"]) for part in ("train", "t10k"))
     used = f"shipped subset ({train:,} + {test:,} images)"
-    return _named(arrays, source=used, notice=f"{reason}This run uses the {used}. {HOW_TO_GET_ALL}")
+    return _from_arrays(
+        arrays, source=used, notice=f"{reason}This run uses the {used}. {HOW_TO_GET_ALL}"
+    )
 
 
-def _named(arrays: dict[str, np.ndarray], *, source: str, notice: str) -> FashionMnist:
+def _from_arrays(arrays: dict[str, np.ndarray], *, source: str, notice: str) -> FashionMnist:
     return FashionMnist(
         x_train=arrays["train-images-idx3-ubyte"][..., np.newaxis],
         y_train=arrays["train-labels-idx1-ubyte"],

@@ -24,6 +24,7 @@ STEMS = (
     "t10k-labels-idx1-ubyte",
 )
 CLASS_COUNT = 10
+ANOTHER_FOLDER = "download the files again, or set data.path to another folder"
 UNSIGNED_BYTES = 0x08  # the IDX code of the only element type in these files
 
 
@@ -45,7 +46,7 @@ def read_folder(folder: Path, *, suffix: str) -> dict[str, np.ndarray]:
             arrays[stem] = read(path, dimensions=3 if "idx3" in stem else 1)
         except DataError as error:
             problems.append(str(error))
-    problems += _mismatches(arrays, folder=folder, suffix=suffix)
+    problems += _find_mismatches(arrays, folder=folder, suffix=suffix)
     if problems:
         raise DataError("\n".join(problems))
     return arrays
@@ -61,47 +62,61 @@ def read(path: Path, *, dimensions: int) -> np.ndarray:
     Raises:
         DataError: it is missing, damaged, or holds something else.
     """
-    data = _decompressed(path)
+    data = _decompress(path)
     header_bytes = 4 + 4 * dimensions
     if len(data) < header_bytes:
-        raise DataError(f"{path}: {len(data)} bytes after decompression are no IDX file.")
+        raise DataError(
+            f"{path}: received {len(data)} bytes after decompression, expected at least "
+            f"{header_bytes}, the header of an IDX file; download it again"
+        )
     zero, kind, count = struct.unpack(">HBB", data[:4])
     if (zero, kind, count) != (0, UNSIGNED_BYTES, dimensions):
         raise DataError(
-            f"{path}: starts with {data[:4].hex(' ')}; expected 00 00 08 0{dimensions}, "
-            f"an IDX file of bytes with {dimensions} dimension{'s' if dimensions > 1 else ''}."
+            f"{path}: received the first bytes {data[:4].hex(' ')}, expected 00 00 08 "
+            f"0{dimensions}, an IDX file of bytes with {dimensions} "
+            f"dimension{'s' if dimensions > 1 else ''}; download it again"
         )
     shape = struct.unpack(f">{dimensions}I", data[4:header_bytes])
     if len(data) - header_bytes != int(np.prod(shape)):
         raise DataError(
-            f"{path}: its header promises {' x '.join(map(str, shape))} bytes, "
-            f"{len(data) - header_bytes} follow. Download it again."
+            f"{path}: received {len(data) - header_bytes} bytes after the header, expected "
+            f"{' x '.join(map(str, shape))}; download it again"
         )
     return np.frombuffer(data, np.uint8, offset=header_bytes).reshape(shape)
 
 
 def encode(array: np.ndarray) -> bytes:
-    """Give the uncompressed bytes of an IDX file; `read` is the inverse."""
+    """Encode an array as the uncompressed bytes of an IDX file; `read` is the inverse."""
     header = struct.pack(">HBB", 0, UNSIGNED_BYTES, array.ndim)
     return header + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
-def _decompressed(path: Path) -> bytes:
+def _decompress(path: Path) -> bytes:
     module = lzma if path.suffix == ".xz" else gzip
     try:
         with module.open(path, "rb") as file:
             return file.read()
     except FileNotFoundError as error:
-        raise DataError(f"{path}: there is no such file.") from error
+        raise DataError(
+            f"{path}: received no such file, expected an IDX file; download it, or set data.path"
+        ) from error
     except EOFError as error:
-        raise DataError(f"{path}: truncated ({error}). Download it again.") from error
+        raise DataError(
+            f"{path}: received a truncated file ({error}), expected a whole one; download it again"
+        ) from error
     except (gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-        raise DataError(f"{path}: corrupt ({error}). Download it again.") from error
+        raise DataError(
+            f"{path}: received a corrupt file ({error}), expected {path.suffix} data; download it "
+            "again"
+        ) from error
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error}).") from error
+        raise DataError(
+            f"{path}: received an unreadable file ({error.strerror or error}), expected an IDX "
+            "file; check the file and its permissions"
+        ) from error
 
 
-def _mismatches(arrays: dict[str, np.ndarray], *, folder: Path, suffix: str) -> list[str]:
+def _find_mismatches(arrays: dict[str, np.ndarray], *, folder: Path, suffix: str) -> list[str]:
     problems = []
     for part in ("train", "t10k"):
         images = arrays.get(f"{part}-images-idx3-ubyte")
@@ -110,11 +125,21 @@ def _mismatches(arrays: dict[str, np.ndarray], *, folder: Path, suffix: str) -> 
         if images is not None and images.shape[1:] != (28, 28):
             path = folder / f"{part}-images-idx3-ubyte{suffix}"
             size = " x ".join(map(str, images.shape[1:]))
-            problems.append(f"{path}: images of {size} pixels; expected 28 x 28.")
+            problems.append(
+                f"{path}: received images of {size} pixels, expected 28 x 28; {ANOTHER_FOLDER}"
+            )
         if images is not None and labels is not None and len(images) != len(labels):
-            problems.append(f"{label_path}: {len(labels)} labels for {len(images)} images.")
+            problems.append(
+                f"{label_path}: received {len(labels)} labels, expected {len(images)}, one for "
+                f"each image; {ANOTHER_FOLDER}"
+            )
         if labels is not None and labels.size and labels.max() >= CLASS_COUNT:
-            problems.append(f"{label_path}: label {labels.max()}; expected 0 to {CLASS_COUNT - 1}.")
+            problems.append(
+                f"{label_path}: received the label {labels.max()}, expected 0 to "
+                f"{CLASS_COUNT - 1}; {ANOTHER_FOLDER}"
+            )
         if labels is not None and not labels.size:
-            problems.append(f"{label_path}: holds no example.")
+            problems.append(
+                f"{label_path}: received no label, expected at least one; {ANOTHER_FOLDER}"
+            )
     return problems

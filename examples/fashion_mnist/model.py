@@ -33,7 +33,7 @@ IMAGE_SHAPE = (28, 28, 1)
 def cnn(
     *, filters: Sequence[int], kernel_size: int, dense_units: int, dropout: float
 ) -> keras.Model:
-    """A small convolutional network that halves the image with every convolution.
+    """Return a small convolutional network that halves the image with every convolution.
 
     Strides of 2 take the place of pooling: on a CPU that halves the time of a step.
 
@@ -56,7 +56,7 @@ def cnn(
 
 
 def mlp(*, hidden_units: Sequence[int], dropout: float) -> keras.Model:
-    """A multi-layer perceptron: a quarter of the time of `cnn`, about two points less accurate.
+    """Return a multi-layer perceptron, four times as fast as `cnn` and two points less accurate.
 
     Args:
         hidden_units: the width of each hidden layer.

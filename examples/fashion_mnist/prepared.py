@@ -76,8 +76,9 @@ def read(
             if not ready:
                 raise
             raise DataError(
-                f"{target}: tensorflow-datasets cannot read what it prepared there ({error}). "
-                "Delete the folder to have it prepared again."
+                f"{target}: received a folder that tensorflow-datasets cannot read ({error}), "
+                "expected the data set that it prepared there; delete the folder to prepare it "
+                "again"
             ) from error
         with np.load(arrays_path) as arrays:
             return dict(arrays), target

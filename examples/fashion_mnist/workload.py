@@ -15,7 +15,7 @@ class FashionMnistWorkload(ImageClassification):
 
     @property
     def classes(self) -> Sequence[str]:
-        """Their names."""
+        """The names of the ten classes."""
         return self._models.CLASSES
 
     def title(self, config: FashionMnistJob) -> str:
@@ -27,11 +27,11 @@ class FashionMnistWorkload(ImageClassification):
         return data.check(source=config.data.source, path=config.data.path)
 
     def load_images(self, config: FashionMnistJob, *, say: Callable[[str], None]) -> Any:
-        """The images and their labels, as arrays."""
+        """Return the images and their labels, as arrays."""
         return data.load(source=config.data.source, path=config.data.path, say=say)
 
     def build(self, config: FashionMnistJob) -> Any:
-        """The model that the job file names, not compiled."""
+        """Return the model that the job file names, not compiled."""
         return self._models.build(config.model.name, **config.model.sizes())
 
     @property

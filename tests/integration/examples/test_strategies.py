@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.slow_script import steps_of
+from benchmarks.slow_script import parse_steps
 from benchmarks.strategy_rows import ROWS, on_each_worker
 from tfps.testing import assert_no_leaks, run_command
 
@@ -77,7 +77,7 @@ def test_steps_are_noted(tmp_path: Path) -> None:
     options = ["--examples", "640", "--epochs", "1", "--steps-folder", str(tmp_path)]
     result = run_command([sys.executable, FOLDER / "one_process.py", *options], deadline_s=120)
     assert result.returncode == 0, result.stderr
-    (times,) = steps_of([path.name for path in tmp_path.iterdir()]).values()
+    (times,) = parse_steps([path.name for path in tmp_path.iterdir()]).values()
     assert len(times) == 10
 
 

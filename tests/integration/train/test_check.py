@@ -38,7 +38,7 @@ def test_mistakes_of_every_kind_are_reported_at_once(tfps_here, tmp_path):
         "model.name: received 'resnet', expected one of cnn, mlp",
         "cluster.worker: unknown key; did you mean workers?",
         "training.epochs: received 0, expected a whole number, at least 1",
-        "data.path: nowhere/train-images-idx3-ubyte.gz: there is no such file.",
+        "data.path: nowhere/train-images-idx3-ubyte.gz: received no such file, expected",
         "training.optimizer.momentun: SGD has no such argument; did you mean momentum?",
         f"training.output: received 'job.toml/runs': {tmp_path / 'job.toml'} is a file, expected",
     ):

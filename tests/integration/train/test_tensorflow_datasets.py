@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.messages import raises
 from tfps.config.bundle import example
 from tfps.errors import DataError
 
@@ -93,5 +94,5 @@ def test_downloads_once_and_reads_what_it_prepared(proxy, tmp_path, capfd):
 
     (records,) = (tmp_path / "fashion_mnist").rglob("*test*-00000-of-00001")
     records.write_bytes(records.read_bytes()[:1000])
-    with pytest.raises(DataError, match="cannot read what it prepared there"):
+    with raises(DataError, str(tmp_path), received="cannot read", remedy="delete the folder"):
         data.load(source="tensorflow-datasets", path=str(tmp_path))

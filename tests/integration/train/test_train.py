@@ -211,8 +211,8 @@ def test_damaged_data_are_named_before_anything_starts(tmp_path):
     )
     assert result.returncode == 1
     assert result.stdout == ""
-    assert "images/train-images-idx3-ubyte.gz: corrupt" in result.stderr
-    assert "images/t10k-labels-idx1-ubyte.gz: there is no such file." in result.stderr
+    assert "images/train-images-idx3-ubyte.gz: received a corrupt file" in result.stderr
+    assert "images/t10k-labels-idx1-ubyte.gz: received no such file" in result.stderr
     assert not (tmp_path / "runs").exists()
 
 

@@ -11,9 +11,9 @@ from typing import Any
 from benchmarks.categories import IDS
 from benchmarks.contestant_runs import TUNING_SEED
 from benchmarks.embedding_rows import LENGTHS
-from benchmarks.placement import BALANCED, PLANNED, WAYS, Placing
+from benchmarks.placement import BALANCED, PLANNED, WAYS, PlacementBenchmark
 from benchmarks.results import Results
-from benchmarks.runner import Bench, measured
+from benchmarks.runner import Bench, measure_all
 from benchmarks.staleness import Staleness
 from benchmarks.transport import LARGE_BYTES, MLP_BYTES
 from benchmarks.turn import Turn
@@ -151,7 +151,7 @@ def links(case: Mapping[str, Any]) -> Any:
 def places(case: Mapping[str, Any]) -> Any:
     """Two servers of four hold all."""
     if case["models"] == [PLANNED]:
-        place = {"model": PLANNED, "servers": Placing().planned_servers, "way": BALANCED}
+        place = {"model": PLANNED, "servers": PlacementBenchmark().planned_servers, "way": BALANCED}
         return [{**place, "planned": {"planning_s": 0.2}}]
     held = {1: [8], 4: [4, 4, 0, 0]}
     return [
@@ -167,7 +167,7 @@ def places(case: Mapping[str, Any]) -> Any:
             },
         }
         for model in case["models"]
-        for servers in Placing().quick().servers
+        for servers in PlacementBenchmark().quick().servers
         for way in WAYS
     ]
 
@@ -211,4 +211,4 @@ class AnsweredBench(Bench):
             self.titles.append(title)
             assert number == len(self.titles) <= count
 
-        return measured(self.benchmark, self.log_dir, self, progress=progress)
+        return measure_all(self.benchmark, self.log_dir, self, progress=progress)

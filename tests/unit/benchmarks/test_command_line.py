@@ -119,13 +119,13 @@ def test_runs_of_parts_become_one_report(name: str, parts: list[str], tmp_path: 
 
 def test_another_machine_measures_anew(tmp_path: Path) -> None:
     path = tmp_path / "turns"
-    assert TurnJournal(path, is_resumed=False).answer({"name": "a"}, lambda: 1) == 1
+    assert TurnJournal(path, is_resumed=False).get_or_measure({"name": "a"}, lambda: 1) == 1
     machine = {"processor": "another", "load_average": [0.0]}
     for load, measured in (([0.0], 2), ([9.0], 3)):
         there = mock.Mock(return_value={**machine, "load_average": load})
         with mock.patch("benchmarks.journal.describe_machine", there):
             journal = TurnJournal(path, is_resumed=True)
-            assert journal.answer({"name": "a"}, partial(int, measured)) == 2
+            assert journal.get_or_measure({"name": "a"}, partial(int, measured)) == 2
 
 
 @pytest.mark.rare
@@ -143,12 +143,14 @@ def test_every_turn_is_measured_once_wherever_a_run_is_stopped(
         path = Path(folder) / "turns"
         stopped = TurnJournal(path, is_resumed=False)
         for name in names[:stop]:
-            stopped.answer({"name": name}, partial(measure, name))
+            stopped.get_or_measure({"name": name}, partial(measure, name))
         if is_torn:
             path.write_text(path.read_text() + '{"turn": {"na')
         for _ in range(2):
             resumed = TurnJournal(path, is_resumed=True)
-            answers = [resumed.answer({"name": name}, partial(measure, name)) for name in names]
+            answers = [
+                resumed.get_or_measure({"name": name}, partial(measure, name)) for name in names
+            ]
             assert answers == [*range(1, len(names) + 1)]
             assert measured == names
             assert resumed.kept >= min(stop, len(names))

@@ -96,7 +96,7 @@ def test_a_run_is_put_on_its_page(played: Played, tmp_path: Path) -> None:
     name = played.benchmark.name
     page = pages.folder / f"{name}.md"
     before = page.read_text()
-    pages.take(played.folder / f"{name}.json")
+    pages.copy_run(played.folder / f"{name}.json")
     for path, text in pages.written().items():
         path.write_text(text)
     result = re.search(r"^## Result\n(.*?)^## What follows\n", page.read_text(), re.M | re.S)

@@ -34,7 +34,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def taken(pages: Pages, run: Path) -> str:
-    pages.take(run)
+    pages.copy_run(run)
     for path, text in pages.written().items():
         path.write_text(text)
     return (pages.folder / f"{run.stem}.md").read_text()
@@ -44,7 +44,7 @@ def test_each_page_is_what_its_data_says() -> None:
     pages = Pages(FOLDER)
     stale = [path.name for path, text in pages.written().items() if path.read_text() != text]
     assert stale == [], "run: python -m benchmarks.pages"
-    assert pages.without_reason() == []
+    assert pages.missed_without_reason() == []
 
 
 def test_a_missed_aim_is_listed_with_its_reason_in_the_place_of_older_ones(
@@ -55,11 +55,11 @@ def test_a_missed_aim_is_listed_with_its_reason_in_the_place_of_older_ones(
     placement = "| [placement](placement.md)"
     page.write_text(page.read_text().replace(placement, older + placement, 1))
     taken(pages, run)
-    assert pages.without_reason() == [f"scaling: {BAR}"]
+    assert pages.missed_without_reason() == [f"scaling: {BAR}"]
     reasons = {"scaling": {BAR: "chiefs that reply at once"}}
     (pages.folder / "data/reasons.json").write_text(json.dumps(reasons))
     taken(pages, run)
-    assert pages.without_reason() == []
+    assert pages.missed_without_reason() == []
     aims = page.read_text()
     assert "[many workers](scaling.md)" not in aims
     assert f"| [scaling](scaling.md) | {BAR} | at least 0.95 | 0.333 | chiefs that reply" in aims
@@ -79,4 +79,4 @@ def test_the_numbers_of_before_stand_beside_those_of_now(pages: Pages, run: Path
 def test_a_picture_of_another_run_is_refused(pages: Pages, run: Path) -> None:
     os.utime(run.with_suffix(".png"), (0, 0))
     with raises(SystemExit, "older than"):
-        pages.take(run)
+        pages.copy_run(run)

@@ -55,7 +55,7 @@ def test_a_batch_is_waited_for_after_the_step_before(
 
         return elements.map(after_the_wait)
 
-    monkeypatch.setattr(slow_input, "slept", noted)
+    monkeypatch.setattr(slow_input, "delay_elements", noted)
     delay = Delay(step_s=0.01, transient_share=0.3, transient_factor=4)
     batches = iter(slow(tmp_path, delay))
     durations_s = delay.durations_s(seed=1, worker=0, steps=8)

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.slow_script import longest_rest_s, pace, steps_of
+from benchmarks.slow_script import longest_rest_s, pace, parse_steps
 
 moments = st.lists(st.integers(1, 10_000_000), unique=True, max_size=20)
 
@@ -13,7 +13,7 @@ moments = st.lists(st.integers(1, 10_000_000), unique=True, max_size=20)
 @given(st.dictionaries(st.integers(1, 99), moments.filter(bool), max_size=4))
 def test_steps_are_told_by_the_names_of_files(steps: dict[int, list[int]]) -> None:
     names = [f"step-{process}-{at}" for process, times in steps.items() for at in times]
-    found = steps_of([*names, "slow-3", "other"])
+    found = parse_steps([*names, "slow-3", "other"])
     assert found == {process: sorted(at / 1e6 for at in times) for process, times in steps.items()}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.turnstile import OrderedInput, Together, Turnstile, batch_rows, push_order
+from benchmarks.turnstile import OrderedInput, OrderedTurns, UnorderedTurns, batch_rows, push_order
 
 STEPS = 60
 DURATIONS = st.lists(
@@ -38,7 +38,7 @@ def test_workers_that_are_alike_push_in_turn(workers: int, pushes: int) -> None:
 
 def test_each_step_waits_for_the_one_before_it() -> None:
     order = push_order([[1.0] * STEPS, [2.5] * STEPS, [4.0] * STEPS], pushes=40)
-    turns, steps, lock = Turnstile(order), list[tuple[int, int]](), threading.Lock()
+    turns, steps, lock = OrderedTurns(order), list[tuple[int, int]](), threading.Lock()
 
     def work(worker: int) -> None:
         for _ in range(order.count(worker)):
@@ -70,7 +70,7 @@ def test_a_visit_takes_each_example_at_most_once_and_seeds_differ() -> None:
 def test_workers_that_share_a_batch_take_all_of_it() -> None:
     inputs = np.arange(12)
     rows = batch_rows(seed=1, examples=12, batch_size=4, steps=3)
-    shared = OrderedInput(inputs, inputs, rows, Together().take, sharers=2)
+    shared = OrderedInput(inputs, inputs, rows, UnorderedTurns().take, sharers=2)
     for step in range(3):
         parts = [shared.batch(worker)[0] for worker in (0, 1)]
         assert [len(part) for part in parts] == [2, 2]

@@ -16,6 +16,7 @@ import pytest
 
 import tfps
 from tests.cluster.checkpoint.small_model import small_model, small_model_on, state_of
+from tests.messages import raises
 from tfps.checkpoint.commit import MARKER, Folder
 from tfps.errors import CheckpointDamaged
 
@@ -165,13 +166,13 @@ def test_all_damaged(tmp_path: Path) -> None:
     saved = Saved(small_model(), tmp_path)
     _flip(tmp_path / OLD / "chief-00000.data-00000-of-00001")
     (tmp_path / NEW / MARKER).unlink()
-    with pytest.raises(CheckpointDamaged, match="every checkpoint in") as raised:
+    with raises(CheckpointDamaged, "every checkpoint in") as raised:
         saved.manager.restore_latest()
     lines = str(raised.value).splitlines()
     assert lines[1].endswith(f"{NEW}: {MARKER} is missing")
     assert OLD in lines[2]
     assert "Checksum does not match" in lines[2]
-    with pytest.raises(CheckpointDamaged, match="Checksum does not match"):
+    with raises(CheckpointDamaged, "Checksum does not match"):
         saved.manager.restore(1)
 
 
