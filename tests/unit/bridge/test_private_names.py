@@ -109,9 +109,15 @@ def _private_names(tree: ast.AST) -> Iterator[tuple[str, bool]]:
 
 
 # Of Python's own modules, and of base classes in TensorFlow.
-OF_OTHERS = {"_SSLMethod", "_run_exitfuncs", "_container_strategy", "_extended"}
+OF_OTHERS = {"_SSLMethod", "_replace", "_run_exitfuncs", "_container_strategy", "_extended"}
 # Of subclasses that are used only where they exist.
-LOOKED_FOR = {"_iterator_resource", "_local_names", "_trackable", "_distributed_dataset"}
+LOOKED_FOR = {
+    "_handle_data",
+    "_iterator_resource",
+    "_local_names",
+    "_trackable",
+    "_distributed_dataset",
+}
 
 
 def test_every_private_attribute_is_in_a_table() -> None:

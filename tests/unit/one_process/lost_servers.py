@@ -20,7 +20,7 @@ from tfps.strategy.strategy_recovery import StrategyRecovery
 class NoProcesses(ServerIdentities):
     """Presences of servers without processes: there is none to probe."""
 
-    def _look(self) -> dict[int, TaskIdentity]:
+    def _ask_incarnations(self) -> dict[int, TaskIdentity]:
         return {}
 
 

@@ -87,14 +87,14 @@ class BusyWorker(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if self.worker is None:
             self.model.get_weights()
-            begun = self._queue.begun
+            begun = self._queue.started_count
             self._queue.bar(1)
             self.worker = threading.Thread(target=self._admit, args=[begun + 2])
             self.worker.start()
 
     def _admit(self, begun: int) -> None:
         ends_at = time.monotonic() + 60
-        while self._queue.begun < begun and time.monotonic() < ends_at:
+        while self._queue.started_count < begun and time.monotonic() < ends_at:
             time.sleep(0.001)
         self._queue.admit(1)
 

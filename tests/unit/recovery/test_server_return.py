@@ -115,7 +115,7 @@ def servers(machine: Machine) -> Iterator[ServerReturn]:
         hang_up=lambda _: None,
         function_tables=machine,
         data_plane=machine,
-        incompatibility=lambda _: "",
+        find_incompatibility=lambda _: "",
         move=lambda server, address: setattr(server, "address", address),
         membership=SimpleNamespace(evict_all=machine.let_all_out),
     )

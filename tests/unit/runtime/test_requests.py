@@ -182,12 +182,12 @@ class RecordingStep(Step):
             server=SimpleNamespace(device=""),
             runtime=None,
             wires=[],
-            offers=lambda _: False,
+            has_function=lambda _: False,
         )
         super().__init__([server], carrier=None)  # type: ignore[arg-type]
         self.exchanged: list[tuple[int, list[str]]] = []
 
-    def key_of(self, call_number: int) -> tf.Tensor:
+    def compute_push_key(self, call_number: int) -> tf.Tensor:
         return tf.constant(call_number, tf.int64)
 
     def exchange(self, call_number: int, tensors: Any) -> None:

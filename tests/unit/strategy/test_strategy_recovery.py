@@ -29,7 +29,8 @@ def test_totals_are_those_of_the_run_that_was_seen_last(later: float) -> None:
     runtime: Any = SimpleNamespace()
     strategy: Any = SimpleNamespace(run_state=RunState(runtime, guard=runtime))
     strategy.run_state.run = Run(written, "active", 5.0)
-    strategy.run_state.last_run = Run(written, "last", 5.0 - later)
+    last: Any = Run(written, "last", 5.0 - later)
+    strategy.run_state.keep_ended_run(last, model=SimpleNamespace())
     recovery = StrategyRecovery.__new__(StrategyRecovery)
     recovery._strategy = lambda: strategy  # type: ignore[assignment]
     seen = recovery.last_reading()

@@ -50,7 +50,7 @@ class FollowedVariable:
                 self._copies[device] = self._storage.create_bookkeeping(
                     lambda: self._value, device=device, name="followed"
                 )
-                if self._copies[device].was_there:  # with the value of an earlier chief
+                if self._copies[device].existed:  # with the value of an earlier chief
                     self._copies[device].assign(self._value)
         return self._copies[device]
 

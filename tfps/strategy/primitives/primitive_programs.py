@@ -25,7 +25,7 @@ from tfps.strategy.primitives.named_parameter import NamedParameter, NamedParame
 class PrimitiveHalf(FunctionHalf):
     """The server part of a program that pulls or pushes by name; it counts repeated pushes too."""
 
-    def admission(self, number: int) -> AdmitByVersion:
+    def get_admission(self, number: int) -> AdmitByVersion:
         return AdmitByVersion()
 
     def _unchanged_variables(self, program: Program, runtime: Runtime) -> list[Any]:
