@@ -32,7 +32,7 @@ class DryRunStrategy:
     >>> with dry_run.scope():
     ...     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)], name="small")
     ...     model.compile(keras.optimizers.SGD(0.1))
-    >>> [variable.shape for variable in dry_run.wanted(model)][:2]
+    >>> [variable.shape for variable in dry_run.planned_variables(model)][:2]
     [(4, 3), (3,)]
     """
 

@@ -88,7 +88,7 @@ class BusyWorker(keras.callbacks.Callback):
         if self.worker is None:
             self.model.get_weights()
             begun = self._queue.started_count
-            self._queue.bar(1)
+            self._queue.block_worker(1)
             self.worker = threading.Thread(target=self._admit, args=[begun + 2])
             self.worker.start()
 
@@ -96,7 +96,7 @@ class BusyWorker(keras.callbacks.Callback):
         ends_at = time.monotonic() + 60
         while self._queue.started_count < begun and time.monotonic() < ends_at:
             time.sleep(0.001)
-        self._queue.admit(1)
+        self._queue.unblock_worker(1)
 
 
 def test_a_worker_that_was_busy_after_a_pause_uses_the_rest_of_its_data(
