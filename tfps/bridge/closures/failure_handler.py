@@ -105,7 +105,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
 
     Attributes:
         lost_workers: the workers that were lost and are not reconnected yet; their threads wait.
-        excluded: the workers that are not part of the cluster now though no thread waits for them.
+        excluded_workers: the workers that the cluster leaves out and for which no thread waits.
         is_reconnecting: whether the cluster is being reconnected; starts once no function runs.
         health: reports the state of workers.
         servers: brings lost servers back.
@@ -115,7 +115,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
 
     def __init__(self, server_def: Any, cluster: Any) -> None:
         self.lost_workers: frozenset[int] = frozenset()
-        self.excluded: frozenset[int] = frozenset()
+        self.excluded_workers: frozenset[int] = frozenset()
         self.is_reconnecting = False
         self.health: WorkerHealth = UnknownHealth()
         self.servers: LostServers = NoServerReturn()
@@ -205,7 +205,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
             self._cluster_due_for_update_or_finish.wait()
             if not self._should_preemption_thread_run:
                 return
-            outside = self.lost_workers | self.excluded
+            outside = self.lost_workers | self.excluded_workers
             if not (self._find_available(outside) and self._reconnect_available()):
                 self._wake_threads()
                 time.sleep(POLL_INTERVAL_S)
@@ -214,13 +214,16 @@ class FailureHandler(private.WorkerPreemptionHandler):
         """Wake the threads that wait for workers; the worker of one may already be back."""
         with self._cluster_update_lock:
             self._worker_up_cond.notify_all()
-            if not (self.lost_workers or self.excluded) and self._should_preemption_thread_run:
+            if (
+                not (self.lost_workers or self.excluded_workers)
+                and self._should_preemption_thread_run
+            ):
                 self._cluster_due_for_update_or_finish.clear()
 
     def _find_available(self, workers: Iterable[int]) -> frozenset[int]:
         """Return the workers among these that accept connections and may take part."""
         available = frozenset(w for w in workers if accepts_connections(self._addresses[w]))
-        new = available & (self.lost_workers | self.excluded)
+        new = available & (self.lost_workers | self.excluded_workers)
         return available - frozenset(
             worker for worker in new if self.health.is_incompatible(worker)
         )
@@ -237,7 +240,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
             if not self._should_preemption_thread_run:
                 return False  # this process may be connected to another cluster by now
             excluded = frozenset(w for w in missing - self.lost_workers if self.health.lose(w))
-            self.excluded |= excluded  # before they are removed from the cluster
+            self.excluded_workers |= excluded  # before they are removed from the cluster
             self.is_reconnecting = True
             try:
                 private.current_context().update_server_def(
@@ -248,7 +251,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
                 return False
             finally:
                 self.is_reconnecting = False
-            self.lost_workers, self.excluded = self.lost_workers - available, excluded
+            self.lost_workers, self.excluded_workers = self.lost_workers - available, excluded
         self._wake_threads()
         return True
 
@@ -265,9 +268,9 @@ class FailureHandler(private.WorkerPreemptionHandler):
         with lock_connection(), self._cluster_update_lock:
             missing = frozenset(self._addresses) - available - self.lost_workers
             if excluded := frozenset(worker for worker in missing if self.health.lose(worker)):
-                self.excluded |= excluded
+                self.excluded_workers |= excluded
                 self._cluster_due_for_update_or_finish.set()  # reconnects them when they return
-            outside = self.lost_workers | self.excluded
+            outside = self.lost_workers | self.excluded_workers
             if not missing <= outside:
                 return False  # some workers cannot be left out yet
             private.current_context().update_server_def(self._without_workers(outside))
