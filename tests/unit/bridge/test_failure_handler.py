@@ -163,8 +163,8 @@ def test_a_worker_is_lost_for_good_together_with_a_server(
     assert handler.reconnect()
     assert machines.connected == [[0]]
     assert handler.health.lost == [1]  # type: ignore[attr-defined]
-    assert handler.excluded == {1}
+    assert handler.excluded_workers == {1}
     machines.there.add(WORKERS[1])
-    while handler.excluded:  # the handler's own thread takes it in
+    while handler.excluded_workers:  # the handler's own thread takes it in
         threading.Event().wait(0.01)
     assert machines.connected == [[0], [0, 1]]
