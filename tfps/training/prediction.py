@@ -14,6 +14,8 @@ import tensorflow as tf
 from tfps.bridge.functions.server_function import trace_server_function
 from tfps.bridge.keras_private import concat, tree
 from tfps.bridge.step_scope import current_step
+from tfps.bridge.variables.server_variable import ServerVariable
+from tfps.runtime.program.program import is_metric, is_seed
 from tfps.training.epoch_runner import EpochRunner
 from tfps.training.fit_strategy import FitStrategy
 from tfps.training.input.epoch_iterator import TicketIterator, TicketRunRequest
@@ -30,6 +32,25 @@ def is_worth_distributing(batches: int | None, *, workers: int) -> bool:
     (True, False)
     """
     return batches is None or batches >= MIN_BATCHES_PER_WORKER * workers
+
+
+def can_predict_on_workers(model: Any) -> bool:
+    """Return whether no run goes on and workers can run the model's `predict_step`.
+
+    A class that makes its own predict function runs it on the chief.
+    """
+    strategy = model._distribute_strategy
+    return (
+        strategy.run_state.run is None
+        and model.built
+        and not model.run_eagerly
+        and type(model).make_predict_function is keras.Model.make_predict_function
+        and any(isinstance(v._value, ServerVariable) for v in model.variables)
+        and all(
+            isinstance(v._value, ServerVariable) or is_metric(v) or is_seed(v)
+            for v in model.variables
+        )
+    )
 
 
 class Outputs:
@@ -187,8 +208,3 @@ class JoinedPrediction:
         if len(batches) == 1:
             return batches[0]
         return tree.map_structure(lambda *parts: concat(parts), *batches)
-
-
-def overrides_prediction(model: keras.Model) -> bool:
-    """Return whether a model's class makes its own predict function, which runs on the chief."""
-    return type(model).make_predict_function is not keras.Model.make_predict_function

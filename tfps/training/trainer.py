@@ -16,7 +16,7 @@ from tfps.bridge.method_scope import is_training, runs_eagerly
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
 from tfps.optimizers.wrapped import assign_strategy
-from tfps.runtime.program.program import is_metric, is_seed, refuse_outside_scope
+from tfps.runtime.program.program import refuse_outside_scope
 from tfps.training.batch_callbacks import BATCH_HOOKS
 from tfps.training.batch_hooks import BatchHooks
 from tfps.training.chief_prediction import ChiefPrediction
@@ -31,8 +31,8 @@ from tfps.training.prediction import (
     JoinedPrediction,
     PredictionIterator,
     Predictor,
+    can_predict_on_workers,
     is_worth_distributing,
-    overrides_prediction,
 )
 from tfps.training.report.input_report import InputReport
 from tfps.training.report.progress import TrainingProgress
@@ -108,7 +108,7 @@ class Trainer:
         adapter = get_data_adapter(
             x, batch_size=options.get("batch_size"), steps_per_epoch=steps, shuffle=False
         )
-        if not _can_predict_on_workers(model) or not is_worth_distributing(
+        if not can_predict_on_workers(model) or not is_worth_distributing(
             steps or adapter.num_batches, workers=strategy.runtime.workers
         ):
             with self.predicting_on_chief(model):
@@ -330,22 +330,6 @@ def _asks_for_xla(model: Any) -> bool:
     """Return whether the user asked for XLA; Keras's "auto" turns it on for most models."""
     compiled = getattr(model, "_compile_config", None)
     return compiled is not None and compiled.config.get("jit_compile") is True
-
-
-def _can_predict_on_workers(model: Any) -> bool:
-    """Return whether no run goes on and workers can run the model's `predict_step`."""
-    strategy = model._distribute_strategy
-    return (
-        strategy.run_state.run is None
-        and model.built
-        and not model.run_eagerly
-        and not overrides_prediction(model)
-        and any(isinstance(v._value, ServerVariable) for v in model.variables)
-        and all(
-            isinstance(v._value, ServerVariable) or is_metric(v) or is_seed(v)
-            for v in model.variables
-        )
-    )
 
 
 @contextlib.contextmanager

@@ -14,12 +14,12 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class ServerReplies:
+class ServerPresence:
     """Lists which servers replied to one request, and which were restarted.
 
     Attributes:
         gone: the servers at whose address no server of that index listens.
-        anew: the servers whose process is another one than the known one: they are empty.
+        restarted: the servers whose process is another one than the known one: they are empty.
         process_incarnations: the incarnation of each server that replied.
     """
 
@@ -33,7 +33,7 @@ class ServerIdentities:
 
     Args:
         runtime: the job.
-        elsewhere: finds servers that were started again at another address.
+        new_addresses: finds servers that were started again at another address.
         deadline_s: the seconds within which a server that is not busy replies.
     """
 
@@ -50,7 +50,7 @@ class ServerIdentities:
         """The reason why servers that reply cannot take part; empty if there is none."""
         return self._new_addresses.problem
 
-    def ask_servers(self) -> ServerReplies:
+    def ask_servers(self) -> ServerPresence:
         """Ask every server once for its incarnation, and return which replied."""
         identities = self._ask_incarnations()
         process_incarnations = {
@@ -58,17 +58,17 @@ class ServerIdentities:
             for index, each in identities.items()
             if each.process_incarnation is not None
         }
-        return ServerReplies(
+        return ServerPresence(
             gone=[index for index, each in identities.items() if each.is_gone],
             restarted=[i for i, number in process_incarnations.items() if number != self._known[i]],
             process_incarnations=process_incarnations,
         )
 
-    def absent(self, replies: ServerReplies) -> list[int]:
+    def absent(self, replies: ServerPresence) -> list[int]:
         """Return the servers that do not reply, or do not fit the job."""
         return [index for index in self._known if not self._can_take_part(index, replies)]
 
-    def record_restored(self, index: int, replies: ServerReplies) -> None:
+    def record_restored(self, index: int, replies: ServerPresence) -> None:
         """Record the present process of a server as its known one, once it was filled."""
         self._known[index] = replies.process_incarnations[index]
 
@@ -76,7 +76,7 @@ class ServerIdentities:
         """Return the new addresses of lost servers that reply there."""
         return self._new_addresses.find(lost)
 
-    def _can_take_part(self, index: int, replies: ServerReplies) -> bool:
+    def _can_take_part(self, index: int, replies: ServerPresence) -> bool:
         process_incarnation = replies.process_incarnations.get(index)
         if process_incarnation is None:
             return False

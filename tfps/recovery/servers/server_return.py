@@ -23,7 +23,7 @@ from tfps.recovery.servers.return_gate import (
     ReturnGate,
     ReturnState,
 )
-from tfps.recovery.servers.server_identities import ServerIdentities, ServerReplies
+from tfps.recovery.servers.server_identities import ServerIdentities, ServerPresence
 from tfps.recovery.servers.server_loss import ServerLoss, updates_lost
 from tfps.runtime.coordinator.control_plane import bringing_servers_back
 from tfps.runtime.coordinator.runtime import Runtime
@@ -244,7 +244,7 @@ class ServerReturn:
             # They may be back by now.
             return bool(replies.gone or replies.restarted or self.gate.lost)
 
-    def _lose_restarted(self, replies: ServerReplies) -> None:
+    def _lose_restarted(self, replies: ServerPresence) -> None:
         for index in replies.restarted:
             self.lose(index, f"{self._server_text(index)} restarted.")
 
@@ -325,7 +325,7 @@ class ServerReturn:
             self._runtime.move(server, address)
             self._failures.move_server(index, address)
 
-    def _connect(self, replies: ServerReplies) -> bool:
+    def _connect(self, replies: ServerPresence) -> bool:
         """Connect TensorFlow to the new processes; return False if that is not possible yet."""
         assert self._failures is not None
         if replies.restarted and not self._failures.reconnect():
@@ -338,7 +338,7 @@ class ServerReturn:
         logger.info("connected with every parameter server again")
         return True
 
-    def _fill_servers(self, replies: ServerReplies, began_s: float) -> None:
+    def _fill_servers(self, replies: ServerPresence, began_s: float) -> None:
         """Make and fill the lost variables on the new processes, and record the losses."""
         servers = self._runtime.servers
         living = [server for server in servers if server.index not in replies.restarted]

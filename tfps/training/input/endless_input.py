@@ -28,7 +28,7 @@ class Limit:
     Args:
         data_argument: the argument with the data.
         steps_argument: the argument that limits them.
-        endless: what does not end without it.
+        endless_part: what does not end without it.
         meaning: of the limit.
     """
 

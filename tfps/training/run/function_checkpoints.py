@@ -42,9 +42,10 @@ class FunctionCheckpoints:
         every_steps: functions from one save to the next; None: only the program saves.
 
     Attributes:
-        begins_anew: whether something else has changed variables, so that it is not known whether a
+        is_unsaved: whether something else has changed variables, so that it is not known whether a
             checkpoint has what the next function begins from.
-        since: how many functions that change variables were scheduled since the newest checkpoint.
+        functions_since_save: how many functions that change variables were scheduled since the
+            newest checkpoint.
     """
 
     def __init__(self, *, every_steps: int | None) -> None:

@@ -50,7 +50,7 @@ class RunProgress:
     Attributes:
         steps: how many the run has at most.
         completed: steps that count; fewer than `known_completed` after servers went back.
-        known: the most steps that the chief has ever read.
+        known_completed: the most steps that the chief has ever read.
         running: whether closures may be at work.
         samples: how often progress was read.
         sampled_s: when it was read last, on the monotonic clock.
