@@ -19,6 +19,7 @@ from tfps.runtime.program.tables import choose_row_tables
 from tfps.runtime.worker.closure_run import BatchSource
 from tfps.training.batch_hooks import BatchHooks
 from tfps.training.fit_strategy import FitStrategy
+from tfps.training.input.batch import relaxed_spec
 from tfps.training.input.one_batch import OneBatch
 from tfps.training.step_exchanges import can_be_pipelined, refuse_several_exchanges
 
@@ -60,8 +61,9 @@ class StepCompiler:
             hooks: of the loop that follows the run.
             alone: the mode of a warm-up, which needs no server; None: that of the strategy.
         """
-        if type(source) in self._specs:
-            source.relax(self._specs[type(source)])
+        if source.may_widen_spec and type(source) in self._specs:
+            # As in Keras: one trace for the first shape, and one for all others.
+            source.batch_spec = relaxed_spec(source.batch_spec, self._specs[type(source)])
         self._specs[type(source)] = source.batch_spec
         key = (source.trace_key(), (hooks.is_lock_step, hooks.stops_at_nan), alone)
         if key not in self.compiled or not self.compiled[key].is_current:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 from click.testing import CliRunner
 
 from tests.integration.project import pages
@@ -14,6 +15,7 @@ CLUSTER = {"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1", "p:2", "p:3"]}
 SUBSET = ("--set", "data.source=subset")
 
 
+@pytest.mark.slow
 def test_a_plan_names_every_variable_and_starts_nothing(tfps, tmp_path):
     result = tfps("plan", *SUBSET, "--set", "cluster.ps=2", "--set", "model.name=mlp")
     assert (result.returncode, result.stderr) == (0, "")

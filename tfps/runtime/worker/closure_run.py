@@ -31,6 +31,7 @@ class BatchSource(ABC):
 
     batch_spec: Any
     is_per_worker = False  # each worker has batches that no other one can draw
+    may_widen_spec = False  # the spec is read when a step is traced, and by nothing built before
 
     @property
     def shard_leases(self) -> ShardBook | None:
@@ -51,16 +52,6 @@ class BatchSource(ABC):
     @abstractmethod
     def description(self) -> str:
         """How batches reach the workers, in words."""
-
-    def relax(self, known: Any) -> None:  # noqa: B027 - some sources are traced for each pass
-        """Widen the spec of the batches so that it includes batches of an earlier input.
-
-        Keras traces its steps with ``reduce_retracing``, so that a step is traced once for the
-        first shape, and once for all others.
-
-        Args:
-            known: the spec of the batches that the step was traced for.
-        """
 
     @abstractmethod
     def trace_key(self) -> Hashable:

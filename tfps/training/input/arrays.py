@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from tfps.bridge.keras_private import ArrayDataAdapter, array_slicing, tree
 from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
-from tfps.training.input.batch import relaxed_spec
 
 # A tensor travels in one protocol buffer, which ends at 2 GiB; a margin is left for its envelope.
 MAX_RESIDENT_BYTES = 1 << 30
@@ -82,6 +81,8 @@ class ResidentArrays(BatchSource):
         adapter: what Keras made of the arguments of `fit`.
     """
 
+    may_widen_spec = True
+
     def __init__(self, adapter: ArrayDataAdapter) -> None:
         self._batch_size = int(adapter._batch_size)
         self.batch_spec = _spec_of_batches(adapter)
@@ -115,9 +116,6 @@ class ResidentArrays(BatchSource):
     def trace_key(self) -> Any:
         """Return a key; closures are traced once for all inputs of equal key."""
         return ("arrays", str(self.batch_spec))
-
-    def relax(self, known: Any) -> None:
-        self.batch_spec = relaxed_spec(self.batch_spec, known)
 
     def new_pass(self) -> ArraysPass:
         """Return the order of one pass, drawn when it is used."""

@@ -13,7 +13,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.keras_private import DataAdapter, TFDatasetAdapter
 from tfps.errors import ConfigError
 from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
-from tfps.training.input.batch import common_spec, empty_batch, relaxed_spec, restore_batch
+from tfps.training.input.batch import common_spec, empty_batch, restore_batch
 from tfps.training.input.sharded_dataset import ShardedDataset
 
 
@@ -144,6 +144,7 @@ class WorkerPipelines(BatchSource):
     """
 
     is_per_worker = True
+    may_widen_spec = True
 
     def __init__(
         self, function: Callable[..., tf.data.Dataset], *, coordinator: Any, workers: int
@@ -174,9 +175,6 @@ class WorkerPipelines(BatchSource):
     @property
     def input_graphs(self) -> list[Any]:
         return [dataset.graph for dataset in self._datasets]
-
-    def relax(self, known: Any) -> None:
-        self.batch_spec = relaxed_spec(self.batch_spec, known)
 
     def trace_key(self) -> Any:
         return ("pipelines", str(self.batch_spec))

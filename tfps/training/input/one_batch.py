@@ -7,7 +7,6 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
-from tfps.training.input.batch import relaxed_spec
 
 
 class OneBatch(BatchSource):
@@ -16,6 +15,8 @@ class OneBatch(BatchSource):
     Args:
         batch: structure of arrays, with Nones at its end left out.
     """
+
+    may_widen_spec = True
 
     description = "one batch, sent with the step"
 
@@ -26,9 +27,6 @@ class OneBatch(BatchSource):
             lambda item: None if item is None else tf.convert_to_tensor(item), batch
         )
         self.batch_spec = tf.nest.map_structure(_any_length, self._batch)
-
-    def relax(self, known: Any) -> None:
-        self.batch_spec = relaxed_spec(self.batch_spec, known)
 
     def trace_key(self) -> Any:
         return ("one_batch", str(self.batch_spec))

@@ -16,7 +16,6 @@ from tfps.training.input.batch import (
     empty_batch,
     number_batches,
     numbered_spec,
-    relaxed_spec,
     restore_batch,
 )
 from tfps.training.input.dataset_graph import (
@@ -55,13 +54,14 @@ class WorkerDataset(BatchSource):
         NotPortable: the dataset must be iterated on the chief.
     """
 
+    may_widen_spec = True
+
     def __init__(
         self, dataset: tf.data.Dataset, *, identity: Any, coordinator: Any, workers: int
     ) -> None:
         graph = portable_graph(dataset)
         make_deterministic(graph)
         self.batch_spec = dataset.element_spec
-        self._flat_specs = tf.nest.flatten(self.batch_spec, expand_composites=True)
         self._graph_bytes = graph.ByteSize()
         self._graph = tf.constant(graph.SerializeToString())
         if reads_files(graph):
@@ -86,9 +86,9 @@ class WorkerDataset(BatchSource):
     def input_graphs(self) -> list[Any]:
         return get_dataset_graphs(self._identity)
 
-    def relax(self, known: Any) -> None:
-        self.batch_spec = relaxed_spec(self.batch_spec, known)
-        self._flat_specs = tf.nest.flatten(self.batch_spec, expand_composites=True)
+    @property
+    def _flat_specs(self) -> list[Any]:
+        return list(tf.nest.flatten(self.batch_spec, expand_composites=True))
 
     def trace_key(self) -> Any:
         return ("worker_dataset", str(self.batch_spec))

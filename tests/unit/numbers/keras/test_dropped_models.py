@@ -96,9 +96,8 @@ def assert_nothing_is_left(
     assert held[2] == held[1]
 
 
-@pytest.mark.parametrize(
-    "train", [fit, pytest.param(one_batch, marks=pytest.mark.repeats), scheduled]
-)
+@pytest.mark.quick("scheduled")
+@pytest.mark.parametrize("train", [fit, one_batch, scheduled])
 def test_a_dropped_model_is_freed(
     strategy: tfps.ParameterServerStrategy, train: Callable[..., keras.Model]
 ) -> None:

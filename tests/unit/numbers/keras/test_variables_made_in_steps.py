@@ -73,6 +73,7 @@ def test_networks_that_the_first_step_builds(comparison: Comparison) -> None:
     comparison.run(another)
 
 
+@pytest.mark.slow
 def test_metrics_that_a_scheduled_step_builds(strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
         model = compiled()
