@@ -8,14 +8,14 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from tfps.compression.codec import Codec
 from tfps.compression.late_tensorflow import tf
 
-Kept: TypeAlias = "tuple[tf.Tensor, ...]"
+MemoryState: TypeAlias = "tuple[tf.Tensor, ...]"
 
 
-class Remembered(NamedTuple):
+class EncodedGradient(NamedTuple):
     """Holds an encoded gradient, and the worker's state after a server has applied it."""
 
     data: tf.Tensor  # the encoded gradient, uint8
-    kept: Kept
+    kept: MemoryState
 
 
 @runtime_checkable
@@ -30,7 +30,9 @@ class Memory(Protocol):
     def specs(self, items: int) -> tuple[tf.TensorSpec, ...]:
         """Return the shapes and dtypes of the state for a vector; the residual comes first."""
 
-    def code(self, vector: tf.Tensor, kept: Kept, *, scale: Any, seed: tf.Tensor) -> Remembered:
+    def code(
+        self, vector: tf.Tensor, kept: MemoryState, *, scale: Any, seed: tf.Tensor
+    ) -> EncodedGradient:
         """Encode a gradient whose numbers are finite; returns its bytes and the new state.
 
         Args:
@@ -54,8 +56,10 @@ class NoMemory:
     def specs(self, items: int) -> tuple[tf.TensorSpec, ...]:
         return ()
 
-    def code(self, vector: tf.Tensor, kept: Kept, *, scale: Any, seed: tf.Tensor) -> Remembered:
-        return Remembered(self.codec.encode(vector, seed=seed), ())
+    def code(
+        self, vector: tf.Tensor, kept: MemoryState, *, scale: Any, seed: tf.Tensor
+    ) -> EncodedGradient:
+        return EncodedGradient(self.codec.encode(vector, seed=seed), ())
 
 
 @dataclass(frozen=True)
@@ -74,10 +78,12 @@ class ErrorFeedback:
     def specs(self, items: int) -> tuple[tf.TensorSpec, ...]:
         return (tf.TensorSpec([items], tf.float32),)
 
-    def code(self, vector: tf.Tensor, kept: Kept, *, scale: Any, seed: tf.Tensor) -> Remembered:
+    def code(
+        self, vector: tf.Tensor, kept: MemoryState, *, scale: Any, seed: tf.Tensor
+    ) -> EncodedGradient:
         whole = vector + kept[0] * scale
         data = self.codec.encode(whole, seed=seed)
-        return Remembered(data, ((whole - self.codec.decode(data, vector.shape[0])) / scale,))
+        return EncodedGradient(data, ((whole - self.codec.decode(data, vector.shape[0])) / scale,))
 
 
 def memory_of(codec: Codec) -> Memory:

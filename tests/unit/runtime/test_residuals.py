@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.scaled_examples import scaled_examples
 from tfps.compression import Codec, Quantize, TopK
 from tfps.compression.by_path import CodecChoice
-from tfps.compression.memory import ErrorFeedback, Kept, Remembered, memory_of
+from tfps.compression.memory import EncodedGradient, ErrorFeedback, MemoryState, memory_of
 from tfps.consistency.ledger import Status
 from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.worker.residuals import PushEncoder
@@ -30,10 +30,12 @@ class Counted(ErrorFeedback):
     def specs(self, items: int) -> tuple[tf.TensorSpec, ...]:
         return (*super().specs(items), tf.TensorSpec([], tf.int64))
 
-    def code(self, vector: tf.Tensor, kept: Kept, *, scale: Any, seed: tf.Tensor) -> Remembered:
+    def code(
+        self, vector: tf.Tensor, kept: MemoryState, *, scale: Any, seed: tf.Tensor
+    ) -> EncodedGradient:
         left_out, pushes = kept
         data, after = super().code(vector, (left_out,), scale=scale, seed=seed)
-        return Remembered(data, (*after, pushes + 1))
+        return EncodedGradient(data, (*after, pushes + 1))
 
 
 class CountedTopK(TopK):
