@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
@@ -58,11 +59,13 @@ class ChiefPrediction:
         if not is_traced:  # a table was moved, or its server was started anew
             self._predict_function, self._handles = None, handles
         travelling = {id(table) for table in tables}
-        replacements = [
-            (variable, self._update_copy(variable, strategy.runtime.topology.chief))
+        before = [
+            (variable, variable._value.numpy())  # in parts, where it is large
             for variable in model.variables
             if isinstance(variable._value, ServerVariable) and id(variable) not in travelling
         ]
+        chief = strategy.runtime.topology.chief
+        replacements = [(each, self._update_copy(each, value, chief)) for each, value in before]
         known = {id(variable) for variable in model.variables}
         predict_function = model.predict_function
         attributes = model.__dict__
@@ -77,6 +80,10 @@ class ChiefPrediction:
         finally:
             self._predict_function = attributes["predict_function"]
             attributes["predict_function"] = predict_function
+            for variable, value in before:  # a layer may assign in `predict`, too
+                now = self._copies[id(variable)].numpy()
+                if not np.array_equal(now, value):
+                    variable._value.assign(now)
             for variable in model.variables:
                 if id(variable) not in known and not is_metric(variable):
                     # The trace of predict knows this one.
@@ -84,9 +91,9 @@ class ChiefPrediction:
                     with strategy.scope():
                         variable._initialize(variable.numpy())
 
-    def _update_copy(self, variable: Any, chief: str) -> tf.Variable:
-        """Copy a server variable's present value to a variable of this process, and return that."""
-        value, copies = variable._value.numpy(), self._copies  # in parts, where it is large
+    def _update_copy(self, variable: Any, value: Any, chief: str) -> tf.Variable:
+        """Copy a server variable's value to a variable of this process, and return that."""
+        copies = self._copies
         with private.placed_on(chief), private.default_replica_context():
             if id(variable) in copies:
                 copies[id(variable)].assign(value)

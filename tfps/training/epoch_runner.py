@@ -81,7 +81,7 @@ class EpochRunner:
             run.run_to(asked_steps if stops and not must_wait else limit)
             self._state.run, self._state.epoch_runner = run, self
             self._state.rates[self._kind] = run.rate
-            if run.trains:
+            if run.changes_variables:
                 self._state.traffic = run.traffic
             if isinstance(request.source, ResidentArrays):
                 request.source.orders.draw_ahead()  # while the workers compute
@@ -170,8 +170,6 @@ class EpochRunner:
         self._thread = threading.get_ident()
         if self._state.run is not None:  # a hook of its loop evaluates or trains
             self._state.run.drain_for_another_run()
-            if self._kind == "train":
-                count_thread_write()
         self._state.watch_tasks(self._strategy.coordinator)
         self._strategy.runtime.collect()
         self._logs, self._request, self._warmed_up_steps = {}, request, 0
@@ -181,6 +179,8 @@ class EpochRunner:
         self._run = self._new_run(
             request, tickets=None if tickets is None else tickets - self._warmed_up_steps
         )
+        if self._outer_run[0] is not None and self._run.changes_variables:
+            count_thread_write()
         # A thread that refills a lost server writes this run's totals from here on, not the last's.
         self._state.run, self._state.epoch_runner = self._run, self
         if self._state.recovery is not None:

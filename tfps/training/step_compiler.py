@@ -72,7 +72,7 @@ class StepCompiler:
                 name=f"{self._kind}_{next(_numbers)}",
                 step=step,
                 batch_spec=source.batch_spec,
-                trains=self._kind == "train",
+                changes_variables=self._kind == "train",
                 keras_metrics=self._model.metrics,
                 is_sequential=self._is_sequential(source),
                 devices=strategy.devices,
@@ -121,7 +121,7 @@ class StepCompiler:
             name=f"{self._kind}_{next(_numbers)}",
             step=keras_step(self._model, self._kind),
             batch_spec=batch_spec,
-            trains=self._kind == "train",
+            changes_variables=self._kind == "train",
             devices=self._strategy.devices,
         )
         with self._strategy.scope():

@@ -173,7 +173,7 @@ class RecordingStep(Step):
             name="p",
             step=lambda _: None,
             batch_spec=None,
-            trains=True,
+            changes_variables=True,
             calls=calls,
             devices=devices or Devices(),
         )

@@ -132,7 +132,7 @@ def _discover(call: Call, strategy: PackedStrategy) -> tuple[Program, Discovery]
         name="custom",
         step=call.func,
         batch_spec=None,
-        trains=True,
+        changes_variables=True,
         is_sequential=is_sequential,
         variables=on_servers,
         state=state,

@@ -257,14 +257,17 @@ def discover_program(program: Program, strategy: TracedStrategy) -> Program:
     discovery = found[0]
     warn_of_synchronized(discovery.normalizing, workers=strategy.runtime.workers)
     calls = discovery.calls
-    if program.trains and discovery.needs_final_exchange:
+    on_servers = [v for v in discovery.found_variables if not is_metric(v) and not is_seed(v)]
+    state = [v for v in on_servers if discovery.is_written(v)]
+    # A layer may count in `predict` too, and a `test_step` may assign weights or train.
+    changes_variables = program.changes_variables or bool(calls or state)
+    if changes_variables and discovery.needs_final_exchange:
         calls.append(OptimizerCall(None))
     if len(calls) > MAX_CALLS:
         raise UnsupportedError(
             f"received a training step that calls optimizers {len(calls)} times, expected at most "
             f"{MAX_CALLS}. Collect the gradients and call each optimizer once per step."
         )
-    on_servers = [v for v in discovery.found_variables if not is_metric(v) and not is_seed(v)]
     looked_up = [v for v in on_servers if discovery.is_only_looked_up(v)]
     discovery.refuse_to_densify(looked_up)
     states = MetricStates(
@@ -273,14 +276,14 @@ def discover_program(program: Program, strategy: TracedStrategy) -> Program:
         metrics=program.keras_metrics,
         handle_of=lambda variable: discovery.get_copy(variable).handle,
     )
-    if program.trains and not program.is_sequential:
+    if changes_variables and not program.is_sequential:
         states.refuse_uses(discovery.iter_changed_variables())
     seeds = [v for v in discovery.found_variables if is_seed(v)]
     draws = [discovery.draws.get(id(v), 0) for v in seeds]
     refuse_outside_scope(on_servers)
-    state = [v for v in on_servers if discovery.is_written(v)] if program.trains else []
     return replace(
         program,
+        changes_variables=changes_variables,
         variables=on_servers,
         state=state,
         paces=discovery.compute_paces(state),

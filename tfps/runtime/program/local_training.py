@@ -23,7 +23,7 @@ from tfps.runtime.program.schedule import LocalTraining, PeriodEnd
 def apply_mode(
     program: Program, mode: Mode, *, compression: PushPull | None = None, adds_counts: bool = True
 ) -> Program:
-    """Return a program with the schedule of a mode; one that does not train keeps its own.
+    """Return a program with the schedule of a mode; one that changes nothing keeps its own.
 
     Args:
         program: the discovered program.
@@ -34,16 +34,17 @@ def apply_mode(
     Raises:
         UnsupportedError: an optimizer keeps averages of the weights, under local steps.
     """
-    if not program.trains or not program.calls:
+    if not program.changes_variables or not program.calls:
         return program
+    trains = bool(program.optimizer_calls)  # else it only assigns, which is exchanged each step
     program = program.with_schedule(
         in_rounds=mode.backup_workers is not None,
         is_bounded=mode.bound_steps is not None,
-        adaptive_batches=adaptive_batches_of(mode),
+        adaptive_batches=adaptive_batches_of(mode) if trains else 1,
         push=None if compression is None else compression.push,
         pull=None if compression is None else compression.pull,
     )
-    if isinstance(mode, LocalSteps):
+    if isinstance(mode, LocalSteps) and trains:
         program = _train_locally(program, mode, adds_counts=adds_counts)
     return program
 

@@ -79,7 +79,7 @@ class MetricStates:
         for variable, tensors in uses:
             if any(map(self._found.depends_on_state, tensors)):
                 raise UnsupportedError(
-                    f"{variable.path}: received a training step that changes the variable by the "
+                    f"{variable.path}: received a step that changes the variable by the "
                     "state of a metric, expected one that only computes results from metrics, "
                     "since in a step of several workers or devices a metric holds one batch. "
                     "Keep the state in a weight that the step assigns "

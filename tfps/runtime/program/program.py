@@ -40,7 +40,7 @@ class Program:
     name: str  # distinguishes the programs of one job
     step: Callable[[Any], Any]  # the model's own step, from a batch to logs
     batch_spec: Any  # structure of `tf.TypeSpec` of a batch
-    trains: bool  # whether its steps are training steps
+    changes_variables: bool  # whether its steps push: the steps of `fit`, and all that assign
     keras_metrics: Sequence[Any] = ()  # of the model; the step may touch other metrics, too
     variables: Sequence[Any] = ()  # Keras variables that live on servers and are pulled
     state: Sequence[Any] = ()  # the variables that the step assigns itself, such as moving averages
@@ -57,7 +57,7 @@ class Program:
     seeds: Sequence[Any] = ()
     draws_per_step: Sequence[int | None] = ()
     noise: DrawSeeds | None = None  # seeds of `tf.random` in a step; None: left to TensorFlow
-    # The exchanges of a step in order; empty for a step that trains nothing.
+    # The exchanges of a step in order; empty for a step that changes no variable.
     calls: Sequence[OptimizerCall] = ()
     outputs: Any = None  # the structure that the step returns, as specs
     results: StepResults | None = None  # which outputs are results of metrics
@@ -73,7 +73,7 @@ class Program:
     @property
     def ends_with_its_exchange(self) -> bool:
         """Whether a step has one exchange, at its end: no part of it waits for the reply."""
-        return self.trains and len(self.calls) == 1 and self.calls[0].optimizer is not None
+        return self.changes_variables and len(self.calls) == 1 and self.calls[0].optimizer is not None
 
     @property
     def optimizer_calls(self) -> Sequence[OptimizerCall]:

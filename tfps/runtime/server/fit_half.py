@@ -59,7 +59,7 @@ class FitHalf(ServerHalf):
                 self.quotas = Quotas(server.ledger, adaptive_batches=batches)
         self._moving = program.changing_variables
         moving = {id(variable) for variable in self._moving}
-        unchanged = [v for v in program.variables if id(v) not in moving] if program.trains else []
+        unchanged = [v for v in program.variables if id(v) not in moving] if program.changes_variables else []
         self.unchanged = group_by_slab(get_shards_on(unchanged, server.device))
         self.unchanged_layout = self.unchanged.layout
         super().__init__(program, runtime=runtime, server=server, **options)
@@ -95,7 +95,7 @@ class FitHalf(ServerHalf):
         if self.reports is not None and self.program.is_sequential and self.program.metric_items:
             size = self.report_layout.size_bytes
             self.offer(Kind.PULL, self._pull_totals, call_number=TOTALS, reply_bytes=size)
-        if self.reports is not None and not self.program.trains:
+        if self.reports is not None and not self.program.changes_variables:
             self.offer(Kind.FINISH, self.trace_locked(self._finish), request_bytes=report_bytes)
         # Without backup workers no worker is late, and all servers begin a round together.
         apart = len(self.runtime.servers) > 1 or len(self.wires) > 1

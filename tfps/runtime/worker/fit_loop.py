@@ -50,7 +50,7 @@ class FitLoop(Generic[S]):
         with tf.control_dependencies([begin]):
             step.join()
         pull_microseconds = tf.constant(NOT_MEASURED, tf.int64)
-        if self.program.trains:  # a worker's first join connects, and prepares the functions
+        if self.program.changes_variables:  # a worker's first join connects, and prepares the functions
             took = measure_microseconds(begin, until=[step.answer.next_ticket, *step.versions])
             pull_microseconds = tf.where(closure_run.has_run_before > 0, took, pull_microseconds)
         state = {
@@ -74,7 +74,7 @@ class FitLoop(Generic[S]):
     @property
     def _initial_decode_fields(self) -> Fields:
         wires = [server.wires[-1] for server in self.servers if server.wires]
-        is_coded = self.program.trains and any(wire.coded_values for wire in wires)
+        is_coded = self.program.changes_variables and any(wire.coded_values for wire in wires)
         return (
             {Request.DECODE_MICROSECONDS: tf.constant(NOT_MEASURED, tf.int64)} if is_coded else {}
         )
@@ -98,7 +98,7 @@ class FitLoop(Generic[S]):
             step.begin(ticket, state, extra_fields=extra_fields)
             report = step.run(batch)
             done = {**state, "report": report, "steps": state["steps"] + 1}
-            if not self.program.trains:
+            if not self.program.changes_variables:
                 return {**done, **closure_run.fetch(step.finish(report))}
             return {
                 **done,

@@ -111,7 +111,7 @@ class PrimitivePrograms:
             name="primitives",
             step=lambda _: None,
             batch_spec=None,
-            trains=True,
+            changes_variables=True,
             variables=() if by_rows else list(call.variables),
             calls=[call],
             schedule=Schedule(tables=tables, push=push),

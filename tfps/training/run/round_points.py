@@ -98,7 +98,7 @@ class RoundPoints:
 
     def finish_run(self, run: TicketRun) -> None:
         """Record that a run has ended and is drained, and save its result."""
-        while run.trains and not run.is_of_one_batch and self._saver is not None:
+        while run.changes_variables and not run.is_of_one_batch and self._saver is not None:
             starts = count_server_starts(self._runtime)
             run.drain()
             self._save_if_needed(run.completed)
@@ -107,7 +107,7 @@ class RoundPoints:
                     self.run = None
                     break
         self.run = None  # one that it has interrupted is noted anew when it goes on
-        self.functions.is_unsaved |= run.trains
+        self.functions.is_unsaved |= run.changes_variables
 
     def forget_run(self) -> None:
         """Record that a run has ended with an error; its callbacks save no longer."""
@@ -168,9 +168,9 @@ class RoundPoints:
         while self._saver is not None and not run.is_of_one_batch:
             starts = count_server_starts(self._runtime)
             self._save_if_needed(None)
-            if run.trains and not run.is_repeatable:
+            if run.changes_variables and not run.is_repeatable:
                 warn_once(NOT_REPEATABLE)
-            if not run.trains or not run.is_repeatable:
+            if not run.changes_variables or not run.is_repeatable:
                 return
             run.sample()
             if self._newest is not None and self.is_kept():

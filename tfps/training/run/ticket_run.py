@@ -74,9 +74,9 @@ class TicketRun(RunProgress):
         )
 
     @property
-    def trains(self) -> bool:
+    def changes_variables(self) -> bool:
         """Whether its steps change variables."""
-        return self.compiled.program.trains
+        return self.compiled.program.changes_variables
 
     @property
     def is_of_one_batch(self) -> bool:
