@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.tensorflow_private import register_named_function
+from tfps.bridge.named_functions import register_named_function
 
 COUNT_TOKEN = "tfps_parquet_groups"  # (file) -> the number of its row groups
 READ_TOKEN = "tfps_parquet_rows"  # (file, group, columns, their types) -> an array for each column

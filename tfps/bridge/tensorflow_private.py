@@ -14,7 +14,6 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.private_names import find_names
-from tfps.bridge.thread_state import keep_thread_state
 
 _names = find_names("tensorflow")
 atomic_function: Any = _names["atomic_function"]
@@ -376,15 +375,3 @@ def patch_graph_completion(current_trace: Callable[[], Any]) -> None:
 def reports_completion(graph: Any) -> bool:
     """Return whether a graph's completion is reported, unlike that of AutoGraph's trial loops."""
     return getattr(graph, "experimental_acd_manager", None) is not None
-
-
-_registered_functions: dict[str, Callable[..., Any]] = {}
-_registration_lock = threading.Lock()
-
-
-def register_named_function(name: str, function: Callable[..., Any]) -> None:
-    """Register a function under the token by which PyFunc operations of any process call it."""
-    function = keep_thread_state(function)
-    with _registration_lock:
-        _registered_functions[name] = function  # PyFunc's registry keeps weak references only
-        script_ops._py_funcs._funcs[name] = function

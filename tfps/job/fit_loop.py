@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -11,6 +11,9 @@ from tfps.config import JobConfig
 from tfps.job.epochs import Epoch, TrainingRecord
 from tfps.job.inputs import Inputs
 from tfps.job.named_job import first_epoch
+
+if TYPE_CHECKING:
+    from tfps.strategy.parameter_server import ParameterServerStrategy
 
 
 class EpochLog(keras.callbacks.Callback):
@@ -20,7 +23,7 @@ class EpochLog(keras.callbacks.Callback):
         strategy: the strategy; its rate is the one that the progress bar shows.
     """
 
-    def __init__(self, strategy: Any) -> None:
+    def __init__(self, strategy: ParameterServerStrategy) -> None:
         super().__init__()
         self.epochs: list[Epoch] = []
         self._strategy, self._began_s = strategy, 0.0
@@ -43,7 +46,9 @@ class EpochLog(keras.callbacks.Callback):
         )
 
 
-def train_with_fit(strategy: Any, model: Any, inputs: Inputs, config: JobConfig) -> TrainingRecord:
+def train_with_fit(
+    strategy: ParameterServerStrategy, model: Any, inputs: Inputs, config: JobConfig
+) -> TrainingRecord:
     """Train a compiled model; returns the measurements of its epochs.
 
     Args:

@@ -36,7 +36,7 @@ def make_forecast(config: JobConfig, *, size: ClusterSize) -> Forecast:
 
     dry_run = DryRunStrategy()
     # The number of steps changes the learning rate, but no variable.
-    model = build_model(config, steps=1, strategy=dry_run)
+    model = build_model(config, steps=1, scope=dry_run.scope())
     refuse(trial_problems(config.training))
     wanted = dry_run.planned_variables(model)
     try:

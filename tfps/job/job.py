@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfps.config import JobConfig, to_toml
 from tfps.errors import ConfigError
@@ -23,6 +23,9 @@ from tfps.launch.folder import make_folder
 from tfps.package_versions import package_versions
 from tfps.terminal import announce, status
 from tfps.units import counted, format_seconds
+
+if TYPE_CHECKING:
+    from tfps.strategy.parameter_server import ParameterServerStrategy
 
 RESULT_FILES = ("config.toml", "result.json")  # beside the model and the pictures
 
@@ -66,7 +69,7 @@ def run_job(
     workload = workload_of(config.example)
     with connect() as strategy:
         with status("building the model"):
-            model = build_model(config, steps=steps, strategy=strategy)
+            model = build_model(config, steps=steps, scope=strategy.scope())
         say(f"model    {config.model.name}, {model.count_params():,} parameters")
         from tfps.job.fit_loop import train_with_fit  # it imports Keras
 
@@ -123,21 +126,21 @@ def run_job(
     return result
 
 
-def build_model(config: JobConfig, *, steps: int | None, strategy: Any) -> Any:
-    """Make and compile the job's model in the strategy's scope.
+def build_model(config: JobConfig, *, steps: int | None, scope: AbstractContextManager[Any]) -> Any:
+    """Make and compile the job's model in the scope of a strategy.
 
     Args:
         config: the job's configuration.
         steps: the number of steps of the whole training, for the learning-rate schedule; None if
             it is not known beforehand.
-        strategy: the strategy whose servers keep the weights.
+        scope: the scope of the strategy whose servers keep the weights.
     """
     import keras
 
     from tfps.job.optimizer import build_optimizer
 
     keras.utils.set_random_seed(config.training.seed)
-    with strategy.scope():
+    with scope:
         workload = workload_of(config.example)
         model = workload.build(config)
         model.compile(
@@ -192,7 +195,7 @@ def _check_inputs(config: JobConfig, inputs: Inputs, *, steps: int | None) -> No
         )
 
 
-def _cluster_fields(strategy: Any, stats: Any) -> dict[str, Any]:
+def _cluster_fields(strategy: ParameterServerStrategy, stats: Any) -> dict[str, Any]:
     tasks = list(strategy.cluster.tasks("chief", "worker", "ps"))
     return {
         "workers": sum(task_type == "worker" for task_type, _, _ in tasks),

@@ -149,8 +149,8 @@ def start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
     import tensorflow as tf
 
     from tfps.bridge.functions.server_start import check_server_start
+    from tfps.bridge.named_functions import register_named_function
     from tfps.bridge.parquet_rows import register_parquet
-    from tfps.bridge.tensorflow_private import register_named_function
 
     def on_finished(status: np.ndarray) -> np.int32:
         end.report(int(status))

@@ -112,6 +112,8 @@ def _version_problems(task: Task, answer: Introduction | None) -> list[str]:
     name = f"{kind} {index} at {address}"
     if answer is None:
         return [f"{name} runs an older tfps."] if _is_of_tfps(task) else []
+    if answer.versions.get("tfps") is None:  # it names its versions in another way
+        return [f"{name} runs another tfps, which does not say its version."]
     different = version_differences(answer.versions, own=task_versions())
     return [f"{name} runs {', '.join(different)}."] if different else []
 

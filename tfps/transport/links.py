@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tfps.bridge.closures.closure_error import LOST_SERVER
-from tfps.bridge.tensorflow_private import register_named_function
+from tfps.bridge.named_functions import register_named_function
 from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.transport import tokens
 from tfps.transport.array_memory import give_back_memory, release_arrays

@@ -38,6 +38,11 @@ CHANGES = {
         "serving.task_versions = lambda: {**versions(), 'keras': '3.14.0'}",
         r"keras 3\.14\.0 \(here 3\.",
     ),
+    "another handshake": (
+        "versions = serving.task_versions\n"
+        "serving.task_versions = lambda: {'packages': versions()}",
+        "another tfps",
+    ),
     "no handshake": ("serving.INTRODUCE_FUNCTION = 'unknown'", "an older tfps"),
 }
 

@@ -27,7 +27,8 @@ class Runs:
 def test_steps_that_nobody_knows_before_are_those_that_were_seen(
     known: int | None, expected: int
 ) -> None:
-    log: Any = EpochLog(SimpleNamespace(run_state=Runs()))
+    strategy: Any = SimpleNamespace(run_state=Runs())
+    log: Any = EpochLog(strategy)
     log.set_params({"steps": known})
     log.on_epoch_begin(0)
     log.on_epoch_end(0, {"loss": 0.5})

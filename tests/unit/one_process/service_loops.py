@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfps
-from tfps.bridge.tensorflow_private import register_named_function
+from tfps.bridge.named_functions import register_named_function
 from tfps.runtime.coordinator.data_plane import build_service_graph
 from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.transport import tokens

@@ -45,7 +45,7 @@ def test_a_job_is_refused_in_the_same_words(
     keras.utils.clear_session()
     with strategy_of_job(config, cluster.cluster_resolver) as strategy:
         with pytest.raises(TfpsError) as of_strategy:
-            build_model(config, steps=1, strategy=strategy).fit(*EXAMPLES, verbose=0)
+            build_model(config, steps=1, scope=strategy.scope()).fit(*EXAMPLES, verbose=0)
     # Before the colon is the argument or the optimizer that it is about.
     said = str(of_strategy.value)
     assert (said.partition(": ")[2] or said) in problem

@@ -68,7 +68,9 @@ def test_result(name: str) -> None:
 def test_a_step_does_not_report_what_the_chief_computes() -> None:
     results = _trace(lambda s, b: {"largest": tf.reduce_max(b), "mean": _mean(s, b)})
     outputs = {"largest": tf.TensorSpec([]), "mean": tf.TensorSpec([])}
-    program = Program("p", lambda _: None, None, changes_variables=True, outputs=outputs, results=results)
+    program = Program(
+        "p", lambda _: None, None, changes_variables=True, outputs=outputs, results=results
+    )
     (reported,) = program.numeric_outputs
     assert reported is outputs["largest"]
     assert program.output_items == 1

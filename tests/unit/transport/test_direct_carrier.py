@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tests.unit.transport.direct.certificates import made_tls, needs_openssl
 from tests.unit.transport.served import Served, served
-from tfps.bridge.tensorflow_private import register_named_function
+from tfps.bridge.named_functions import register_named_function
 from tfps.transport.carrier import ServerCall
 from tfps.transport.direct import ConnectionLost, Plain
 from tfps.transport.direct.stream import Stream

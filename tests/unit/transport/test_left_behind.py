@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.transport.served import JOB, Served, served
-from tfps.bridge.tensorflow_private import register_named_function
+from tfps.bridge.named_functions import register_named_function
 from tfps.transport import links
 from tfps.transport.direct import Plain
 from tfps.transport.message import REPLY_FIELDS, Kind

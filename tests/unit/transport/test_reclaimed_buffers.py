@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.bridge.tensorflow_private import register_named_function
+from tfps.bridge.named_functions import register_named_function
 from tfps.transport.array_memory import release_arrays
 from tfps.transport.direct.buffers import AlignedBuffers
 

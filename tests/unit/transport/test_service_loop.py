@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tests.unit.transport.direct.certificates import made_tls, needs_openssl
 from tests.unit.transport.served import CONNECTIONS, Served, served
-from tfps.bridge.tensorflow_private import register_named_function
+from tfps.bridge.named_functions import register_named_function
 from tfps.transport.direct import Connection, ConnectionLost, Encryption, FrameLimits, Plain
 from tfps.transport.message import REPLY_FIELDS, Kind, Request
 from tfps.transport.service import Entry

@@ -73,7 +73,9 @@ class Program:
     @property
     def ends_with_its_exchange(self) -> bool:
         """Whether a step has one exchange, at its end: no part of it waits for the reply."""
-        return self.changes_variables and len(self.calls) == 1 and self.calls[0].optimizer is not None
+        return (
+            self.changes_variables and len(self.calls) == 1 and self.calls[0].optimizer is not None
+        )
 
     @property
     def optimizer_calls(self) -> Sequence[OptimizerCall]:

@@ -59,7 +59,11 @@ class FitHalf(ServerHalf):
                 self.quotas = Quotas(server.ledger, adaptive_batches=batches)
         self._moving = program.changing_variables
         moving = {id(variable) for variable in self._moving}
-        unchanged = [v for v in program.variables if id(v) not in moving] if program.changes_variables else []
+        unchanged = (
+            [v for v in program.variables if id(v) not in moving]
+            if program.changes_variables
+            else []
+        )
         self.unchanged = group_by_slab(get_shards_on(unchanged, server.device))
         self.unchanged_layout = self.unchanged.layout
         super().__init__(program, runtime=runtime, server=server, **options)

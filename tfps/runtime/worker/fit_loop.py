@@ -50,7 +50,9 @@ class FitLoop(Generic[S]):
         with tf.control_dependencies([begin]):
             step.join()
         pull_microseconds = tf.constant(NOT_MEASURED, tf.int64)
-        if self.program.changes_variables:  # a worker's first join connects, and prepares the functions
+        if (
+            self.program.changes_variables
+        ):  # a worker's first join connects, and prepares the functions
             took = measure_microseconds(begin, until=[step.answer.next_ticket, *step.versions])
             pull_microseconds = tf.where(closure_run.has_run_before > 0, took, pull_microseconds)
         state = {

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.tensorflow_private import register_named_function
+from tfps.bridge.named_functions import register_named_function
 
 CALLS = 200
 

@@ -1,4 +1,4 @@
-"""Keeps Python's state of the threads that TensorFlow owns."""
+"""Registers the Python functions that PyFunc operations of any process call by a name."""
 
 from __future__ import annotations
 
@@ -8,8 +8,20 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tfps.bridge.tensorflow_private import script_ops
+
+_registered_functions: dict[str, Callable[..., Any]] = {}
+_registration_lock = threading.Lock()
 # Part of a thread's state, so it ends with the thread.
 _kept = threading.local()
+
+
+def register_named_function(name: str, function: Callable[..., Any]) -> None:
+    """Register a function under the token by which PyFunc operations of any process call it."""
+    function = keep_thread_state(function)
+    with _registration_lock:
+        _registered_functions[name] = function  # PyFunc's registry keeps weak references only
+        script_ops._py_funcs._funcs[name] = function
 
 
 def keep_thread_state(function: Callable[..., Any]) -> Callable[..., Any]:
