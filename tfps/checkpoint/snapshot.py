@@ -95,7 +95,7 @@ def take_drained(snapshot: Snapshot, strategy: SavedStrategy | None) -> list[np.
     if strategy is None:
         return snapshot.take()
     _warn_of_unsaved_values(strategy.runtime)
-    with strategy.runtime.turn.taken():
+    with strategy.runtime.turn.hold():
         while True:
             starts = [server.starts for server in strategy.runtime.servers]
             strategy.run_state.drain_all()

@@ -42,7 +42,7 @@ class ChiefPrediction:
 
         Weights are read once; the rows of large tables come with each batch.
         """
-        with model._distribute_strategy.runtime.turn.taken(), self._predicting(model):
+        with model._distribute_strategy.runtime.turn.hold(), self._predicting(model):
             yield
 
     @contextlib.contextmanager

@@ -224,7 +224,7 @@ class EpochRunner:
     def _wait(self, seconds: float) -> None:
         """Wait until no closure runs, and let another thread use the workers meanwhile."""
         strategy, run = self._strategy, self._run
-        with strategy.runtime.turn.lent(lambda: self._state.run is run):
+        with strategy.runtime.turn.lend(lambda: self._state.run is run):
             private.get_closure_queue(strategy.coordinator).wait_until_idle(seconds)
 
     def _show_progress(self, completed: int) -> None:

@@ -53,7 +53,7 @@ class MethodsInUse:
             )
         first = {kind} if "train" in self._threads or kind != "train" else {*WITHOUT_TRAINING}
         if any(self._threads.get(each, mine) != mine for each in first):
-            with turn.lent(lambda: first.isdisjoint(self._threads)):
+            with turn.lend(lambda: first.isdisjoint(self._threads)):
                 pass
         if kind in self._threads:
             with self._other_function(model, f"{kind}_function"):

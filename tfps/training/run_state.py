@@ -155,7 +155,7 @@ class RunState:
         `fit` lets them go on.
         """
         if self.run is not None:
-            with self._runtime.turn.taken():
+            with self._runtime.turn.hold():
                 if self.run is not None:  # another thread may have ended it
                     self.run.drain()
 
@@ -164,7 +164,7 @@ class RunState:
 
         Functions that were traced before look for variables where they were.
         """
-        with self._runtime.turn.taken():
+        with self._runtime.turn.hold():
             self.drain()
             if self.coordinator is not None and not self.coordinator.done():
                 self.coordinator.join()

@@ -90,7 +90,7 @@ class Trainer:
 
     def predict(self, model: Any, original: Any, x: Any, options: dict[str, Any]) -> Any:
         """Predict on the workers, or on the chief where that is quicker or the workers are busy."""
-        with model._distribute_strategy.runtime.turn.taken():
+        with model._distribute_strategy.runtime.turn.hold():
             return self._predict(model, original, x, options)
 
     def _predict(self, model: Any, original: Any, x: Any, options: dict[str, Any]) -> Any:
@@ -144,7 +144,7 @@ class Trainer:
         strategy = model._distribute_strategy
         strategy.runtime.refuse_if_closed()
         turn = strategy.runtime.turn
-        with turn.taken(), MethodsInUse.from_model(model).running(model, kind, turn):
+        with turn.hold(), MethodsInUse.from_model(model).running(model, kind, turn):
             outer = strategy.run_state.epoch_runner
             try:
                 yield
@@ -166,7 +166,7 @@ class Trainer:
             return contextlib.nullcontext()
         runtime = native._distribute_strategy.runtime
         runtime.refuse_if_closed()
-        return runtime.turn.taken()
+        return runtime.turn.hold()
 
     def run_callback_hook(self, model: Any, callbacks: Any, call: functools.partial[None]) -> None:
         """Call a hook of all callbacks; watch each callback that may change something."""
@@ -195,7 +195,7 @@ class Trainer:
         strategy: FitStrategy = model._distribute_strategy
         state, epoch_runner = strategy.run_state, strategy.run_state.epoch_runner
         is_of_this_thread = epoch_runner is not None and epoch_runner.is_of_this_thread
-        return strategy.runtime.turn.lent(
+        return strategy.runtime.turn.lend(
             lambda: not is_of_this_thread or state.epoch_runner is epoch_runner,
             after_s=SAMPLE_PERIOD_S,
         )

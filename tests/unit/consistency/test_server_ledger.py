@@ -210,7 +210,7 @@ def test_freed_ledgers_are_blank_when_made_again(
     for resource in contents.records:
         resource.destroy()
     if how == "replayed":
-        contents.replay()
+        contents.recreate()
     else:
         ServerLedger(contents, workers=WORKERS)
     assert _cells(server_ledger)() == server_ledger.layout.blank()

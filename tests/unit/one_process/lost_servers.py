@@ -59,7 +59,7 @@ def lose(strategy: tfps.ParameterServerStrategy, servers: Sequence[int]) -> list
             losses = recovery.restore(anew, living)
         except CheckpointError:
             for server in anew:
-                runtime.replay(server)  # it is freed in the end, as one that is there
+                runtime.recreate_contents(server)  # it is freed in the end, as one that is there
             raise
     recovery.servers.losses.extend(losses)
     for server in runtime.servers:

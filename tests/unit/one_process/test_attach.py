@@ -138,6 +138,6 @@ def test_a_server_that_was_started_anew_has_its_record(
             reader.pull()
         server = strategy.runtime.servers[1]
         ledger = server.ledger.values()
-        server.contents.replay()
+        server.contents.recreate()
         server.ledger.assign_values(*ledger)
         assert reader.names == names

@@ -197,7 +197,7 @@ def test_a_server_is_made_again(make_strategy: Make, lost: int) -> None:
     weight = (model.first, model.second)[lost]
     with pytest.raises(tf.errors.OpError):
         weight.numpy()
-    strategy.runtime.replay(server)
+    strategy.runtime.recreate_contents(server)
     assert _recorded(strategy) == before
     assert weight.numpy() == 0.0
     assert server.cells().tolist() == server.layout.blank()
@@ -229,7 +229,7 @@ def test_what_no_checkpoint_holds_begins_as_it_began(make_strategy: Make) -> Non
     trained = _values(contents)
     for resource in contents.records:
         resource.destroy()
-    contents.replay()
+    contents.recreate()
     blank = _values(contents)
     assert [(v.shape, v.dtype) for v in blank.values()] == [
         (v.shape, v.dtype) for v in trained.values()

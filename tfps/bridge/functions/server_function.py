@@ -1,4 +1,4 @@
-"""Functions that run on a parameter server, capture nothing and open each resource by name."""
+"""Traces functions for parameter servers, which open each resource by name."""
 
 from __future__ import annotations
 

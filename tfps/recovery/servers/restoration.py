@@ -102,7 +102,7 @@ class Restoration:
             )
         self.refuse_uncheckpointed(server)
         seen = self._job.last_reading()
-        self._runtime.replay(server)
+        self._runtime.recreate_contents(server)
         version = self._write_ledger(server, known)
         manifest = restore_lost_rows(manager, server, checkpoint=checkpoint)
         restored = _version_in_manifest(manifest, server, servers=len(self._runtime.servers))

@@ -129,7 +129,7 @@ class RoundRestoration:
             self._refuse_writes(point)
             reached = max(self._living_versions(restarted), default=0)
             for server in restarted:
-                self._runtime.replay(server)
+                self._runtime.recreate_contents(server)
             self._fill_servers(manager, point, restarted)
         except CheckpointError:
             self._reset_lost_marks()

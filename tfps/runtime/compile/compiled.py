@@ -1,4 +1,4 @@
-"""A program compiled for a job: its functions on every server and its closure for workers."""
+"""Compiles a program for a job: functions for every server, and a closure for workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tfps.runtime.worker.closure_run import BatchSource
 
 
 class CompiledProgram:
-    """A program's two halves, and the source of its batches.
+    """A compiled program: its server functions, its closure for workers, its source of batches.
 
     Args:
         source: the source of batches.
@@ -59,12 +59,12 @@ class CompiledProgram:
 
     @property
     def is_current(self) -> bool:
-        """Whether the program's variables still lie where they lay when it was traced."""
+        """Whether the program's variables are still stored where they were during the trace."""
         pairs = zip(get_all_shards(self.program.variables), self._value_refs, strict=True)
         return all(shard._value is place() for shard, place in pairs)
 
     def trace(self, *arguments: Any) -> None:
-        """Trace the closure; on the main thread, which has Keras's own state."""
+        """Trace the closure; call it on the main thread, which has Keras's state."""
         before = dict(self._concrete)
         for carrier, function in self._functions.items():
             self._concrete[carrier] = function.get_concrete_function(*arguments)

@@ -1,4 +1,4 @@
-"""The trace of a scheduled function: one pull, and one push per optimizer call."""
+"""Traces a scheduled function as one pull, and one push per optimizer call."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def trace_packed(call: Call, *, strategy: PackedStrategy) -> tuple[Any, bool]:
 
 
 def _apply_schedule(program: Program, runtime: Runtime) -> Program:
-    """Return the program with its schedule; only a function that trains follows the mode."""
+    """Return the program with a schedule; only a function that trains follows the mode."""
     mode = runtime.mode
     if program.calls and adaptive_batches_of(mode) > 1:
         raise UnsupportedError(

@@ -1,4 +1,4 @@
-"""The loop and the step of each regime that the schedule of a program may have."""
+"""Maps each regime of a schedule to the classes that trace loops and steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server-side updates of a job's optimizers."""
+"""Creates and caches the server-side updates of a job's optimizers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEPT_UPDATES = "_tfps_updates"
 
 
 class ServerUpdates:
-    """Makes the server-side update of each optimizer when it is first used.
+    """Creates the server-side update of each optimizer on first use.
 
     The optimizer keeps its update: what both have on the servers is freed with the optimizer.
 

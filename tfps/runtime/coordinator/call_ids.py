@@ -1,4 +1,4 @@
-"""Numbers of scheduled functions' optimizer calls, and the sums that equal calls share."""
+"""Numbers the optimizer calls of scheduled functions, so that equal calls share sums."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ class OptimizerCallIds:
         return self._known.setdefault((call.identity, layouts), next(self._next))
 
     def get_sums(self, call_id: int, server: int, create: Callable[[], Any]) -> Any:
-        """Return the sums of an optimizer call on a server, made anew if no function has them."""
+        """Return the sums of an optimizer call on a server; create them if no function has them."""
         return self._sums.get_or_create((call_id, server), create)

@@ -52,7 +52,7 @@ class ControlChannel(Protocol):
         """
 
     def renew(self) -> None:
-        """Call a restarted task from now on."""
+        """Reconnect to a restarted task."""
 
     def is_reachable(self, *, timeout_s: float) -> bool:
         """Return whether the task's process accepts connections; it may hang nevertheless."""
@@ -90,10 +90,10 @@ class Connections(Protocol):
         """
 
     def find_incompatibility(self, task: Task) -> str:
-        """Let a restarted task serve this chief. Returns why it cannot, else an empty string."""
+        """Let a restarted task serve this chief; return why it cannot, or an empty string."""
 
     def move(self, task: Task, address: str) -> None:
-        """Reach a task at another address from now on; its channels follow when renewed."""
+        """Set the address of a task; its open channels use it after `renew`."""
 
     def control(
         self, task: Task, *, longest_attempt_s: float = ATTEMPT_TIMEOUT_S
@@ -103,4 +103,4 @@ class Connections(Protocol):
     def create_data_plane(
         self, *, job_id: int, servers: list[Server], channels: list[ControlChannel], transport: str
     ) -> DataPlane:
-        """Choose how requests reach the servers, by the ``transport`` that the user has set."""
+        """Create the data plane for the ``transport`` that the user has set."""

@@ -1,4 +1,4 @@
-"""The coordinator's own channel to one server, apart from the workers' traffic."""
+"""Calls functions on one server for the coordinator, apart from the workers' traffic."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ UNKNOWN_TOKEN = "Could not find callback with key"
 
 
 def to_signature(arguments: int | Sequence[tf.TensorSpec]) -> list[tf.TensorSpec]:
-    """Return the specs of a channel's function: a number of int64 scalars, or the given specs."""
+    """Return the input signature of a function: some int64 scalars, or the given specs."""
     if isinstance(arguments, int):
         return [tf.TensorSpec([], tf.int64)] * arguments
     return list(arguments)
@@ -49,7 +49,7 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def bringing_servers_back() -> Iterator[None]:
-    """Use channels of lost servers on this thread: it brings the servers back."""
+    """Allow calls to lost servers on this thread, which is bringing the servers back."""
     _thread.brings_back = True
     try:
         yield
@@ -64,7 +64,7 @@ def is_bringing_back() -> bool:
 
 @contextlib.contextmanager
 def fail_lost_servers_at_once() -> Iterator[None]:
-    """Fail calls of lost servers at once on this thread: it holds what their return needs."""
+    """Fail calls to lost servers at once on this thread, which holds a lock that they need."""
     _thread.lets_go = True
     try:
         yield
@@ -75,7 +75,7 @@ def fail_lost_servers_at_once() -> Iterator[None]:
 def waits_for_lost_servers() -> bool:
     """Return whether calls on this thread wait for a server that is being brought back.
 
-    A thread that fills a server does not wait: the server may be lost again meanwhile.
+    A thread that fills a server does not wait: the server may be lost again in that time.
     """
     return not (getattr(_thread, "lets_go", False) or is_bringing_back())
 
@@ -91,14 +91,17 @@ def make_channel_closed_error() -> StrategyClosed:
 
 
 class SendError(tf.errors.UnavailableError):
-    """A server did not get the call, since it was lost at that moment."""
+    """The error of a call that was not sent, since the server was already lost."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(None, None, reason)
 
 
 class NoSuchFunction(LookupError):
-    """A task's process does not know a function: it is a plain `tf.distribute.Server`."""
+    """The error of a call whose function a task's process does not have.
+
+    The task is a plain `tf.distribute.Server`.
+    """
 
 
 class ControlPlane:
@@ -208,7 +211,7 @@ class ControlPlane:
     def _run_until_reply(
         self, outputs: Any, feed_dict: dict[Any, Any], *, patience_s: float
     ) -> list[Any]:
-        """Try until the server replies; every call may be repeated without harm.
+        """Run a call until the server replies; every call may be repeated without harm.
 
         Raises:
             tf.errors.UnavailableError: the server is gone, was restarted, or does not reply.
@@ -248,7 +251,7 @@ class ControlPlane:
                 ) from error
 
     def renew(self) -> None:
-        """Call a restarted task from now on, with the existing functions.
+        """Reconnect to a restarted task, and keep the existing functions.
 
         A channel that is closed stays closed; each call raises its error.
         """

@@ -1,4 +1,4 @@
-"""The carriers that bring requests to servers, and the plans that servers serve by `direct`."""
+"""Chooses the carriers that bring requests to servers, and installs plans on direct servers."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class DataPlane:
         self.carriers = tuple(carriers[server.index].name for server in servers)
 
     def _find_plain_tasks(self, secret: bytes | None) -> list[str]:
-        """Return the names of tasks that are not processes of tfps; the others have the secret."""
+        """Return the names of tasks that are no tfps processes; check the secret of the others."""
         channels = {f"worker {worker}": channel for worker, channel in enumerate(self._channels)}
         channels.update({f"ps {server.index}": server.control for server in self._servers})
         plain, others = [], []
@@ -139,7 +139,7 @@ class DataPlane:
             channel.close()
 
     def _open_job(self, server: Server, secret: bytes) -> Endpoint:
-        """Let a data server open the job."""
+        """Open the job on a server, and return the address of its socket."""
         opened = Endpoint.from_json(server.control.ask(tokens.OPEN, self.job_id, secret).decode())
         return dataclasses.replace(opened, host=split_address(server.address)[0])
 
@@ -175,7 +175,7 @@ class DataPlane:
         return int(received), int(sent)
 
     def reopen_server(self, server: Server) -> None:
-        """Let a restarted server take part in the job, and tell workers its address."""
+        """Open the job on a restarted server, and send its address to the workers."""
         if server.index in self.endpoints:
             self.hang_up(server.index)
             known = self.endpoints[server.index].to_json()
@@ -186,18 +186,18 @@ class DataPlane:
                     self.send_new_addresses(worker)
 
     def send_new_addresses(self, worker: int) -> None:
-        """Tell a worker, which may be new, the current addresses of servers."""
+        """Send a worker the current addresses of servers that have moved."""
         for known, now in self._moved.items() if self.direct_workers[worker] else ():
             channel = self._channels[worker]
             channel.ask(tokens.MOVED, known.encode(), now.encode(), patience_s=HANG_UP_TIMEOUT_S)
 
     def _get_responsive_channels(self) -> dict[int, ControlChannel]:
-        """Return the channels to the servers that are reached directly and reply."""
+        """Return the channels to the direct servers that are not lost, by server."""
         direct = [server for server in self._servers if server.index in self.endpoints]
         return {server.index: server.control for server in direct if server.lost is None}
 
     def forget(self, plans: Sequence[tuple[int, int]]) -> None:
-        """Free what servers hold for (server, plan)s that are not used any more."""
+        """Free the plans, given as (server, plan), that are no longer used."""
         channels = self._get_responsive_channels()
         for index, plan_id in plans:
             if index in channels:
@@ -233,7 +233,7 @@ class DataPlane:
         return [(w, channel) for w, channel in enumerate(self._channels) if self.direct_workers[w]]
 
     def cancel(self, worker: int, incarnation: int = NO_INCARNATION) -> None:
-        """Let requests of a cancelled closure arrive on all servers, and send no more of them.
+        """Wait until the requests of a cancelled closure have arrived, and send no more of them.
 
         Without an incarnation, wait for the requests of all closures of the worker.
 
@@ -245,7 +245,7 @@ class DataPlane:
                 channel.ask(tokens.CANCEL, self.job_id, worker, incarnation, patience_s=0.0)
 
     def hang_up(self, server: int) -> None:
-        """End the exchanges of all workers with a server that does not reply."""
+        """Let all workers end their exchanges with a server that does not reply."""
         for worker, channel in self._get_direct_channels():
             try:
                 channel.ask(tokens.HANG_UP, self.job_id, server, patience_s=HANG_UP_TIMEOUT_S)
@@ -258,7 +258,7 @@ class DataPlane:
                 )
 
     def close(self) -> None:
-        """Let all servers forget the job."""
+        """Close the job on all servers."""
         for channel in self._get_responsive_channels().values():
             channel.ask(tokens.CLOSE, self.job_id)
         if self.endpoints:
@@ -266,7 +266,7 @@ class DataPlane:
 
 
 def build_service_graph(plan: ServedPlan, *, device: str) -> bytes:
-    """Return a graph with the inputs and outputs that `transport.data_server` looks for."""
+    """Return a serialized graph that serves a plan, as `transport.data_server` expects it."""
     suited = [each for each in plan.hot if suits_one_thread(plan.functions[each])]
     # For the other functions TensorFlow would visit all operations in each call.
     hot = plan.hot if len(suited) == len(plan.hot) else plan.hot[:1]

@@ -1,4 +1,4 @@
-"""The workers that take part in the rounds, or the clock, of scheduled functions."""
+"""Manages the workers that take part in the rounds, or the clock, of scheduled functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POLL_INTERVAL_S = 0.2
 
 
 class FunctionMembership(ClosureMembership):
-    """Lets workers take part while they have functions to run that train.
+    """Makes workers members while they have functions to run that train.
 
     A worker gets an incarnation when it begins such a function, and joins the servers with the
     function's first pull. It keeps it from one function to the next, so most functions cost nothing
@@ -113,7 +113,7 @@ class FunctionMembership(ClosureMembership):
 
     @contextlib.contextmanager
     def drain(self) -> Iterator[None]:
-        """Run no function while the context is open; see `bridge.worker_return`.
+        """Wait until no function runs, and start none while the context is open.
 
         It opens when all workers are back: TensorFlow waits for them, while the others continue.
         """
@@ -147,7 +147,7 @@ class FunctionMembership(ClosureMembership):
 
 
 def get_running_runtime(job: weakref.ref[Runtime]) -> Runtime:
-    """Return a job without keeping it alive; raises once it is closed, as TensorFlow does."""
+    """Return the runtime of a reference; raise `CancelledError` if it is closed or deleted."""
     runtime = job()
     if runtime is None or runtime.closed:
         raise tf.errors.CancelledError(None, None, "the strategy was closed")
@@ -155,7 +155,7 @@ def get_running_runtime(job: weakref.ref[Runtime]) -> Runtime:
 
 
 def takes_part_in_training(closure: Any) -> bool:
-    """Return whether a closure is a function that takes part in its strategy's rounds or clock."""
+    """Return whether a closure is a function that takes part in rounds or a clock."""
     return any(getattr(server, "takes_part", False) for server in _get_halves(closure))
 
 
@@ -166,7 +166,7 @@ def changes_variables(closure: Any) -> bool:
 
 
 def _get_halves(closure: Any) -> list[Any]:
-    """Return the servers' halves of a closure."""
+    """Return the server functions of a closure, an object for each server."""
     traced = getattr(closure, "_concrete_function", None)
     kept = [] if traced is None else private.get_kept_with_graph(traced.graph)
     return [server for servers in kept for server in servers]

@@ -1,4 +1,4 @@
-"""One run of a scheduled function: its worker and its keys, as tensors inside it."""
+"""Captures the worker and the keys of a scheduled function's run as tensors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FunctionRun(NamedTuple):
 
 
 def capture_run(runtime: Runtime) -> FunctionRun:
-    """Return the run of the traced function; its values are set at each call."""
+    """Capture the run of the traced function; its values are set at each call."""
     graph: Any = private.current_graph()
     membership, numbers = runtime.membership, runtime.closure_numbers
 

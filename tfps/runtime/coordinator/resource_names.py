@@ -1,4 +1,4 @@
-"""Names of the job's resources on servers. Pure: no TensorFlow."""
+"""Assigns names to the job's resources on servers. Pure: no TensorFlow."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ class ResourceNames:
 
 
 def _escape(found: re.Match[str]) -> str:
-    """Return a character's code between two marks: names of different paths differ."""
+    """Return the code of a character between two marks, so that different paths stay different."""
     return f">{ord(found[0]):x}>"

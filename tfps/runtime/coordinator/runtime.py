@@ -1,4 +1,4 @@
-"""The runtime of one strategy: servers, named variables, the plan, and the carrier."""
+"""Manages the resources of one job: servers, variables, plans, carriers and incarnations."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def get_container_name(job: str) -> str:
 
 
 def compute_job_id(job: str) -> int:
-    """Return a job's number in requests."""
+    """Compute the number that identifies a job in requests."""
     return int.from_bytes(hashlib.blake2b(job.encode(), digest_size=7).digest(), "little")
 
 
@@ -164,7 +164,7 @@ class Runtime(Storage):
             raise self.make_closed_error()
 
     def make_closed_error(self, reason: str = "") -> StrategyClosed:
-        """Return the error of a use of the servers after that."""
+        """Create the error of a use of the servers after the strategy was closed."""
         return StrategyClosed(
             f"this strategy is closed, because {reason or self.close_reason}, and the variables "
             "of its models no longer exist. Train, evaluate, predict, save and read weights "
@@ -218,13 +218,13 @@ class Runtime(Storage):
             weakref.finalize(owner, self._unused_plans.append, noted).atexit = False
 
     def forget(self, plans: Sequence[tuple[int, int]]) -> None:
-        """Free what servers hold for (server, plan)s that are not used any more."""
+        """Free the plans, given as (server, plan), that are no longer used."""
         for index, plan_id in plans:
             self.contents[index].plans.pop(plan_id, None)
         self.data_plane.forget(plans)
 
     def move(self, server: Server, address: str) -> None:
-        """Set the new address of a server; `replay` then creates its contents again there."""
+        """Set the new address of a server; `recreate_contents` then creates its contents there."""
         before = self.cluster
         self.cluster = before.with_address("ps", server.index, address)
         self._connections.move(("ps", server.index), address)
@@ -232,14 +232,14 @@ class Runtime(Storage):
         record_move(before, self.cluster)
 
     def find_incompatibility(self, task: Task) -> str:
-        """Let a restarted task serve this chief. Returns why it cannot, else an empty string."""
+        """Let a restarted task serve this chief; return why it cannot, or an empty string."""
         return self._connections.find_incompatibility(task)
 
-    def replay(self, server: Server) -> None:
+    def recreate_contents(self, server: Server) -> None:
         """Create a server's contents again on an empty one; values are restored after that."""
         server.renew()
         self.data_plane.reopen_server(server)
-        server.contents.replay()
+        server.contents.recreate()
         for plan in server.contents.plans.values():
             self.data_plane.install(server, plan)
 
@@ -255,7 +255,7 @@ class Runtime(Storage):
         return incarnation
 
     def latest_incarnation(self, worker: int) -> int | None:
-        """A worker's newest incarnation, or None if it never took part in a round."""
+        """Return a worker's newest incarnation, or None if it never took part in a round."""
         with self._lock:
             return self._latest_incarnations.get(worker)
 
@@ -280,12 +280,12 @@ class Runtime(Storage):
             raise silent
 
     def expect(self, there: Sequence[bool]) -> None:
-        """Let rounds wait for workers that will join; ``there`` says for each whether it will."""
+        """Let rounds wait for the workers that will join; ``there`` has a bool for each worker."""
         for server in self.servers:
             server.expect(there)
 
     def finish_exchanges(self) -> None:
-        """Let requests of functions that were cancelled arrive on all servers."""
+        """Wait until the requests of cancelled functions have arrived on all servers."""
         for worker in range(self.workers):
             self.data_plane.cancel(worker)
 
@@ -296,7 +296,7 @@ class Runtime(Storage):
                 server.cancel_expected(worker)
 
     def equalize_counts(self) -> bool:
-        """Let all servers have the same count of updates, in rounds; see `ledger`.
+        """Raise the update counts of all servers to the largest one, in rounds; see `ledger`.
 
         Called when a run has been drained. Returns whether a count has changed.
         """
@@ -347,7 +347,7 @@ class Runtime(Storage):
                     channel.ask(tokens.INTRODUCE, question, patience_s=0.0)
 
     def close(self, reason: str) -> None:
-        """Free everything that this job holds on the servers that reply."""
+        """Free all resources of this job on the servers that reply."""
         if self.closed:
             return
         for server in self.servers:

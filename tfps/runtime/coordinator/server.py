@@ -1,4 +1,4 @@
-"""One parameter server as the coordinator sees it: its ledger, and calls that control it."""
+"""Controls one parameter server from the coordinator: reads and changes its ledger."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Server:
             channel.wait_for_return = wait_for_return
 
     def renew(self) -> None:
-        """Reach the restarted server."""
+        """Reconnect all channels to the restarted server."""
         self.starts += 1
         for channel in self._channels:
             channel.renew()
@@ -127,7 +127,7 @@ class Server:
         return self.index == 0
 
     def open_tickets(self, count: int) -> int:
-        """Open the tickets of a run. Returns the first one."""
+        """Open the tickets of a ticket run, and return the first one."""
         first = self.check_chief_reply(self._open(count, self.term, next(self._moves)))
         self.limit = first + count
         return first
@@ -156,7 +156,7 @@ class Server:
             raise self._make_replaced_error()
 
     def check_chief_reply(self, answer: list[np.ndarray[Any, Any]]) -> int:
-        """Return the number in a server's reply; raise `ChiefReplaced` if it obeys another."""
+        """Return the number in a server's reply; raise `ChiefReplaced` if it has another chief."""
         number = int(answer[0])
         if number == chief_requests.REPLACED:
             raise self._make_replaced_error()
@@ -185,7 +185,7 @@ class Server:
         self._count_up_to(version)
 
     def expect(self, there: Sequence[bool]) -> None:
-        """Let rounds wait for workers that will join; ``there`` says for each whether it will."""
+        """Let rounds wait for the workers that will join; ``there`` has a bool for each worker."""
         if self.rounds is not None:
             spare = [False] * (self.layout.workers - len(there))
             self._expect(next(self._expectations), *map(int, [*there, *spare]))
@@ -196,7 +196,7 @@ class Server:
             self._cancel_expected(worker)
 
     def probe(self) -> None:
-        """Find out whether the server still replies, before a use that would wait in TensorFlow."""
+        """Check whether the server still replies, and mark it as lost if it does not."""
         if self.lost is None and not self.control.is_reachable(timeout_s=REACH_TIMEOUT_S):
             self.lost = f"the parameter server at {self.address} accepts no connection"
         try:
@@ -214,7 +214,7 @@ class Server:
         *names: str,
         then: Callable[[tf.Tensor, tf.Tensor], None] | None = None,
     ) -> Callable[..., list[np.ndarray[Any, Any]]]:
-        """Return a function that lets the server decide on its ledger, under its mutex.
+        """Trace a function that decides on the server's ledger, under the server's mutex.
 
         A decision has arguments with these names, changes the ledger and returns one number.
         ``then`` gets the first argument and the decision, and is traced after the change.
@@ -237,7 +237,7 @@ class Server:
         return decide.evict(ledger, worker=worker, incarnation=incarnation)
 
     def _has_not_joined(self, ledger: Ledger, *, worker: tf.Tensor) -> tf.Tensor:
-        """Return whether a worker has not joined meanwhile."""
+        """Return whether an expected worker has not joined yet."""
         return ledger.read(self.layout.active(worker)) == 0
 
     def _trace_expect(self, number: tf.Tensor, *there: tf.Tensor) -> Sequence[tf.Tensor]:

@@ -1,4 +1,4 @@
-"""The contents of one server that belong to a job, in the order of their creation."""
+"""Records a job's resources and services on one server, in the order of their creation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class VariableRecord(NamedTuple):
 
 
 class ServedPlan(NamedTuple):
-    """A service as it was installed."""
+    """A service that is installed on a server, and its functions."""
 
     service: Service  # describes the functions
     functions: tuple[Any, ...]  # server functions, in the order of the service's entries
@@ -91,7 +91,7 @@ class ServerContents:
         self.records.update(dict.fromkeys(resources))
 
     def discard(self, resources: Iterable[NamedResource]) -> None:
-        """Forget resources that were freed."""
+        """Remove resources that were freed from the records."""
         for resource in resources:
             self.records.pop(resource, None)
 
@@ -104,7 +104,7 @@ class ServerContents:
             with contextlib.suppress(tf.errors.UnavailableError):
                 resource.destroy()
 
-    def replay(self) -> None:
+    def recreate(self) -> None:
         """Create all resources again, on a server without any; their values are restored later."""
         for resource, record in list(self.records.items()):  # the end of a save changes them
             with tf.init_scope(), private.placed_on(self.device):

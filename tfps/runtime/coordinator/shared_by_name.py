@@ -1,4 +1,4 @@
-"""Objects that several functions share, as long as one of them uses them."""
+"""Shares objects between functions, as long as one function uses them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 
 class SharedByName:
-    """Makes one object for a name, and a new one after the last reference to it is gone."""
+    """Creates one object for each name, and a new one after the last reference to it is gone."""
 
     def __init__(self) -> None:
         self._known: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
 
     def get_or_create(self, name: Hashable, create: Callable[[], Any]) -> Any:
-        """Return the object of a name."""
+        """Return the object of a name; create it if it does not exist."""
         found = self._known.get(name)
         if found is None:
             self._known[name] = found = create()

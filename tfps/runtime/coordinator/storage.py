@@ -1,4 +1,4 @@
-"""The named variables and slabs of one job on its servers, and the plan of their locations."""
+"""Creates the variables and slabs of one job on its servers, and plans their locations."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Storage:
     def create_bookkeeping(
         self, initial_value: Any, *, device: str, name: str, **options: Any
     ) -> ServerVariable:
-        """Create a variable of the transport: in no plan, and in no checkpoint."""
+        """Create a variable for tfps itself, which is in no plan and in no checkpoint."""
         return self.create_variable(
             initial_value, device=device, planned=False, trainable=False, name=name, **options
         )
@@ -256,7 +256,7 @@ class Storage:
             raise ConfigError(problems, source="ParameterServerStrategy")
 
     def collect(self) -> None:
-        """Free the variables without references, unless they are of another model."""
+        """Free the variables without references, unless the program has another model."""
         held_bytes = sum(self._bytes)
         while self._unreferenced and not self.has_mismatches:
             shared_name = self._unreferenced.popleft()
@@ -300,7 +300,7 @@ class Storage:
 def _concat_into_slab(
     variables: Sequence[ServerVariable], layout: SlabLayout, *, filled: bool
 ) -> tf.Tensor:
-    """Return the values of variables as a slab; computed on their server."""
+    """Concatenate the values of variables into the vector of a slab, on their server."""
     ends = [member.offset_items for member in layout.members[1:]] + [layout.items]
     parts = []
     for variable, member, end in zip(variables, layout.members, ends, strict=True):

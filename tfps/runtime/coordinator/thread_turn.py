@@ -1,4 +1,4 @@
-"""The lock with which one thread of the chief uses the workers. Pure."""
+"""Defines the lock with which one thread of the chief at a time uses the workers. Pure."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class ThreadTurn:
 
     >>> turn = ThreadTurn()
     >>> def borrow():
-    ...     with turn.taken():
+    ...     with turn.hold():
     ...         print("borrowed")
-    >>> with turn.taken(), turn.lent():
+    >>> with turn.hold(), turn.lend():
     ...     thread = threading.Thread(target=borrow)
     ...     thread.start()
     ...     thread.join()
@@ -41,7 +41,7 @@ class ThreadTurn:
         self._waiting: list[Callable[[], bool]] = []  # the conditions of waiting threads, in order
 
     @contextlib.contextmanager
-    def taken(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Wait until no other thread has the lock, and hold it while the context is open."""
         with self._changed:
             is_mine = self._is_owner()
@@ -57,7 +57,7 @@ class ThreadTurn:
                 self._release()
 
     @contextlib.contextmanager
-    def lent(
+    def lend(
         self, until: Callable[[], bool] = _return_true, *, after_s: float = 0.0
     ) -> Iterator[None]:
         """Let other threads take the lock while the context is open, if this thread has it.
@@ -111,7 +111,7 @@ class ThreadTurn:
                 self._changed.notify_all()  # after an interrupt the next one is another
 
     def _compute_remaining_wait_s(self) -> float:
-        """Return the seconds until a thread may take it."""
+        """Return the seconds until another thread may take the lock."""
         if self._owner is None:
             return 0.0
         from_s = math.inf if self._lent_from_s is None else self._lent_from_s

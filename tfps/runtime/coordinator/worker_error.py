@@ -1,4 +1,4 @@
-"""Errors of a worker's graph, told in a few lines that point at the user's own code."""
+"""Shortens the errors of a worker's graph to a few lines that point at the user's code."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def select_user_frames(frames: Sequence[FrameSummary]) -> list[FrameSummary]:
 
 
 def shorten_message(error: Exception, graphs: Sequence[Any], *, place: str) -> None:
-    """Replace TensorFlow's text of an error, which shows every frame of every library twice."""
+    """Replace the message of an error by its reason and the user's lines of code."""
     if isinstance(error, tf.errors.OpError) and _NODE.search(error.message):
         private.replace_message(
             error, _format_error(parse_graph_error(error.message), graphs, place)
@@ -103,7 +103,7 @@ def shorten_message(error: Exception, graphs: Sequence[Any], *, place: str) -> N
 
 
 def read_servers_error(servers: Iterable[Any], data_plane: Any) -> tf.errors.OpError | None:
-    """Return the latest error of a program's functions on a server, or None.
+    """Read the latest error of a program's functions on the servers; None if there is none.
 
     A worker sees such an error as a lost connection.
     """
@@ -163,7 +163,7 @@ def format_frames(frames: Iterable[FrameSummary]) -> str:
 
 
 def refuse_python_functions(graph: Any) -> None:
-    """Raise `UnsupportedError` for a traced step that calls back into Python, and say where."""
+    """Raise `UnsupportedError`, with the line, if a traced step calls a Python function."""
     for operation in iter_operations(graph):
         if operation.type in PYTHON_FUNCTIONS:
             raise UnsupportedError(

@@ -1,4 +1,4 @@
-"""Variables of optimizers on workers, noted so that the coordinator can free them."""
+"""Records the names of variables on workers, so that the coordinator can free them."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ class WorkerLocalSlots:
         self._free_functions: list[Callable[..., Any]] | None = None  # free all of them, by worker
 
     def register(self, variables: Iterable[Any]) -> None:
-        """Note variables that workers may create from now on."""
+        """Record Keras variables for which workers may create local variables."""
         for variable in variables:
             self.register_name(make_worker_local_name(variable))
 
     def register_name(self, name: str) -> None:
-        """Note the name of a resource that workers may create from now on."""
+        """Record the name of a resource that workers may create from now on."""
         if name not in self._names:
             self._names[name], self._free_functions = None, None
 
     @property
     def has_names(self) -> bool:
-        """Whether workers may have created any."""
+        """Whether workers may have created recorded resources."""
         return bool(self._names)
 
     def free(self, *, without: Collection[int] = ()) -> None:
-        """Free them on the workers that reply; the next call frees those of ``without``."""
+        """Free the recorded variables on all workers but those in ``without``."""
         if not self._names:
             return
         if self._free_functions is None:

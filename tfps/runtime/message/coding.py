@@ -1,4 +1,4 @@
-"""Gradients and parameters that travel as bytes of a codec."""
+"""Encodes gradients and parameters with codecs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CodedVector:
 
     @property
     def digest(self) -> str:
-        """A text that is the same for the same tensors, for every codec."""
+        """A hash of the layout, which does not depend on the codec."""
         return hashlib.blake2b(repr(self.layout).encode(), digest_size=8).hexdigest()
 
     @property
@@ -60,34 +60,34 @@ class CodedVector:
 
     @property
     def entry(self) -> tuple[str, str, tuple[int, ...]]:
-        """The entry of the bytes in a layout."""
+        """The layout entry of the encoded bytes: name, dtype and shape."""
         return self.name, "uint8", (self.size_bytes,)
 
     @property
     def sizes(self) -> CodedPart:
-        """The sizes before and after encoding, for the counters."""
+        """The sizes in bytes before and after encoding, for the counters."""
         sent = Layout.from_entries([self.entry]).size_bytes
         return CodedPart(repr(self.codec), self.choice.group, sent, self.layout.size_bytes)
 
     def build_vector(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Return the codec's input from tensors, by name: float32."""
+        """Build the float32 vector that the sender encodes from its tensors, given by name."""
         return tf.cast(join_block(self._block, tensors), tf.float32)
 
     def build_received_vector(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Return the codec's input from the receiver's tensors."""
+        """Build the vector that the sender has encoded from the receiver's tensors, by name."""
         (block,) = self.received.blocks
         return tf.cast(join_block(block, tensors), tf.float32)
 
     def decode(self, data: tf.Tensor) -> tf.Tensor:
-        """Return the vector that arrives."""
+        """Decode the vector from a codec's bytes."""
         return self.codec.decode(data, self.items)
 
     def decode_tensors(self, data: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the receiver's tensors from a codec's bytes, by name."""
+        """Decode the receiver's tensors, by name, from a codec's bytes."""
         return self.split_vector(self.decode(data))
 
     def split_vector(self, vector: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the receiver's tensors from a vector, by name."""
+        """Split a decoded vector into the receiver's tensors, by name."""
         (block,) = self.received.blocks
         return split_block(tf.cast(vector, block.dtype), block)
 
@@ -98,7 +98,7 @@ class CodedVector:
 
 
 def choose_codecs(variables: Iterable[Any], codecs: Codecs | None) -> dict[int, CodecChoice]:
-    """Return the codec of each shard that has one, by the shard's id.
+    """Choose a codec for each shard, by the shard's id; shards without a codec are left out.
 
     Args:
         variables: whole variables.

@@ -1,4 +1,4 @@
-"""Durations of operations in a graph."""
+"""Measures the durations of operations in a graph."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import tensorflow as tf
 
 
 def take_timestamp_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Return the time when all tensors are ready."""
+    """Take a timestamp when all tensors are ready."""
     with tf.control_dependencies(list(tensors)):
         return tf.timestamp()
 
 
 def measure_microseconds(begin: tf.Tensor, *, until: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Return the time from a timestamp until tensors are ready, int64."""
+    """Measure the int64 microseconds from a timestamp until some tensors are ready."""
     return tf.cast((take_timestamp_after(until) - begin) * 1e6, tf.int64)
 
 
 def begin_timing(tensors: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Return the time when tensors are ready, and copies of them that come after it.
+    """Take a timestamp when tensors are ready; return it, and copies of the tensors after it.
 
     Args:
         tensors: not the arguments of a server's function: if one of those is read early,
@@ -31,6 +31,6 @@ def begin_timing(tensors: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tenso
 
 
 def measure_seconds(begin: tf.Tensor, *, until: object) -> tf.Tensor:
-    """Return the seconds, float64, from a timestamp until a structure's tensors are ready."""
+    """Measure the float64 seconds from a timestamp until a structure's tensors are ready."""
     leaves = tf.nest.flatten(until, expand_composites=True)
     return take_timestamp_after([leaf for leaf in leaves if leaf is not None]) - begin

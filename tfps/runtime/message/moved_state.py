@@ -1,4 +1,4 @@
-"""The moves of variables by a worker's steps: what travels, and how a server applies it."""
+"""Describes how a worker's steps move variables, and applies such moves to newer values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MovedState(NamedTuple):
     center: tf.Tensor | None = None
 
     def apply_to(self, old: tf.Tensor) -> tf.Tensor:
-        """Return the value after the same steps from another old value.
+        """Apply the same steps to another old value, and return the result.
 
         If the old value is the one from which the steps began, the result equals their new value
         bit for bit.
@@ -54,7 +54,7 @@ def get_center_name(shard: Any) -> str:
 
 
 def find_moves(program: Program, shards: Iterable[Any]) -> tuple[ShardMove, ...]:
-    """Find those of some shards that the program moves at a known pace."""
+    """Return the moves of the shards that the program moves at a known pace."""
     positions = {
         id(shard): (position, variable)
         for position, variable in enumerate(program.moved_variables)
@@ -72,7 +72,7 @@ def find_moves(program: Program, shards: Iterable[Any]) -> tuple[ShardMove, ...]
 def list_move_entries(
     moves: Sequence[ShardMove], program: Program
 ) -> list[tuple[str, str, tuple[int, ...]]]:
-    """List what travels beside the new values: names, dtypes and shapes."""
+    """List the payload entries of moves beside the new values: names, dtypes and shapes."""
     entries = []
     for move in moves:
         native = move.shard._value
@@ -85,7 +85,7 @@ def list_move_entries(
 def unpack_moves(
     moves: Sequence[ShardMove], tensors: Mapping[str, tf.Tensor]
 ) -> dict[str, MovedState]:
-    """Return the moves in a message, by the names of their shards."""
+    """Return the moves in the tensors of a message, by the names of their shards."""
     return {
         move.shard._value.shared_name: MovedState(
             new=tensors[move.shard._value.shared_name],

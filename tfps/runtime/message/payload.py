@@ -1,4 +1,4 @@
-"""The payloads of a worker's push and of the reply to it."""
+"""Encodes and decodes the payloads of pushes and of their replies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Body(NamedTuple):
 
     @property
     def joined(self) -> Body:
-        """The body with its segments joined."""
+        """The body with its segments joined into the payload."""
         if self.segments is None:
             return self
         return Body(self.segments.join_with(self.payload), self.ids)
@@ -44,7 +44,7 @@ def encode_push(
     *,
     encode_vector: Callable[[CodedVector, tf.Tensor], tf.Tensor] | None = None,
 ) -> Body:
-    """Return the body of a push to one server.
+    """Encode the body of a push to one server.
 
     Args:
         wire: the message format of the push.
@@ -60,7 +60,7 @@ def encode_push(
 
 
 def measure_coded_parts(wire: CallWire, tensors: Mapping[str, Any]) -> list[CodedPart]:
-    """Return the sizes of the encoded parts of a push, for the counters."""
+    """Return the sizes of the encoded parts of a push before and after encoding."""
     rows = [
         part
         for table, each in zip(wire.tables, wire.row_formats, strict=True)
@@ -70,7 +70,7 @@ def measure_coded_parts(wire: CallWire, tensors: Mapping[str, Any]) -> list[Code
 
 
 def decode_gradients(wire: CallWire, tensors: Mapping[str, tf.Tensor]) -> dict[str, Any]:
-    """Return the tensors of a push for its optimizer call, decoded."""
+    """Decode the tensors of a push for its optimizer call."""
     found = dict(tensors)
     for each in wire.coded:
         found.update(each.decode_tensors(found.pop(each.name)))
@@ -101,7 +101,7 @@ def encode_values(
     seed: tf.Tensor,
     already_encoded: Mapping[str, tf.Tensor],
 ) -> tf.Tensor:
-    """Return the payload of a server's reply to a push: the newest parameters, encoded.
+    """Encode the newest parameters as the payload of a server's reply to a push.
 
     Args:
         wire: the message format of the push.
@@ -127,7 +127,7 @@ def decode_values(
         [CodedVector, tf.Tensor], Mapping[str, tf.Tensor]
     ] = CodedVector.decode_tensors,
 ) -> list[tuple[Any, tf.Tensor]]:
-    """Return variables and their values from payloads, without those that did not come.
+    """Decode payloads, and return the variables that they contain with their values.
 
     Args:
         layouts: the layouts of the payloads.

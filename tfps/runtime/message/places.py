@@ -1,4 +1,4 @@
-"""Indices of rows of tables, as the ids of a message.
+"""Encodes the row indices of tables as the ids of a message.
 
 First the number of rows of each shard in turn, then the indices of these rows in the shards. Both
 are 32-bit numbers, two in one id, if 32 bits can hold each index.
@@ -13,13 +13,13 @@ import tensorflow as tf
 
 
 def choose_place_dtype(shards: Sequence[Any]) -> tf.DType:
-    """Return the integer type that can hold each index of a row in some shards."""
+    """Return the smaller integer type that can hold all row indices of some shards."""
     most = max(shard._value.shape[0] for shard in shards)
     return tf.int32 if most <= tf.int32.max else tf.int64
 
 
 def encode_places(shards: Sequence[Any], places: Sequence[tf.Tensor | None]) -> tf.Tensor:
-    """Return the ids of a message.
+    """Encode row indices as the ids of a message.
 
     Args:
         shards: shards of tables on one server, as Keras variables.
@@ -36,7 +36,7 @@ def encode_places(shards: Sequence[Any], places: Sequence[tf.Tensor | None]) -> 
 
 
 def decode_places(shards: Sequence[Any], ids: tf.Tensor) -> list[tf.Tensor]:
-    """Return the indices in each of the shards that a message was encoded for, int64."""
+    """Decode the int64 row indices of each shard from the ids of a message."""
     if choose_place_dtype(shards) == tf.int32:
         ids = tf.cast(tf.reshape(tf.bitcast(ids, tf.int32), [-1]), tf.int64)
     counts, places = ids[: len(shards)], ids[len(shards) :]

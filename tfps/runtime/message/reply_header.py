@@ -1,4 +1,4 @@
-"""Checks of request headers, and the headers of replies."""
+"""Checks the headers of requests, and builds the headers of replies."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class PlanHeader:
     plan_id: int  # identifies the layouts with which both sides were traced
 
     def matches_plan(self, header: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Return whether a request was made for these functions."""
+        """Return whether a request was made for this plan."""
         expected = tf.constant([PROTOCOL, self.job_id, self.plan_id], tf.int64)
         return tf.reduce_all(tf.equal(header[: Request.PLAN + 1], expected))
 
     def read_incarnation(self, header: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Return the sender's incarnation; -1, which no worker has, if the request is not ours."""
+        """Return the sender's incarnation; -1 if the request was made for another plan."""
         return tf.where(self.matches_plan(header), header[Request.INCARNATION], -1)
 
     def is_alive(self, header: Sequence[tf.Tensor], ledger: Ledger, worker: Any) -> tf.Tensor:
-        """Return whether a request was made for these functions by a worker that takes part."""
+        """Return whether a request was made for this plan by a worker that takes part."""
         return ledger.is_alive(worker, self.read_incarnation(header))
 
     def compute_status(self, header: Sequence[tf.Tensor], *, alive: Any) -> tf.Tensor:
-        """Return the status of a request that only needs its sender to take part."""
+        """Return the status of a request that is accepted from any worker that takes part."""
         status = tf.where(alive, tf.constant(int(Status.OK), tf.int64), int(Status.EVICTED))
         return tf.where(self.matches_plan(header), status, int(Status.REPLAN))
 
@@ -52,7 +52,7 @@ class ReplyHeader:
     other_writes: Any = 0  # see `Reply`
 
     def to_tensor(self) -> tf.Tensor:
-        """Return the header as it travels, int64."""
+        """Return the header as an int64 vector."""
         fields = {
             Reply.STATUS: self.status,
             Reply.VERSION: self.version,
@@ -67,7 +67,7 @@ class ReplyHeader:
 
 
 def set_fields(reply: tf.Tensor, fields: Mapping[Reply, tf.Tensor]) -> tf.Tensor:
-    """Set fields in the header of a reply that were known only after its parameters were read."""
+    """Return the header of a reply with some fields replaced."""
     if not fields:
         return reply
     places = [[int(field)] for field in fields]

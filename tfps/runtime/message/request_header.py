@@ -1,4 +1,4 @@
-"""The header of a request: its function, its sender, and what it reports."""
+"""Builds the headers of requests: the function, the sender and reports."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DEFAULTS: Fields = {
 
 
 def build_request_header(kind: Kind, fields: Fields) -> tf.Tensor:
-    """Return the header of a request to one server, an int64 vector."""
+    """Build the header of a request to one server, an int64 vector."""
     values = {**_DEFAULTS, Request.KIND: int(kind), **fields}
     return pack_header([values[field] for field in Request])
 

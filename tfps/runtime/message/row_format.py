@@ -1,4 +1,4 @@
-"""The formats in which rows of tables travel: unchanged, or each as bytes of a codec."""
+"""Encodes the rows of tables for messages: unchanged, or each as bytes of a codec."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RowFormat:
 
     @property
     def size_bytes(self) -> int:
-        """The size of a row as it travels."""
+        """The size of an encoded row."""
         return get_row_bytes(self.native)
 
     def encode(self, rows: tf.Tensor, *, seed: tf.Tensor | None = None) -> tf.Tensor:
@@ -58,7 +58,7 @@ class RowFormat:
         return tf.reshape(tf.bitcast(tf.reshape(data, [-1, dtype.size]), dtype), shape)
 
     def measure_sizes(self, rows: tf.Tensor) -> list[CodedPart]:
-        """Return the sizes of a number of encoded rows, int64, for the counters."""
+        """Return the sizes of a number of rows before and after encoding; empty without codec."""
         return []
 
 
@@ -103,7 +103,7 @@ class CodedRows(RowFormat):
 def choose_row_formats(
     shards: Sequence[Any], choices: Mapping[int, CodecChoice]
 ) -> tuple[RowFormat, ...]:
-    """Return the formats in which rows of shards travel.
+    """Choose the formats of the rows of some shards.
 
     Args:
         shards: shards of tables, as Keras variables.
@@ -122,7 +122,7 @@ def _choose_row_format(native: Any, choice: CodecChoice | None) -> RowFormat:
 def encode_all_rows(
     formats: Sequence[RowFormat], rows: Sequence[tf.Tensor], *, seed: tf.Tensor
 ) -> tf.Tensor:
-    """Return the bytes of the rows of several variables, one after the other."""
+    """Encode the rows of several variables, one after the other."""
     return concat_rows(
         [
             formats[run[0]].encode(concat_rows([rows[k] for k in run]), seed=seed)
@@ -134,7 +134,7 @@ def encode_all_rows(
 def decode_all_rows(
     data: tf.Tensor, formats: Sequence[RowFormat], counts: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Return the rows of several variables from their bytes, one after the other.
+    """Decode the rows of several variables from their concatenated bytes.
 
     Args:
         data: all bytes.
@@ -152,6 +152,6 @@ def decode_all_rows(
 
 
 def _group_neighbors(formats: Sequence[RowFormat]) -> Iterator[list[int]]:
-    """Yield the indices of neighbours of one kind."""
+    """Yield the indices of consecutive formats of the same kind."""
     for _, run in itertools.groupby(range(len(formats)), lambda number: formats[number].kind):
         yield list(run)

@@ -1,4 +1,4 @@
-"""The contents of a program's messages to and from each server, as layouts."""
+"""Defines the layouts of a program's messages to and from each server."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ServerShards(NamedTuple):
 
 
 def group_by_slab(variables: Iterable[Any]) -> ServerShards:
-    """Put the shards of a slab next to each other, if all of them are present."""
+    """Group variables of one server so that complete slabs become single segments."""
     by_name = {get_variable_name(variable): variable for variable in variables}
     ordered: dict[str, Any] = {}
     natives = []
@@ -129,7 +129,7 @@ def get_scale_name(variable: Any) -> str:
 
 
 def read_loss_scale(optimizer: Any, read: Callable[[Any], tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Return the scale of a push's loss, by name; ``read`` returns the sender's value."""
+    """Read the loss scale that a push carries, by name; ``read`` returns the sender's value."""
     scale = get_loss_scale(optimizer)
     return {} if scale is None else {get_scale_name(scale): read(scale)}
 
@@ -145,7 +145,7 @@ def split_tensors(
     *,
     name: Callable[[Any], str] = get_variable_name,
 ) -> dict[str, tf.Tensor]:
-    """Cut tensors of variables into those of their shards, by name."""
+    """Split the tensors of variables into tensors of their shards, by name."""
     return {
         name(shard): part
         for variable in variables
@@ -158,17 +158,17 @@ def split_tensors(
 
 
 def build_parameter_layout(variables: Iterable[Any], beside: Iterable[LayoutEntry] = ()) -> Layout:
-    """Return the layout of values of variables, in their order, and of further entries."""
+    """Build the layout of variables' values, followed by further entries."""
     return Layout.from_entries([*(_make_entry(variable._value) for variable in variables), *beside])
 
 
 def build_report_layout(program: Program) -> Layout:
-    """Return the layout of a step's metric state and outputs, which close its ticket."""
+    """Build the layout of a step's report: its metric state and outputs."""
     return Layout.from_entries(_list_report_entries(program))
 
 
 def build_function_wire(program: Program, call_number: int, *, device: str) -> CallWire:
-    """Return the messages of a scheduled function's optimizer call; more calls may follow.
+    """Build the message format of a scheduled function's optimizer call.
 
     With local steps the call is the end of a period: differences and counts go up; weights, counts
     and learning rates come down.
@@ -195,7 +195,7 @@ def build_call_wire(
     is_last: bool | None = None,
     returned: Sequence[Any] | None = None,
 ) -> CallWire:
-    """Return the messages of an optimizer call.
+    """Build the message format of an optimizer call with one server.
 
     Args:
         program: the program of the step.
@@ -286,7 +286,7 @@ def _split_by_codec(
 def _group_by_codec(
     shards: ServerShards, choices: Mapping[int, CodecChoice]
 ) -> tuple[list[tuple[CodecChoice, ServerShards]], ServerShards]:
-    """Return the shards that share a vector, and those without a codec."""
+    """Return the shards that are encoded together, by codec, and the shards without a codec."""
     groups: dict[tuple[str, str], list[Any]] = {}
     plain = []
     for shard in shards.variables:
@@ -302,7 +302,7 @@ def _group_by_codec(
 def _order_by_codec(
     shards: ServerShards, plain: ServerShards, *, choices: Mapping[int, CodecChoice]
 ) -> ServerShards:
-    """Return the same shards, ordered by coded vector, and then those without a codec."""
+    """Return the same shards, ordered by their encoded vectors, with uncoded shards last."""
     parts = [*(together for _, together in _group_by_codec(shards, choices)[0]), plain]
     return ServerShards(
         tuple(variable for part in parts for variable in part.variables),
@@ -315,6 +315,6 @@ def _make_entry(native: Any, name: str | None = None) -> LayoutEntry:
 
 
 def _list_report_entries(program: Program) -> list[LayoutEntry]:
-    """Return the non-empty parts of a report; an empty one would take a line of its payload."""
+    """Return the layout entries of a report; empty parts are left out."""
     items = {METRICS: program.metric_items, OUTPUTS: program.output_items}
     return [(name, "float64", (number,)) for name, number in items.items() if number]

@@ -1,4 +1,4 @@
-"""The devices of a worker: a step runs on each of them, on its part of the batch."""
+"""Runs a step on all devices of a worker, each with a part of the batch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DividedStep(StepTrace, Protocol):
         """Return rows of a table for a device; None if the worker has a copy of the table."""
 
     def keeps_row_gradients(self, keras_variable: Any) -> bool:
-        """Return whether a gradient of a variable stays rows, and need not be dense."""
+        """Return whether gradients of a variable may be sparse rows."""
 
     def apply_parts(
         self, optimizer: Any, parts: Sequence[Sequence[Any]], variables: Sequence[Any]
@@ -47,11 +47,11 @@ class DividedFunction(Protocol):
     barrier: ReplicaBarrier
 
     def run_parts(self, run: Callable[[], Any]) -> Any:
-        """Run the parts of all devices, and give each variable one value of what they wrote."""
+        """Run the parts of all devices, and merge the values that they wrote to each variable."""
 
 
 class ReplicaBarrier:
-    """Lets the devices of a step wait for each other, while a part of the step runs once."""
+    """Lets the devices of a step wait for each other while one part of the step runs once."""
 
     def __init__(self, step: DividedStep, *, shares: Sequence[tf.Tensor]) -> None:
         self.step, self._shares = step, shares
@@ -63,7 +63,7 @@ class ReplicaBarrier:
         return Replica(self, int(tf.get_static_value(context.replica_id_in_sync_group)))
 
     def run_once(self, device: int, value: Any, function: Callable[[list[Any]], Any]) -> Any:
-        """Call one function with the values of all devices; each device calls this with its own."""
+        """Call a function once, with a list of the values that all devices pass to this method."""
         self._brought[device] = value
 
         def together(_: Any) -> Any:
@@ -73,7 +73,7 @@ class ReplicaBarrier:
         return tf.distribute.get_replica_context().merge_call(together)
 
     def concat_parts(self, parts: Sequence[Any]) -> Any:
-        """Return the rows of a batch from those of its parts, without those of an empty part."""
+        """Concatenate the rows of all parts of a batch; rows of empty parts are left out."""
         return concat_examples(
             [
                 take_examples(part, 0, tf.where(share > 0, count_examples(part), 0))
@@ -152,7 +152,7 @@ class Devices:
         )
 
     def run(self, step: Any, batch: Any) -> Any:
-        """Trace a program's step, set the devices' shares of the batch, and return the outputs."""
+        """Trace a program's step on the devices, and return its outputs."""
         with private.default_replica_context(), StepScope(step):
             return step.program.step(batch)
 

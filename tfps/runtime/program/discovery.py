@@ -1,4 +1,4 @@
-"""A first trace of a step, which finds its variables and optimizer calls."""
+"""Traces a step for the first time, to find its variables and optimizer calls."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TracedStrategy(Protocol):
 
 
 class Discovery:
-    """A step trace that only notes what the step does (see `bridge.step_scope.StepTrace`).
+    """A step trace that only records what the step does (see `bridge.step_scope.StepTrace`).
 
     Args:
         looks_up_nested: whether rows of tables can be looked up in nested functions and loops, too.
@@ -183,7 +183,7 @@ class Discovery:
         self.needs_final_exchange = private.current_graph() is not self.graph
 
     def is_only_looked_up(self, keras_variable: Any) -> bool:
-        """Return whether the step only looks up rows of a variable."""
+        """Return whether the step looks up rows of a variable and never needs all of it."""
         copy, trained_in = self.copies[id(keras_variable)], self._trained_in[id(keras_variable)]
         graphs = self._looked_up_in[id(keras_variable)]
         if copy.is_read or copy.is_assigned or not graphs:
@@ -194,11 +194,11 @@ class Discovery:
         return trained_in <= graphs and id(keras_variable) not in self._dense
 
     def is_read_whole(self, keras_variable: Any) -> bool:
-        """Return whether the step looks up rows of a variable, but also needs all of it."""
+        """Return whether the step looks up rows of a variable and also needs all of it."""
         return id(keras_variable) in self._tables and not self.is_only_looked_up(keras_variable)
 
     def refuse_to_densify(self, tables: Iterable[Any]) -> None:
-        """Raise if a row-wise optimizer has gradients of variables other than the given tables.
+        """Raise an error if a row-wise optimizer trains variables other than the given tables.
 
         Not in the trace, where AutoGraph would change the error.
         """
@@ -208,7 +208,7 @@ class Discovery:
                 refuse_to_densify(optimizer, gradient, variable)
 
     def iter_changed_variables(self) -> Iterator[tuple[Any, list[Any]]]:
-        """Yield variables that the step changes, with the gradients or resources that tell how."""
+        """Yield the variables that the step changes, each with its gradients or its resource."""
         for _, gradient, variable in self._gradients:
             yield variable, [*tf.nest.flatten(gradient, expand_composites=True)]
         for variable in self.found_variables:
@@ -220,11 +220,11 @@ class Discovery:
 
     @property
     def centers(self) -> dict[int, Any]:
-        """The variables of means, by the id of the variance of the same batches."""
+        """A mapping from ids of moving variances to the variables of their means."""
         return dict(self._centers)
 
     def compute_paces(self, variables: Iterable[Any]) -> dict[int, MovingPace]:
-        """Return how the step moves variables, by id; without those that optimizers update, too."""
+        """Return the paces of variables, by id; variables that optimizers update are left out."""
         devices = len(self.strategy.devices.names)
         found = {
             id(v): find_pace(v, self._assignments[id(v)], devices=devices)

@@ -1,4 +1,4 @@
-"""The examples of a batch, its parts for several devices, and the joining of their results.
+"""Splits a batch into parts for several devices, and merges the results of the parts.
 
 A *share* is the size of a device's part of the batch, divided by the mean size: 1 if all are equal,
 0 for a part without examples of its own. The shares of a step add up to the number of devices.
@@ -15,7 +15,7 @@ import tensorflow as tf
 
 
 def count_examples(batch: Any) -> tf.Tensor:
-    """Return the length of the first component's first axis; 1 for a scalar."""
+    """Return the number of examples in a batch: the length of its first component's first axis."""
     first = tf.nest.flatten(batch)[0]
     if isinstance(first, tf.RaggedTensor):
         return tf.cast(first.nrows(), tf.int64)
@@ -27,7 +27,7 @@ def count_examples(batch: Any) -> tf.Tensor:
 
 
 def take_examples(component: Any, begin: Any, size: Any) -> Any:
-    """Return some consecutive examples of a dense, ragged or sparse component."""
+    """Slice consecutive examples from a dense, ragged or sparse component."""
     if not isinstance(component, tf.SparseTensor):
         return component[begin : begin + size]
     sizes = component.dense_shape[1:]
@@ -97,7 +97,7 @@ def compute_weighted_mean(values: Sequence[tf.Tensor], shares: Sequence[tf.Tenso
 def merge_gradients(
     parts: Sequence[Sequence[Any]], shares: Sequence[tf.Tensor], *, variables: Sequence[Any]
 ) -> list[Any]:
-    """Return the gradients of a step from those of each device: dense, or rows of tables.
+    """Merge the gradients of a worker's devices into the gradients of the whole step.
 
     Rows stay rows; the same row may come from several devices.
     """

@@ -1,4 +1,4 @@
-"""Programs whose workers run the optimizers, with one exchange of differences per period."""
+"""Schedules programs by the mode, such as local steps, in which workers run the optimizers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tfps.runtime.program.schedule import LocalTraining, PeriodEnd
 def apply_mode(
     program: Program, mode: Mode, *, compression: PushPull | None = None, adds_counts: bool = True
 ) -> Program:
-    """Return a program with the schedule of a mode; one that changes nothing keeps its own.
+    """Return a program with the schedule of a mode; one that changes nothing is unchanged.
 
     Args:
         program: the discovered program.

@@ -1,4 +1,4 @@
-"""The states of metrics that a step touches, and the merging of several workers' states."""
+"""Finds the metric states that a step touches, and how the states of workers are merged."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class MetricStates:
         self._found = StateChanges(graph, handles=self.handles, specs=self.specs)
 
     def create_totals(self, *, is_sequential: bool, generators: int) -> MetricTotals:
-        """Return the merging of steps' reports into totals.
+        """Create the object that merges the reports of steps into totals.
 
         Args:
             is_sequential: whether the steps run one after the other.
@@ -88,7 +88,7 @@ class MetricStates:
                 )
 
     def refuse_other_changes(self, changes: Sequence[Change]) -> None:
-        """Raise an `UnsupportedError` for the first state that is changed in another way."""
+        """Raise an `UnsupportedError` if a state is changed in a way other than the given ones."""
         for variable, change in zip(self.variables, self._found.changes, strict=True):
             if change not in changes and id(variable) not in self._grouped:
                 raise cannot_sum_error(variable, self._metrics)

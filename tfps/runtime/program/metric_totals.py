@@ -1,4 +1,4 @@
-"""The report of a worker's metrics as one vector, and the merging of reports into totals."""
+"""Flattens a step's metric states into a report, and merges reports into totals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class MergeGroup(NamedTuple):
 
 
 def flatten_values(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Return numbers as a step reports them: float64 [items]."""
+    """Flatten tensors into one float64 vector, as a step reports them."""
     if not tensors:
         return tf.zeros([0], tf.float64)
     if all(tensor.shape.rank == 0 for tensor in tensors) and len({t.dtype for t in tensors}) == 1:
@@ -91,18 +91,18 @@ class MetricTotals:
         return not (self._groups or self._combine or self.is_sequential)
 
     def create_first_total(self, before: Sequence[Array]) -> Array:
-        """Return the total at the first step, from the variables' values: float64 [items]."""
+        """Return the float64 total before the first step, from the variables' values."""
         return self._flatten(before) if self.is_sequential else self.empty_total
 
     def read_states(self, report: tf.Tensor) -> list[tf.Tensor]:
-        """Return the values with which a step begins, after a report of the step before it."""
+        """Return the metric states at the begin of a step, after the report of the step before."""
         if not self.is_sequential:
             return [tf.constant(base) for base in self.neutral_values]
         *parts, _ = tf.split(report, self._sizes)
         return [self._restore_value(part, index) for index, part in enumerate(parts)]
 
     def report_draws(self, drawn: Sequence[tf.Tensor], report: tf.Tensor) -> list[tf.Tensor]:
-        """Return a step's report of generators: its own draws, or those of all steps in turn.
+        """Return the draws that a step reports: its own, or those of all steps if sequential.
 
         Args:
             drawn: the change of each generator's state by the step, [2].
@@ -115,7 +115,7 @@ class MetricTotals:
         return [tf.cast(d, tf.float64) + state for d, state in zip(drawn, states, strict=True)]
 
     def combine(self, total: tf.Tensor, report: tf.Tensor) -> tf.Tensor:
-        """Return a total that includes one more report."""
+        """Combine a total with one more report."""
         if self.is_sequential:
             return report
         if self.are_sums:
@@ -134,7 +134,7 @@ class MetricTotals:
     def combine_devices(
         self, reports: Sequence[tf.Tensor], shares: Sequence[tf.Tensor]
     ) -> tf.Tensor:
-        """Return the report of a step from those of a worker's devices with a positive share."""
+        """Combine the reports of a worker's devices with positive shares into one report."""
         if len(reports) == 1:
             return reports[0]
         total = tf.constant(self.empty_total)
@@ -143,7 +143,7 @@ class MetricTotals:
         return total
 
     def compute_values(self, total: Array, before: Sequence[Array]) -> list[Array]:
-        """Return the variables' values after a total, from values ``before`` its first report."""
+        """Compute the variables' values after a total, from their values ``before`` it."""
         both = self.combine(tf.constant(self._flatten(before)), tf.constant(total)).numpy()
         parts = np.split(both, np.cumsum(self._sizes)[:-1])
         return [
@@ -151,12 +151,12 @@ class MetricTotals:
         ]
 
     def read_draws(self, total: Array) -> Array:
-        """Return the changes of the states of the generators: int64 [generators, 2]."""
+        """Read the changes of the generators' states from a total: int64 [generators, 2]."""
         drawn = total[total.size - self._no_draws.size :].reshape(self._no_draws.shape)
         return np.asarray(np.rint(drawn).astype(np.int64))
 
     def _flatten(self, arrays: Sequence[Array]) -> Array:
-        """Return the total of no reports, for variables with these values."""
+        """Flatten the values of variables into a total without draws."""
         flat = [np.ravel(array) for array in (*arrays, self._no_draws)]
         return np.concatenate(flat).astype(np.float64)
 
@@ -166,7 +166,7 @@ class MetricTotals:
 
 
 def _make_neutral(variable: Any, change: Change) -> Array:
-    """Return the initial value for a change: zeros, or the smallest or largest number of a type."""
+    """Return a value that the first change replaces: zeros, or the dtype's smallest or largest."""
     shape, dtype = tuple(variable.shape), tf.as_dtype(variable.dtype)
     if change not in (Change.RAISED, Change.LOWERED):
         return np.zeros(shape, dtype.as_numpy_dtype)

@@ -1,4 +1,4 @@
-"""Seeds for draws of a step with `tf.random`, whose own state lies in each worker's process."""
+"""Provides seeds for `tf.random` in a step, from a count of draws on the chief."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DrawSeeds:
             self.state = apart.submit(_create_state).result()
 
     def next(self) -> tf.Tensor:
-        """Return, in a step, a seed that no other draw has: int64 [2]."""
+        """Return an int64 [2] seed that no other draw has; call it while a step is traced."""
         seed = tf.identity(tf.convert_to_tensor(self.state))
         self.state.assign(seed + tf.constant([0, 1], tf.int64))
         return seed

@@ -1,4 +1,4 @@
-"""How the steps of a program move variables without an optimizer, such as moving averages."""
+"""Describes how steps move variables without an optimizer, such as moving averages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step of a model as data: its variables, and its optimizer calls in their order."""
+"""Describes a step of a model as data: its variables, and its optimizer calls in order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_metric(variable: Any) -> bool:
 
 
 def is_seed(variable: Any) -> bool:
-    """Return whether it is the state of a `keras.random.SeedGenerator`: (seed, count of draws)."""
+    """Return whether a variable is the state of a `keras.random.SeedGenerator`."""
     return bool(variable.name == "seed_generator_state")
 
 
@@ -72,7 +72,7 @@ class Program:
 
     @property
     def ends_with_its_exchange(self) -> bool:
-        """Whether a step has one exchange, at its end: no part of it waits for the reply."""
+        """Whether a step has a single exchange at its end, so that no part waits for the reply."""
         return (
             self.changes_variables and len(self.calls) == 1 and self.calls[0].optimizer is not None
         )
@@ -86,12 +86,12 @@ class Program:
 
     @property
     def moved_variables(self) -> list[Any]:
-        """The state whose pace is known."""
+        """The assigned variables whose pace is known."""
         return [variable for variable in self.state if id(variable) in self.paces]
 
     @property
     def centers_in_rounds(self) -> Mapping[int, Any]:
-        """The centers for rounds whose variance is that of all examples, not a mean."""
+        """The mean variables of the variances that a round computes over all examples, by id."""
         schedule = self.schedule
         is_mean = schedule.in_rounds and schedule.local is None and schedule.adaptive_batches == 1
         if not is_mean:
@@ -136,7 +136,7 @@ class Program:
         ]
 
     def get_changed_variables(self, call: OptimizerCall) -> list[Any]:
-        """Return the variables that a call changes: weights, and the optimizer's variables.
+        """Return the variables that an optimizer call changes: weights and optimizer variables.
 
         A count of updates, slots and a loss scale, if the step reads them; no learning rate.
         """
@@ -175,7 +175,7 @@ class Program:
     def compute_logs(
         self, model: Any, reported: np.ndarray[Any, Any], *, chief: str
     ) -> dict[str, Any]:
-        """Return the logs of the whole run for Keras; values without a metric are the last step's.
+        """Compute Keras's logs of a whole run; outputs without a metric are those of the last step.
 
         Args:
             model: the model, with the totals of metrics.

@@ -1,4 +1,4 @@
-"""How workers go through the steps of a program. Pure: no TensorFlow."""
+"""Describes how workers go through the steps of a program. Pure: no TensorFlow."""
 
 from __future__ import annotations
 

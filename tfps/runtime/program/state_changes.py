@@ -1,4 +1,4 @@
-"""How a step changes states of metrics: a proof on its graph, which holds for every batch."""
+"""Finds from a step's graph how the step changes metric states, for every batch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _Known = Origin | _Handle | _Resource
 
 
 class StateChanges:
-    """Walks through a step in its order and notes how each value follows from states.
+    """Walks through the graph of a step, and records how each value depends on states.
 
     Only the graph counts: a rule that holds for some batches is none. A change that is not known to
     be a sum, a maximum or a minimum is `Change.MIXED`.
@@ -71,7 +71,7 @@ class StateChanges:
         self.changes = [origin.change for origin in self._now]
 
     def depends_on_state(self, tensor: tf.Tensor) -> bool:
-        """Return whether a tensor, or the fact that it is computed, depends on a state.
+        """Return whether a tensor depends on a state, or a state decides if it is computed.
 
         For another resource: whether a value that is written to it, or the fact of the write, does.
         """
@@ -124,7 +124,7 @@ class StateChanges:
         return [relation_after(kind, origins)] * outputs
 
     def _apply_access(self, operation: Any, handles: list[_Handle], inputs: list[_Known]) -> Origin:
-        """Return the value of an operation that reads or writes a state."""
+        """Record the change by an operation that reads or writes a state; return its result."""
         state, others = handles[0].state, [_to_origin(each) for each in inputs[1:]]
         if operation.type in METADATA_OPERATIONS:
             return INDEPENDENT
@@ -156,7 +156,7 @@ class StateChanges:
         return [known.get(output.ref(), MIXED) for output in graph.outputs]
 
     def _walk_branches(self, operation: Any, inputs: list[_Known]) -> list[_Known]:
-        """Walk through all branches, of which one is taken."""
+        """Walk through all branches of a conditional, and merge their results."""
         before, results = list(self._now), list[tuple[list[_Known], list[Origin]]]()
         for attribute in BRANCH_OPERATIONS[operation.type]:
             named = operation.get_attr(attribute)
@@ -175,7 +175,7 @@ class StateChanges:
         return outputs
 
     def _walk_loop(self, operation: Any, inputs: list[_Known]) -> list[_Known]:
-        """Walk through a loop's body until nothing new is found."""
+        """Walk through a loop's body repeatedly, until the results no longer change."""
         condition, body = (
             get_function_graph(operation, operation.get_attr(name)) for name in ("cond", "body")
         )
@@ -197,7 +197,7 @@ class StateChanges:
 
     @contextlib.contextmanager
     def _run_only_if(self, decides: _Known) -> Iterator[None]:
-        """Note, while the context is open, that a tensor decides whether operations run."""
+        """Mark operations in the context as run only if a tensor decides so."""
         before = self._is_chosen
         self._is_chosen = before or decides != INDEPENDENT
         try:
@@ -217,5 +217,5 @@ def _merge_known(one: _Known, other: _Known) -> _Known:
 
 
 def _mix_changed(now: Sequence[Origin], before: Sequence[Origin]) -> list[Origin]:
-    """Return the states, mixed if a state decides whether they change."""
+    """Return the states; those that differ from before become mixed."""
     return [a if a == b else MIXED for a, b in zip(now, before, strict=True)]

@@ -1,4 +1,4 @@
-"""The outputs of a step that are results of metrics, computed anew from other states."""
+"""Computes the metric results among a step's outputs again, from totals of metric states."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class StepResults:
         self.not_computable = [i for i, (metrics, others) in found.items() if metrics and others]
 
     def compute(self, states: Sequence[Any]) -> Mapping[int, Any]:
-        """Return the outputs that are results of metrics, by index, for a state of all metrics."""
+        """Compute the outputs that are results of metrics, by index, from states of all metrics."""
         if not self.computable:
             return {}
         results = self._compute_function(*states)
@@ -62,7 +62,7 @@ class StepResults:
         return tf.function(compute, autograph=False).get_concrete_function(*self._specs)
 
     def _find_sources(self, output: tf.Tensor) -> tuple[bool, bool]:
-        """Return whether an output depends on metrics, and whether on what cannot be copied."""
+        """Return whether an output depends on metrics, and whether on other uncopyable values."""
         metrics = others = False
         known: set[Any] = set()
         waiting: list[tuple[tf.Tensor, Calls]] = [(output, ())]
@@ -88,7 +88,7 @@ class _GraphCopier:
         self._known = known
 
     def get_copy(self, tensor: tf.Tensor, calls: Calls) -> tf.Tensor:
-        """Return the copy of a tensor that lies inside a chain of calls."""
+        """Return the copy of a tensor inside a chain of function calls."""
         key = (tensor.ref(), calls)
         if key not in self._known:
             if (origin := _cross_call(tensor, calls)) is not None:
@@ -112,7 +112,7 @@ class _GraphCopier:
 
 
 def _can_be_copied(tensor: tf.Tensor) -> bool:
-    """Return whether an operation makes the same in another graph, or reads a variable."""
+    """Return whether an operation can be copied to another graph with the same result."""
     operation = tensor.op
     if operation.type == READ:
         return True
@@ -124,7 +124,7 @@ def _can_be_copied(tensor: tf.Tensor) -> bool:
 
 
 def _cross_call(tensor: tf.Tensor, calls: Calls) -> tuple[tf.Tensor, Calls] | None:
-    """Return the tensor that a call passes into its function, or out of it, as this one."""
+    """Return the same tensor on the other side of a function call, or None."""
     operation = tensor.op
     if operation.type in CALLS:
         inner = get_called_graph(operation)

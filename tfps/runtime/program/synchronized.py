@@ -1,4 +1,4 @@
-"""The warning that batch normalization is not synchronized between workers."""
+"""Warns that batch normalization is not synchronized between workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice of a program's tables that travel as the rows of a batch."""
+"""Chooses the tables of a program of which only the rows of a batch are sent."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def check_whole_tables(program: Program, reason: str | None) -> None:
 
 
 def _find_reason_for_whole_tables(program: Program) -> str | None:
-    """Return the reason why tables travel as a whole, or None."""
+    """Return the reason why all tables are sent as a whole, or None."""
     if program.schedule.regime in WHOLE_REGIMES:
         return WHOLE_REGIMES[program.schedule.regime]
     for call in program.optimizer_calls:
@@ -142,7 +142,7 @@ def _find_reason_for_whole_tables(program: Program) -> str | None:
 
 
 def _warn_of_full_updates(program: Program, tables: Sequence[Any]) -> None:
-    """Log, once for each large table whose rows all change in every step, the better optimizer."""
+    """Log, once for each large table that is updated as a whole, that `SparseUpdates` helps."""
     for table in tables:
         size_bytes = get_size_bytes(table._value)
         if size_bytes < LARGE_TABLE_BYTES or table.__dict__.get("_tfps_said_rows"):

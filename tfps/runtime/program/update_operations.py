@@ -1,4 +1,4 @@
-"""The operations that change variables, and their devices: they show where updates run."""
+"""Lists the operations that change variables, and their devices, to show where updates run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions about a push, from its admission to the sender's next ticket. Pure: no TensorFlow."""
+"""Decides about a push: its admission, and the sender's next ticket. Pure: no TensorFlow."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class AdmitAll:
     checks_versions: ClassVar[bool] = False
 
     def get_key(self, ticket: Any) -> Any:
-        """Return the number of a push, which grows, or None where pushes have no number."""
+        """Return the growing number that identifies a push, or None if pushes have none."""
         return None
 
     def get_cell(self, ticket: Any) -> Any:
-        """Return the ledger's cell of the largest number of some pushes; called if `has_keys`."""
+        """Return the ledger cell of the largest applied number; called only if `has_keys`."""
         raise NotImplementedError
 
     def grant(self, ledger: Ledger, arrival: ReceivedPush) -> tuple[Any, TicketGrant]:
-        """Return whether the push closes the ticket before it (None: never), and new tickets."""
+        """Return whether the push closes the previous ticket (None: never), and new tickets."""
         return None, NO_GRANT
 
 
@@ -100,7 +100,7 @@ class AdmitByTicket(AdmitAll):
 
 
 def close_acked(ledger: Ledger, header: Any, *, alive: Any, worker: Any) -> Any:
-    """Close the ticket whose push all servers have answered. Returns whether it is counted now."""
+    """Close a ticket whose push has all replies, and return whether its step is counted now."""
     return decide.close(
         ledger,
         alive=alive,
@@ -155,7 +155,7 @@ class PushVerdict:
 
 
 def decide_push(ledger: Ledger, terms: PushTerms, arrival: ReceivedPush) -> PushVerdict:
-    """Decide about a push: admit it, close the ticket before it, hand out the next, and count."""
+    """Decide about a push: admit it, close the previous ticket, issue the next, and count."""
     logic, layout, header = ledger.logic, ledger.layout, arrival.header
     base_version = header[Request.BASE_VERSION]
     key = terms.admission.get_key(header[Request.TICKET])

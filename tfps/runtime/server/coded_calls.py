@@ -1,4 +1,4 @@
-"""The check that optimizers and codecs go together."""
+"""Checks that optimizers and codecs are compatible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The durations of codecs, as a server measures them and as workers report them."""
+"""Measures how long codecs take on servers, and counts the durations that workers report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CodingDurations:
         self._decode_s: tf.Tensor | None = None
 
     def decode_push(self, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, Any]:
-        """Return the tensors of a push, by name."""
+        """Decode the tensors of a push, by name."""
         if not self._wire.coded:
             return unpack_push(self._wire, ids, payload)
         begin = tf.timestamp()  # a server's function starts when the whole request has arrived
@@ -41,7 +41,7 @@ class CodingDurations:
         return found
 
     def count(self, header: Sequence[tf.Tensor]) -> None:
-        """Count the server's decoding, and the worker's durations; under the server's mutex."""
+        """Count the durations of the server and of the worker; call it under the server's mutex."""
         if self._decode_s is not None:
             self._ledger.count_seconds(DECODE, self._decode_s)
             self._count_reported(ENCODE, header[Request.ENCODE_MICROSECONDS])
@@ -51,7 +51,7 @@ class CodingDurations:
     def encode_reply(
         self, encode: Callable[[list[tf.Tensor]], Encoded], *, values: list[tf.Tensor]
     ) -> Encoded:
-        """Trace ``encode``, which makes a reply's payload from values, and return its result."""
+        """Encode a reply's payload with ``encode``, measure the duration, and return the result."""
         if not self._wire.coded_values:
             return encode(values)
         begin, values = begin_timing(values)

@@ -1,4 +1,4 @@
-"""The sums of workers' contributions to a round, for one optimizer call on one server."""
+"""Sums the contributions of workers to a round, for one optimizer call on one server."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Contributions:
         self._keys.assign(tf.where(places == count % keys.shape[0], key, keys), read_value=False)
 
     def forget_dropped(self, position: tf.Tensor) -> Sequence[tf.Tensor]:
-        """Trace that contributions which a round has dropped no longer count as applied.
+        """Trace removing the keys of contributions that a round has dropped.
 
         Their functions are run again, since their workers have gone.
 

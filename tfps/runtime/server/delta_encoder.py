@@ -1,4 +1,4 @@
-"""The parameters of a server that each worker holds, where these travel as differences."""
+"""Sends parameters as differences to the values that each worker holds."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class DeltaEncoder:
     def record_full_values(
         self, header: Sequence[tf.Tensor], version: tf.Tensor, *, counts: tf.Tensor
     ) -> None:
-        """Trace that a worker gets full values; under the server's mutex.
+        """Trace recording that a worker gets full values; under the server's mutex.
 
         Args:
             header: the header of its request.
@@ -94,8 +94,8 @@ class DeltaEncoder:
                 for each in iter_delta_vectors(wire):
                     names = each.layout.names
                     tensors = {name: natives[name].read_value() for name in names}
-                    _write(self._rows[number, each.name], worker, each.build_vector(tensors))
-            _write(self._known, worker, tf.stack([incarnation, version]))
+                    _write_row(self._rows[number, each.name], worker, each.build_vector(tensors))
+            _write_row(self._known, worker, tf.stack([incarnation, version]))
             return tf.constant(0)
 
         tf.cond(tf.logical_and(counts, is_newest), begin, lambda: tf.constant(0))
@@ -110,7 +110,7 @@ class DeltaEncoder:
         reply: tf.Tensor,
         seed: tf.Tensor,
     ) -> EncodedReply:
-        """Trace the differences of a reply; outside of the mutex, as it goes through all values.
+        """Trace encoding a reply's values as differences; called outside of the mutex.
 
         Args:
             number: the index of the optimizer call.
@@ -124,15 +124,15 @@ class DeltaEncoder:
             return EncodedReply()
         worker, data, held = header[Request.WORKER], {}, {}
         for each in iter_delta_vectors(self._wires[number]):
-            before = _read(self._rows[number, each.name], worker)
+            before = _read_row(self._rows[number, each.name], worker)
             data[each.name] = each.codec.encode(vectors[each.name] - before, seed=seed)
             held[each.name] = before + each.decode(data[each.name])
         expected = [header[Request.INCARNATION], header[Request.BASE_VERSION]]
 
         def keep() -> tf.Tensor:
             for name, value in held.items():
-                _write(self._rows[number, name], worker, value)
-            _write(self._known, worker, tf.stack([header[Request.INCARNATION], version]))
+                _write_row(self._rows[number, name], worker, value)
+            _write_row(self._known, worker, tf.stack([header[Request.INCARNATION], version]))
             return reply[Reply.STATUS]
 
         with tf.control_dependencies([*held.values(), version]), self._ledger.locked():
@@ -141,7 +141,7 @@ class DeltaEncoder:
             return EncodedReply(data, {Reply.STATUS: tf.cond(is_known, keep, lambda: unknown)})
 
     def _read_known(self, worker: tf.Tensor) -> tf.Tensor:
-        return _read(self._known, worker)
+        return _read_row(self._known, worker)
 
 
 def refuse_without_memory(needed_bytes: int, *, workers: int, server: Server) -> None:
@@ -163,15 +163,15 @@ def refuse_without_memory(needed_bytes: int, *, workers: int, server: Server) ->
 
 
 def iter_delta_vectors(wire: CallWire) -> Iterator[CodedVector]:
-    """Return the coded vectors of a call that travel as differences."""
+    """Return an iterator over the coded vectors of a call that are sent as differences."""
     return (each for each in wire.coded_values if is_delta(each.codec))
 
 
-def _read(variable: ServerVariable, worker: tf.Tensor) -> tf.Tensor:
+def _read_row(variable: ServerVariable, worker: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.ResourceGather(resource=variable.handle, indices=worker, dtype=variable.dtype)
 
 
-def _write(variable: ServerVariable, worker: tf.Tensor, value: tf.Tensor) -> None:
+def _write_row(variable: ServerVariable, worker: tf.Tensor, value: tf.Tensor) -> None:
     tf.raw_ops.ResourceScatterUpdate(
         resource=variable.handle, indices=worker[None], updates=value[None]
     )

@@ -1,4 +1,4 @@
-"""The server's half of a program of `fit`, whose steps follow tickets."""
+"""Defines the server's functions for a program of `fit`, whose steps follow tickets."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class FitHalf(ServerHalf):
         return ReplyHeader(ledger.read(ledger.layout.VERSION), status)
 
     def _join(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
-        """Begin a worker's ticket run: parameters and its first ticket, or two if pipelined."""
+        """Let a worker join a ticket run; reply with parameters and its first tickets."""
         worker, server_ledger, grant = header[Request.WORKER], self.server.ledger, NO_GRANT
         accepted = enter_if_new(self.server, self.plan, header)
         ledger = server_ledger.open()
@@ -163,7 +163,7 @@ class FitHalf(ServerHalf):
         return ReplyHeader(version, status, grant=grant, clock=clock, other_writes=number)
 
     def _pull_unchanged(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
-        """Return values that no step changes, for a worker that has heard of another write."""
+        """Reply with the values that no step changes, after another program has written them."""
         ledger = self.server.ledger.count_exchange(self.unchanged_layout.size_bytes)
         alive = self.plan.is_alive(header, ledger, header[Request.WORKER])
         version, status = (
@@ -175,7 +175,7 @@ class FitHalf(ServerHalf):
     def _pull_totals(
         self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
     ) -> list[tf.Tensor]:
-        """Return the totals so far, for a worker that continues them."""
+        """Reply with the metric totals so far, for a worker that continues from them."""
         assert self.reports is not None
         with self.server.ledger.locked():
             ledger = self.server.ledger.count_exchange(self.report_layout.size_bytes)
@@ -188,12 +188,12 @@ class FitHalf(ServerHalf):
         return [reply.to_tensor(), ids, pack(self.report_layout, found)]
 
     def trace_unchanged_number(self) -> tf.Tensor | int:
-        """Return the number of writes by other programs."""
+        """Trace the number of writes by other programs."""
         ledger = self.server.ledger
         return ledger.read(ledger.layout.OTHER_WRITES) if self.unchanged.variables else 0
 
     def _finish(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
-        """End an evaluation step: count its report, and hand out the next ticket."""
+        """End an evaluation step: count its report, and issue the next ticket."""
         worker, server_ledger = header[Request.WORKER], self.server.ledger
         ledger = server_ledger.open()
         alive = self.plan.is_alive(header, ledger, worker)

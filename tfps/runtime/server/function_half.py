@@ -1,4 +1,4 @@
-"""The server's half of a scheduled function: pull, push with each call, and write-back."""
+"""Defines the server's functions for a scheduled function: pull, pushes and write-back."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class FunctionHalf(ServerHalf):
 
     @functools.cached_property
     def moves(self) -> tuple[ShardMove, ...]:
-        """How the function moves some of the state, such as moving averages."""
+        """The moves of assigned variables, such as moving averages."""
         return find_moves(self.program, self.state)
 
     @functools.cached_property
@@ -142,7 +142,7 @@ class FunctionHalf(ServerHalf):
     def create_contributions(
         self, call: ServerOptimizerCall, number: int
     ) -> tuple[Contributions, int]:
-        """Return the sums that all functions with this optimizer call share."""
+        """Return the sums that all functions with this optimizer call share, and its id."""
         call_ids, runtime = self.runtime.call_ids, self.runtime
         call_id = call_ids.get_number(self.program.calls[number], layouts=runtime.layouts)
         index = self.server.index

@@ -1,4 +1,4 @@
-"""The server's half of a program: its functions on one server, by kind of request."""
+"""Defines the functions of a program on one server, by kind of request."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class ServerHalf(PlanFunctions):
         self.slots = group_by_slab(get_shards_on(slots, server.device))
         self.slot_layout = self.slots.layout
         self.wires = [self.build_wire(number) for number in range(len(program.calls))]
-        if any(wire.coded_values for wire in self.wires) or self._codes_look_ups:
+        if any(wire.coded_values for wire in self.wires) or self._encodes_look_ups:
             refuse_sender_state(self.updates)
         self.delta_encoder = DeltaEncoder(self.wires, runtime=runtime, server=server)
         messages = [(wire.request, wire.reply) for wire in self.wires]
@@ -119,7 +119,7 @@ class ServerHalf(PlanFunctions):
         return self.held
 
     def trace_unchanged_number(self) -> tf.Tensor | int:
-        """Trace the number of the values in `unchanged`; 0 if it is empty. Under the mutex."""
+        """Trace the version number of the values in `unchanged`; 0 without any; under the mutex."""
         raise NotImplementedError
 
     def build_wire(self, number: int) -> CallWire:
@@ -137,7 +137,7 @@ class ServerHalf(PlanFunctions):
     def create_contributions(
         self, call: ServerOptimizerCall, number: int
     ) -> tuple[Contributions, int]:
-        """Return the sums of an optimizer call's rounds, and its id; see `consistency.rounds`."""
+        """Return the sums for the rounds of an optimizer call, and the id of the call."""
         raise NotImplementedError
 
     def make_row_reply(self, header: Sequence[tf.Tensor], ledger: Ledger) -> ReplyHeader:
@@ -175,14 +175,14 @@ class ServerHalf(PlanFunctions):
         )
 
     def get_max_row_bytes(self) -> int | None:
-        """Return the most bytes of rows that a look-up may bring; None: all rows at once."""
+        """Return the largest size of the rows in one look-up's reply; None if all rows fit."""
         longest = self.runtime.data_plane.get_max_row_bytes(self.server.index)
         formats = self.look_up_formats()
         all_bytes = sum(each.size_bytes * each.native.shape[0] for each in formats)
         return None if longest is None or all_bytes <= longest else longest
 
     @property
-    def _codes_look_ups(self) -> bool:
+    def _encodes_look_ups(self) -> bool:
         return any(isinstance(each, CodedRows) for each in self.look_up_formats())
 
     def _look_up(

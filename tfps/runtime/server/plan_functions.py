@@ -1,4 +1,4 @@
-"""The functions of one plan on one server, by kind of request."""
+"""Offers the functions of one plan on one server, by kind of request."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class PlanFunctions:
         return [offer.function for offer in self._offers.values()]
 
     def install(self) -> None:
-        """Let the server serve the functions."""
+        """Install the functions on the server as a service."""
         entries = tuple(offer.entry for offer in self._offers.values())
         service = Service(self.job_id, self.plan_id, self.runtime.max_workers, entries)
         first = min(1, len(entries) - 1)  # every step calls it
@@ -106,7 +106,7 @@ class PlanFunctions:
         *,
         held: ServerShards = NO_VALUES,
     ) -> Trace:
-        """Return a function that replies at once: it decides, reads and counts under the mutex."""
+        """Wrap a decision so that it runs, and values are read for the reply, under the mutex."""
 
         def trace(
             header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor

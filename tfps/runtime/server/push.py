@@ -1,4 +1,4 @@
-"""The function of a push on a server: it admits, applies and counts the push, and replies."""
+"""Traces the server function of a push: admits, applies and counts the push, and replies."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Push:
     def trace(
         self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
     ) -> list[tf.Tensor]:
-        """Trace the reply to a push: gather, decide, apply, scatter; then wait, if it has to."""
+        """Trace the reply to a push: decode, decide, apply, read; then wait if necessary."""
         server_ledger, wire = self.call.server.ledger, self.call.wire
         admission = self.terms.admission
         cell = admission.get_cell(header[Request.TICKET]) if admission.has_keys else None
@@ -120,7 +120,7 @@ class Push:
 
     @property
     def _is_compiled(self) -> bool:
-        """Whether a push is one XLA kernel: not if quotas or rounds write the ledger themselves."""
+        """Whether XLA compiles a push into one kernel, which excludes quotas and rounds."""
         at_once = self.application == self.call.apply_at_once
         return at_once and self.quotas is None and self.call.is_maskable
 
@@ -181,7 +181,7 @@ class Push:
         return PushOutcome(arrival, verdict, reply, reply)
 
     def _receive(self, ledger: GraphLedger, request: PushRequest) -> ReceivedPush:
-        """Return the push, with the ledger's view of its sender and of the other workers."""
+        """Return a received push, with the ledger's knowledge about its sender."""
         admission, header = self.terms.admission, request.header
         worker = header[Request.WORKER]
         if not admission.knows_senders:
@@ -222,14 +222,14 @@ class Push:
         return arrival, verdict
 
     def _count(self, verdict: PushVerdict, request: PushRequest) -> None:
-        """Count the report of the step before."""
+        """Count the report of the previous step, which the push brings."""
         if self.reports is not None:
             self.reports.count(verdict.closed, request.tensors)
 
     def _read(
         self, worker: tf.Tensor, version: tf.Tensor, *, counts: tf.Tensor | bool = True
     ) -> list[tf.Tensor]:
-        """Read the contents of the reply: version, values, and the number of other writes."""
+        """Read the reply's version, values, and number of writes by others."""
         server_ledger = self.call.server.ledger
         held, known = self.call.wire.values, WorkerVersion(worker, version)
         record_pull(self.updates, held, known, self.call.server, counts=counts)
@@ -247,6 +247,6 @@ def _make_reply(verdict: PushVerdict) -> tf.Tensor:
 def _select_tensors(
     found: ReceivedPush | PushVerdict, names: Collection[str]
 ) -> dict[str, tf.Tensor]:
-    """Return those of the named attributes that are tensors."""
+    """Return the named attributes that are tensors, by name."""
     values = {name: getattr(found, name) for name in names if hasattr(found, name)}
     return {name: tf.identity(value) for name, value in values.items() if tf.is_tensor(value)}

@@ -1,4 +1,4 @@
-"""The time of the reply to a push: at once, when the clock allows a step, or after its round."""
+"""Decides when to reply to a push: at once, when the clock allows a step, or after a round."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class PushGate(Protocol):
         """Whether a push ever has to wait."""
 
     def prepare(self) -> Sequence[tf.Tensor]:
-        """Trace the work before a push is decided. Returns the tensors to wait for."""
+        """Trace the work before a decision about a push; return tensors to wait for."""
 
     def locate(self, arrival: ReceivedPush) -> ReceivedPush:
-        """Return the push, with its position among the others."""
+        """Return a push with its position in the server's rounds."""
 
     def end_step(
         self, arrival: ReceivedPush, verdict: PushVerdict, *, done: tf.Tensor
@@ -45,7 +45,7 @@ class PushGate(Protocol):
         """
 
     def wait(self, arrival: ReceivedPush, read: Read) -> list[tf.Tensor]:
-        """Trace waiting. Returns what ``read`` returns then, under the mutex."""
+        """Trace waiting; return the result of ``read``, called after the wait under the mutex."""
 
 
 @dataclass(frozen=True)

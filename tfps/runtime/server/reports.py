@@ -1,4 +1,4 @@
-"""The reports of steps to the ticket server: totals of metric state, and the newest outputs."""
+"""Collects the reports of steps on the ticket server: metric totals, and the newest outputs."""
 
 from __future__ import annotations
 

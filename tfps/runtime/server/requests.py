@@ -1,4 +1,4 @@
-"""Helpers of all replies: a worker's entry, and the values that a reply brings."""
+"""Provides helpers for replies: lets workers enter, and reads values."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Trace = Callable[[Sequence[tf.Tensor], tf.Tensor, tf.Tensor], Sequence[tf.Tensor
 
 
 def read_values(held: ServerShards) -> list[tf.Tensor]:
-    """Trace reading the newest values of variables and slabs; under the server's mutex."""
+    """Trace reading the current values of variables and slabs; under the server's mutex."""
     return [native.read_value() for native in held.natives]
 
 
 def pack_values(held: ServerShards, values: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Return the payload of a reply with these values."""
+    """Pack the values of variables and slabs as the payload of a reply."""
     names = [native.shared_name for native in held.natives]
     return pack(held.server_layout, dict(zip(names, values, strict=True)))
 
 
 def enter_if_new(server: Server, plan: PlanHeader, header: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Let a new incarnation of a worker take part, with its first request.
+    """Let a worker enter if its incarnation is new, with its first request.
 
     Returns, under the mutex, whether it is new. The tickets of the incarnation before it go back
     first.
@@ -63,7 +63,7 @@ def record_pull(
     counts: tf.Tensor | bool = True,
     is_first: bool = False,
 ) -> None:
-    """Trace that a worker gets a server's values; does nothing for most optimizers.
+    """Trace recording the values that a worker gets, for optimizers that need them.
 
     Called under the mutex, where the values for the reply are read. If ``counts`` is false the
     worker was evicted and does not use the reply. If ``is_first`` it holds no older values.

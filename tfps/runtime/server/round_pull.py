@@ -1,4 +1,4 @@
-"""The pull of a round's parameters, which a worker repeats until all servers are at that round."""
+"""Traces the pull of a round's parameters, repeated until all servers are at that round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sums of contributions to a round for one variable: the whole, or the rows that came."""
+"""Sums the contributions to a round for one variable: whole tensors, rows, or moves."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class RoundSum(Protocol):
     """A sum of one tensor of the contributions; used under the server's mutex."""
 
     def add(self, value: Any, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
-        """Trace adding a contribution of a weight; the first one of a round begins the sum anew."""
+        """Trace adding a weighted contribution; the first one of a round replaces the sum."""
 
     def mean(self, weight: tf.Tensor) -> Any:
-        """Trace the sum divided by the total weight of the contributions."""
+        """Trace dividing the sum by the total weight of the contributions."""
 
     def clear(self) -> None:
         """Trace freeing its memory until the next round, if it can."""
@@ -120,7 +120,7 @@ class MovesInTurn:
 
 
 def create_move_sum(move: ShardMove, *, create: Create, in_sequence: bool) -> RoundSum:
-    """Return the sum for the moves of a variable in a round.
+    """Create the sum for the moves of a variable in a round.
 
     Args:
         move: how a step moves the variable.

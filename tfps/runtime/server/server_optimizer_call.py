@@ -1,4 +1,4 @@
-"""The changes that one optimizer call of a step, or the state at its end, makes on a server."""
+"""Traces the changes of variables on a server by one optimizer call, or by a step's state."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class ServerOptimizerCall:
         return UpdateContext(self.server.device, verdict.staleness, sender)
 
     def run_timed(self, condition: Any, work: Callable[[], tf.Tensor]) -> tf.Tensor:
-        """Do the work if the condition holds, and count its duration. Returns a tensor after that.
+        """Run work if a condition holds, count its duration, and return a tensor ready after it.
 
         Args:
             condition: a bool scalar; True: always do it.
@@ -131,7 +131,7 @@ class ServerOptimizerCall:
     def apply_changes(
         self, tensors: Mapping[str, Any], context: UpdateContext, *, workers: Any
     ) -> tf.Tensor:
-        """Take over the state, averaged over ``workers`` workers, and apply the gradients.
+        """Trace assigning the state, averaged over some workers, and applying the gradients.
 
         Returns a tensor that is ready after that.
         """
@@ -183,7 +183,7 @@ class DeltaCall(ServerOptimizerCall):
 
 
 def trace_done(trace: Callable[[], None]) -> tf.Tensor:
-    """Trace changes of variables. Returns a tensor that is ready after them."""
+    """Trace changes of variables, and return a tensor that is ready after them."""
     with collect_stateful_operations() as done:
         trace()
     with tf.control_dependencies(done):
@@ -197,7 +197,7 @@ def count_durations(server: Server, ledger: Ledger, header: Sequence[tf.Tensor])
 
 
 def apply_state(variable: Any, new: Any, workers: Any) -> None:
-    """Take over a value that a worker has assigned.
+    """Apply a value that a worker has assigned to a variable.
 
     If only the new value is known, real numbers of several workers are averaged: the sum of their
     changes would be larger than the change of any one worker.

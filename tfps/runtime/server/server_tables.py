@@ -1,4 +1,4 @@
-"""Tables that travel as rows, on one server: rows out, gradients of rows in."""
+"""Reads rows of tables for look-ups, and unpacks row gradients from pushes, on one server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ID_BYTES = tf.int64.size
 def unpack_row_gradients(
     wire: CallWire, ids: tf.Tensor, rows: tf.Tensor
 ) -> dict[str, tf.IndexedSlices]:
-    """Return gradients of the shards of tables: zero for rows that did not come."""
+    """Unpack the sparse gradients of table shards from the ids and rows of a push."""
     shards = wire.tables
     places = decode_places(shards, ids)
     counts = [tf.size(each, tf.int64) for each in places]
@@ -41,7 +41,7 @@ def unpack_row_gradients(
 
 
 def unpack_push(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, Any]:
-    """Return the tensors of a push, by name; for tables the gradients of the rows that came."""
+    """Unpack the tensors of a push, by name; the gradients of tables are sparse."""
     layout = wire.server_request
     if not wire.tables:
         return _unscale(wire, decode_gradients(wire, unpack(layout, payload)))
@@ -65,7 +65,7 @@ def _unscale(wire: CallWire, tensors: dict[str, Any]) -> dict[str, Any]:
 
 
 def get_reply_ids(wire: CallWire, ids: tf.Tensor) -> tf.Tensor:
-    """Return the ids of a reply to a push: none. Without tables the request has none either."""
+    """Return the ids of a reply to a push, which are always empty."""
     return ids[:0] if wire.tables else ids
 
 
@@ -83,7 +83,7 @@ def read_encoded_rows(
     *,
     seed: tf.Tensor,
 ) -> tf.Tensor:
-    """Return the rows that a look-up names, of all shards in turn, as bytes.
+    """Read the rows of a look-up from all shards, and return them as bytes.
 
     Args:
         shards: shards of tables, as Keras variables.

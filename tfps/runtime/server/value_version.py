@@ -1,4 +1,4 @@
-"""The number of a server's values that scheduled functions read and do not change."""
+"""Numbers the versions of a server's values that scheduled functions read and do not change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WHOLE_NUMBERS = {1: tf.uint8, 2: tf.int16, 4: tf.int32, 8: tf.int64}
 
 
 class ValueVersion:
-    """Gives a server's values a number, and a new one when they change.
+    """Assigns a number to a server's values, and a new one each time that they change.
 
     Optimizers of other functions, `fit`, the coordinator and restored checkpoints change them. The
     values of the last number are kept beside the variables, and compared with them bit by bit. As

@@ -1,4 +1,4 @@
-"""One run of a worker's closure: its worker, its ticket run, and its batches."""
+"""Describes one run of a worker's closure, and fetches its batches."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class BatchSource(ABC):
     @property
     @abstractmethod
     def description(self) -> str:
-        """How batches reach the workers, in words."""
+        """A text that describes how batches reach the workers."""
 
     @abstractmethod
     def trace_key(self) -> Hashable:
@@ -83,7 +83,7 @@ class BatchSource(ABC):
         """Trace on the worker: (whether there is a batch, the batch of a ticket)."""
 
     def on_drained(self) -> None:  # noqa: B027 - most sources keep nothing for a ticket
-        """Note, while no closure runs, that every issued ticket is closed."""
+        """Handle the state in which no closure runs and every issued ticket is closed."""
 
 
 class ClosureRun:
@@ -119,7 +119,7 @@ class ClosureRun:
         return {Request.WORKER: self.worker, Request.INCARNATION: self.incarnation}
 
     def fetch(self, ticket: tf.Tensor, *, returns_ticket: bool = True) -> State:
-        """Return the part of a loop's state for a ticket: its batch, if there is one."""
+        """Fetch the batch of a ticket; return the part of a loop's state with the batch."""
         with tf.control_dependencies([ticket]):
             asked = tf.timestamp()
         with tf.control_dependencies([asked]):
@@ -135,7 +135,7 @@ class ClosureRun:
         return state
 
     def take_finite_flag(self, state: State) -> None:
-        """Take, from a loop's state, whether the loss of its last step was finite."""
+        """Set `is_finite` from a loop's state."""
         self.is_finite = state.get("is_finite")
 
     def batch(self, state: State) -> Any:
@@ -147,7 +147,7 @@ class ClosureRun:
     def compute_seed_states(
         self, ticket: tf.Tensor, draws_per_step: Sequence[int | None]
     ) -> list[tf.Tensor]:
-        """Return each generator's state at a ticket, or that of `seeds` if it is not known."""
+        """Return the state of each seed generator at a ticket, as far as it is known."""
         position = ticket - self.first
         return [
             tf.stack([self._seeds[index, 0], self._seeds[index, 1] + position * (draws or 0)])
@@ -172,7 +172,7 @@ class ClosureRun:
 def make_closure_control(
     worker: int, incarnation: int, first_ticket: int, steps: int, *, has_run_before: bool = False
 ) -> tf.Tensor:
-    """Return the control vector of a closure: worker, incarnation, and steps of its ticket run.
+    """Make the control vector of a closure: worker, incarnation, and steps of its ticket run.
 
     ``has_run_before`` says that the worker has run the closure before: then its join takes a usual
     time.

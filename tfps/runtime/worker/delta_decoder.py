@@ -1,4 +1,4 @@
-"""Parameters that come as differences: the values that servers expect the worker to hold."""
+"""Decodes parameters that servers send as differences to earlier values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DeltaDecoder:
         }
 
     def begin(self, payloads: Sequence[tf.Tensor]) -> None:
-        """Take the values from the payloads of all parameters.
+        """Store the full values from the payloads of all parameters.
 
         Args:
             payloads: by server.
@@ -51,7 +51,7 @@ class DeltaDecoder:
     def decode_reply(
         self, number: int, coded: CodedVector, data: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Return the new values, by name, from the reply to a push.
+        """Decode the new values, by name, from a reply to a push.
 
         Args:
             number: the index of the optimizer call.

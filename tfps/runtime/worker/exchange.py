@@ -1,4 +1,4 @@
-"""Requests of a worker to a program's functions on all servers, and their replies."""
+"""Builds a worker's requests to a program's functions on all servers, and reads the replies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ServerReplies(NamedTuple):
     def from_replies(
         cls, replies: Mapping[int, Message], *, worst_status: Status = Status.OK
     ) -> ServerReplies:
-        """Return the contents of replies; accepted if no status is worse than ``worst_status``."""
+        """Read replies; they are accepted if no status is worse than ``worst_status``."""
         statuses = tf.stack(get_field(replies, Reply.STATUS))
         accepted = tf.reduce_all(statuses <= worst_status)
         versions, writes = (get_field(replies, f) for f in (Reply.VERSION, Reply.OTHER_WRITES))
@@ -53,7 +53,7 @@ def build_requests(
     versions: Sequence[Any] = (),
     fields: Fields = NO_FIELDS,
 ) -> dict[int, ServerCall]:
-    """Return one request to each server that has a body.
+    """Build one request to each server for which there is a body.
 
     Args:
         servers: the program's functions on each server.
@@ -95,7 +95,7 @@ def get_field(replies: Mapping[int, Message], field: Reply) -> list[tf.Tensor]:
 def exchange_timed(
     carrier: Carrier, calls: Mapping[int, ServerCall]
 ) -> tuple[dict[int, Message], tf.Tensor]:
-    """Send requests to servers. Returns the replies, and the microseconds until the last one."""
+    """Send requests; return the replies, and the microseconds until the last one."""
     begin = take_timestamp_after([tensor for call in calls.values() for tensor in call.tensors])
     sent = {}
     with tf.control_dependencies([begin]):

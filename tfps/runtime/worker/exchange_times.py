@@ -1,4 +1,4 @@
-"""The durations of a scheduled function's exchanges, kept until the next push reports them."""
+"""Stores the durations of a scheduled function's exchanges until the next push reports them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ExchangeTimes:
         )
 
     def read_fields(self) -> Fields:
-        """Return the durations that the next push reports, as header fields."""
+        """Read the durations that the next push reports, as header fields."""
         # A function may push after a pull of another function.
         self._latest.load_if_missing(tf.constant(NOTHING, tf.int64))
         push, pull, decoding = tf.unstack(self._latest.read_value())
@@ -42,7 +42,7 @@ class ExchangeTimes:
         }
 
     def record_pull(self, duration: tf.Tensor) -> tf.Operation:
-        """Note the duration of a pull, in microseconds. Returns the operation."""
+        """Record the duration of a pull, in microseconds, and return the operation."""
         latest = tf.cond(
             self._latest.has_value,
             lambda: tf.tensor_scatter_nd_update(self._latest.read_value(), [[1]], [duration]),
@@ -51,7 +51,7 @@ class ExchangeTimes:
         return self._latest.load(latest)
 
     def record_push(self, duration: tf.Tensor, *, decoding: Any = NOT_MEASURED) -> tf.Operation:
-        """Note the durations of a push and of the decoding, in microseconds; forget the others."""
+        """Record the microseconds of a push and of its decoding, and clear those of the pull."""
         return self._latest.load(
             tf.stack([duration, to_constant(NOT_MEASURED), to_constant(decoding)])
         )

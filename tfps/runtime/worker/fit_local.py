@@ -1,4 +1,4 @@
-"""Steps of `fit` whose optimizers run on the worker; one exchange ends a period of them."""
+"""Traces steps of `fit` whose optimizers run on the worker, with one exchange per period."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LocalStep(LocalUpdates, PeriodStep):
     def compute_ticket(
         self, period: tf.Tensor, step: tf.Tensor, *, batches: tf.Tensor
     ) -> tf.Tensor:
-        """Return a number for a period's step, as if each step had a ticket."""
+        """Compute the number that a period's step would have if each step had a ticket."""
         closure_run, steps = self.closure_run, self.program.schedule.period_steps
         number = (period - closure_run.first) * steps + step
         is_one = (period >= 0) & (step < steps) & (number < closure_run.steps)

@@ -1,4 +1,4 @@
-"""The closure that a worker runs: steps until the ticket server issues no more tickets."""
+"""Traces the closure that a worker runs: steps until there are no more tickets."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class FitLoop(Generic[S]):
 def make_next_fields(
     state: State, answer: ServerReplies, *, ticket: tf.Tensor, examples: tf.Tensor
 ) -> Fields:
-    """Return the header fields about a push with some examples, after its reply."""
+    """Make the header fields by which the next push reports about a push and its reply."""
     fields = state["fields"]
     coded = {Request.DECODE_MICROSECONDS: answer.decode_microseconds}
     return {

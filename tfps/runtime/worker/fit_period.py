@@ -1,4 +1,4 @@
-"""Training of `fit` with several batches between two exchanges."""
+"""Traces the training of `fit` with several batches between two exchanges."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PeriodStep(FitStep):
     def compute_ticket(
         self, period: tf.Tensor, step: tf.Tensor, *, batches: tf.Tensor
     ) -> tf.Tensor:
-        """Return the ticket of a period's step, for data and seeds; `NO_TICKET` after its end.
+        """Compute the ticket of a period's step, for data and seeds; `NO_TICKET` after its end.
 
         Args:
             period: the ticket that the servers have issued.
@@ -40,18 +40,18 @@ class PeriodStep(FitStep):
         raise NotImplementedError
 
     def begin_period(self) -> None:
-        """Note the values from which the exchange at the period's end computes differences."""
+        """Record the values from which the exchange at the period's end computes differences."""
         self._at_begin = {id(v): tf.identity(self.copies.read(v)) for v in self.program.state}
         self.kept.begin()
 
     def create_gathered(self) -> dict[str, tf.Tensor]:
-        """Return the initial values of what `gather` collects in a period."""
+        """Return the tensors with which `gather` begins a period."""
         return {}
 
     def gather(
         self, gathered: dict[str, tf.Tensor], *, examples: tf.Tensor, total: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Add the latest traced step to what is gathered; ``total`` includes its ``examples``."""
+        """Add the latest traced step to the gathered tensors; ``total`` includes its examples."""
         return gathered
 
     def run(self, batch: Any) -> dict[str, tf.Tensor]:
@@ -104,7 +104,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
         return step.closure_run.loop(period, state)
 
     def _trace_period(self, step: PeriodStep, state: State) -> State:
-        """Trace the steps of a period. Returns their joint report, and what they have gathered."""
+        """Trace the steps of a period; return a state with their joint report."""
         closure_run, totals = step.closure_run, self.program.totals
         begin = {
             **{key: state[key] for key in _TICKET_KEYS if key in state},
@@ -139,5 +139,5 @@ class PeriodLoop(FitLoop[PeriodStep]):
 
 
 def _make_empty_report(program: Program) -> dict[str, tf.Tensor]:
-    """Return the report of a period before its first step."""
+    """Make the report of a period before its first step."""
     return {**empty_report(program), METRICS: tf.constant(program.totals.empty_total)}

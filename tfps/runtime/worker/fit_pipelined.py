@@ -1,4 +1,4 @@
-"""Training of `fit` that pushes one step while it computes the next."""
+"""Traces the training of `fit` that pushes one step while it computes the next."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tfps.transport.packing import pack
 
 
 class PipelinedStep(FitStep):
-    """Traces steps that keep their push for the next turn, and the pushes of the steps before.
+    """Traces steps that keep their pushes for the next turn of the loop.
 
     The gradient of step i + 1 is computed from parameters without the update of step i: a delay of
     exactly one, which counts as staleness. The same holds for rows of tables: a step looks them up
@@ -41,7 +41,7 @@ class PipelinedStep(FitStep):
         self.bodies = [[each for each in body if each is not None] for body in encoded]
 
     def send_pending(self, state: State) -> ServerReplies:
-        """Push the gradients that the step before has kept, if there was one."""
+        """Push the gradients that the previous step has kept, if there was one."""
 
         def send() -> ServerReplies:
             self.begin(state["pending_ticket"], {**state, "versions": state["pending_versions"]})
@@ -64,7 +64,7 @@ class PipelinedStep(FitStep):
         return tf.cond(state["pending_ticket"] >= 0, send, stay)
 
     def push_after_look_ups(self, answer: ServerReplies) -> None:
-        """Let the push with this answer wait for the rows of the latest traced step."""
+        """Let the push with these replies wait for the look-ups of the latest traced step."""
         for reply in self.look_ups.early_operations:
             private.add_control_input(answer.accepted.op.inputs[0].op, reply)
 
@@ -137,7 +137,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
 
 
 def _make_empty_body(wire: CallWire) -> list[tf.Tensor]:
-    """Return an empty body for the time before the first step; with rows, of unknown length."""
+    """Make the empty body of the loop's first turn; with rows its length is unknown."""
     payload = tf.zeros([wire.request.size_bytes], tf.uint8)
     if not wire.tables:
         return [payload]
@@ -146,14 +146,14 @@ def _make_empty_body(wire: CallWire) -> list[tf.Tensor]:
 
 
 def _make_initial_codec_fields(wires: Sequence[CallWire]) -> Fields:
-    """Return the durations of codecs before the first push is encoded."""
+    """Make the header fields of codec durations for the loop's first turn."""
     if not any(wire.coded for wire in wires):
         return NO_FIELDS
     return {Request.ENCODE_MICROSECONDS: tf.constant(NOT_MEASURED, tf.int64)}
 
 
 def _make_next_state(state: State, answer: ServerReplies) -> State:
-    """Return the part of the loop's state that the reply to the pending push changes."""
+    """Make the part of the loop's state that the reply to the pending push changes."""
     ticket, examples = state["pending_ticket"], state["pending_examples"]
     return {
         "versions": tf.stack(answer.versions),

@@ -1,4 +1,4 @@
-"""Steps of `fit` in rounds for which each worker takes a number of batches that fits its speed."""
+"""Traces rounds of `fit` in which the number of batches of each worker follows its speed."""
 
 from __future__ import annotations
 

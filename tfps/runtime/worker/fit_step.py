@@ -1,4 +1,4 @@
-"""A step of `fit` on a worker: one batch, one ticket."""
+"""Traces a step of `fit` on a worker: one batch, one ticket."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class FitStep(Step):
 
     def join(self) -> None:
         """Enter on all servers, load the parameters, and get the first ticket."""
-        replies = self.ask(Kind.JOIN)
+        replies = self.send_requests(Kind.JOIN)
         header, answer = replies[0].header, self.rounds.enter(ServerReplies.from_replies(replies))
         self.load(answer.payloads, self.load_initial)
         self._delta_decoder.begin(answer.payloads)
@@ -116,13 +116,13 @@ class FitStep(Step):
         self.closure_run.is_finite = tf.constant(True) if self.program.stops_at_nan else None
 
     def pull_latest_report(self) -> dict[str, tf.Tensor]:
-        """Trace the report from which the first step continues, after the worker has joined."""
+        """Pull the report from which the first step continues, after the worker has joined."""
         if not self.servers[0].has_function(Kind.PULL, TOTALS):
             return empty_report(self.program)
         # After the join, since the request names its versions: no worker before this one counts
         # now.
         bodies = {0: Body(tf.zeros([0], tf.uint8))}
-        reply = self.ask(Kind.PULL, bodies, call_number=TOTALS)[0]
+        reply = self.send_requests(Kind.PULL, bodies, call_number=TOTALS)[0]
         found = unpack(self.servers[0].report_layout, reply.payload)
         return {**empty_report(self.program), **found}
 
@@ -149,7 +149,7 @@ class FitStep(Step):
         self.fields = {**state["fields"], Request.WAIT_MICROSECONDS: state["wait"], **extra_fields}
 
     def run(self, batch: Any) -> dict[str, tf.Tensor]:
-        """Trace one step on one batch. Returns its report (metric state and outputs)."""
+        """Trace one step on one batch; return its report (metric state and outputs)."""
         program = self.program
         states = program.totals.read_states(self.report[METRICS])
         for metric, state in zip(program.metrics, states, strict=True):
@@ -192,16 +192,16 @@ class FitStep(Step):
         return list(zip(self.program.seeds, states, strict=True))
 
     def finish(self, report: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Report an evaluation step to the ticket server. Returns the next ticket."""
+        """Report an evaluation step to the ticket server, and return the next ticket."""
         self.fields = NO_FIELDS
         bodies = {0: Body(pack(self.servers[0].report_layout, report))}
-        return self.ask(Kind.FINISH, bodies)[0].header[Reply.NEXT_TICKET]
+        return self.send_requests(Kind.FINISH, bodies)[0].header[Reply.NEXT_TICKET]
 
     def leave(self) -> list[tf.Tensor]:
-        """Close the last ticket, and leave all servers. Returns their statuses."""
+        """Close the last ticket, leave all servers, and return their statuses."""
         report, nothing = pack(self.servers[0].report_layout, self.report), tf.zeros([0], tf.uint8)
         bodies = {p: Body(nothing if p else report) for p in range(len(self.servers))}
-        return get_field(self.ask(Kind.LEAVE, bodies), Reply.STATUS)
+        return get_field(self.send_requests(Kind.LEAVE, bodies), Reply.STATUS)
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
         is_nested = private.current_graph() is not self._graph
@@ -290,9 +290,11 @@ class FitStep(Step):
         }
 
     def send_push(self, call_number: int, bodies: Mapping[int, Body]) -> ServerReplies:
-        """Push bodies. Returns the answer, with the next ticket."""
+        """Push encoded bodies, and return the replies, with the next ticket."""
         codec_fields = self.codec_fields
-        calls = self.requests(Kind.PUSH, bodies, call_number=call_number, extra_fields=codec_fields)
+        calls = self.make_requests(
+            Kind.PUSH, bodies, call_number=call_number, extra_fields=codec_fields
+        )
         replies, duration = exchange_timed(self.carrier, calls)
         self.commit_residuals(replies)
         # With a worse status the worker was evicted, and its further steps do not count.

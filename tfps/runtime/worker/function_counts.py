@@ -1,4 +1,4 @@
-"""The changes of a scheduled function to variables on the chief, counted once at its end."""
+"""Applies a scheduled function's changes of variables on the chief, once at its end."""
 
 from __future__ import annotations
 

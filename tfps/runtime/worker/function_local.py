@@ -1,4 +1,4 @@
-"""A scheduled function on a worker that runs the optimizers, and pushes differences."""
+"""Traces a scheduled function on a worker that runs the optimizers and pushes differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scheduled function on a worker for which other workers may wait."""
+"""Traces a scheduled function on a worker for which other workers may wait."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class BoundedStep(MemberStep):
         return {**super().push_fields(), Request.CLOCK: self._clock.read_value()}
 
     def _pull_parameters(self) -> ServerReplies:
-        replies = self.ask(Kind.PULL)
+        replies = self.send_requests(Kind.PULL)
         clock = tf.reduce_max(get_field(replies, Reply.CLOCK))
         self._clock.assign(clock, read_value=False)
         return ServerReplies.from_replies(replies)

@@ -1,4 +1,4 @@
-"""A scheduled function on a worker: one pull of its variables, and one push per optimizer call."""
+"""Traces a scheduled function on a worker: one pull, and one push per optimizer call."""
 
 from __future__ import annotations
 
@@ -150,7 +150,9 @@ class FunctionStep(Step):
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
         bodies = self.encode(call_number, tensors)
         codec_fields = self.codec_fields
-        calls = self.requests(Kind.PUSH, bodies, call_number=call_number, extra_fields=codec_fields)
+        calls = self.make_requests(
+            Kind.PUSH, bodies, call_number=call_number, extra_fields=codec_fields
+        )
         replies, duration = exchange_timed(self.carrier, calls)
         self.commit_residuals(replies)
         took = self._load_replies(call_number, replies)
@@ -189,10 +191,10 @@ class FunctionStep(Step):
 
     def _pull_unchanged(self, servers: Sequence[int]) -> dict[int, Message]:
         bodies = {server: Body(tf.zeros([0], tf.uint8)) for server in servers}
-        return self.ask(Kind.PULL, bodies, call_number=UNCHANGED)
+        return self.send_requests(Kind.PULL, bodies, call_number=UNCHANGED)
 
     def _pull_parameters(self) -> ServerReplies:
-        return ServerReplies.from_replies(self.ask(Kind.PULL))
+        return ServerReplies.from_replies(self.send_requests(Kind.PULL))
 
     def _load(self, answer: ServerReplies, take: Callable[[Any, tf.Tensor], None]) -> None:
         """Load all variables of all servers."""
@@ -239,7 +241,7 @@ class FunctionStep(Step):
         }
         if bodies:
             # TensorFlow would prune the call: nothing else uses its result.
-            for status in get_field(self.ask(Kind.WRITE_BACK, bodies), Reply.STATUS):
+            for status in get_field(self.send_requests(Kind.WRITE_BACK, bodies), Reply.STATUS):
                 tf.debugging.assert_equal(status, tf.constant(0, tf.int64))
         counted = [v for v in self.program.metrics if self.copies.is_assigned(v)]
         if counted:
@@ -261,6 +263,6 @@ class FunctionStep(Step):
         return now if now.dtype.is_bool else now - self._read_begin(variable)
 
     def _read_begin(self, variable: Any) -> tf.Tensor:
-        """Return the servers' value when the function, or its newest reply, got the variable."""
+        """Read a variable's value as the function, or its newest reply, got it from the servers."""
         is_followed = id(variable) in self._followed
         return self._server_values.read(variable) if is_followed else self._before[id(variable)]

@@ -1,4 +1,4 @@
-"""Delayed look-ups of one graph, which are sent together."""
+"""Collects the delayed look-ups of one graph, which are sent together."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class GraphLookUps:
         self.continue_after(after=after)
 
     def continue_after(self, *, after: Sequence[tf.Tensor]) -> None:
-        """Let later look-ups return newer rows.
+        """Let later look-ups wait for some tensors, so that they return newer rows.
 
         Operations that the graph has already do not wait for them.
         """
@@ -54,7 +54,7 @@ class GraphLookUps:
         self._levels = Levels[Any](inputs=self._inputs, is_movable=self._make_movable)
 
     def delay(self, look_up: LookUp, *, like: Any) -> tf.Tensor | None:
-        """Delay a look-up. Returns a stand-in for its rows, or None if it cannot be delayed.
+        """Delay a look-up; return a placeholder for its rows, or None if it cannot be delayed.
 
         Args:
             look_up: with ids of this graph.
@@ -69,7 +69,7 @@ class GraphLookUps:
         return rows.tensor
 
     def take_by_level(self) -> Iterator[list[PendingLookUp]]:
-        """Yield the delayed look-ups, and forget them: each list can be sent together."""
+        """Remove the delayed look-ups, and yield them in lists that can be sent together."""
         pending, self._pending = self._pending, []
         for level in sorted({each.level for each in pending}):
             yield [each for each in pending if each.level == level]

@@ -1,4 +1,4 @@
-"""The part of its old value that each variable keeps after a worker's steps."""
+"""Computes the factor of its old value that each variable keeps after a worker's steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The number of replies that each tensor of a step depends on, one after the other. Pure."""
+"""Computes how many consecutive replies each operation of a step depends on. Pure."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Levels(Generic[Node]):
         self._known: dict[Node, int | None] = {}
 
     def set_reply_level(self, operation: Node, *, level: int) -> None:
-        """Note that an operation has the reply to a request of a level, whatever its inputs are."""
+        """Record that an operation returns the reply to a request of a level."""
         self._known[operation] = level + 1
 
     def compute_level(self, operation: Node) -> int | None:
-        """Return the level of an operation, or None."""
+        """Compute the level of an operation; None if the operation must keep its place."""
         waiting = [operation]
         while waiting:
             node = waiting[-1]

@@ -1,4 +1,4 @@
-"""Steps whose optimizers run on the worker; servers get differences."""
+"""Traces steps whose optimizers run on the worker, and computes the differences to push."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LocalUpdates(Step):
                 self.worker_local[id(count)].load_if_missing(tf.zeros([], count._dtype))
             own = {id(count) for count in self.local.counts}
             layouts = [server.slot_layout for server in self.servers]
-            payloads = get_payloads(self.ask(Kind.PULL, call_number=SLOTS))
+            payloads = get_payloads(self.send_requests(Kind.PULL, call_number=SLOTS))
             for variable, value in decode_values(layouts, payloads, self.local.slots):
                 if id(variable) not in own:
                     # Slots of another optimizer, which the worker has used before, stay.
@@ -68,7 +68,7 @@ class LocalUpdates(Step):
             super().load_initial(variable, value)
 
     def read_count(self, count: Any) -> tf.Tensor:
-        """Return the number of the worker's own updates in a count."""
+        """Read the worker's own value of an optimizer's count of updates."""
         return self.worker_local[id(count)].read_value()
 
     def apply_parts(
@@ -98,7 +98,7 @@ class LocalUpdates(Step):
         raise NotImplementedError
 
     def compute_changes(self) -> dict[str, tf.Tensor]:
-        """Return the changes of the period, by name; under elastic averaging the weights."""
+        """Compute the changes of a period, by name; under elastic averaging the weights."""
         is_elastic, tensors = self.local.elasticity is not None, {}
         for weight in self.weights:
             value = self.copies.read(weight)

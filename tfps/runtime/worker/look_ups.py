@@ -1,4 +1,4 @@
-"""Look-ups of a step; those that depend only on its batch are one request to each server."""
+"""Sends the look-ups of a step, together in one request to each server where possible."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LookUps:
 
     Args:
         servers: the program's functions on each server; the tables are the program's.
-        ask: sends look-ups, by server.
+        send: sends look-ups, by server.
         pushes: the pushes of the same steps.
     """
 
@@ -61,10 +61,10 @@ class LookUps:
         self,
         servers: Sequence[ServerHalf],
         *,
-        ask: Callable[..., Mapping[int, Message]],
+        send: Callable[..., Mapping[int, Message]],
         pushes: PushOrder,
     ) -> None:
-        self._servers, self._ask, self._pushes = servers, ask, pushes
+        self._servers, self._send_requests, self._pushes = servers, send, pushes
         self._tables = servers[0].program.schedule.tables
         self._devices = [server.server.device for server in servers]
         self.begin()
@@ -85,7 +85,7 @@ class LookUps:
             self._get_graph_look_ups(self._around)
 
     def _get_graph_look_ups(self, graph: Any) -> GraphLookUps | None:
-        """Return the delayed look-ups of the current graph; None if its end goes unnoticed."""
+        """Return the delayed look-ups of the current graph; None if its end is not reported."""
         known = self._graphs.get(graph)
         if known is None and private.reports_completion(graph):
             after = (
@@ -115,7 +115,7 @@ class LookUps:
         return found
 
     def get_distinct_rows(self, number: int, ids: tf.Tensor) -> DistinctRows:
-        """Return the rows of a table that ids name; the last look-up's, if it had these ids."""
+        """Return the distinct rows for some ids; reuse those of the last look-up if possible."""
         known = self._distinct.get(number)
         if known is not None and known.requested_ids is ids:
             return known
@@ -127,7 +127,7 @@ class LookUps:
             self._send_all(self._graphs[graph])
 
     def send_delayed(self) -> None:
-        """Send all delayed look-ups: an optimizer is called, or the step ends."""
+        """Send all delayed look-ups, before an optimizer is called or when the step ends."""
         for look_ups in self._graphs.values():
             self._send_all(look_ups)
 
@@ -154,7 +154,7 @@ class LookUps:
     def _send(
         self, look_ups: Sequence[LookUp], *, early_after: Sequence[tf.Tensor] | None = None
     ) -> list[tf.Tensor]:
-        """Send look-ups, and ask for each row of a table once.
+        """Send look-ups, with each row of a table once, and return the rows of each.
 
         Args:
             look_ups: the look-ups.
@@ -183,7 +183,7 @@ class LookUps:
         checks = [check_ids(RequestedIds.from_ids(ids[n], self._tables[n]) for n in numbers)]
         checks += self._make_limit_checks(asked, tables=[self._tables[n].path for n in numbers])
         needs = [*checks, *(early_after or ())]
-        replies = self._ask(self._encode_bodies(asked, after=needs), is_early=is_early)
+        replies = self._send_requests(self._encode_bodies(asked, after=needs), is_early=is_early)
         operations = [reply.header.op for reply in replies.values()]
         if is_early:
             self.early_operations += operations
@@ -212,7 +212,7 @@ class LookUps:
     def _encode_bodies(
         self, asked: Mapping[int, Sequence[ShardRows]], *, after: Sequence[Any]
     ) -> dict[int, Body]:
-        """Return the requests, by server."""
+        """Encode the row indices as bodies of requests, by server."""
         bodies = {}
         for server, parts in asked.items():
             places = {id(part.shard): part.places for part in parts}
@@ -244,7 +244,7 @@ class LookUps:
     def _decode_rows(
         self, server: int, parts: Sequence[ShardRows], reply: Message
     ) -> list[tf.Tensor]:
-        """Return the rows in a server's reply, for each shard.
+        """Decode the rows in a server's reply, for each shard.
 
         Zeros if a lost server has not replied: that step does not count.
         """
@@ -260,7 +260,7 @@ class LookUps:
 
 
 def _count_row_bytes(parts: Sequence[ShardRows], formats: Sequence[RowFormat]) -> tf.Tensor:
-    """Return the bytes of the rows of some shards, as they travel."""
+    """Return the number of bytes of the encoded rows of some shards."""
     counts = tf.stack([tf.size(part.places, tf.int64) for part in parts])
     return tf.reduce_sum(counts * [each.size_bytes for each in formats])
 
@@ -272,7 +272,7 @@ def _refuse_too_many(
     tables: Sequence[str],
     longest_bytes: int,
 ) -> tf.Operation:
-    """Raise an error if a look-up asks one server for more bytes of rows than a message may have.
+    """Return an operation that fails if the rows from one server are too large for a message.
 
     Args:
         parts: the rows, by shard, all of one server.

@@ -1,4 +1,4 @@
-"""The parts of gradients that codecs leave out, which the worker keeps for later pushes."""
+"""Stores the parts of gradients that codecs leave out, for later pushes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Residuals:
 
     @classmethod
     def get_for_graph(cls, servers: Sequence[ServerHalf]) -> Residuals:
-        """Return the residuals of the traced function: one object, which orders its pushes."""
+        """Return the residuals of the traced function; all its pushes share one object."""
         for each in private.get_kept_with_graph(private.current_graph()):
             if isinstance(each, cls) and each._servers is servers:
                 return each
@@ -74,7 +74,7 @@ class Residuals:
 def _reset_in_new_life(
     kept: Sequence[WorkerLocalTensor], began: WorkerLocalTensor, *, life: tf.Tensor
 ) -> None:
-    """Trace the begin with zeros, unless the worker has begun in this life."""
+    """Trace setting residuals to zeros, unless this was done in the worker's current life."""
     is_known = tf.cond(began.has_value, lambda: began.read_value() == life, lambda: False)
 
     def begin() -> tf.Tensor:
@@ -106,7 +106,7 @@ class PushEncoder:
         self._coded: list[tf.Tensor] = []
 
     def encode(self, server: int, coded: CodedVector, vector: tf.Tensor) -> tf.Tensor:
-        """Return the bytes of some gradients for a server."""
+        """Encode a vector of gradients for a server."""
         begin, [vector] = begin_timing([vector])
         data = self._encode(server, coded, vector)
         self._began.append(begin)
@@ -158,5 +158,5 @@ class PushEncoder:
 
 
 def _replace_infinite(kept: tf.Tensor) -> tf.Tensor:
-    """Return zeros instead of numbers that are too large."""
+    """Replace infinite numbers by zeros."""
     return tf.where(tf.math.is_finite(kept), kept, 0.0) if kept.dtype.is_floating else kept

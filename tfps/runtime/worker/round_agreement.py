@@ -1,4 +1,4 @@
-"""A worker's agreement with all servers on one round, whose parameters it gets."""
+"""Lets a worker and all servers agree on one round, whose parameters the worker gets."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ class RoundAgreement:
     Servers are at most a round apart while a worker takes part, so it takes a few requests.
 
     Args:
-        ask: asks all servers for a round, by its number.
+        pull_round: pulls a round, by its number, from all servers.
         offers: returns whether servers have a function for a kind of request.
     """
 
     def __init__(
-        self, ask: Callable[[Kind, tf.Tensor], ServerReplies], *, offers: Callable[[Kind], bool]
+        self,
+        pull_round: Callable[[Kind, tf.Tensor], ServerReplies],
+        *,
+        offers: Callable[[Kind], bool],
     ) -> None:
-        self._ask_all, self._offers = ask, offers
+        self._pull_round, self._offers = pull_round, offers
 
     def enter(self, answer: ServerReplies) -> ServerReplies:
-        """Take part from a round on. Returns its parameters."""
+        """Enter at the next round, and return its parameters."""
         if not self._offers(Kind.ENTER_ROUND):
             return answer  # there are no rounds
-        found = self._ask(Kind.ENTER_ROUND, tf.stack(answer.versions))
+        found = self._pull_latest_round(Kind.ENTER_ROUND, tf.stack(answer.versions))
         return self._repeat_until_equal(found, Kind.ENTER_ROUND)
 
     def complete(self, answer: ServerReplies) -> ServerReplies:
@@ -41,12 +44,12 @@ class RoundAgreement:
 
     def catch_up(self, answer: ServerReplies) -> ServerReplies:
         """Return the parameters of the latest round begun on any server, or of a later one."""
-        found = self._ask(Kind.AWAIT_ROUND, tf.stack(answer.versions))
+        found = self._pull_latest_round(Kind.AWAIT_ROUND, tf.stack(answer.versions))
         return self._repeat_until_equal(found, Kind.AWAIT_ROUND)
 
     @staticmethod
     def are_at_same_round(versions: tf.Tensor) -> tf.Tensor:
-        """Return whether all servers were at the begin of one round."""
+        """Return whether the servers' positions are the begin of the same round."""
         is_begin = versions[0] % MAX_CALLS == 0
         return tf.logical_and(is_begin, tf.reduce_all(versions == versions[0]))
 
@@ -57,7 +60,7 @@ class RoundAgreement:
             return tf.logical_and(accepted, tf.logical_not(self.are_at_same_round(versions)))
 
         def again(versions: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return state_of(self._ask(kind, versions))
+            return state_of(self._pull_latest_round(kind, versions))
 
         def state_of(answer: ServerReplies) -> tuple[tf.Tensor, ...]:
             versions, writes = tf.stack(answer.versions), tf.stack(answer.other_writes)
@@ -70,6 +73,6 @@ class RoundAgreement:
             other_writes=tf.unstack(writes, num=count),
         )
 
-    def _ask(self, kind: Kind, versions: tf.Tensor) -> ServerReplies:
+    def _pull_latest_round(self, kind: Kind, versions: tf.Tensor) -> ServerReplies:
         latest = tf.reduce_max(versions)
-        return self._ask_all(kind, (latest + MAX_CALLS - 1) // MAX_CALLS)
+        return self._pull_round(kind, (latest + MAX_CALLS - 1) // MAX_CALLS)

@@ -1,4 +1,4 @@
-"""Rows of a table's gradient, and the messages with which servers get them."""
+"""Sums up the rows of a table's gradient, and encodes them for servers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def build_row_bodies(
     wires: Sequence[CallWire],
     seed: tf.Tensor | None = None,
 ) -> dict[int, Body]:
-    """Return what follows the payload of an optimizer call's push, by server; only for tables.
+    """Build the bodies of a push, by server, that contain the row gradients of tables.
 
     Args:
         gradients: the gradients of the call's tables, in its order.
@@ -78,7 +78,7 @@ def build_row_bodies(
 def _mark_if_not_finite(
     places: tf.Tensor, rows: tf.Tensor, *, of_all: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Add a NaN row for a server without rows if one is not finite: all skip the step."""
+    """Add a NaN row if there are no rows and a gradient is not finite, so that all servers skip."""
     is_finite = tf.reduce_all(tf.math.is_finite(of_all))
     more = tf.cast(tf.logical_not(is_finite) & tf.equal(tf.size(places), 0), tf.int32)
     missing = tf.fill(tf.concat([more[None], tf.shape(rows)[1:]], 0), float("nan"))
@@ -89,5 +89,5 @@ def _mark_if_not_finite(
 
 
 def _encode_ids(parts: Sequence[ShardRows]) -> tf.Tensor:
-    """Return the ids of a message to one server."""
+    """Encode row indices as the ids of a message to one server."""
     return encode_places([part.shard for part in parts], [part.places for part in parts])

@@ -1,4 +1,4 @@
-"""Rows of a table, by the shard that holds them."""
+"""Groups the rows of a table by the shards that hold them."""
 
 from __future__ import annotations
 

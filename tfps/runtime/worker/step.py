@@ -1,4 +1,4 @@
-"""A program's step on a worker: variables are local copies, optimizer calls are exchanges."""
+"""Traces a program's step on a worker, with copies of variables and exchanges with servers."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class Step:
         self.copies = WorkerCopies(
             [*parameters, *program.metrics, *program.seeds], devices=program.devices.names
         )
-        self.look_ups = LookUps(servers, ask=self._look_up, pushes=self)
+        self.look_ups = LookUps(servers, send=self._look_up, pushes=self)
         self.tables = TableRows(servers, look_ups=self.look_ups)
         self.residuals = Residuals(servers)
         self.coding: PushEncoder | None = None  # of the latest encoded push
-        self.rounds = RoundAgreement(self._ask_for_round, offers=servers[0].has_function)
+        self.rounds = RoundAgreement(self._pull_round, offers=servers[0].has_function)
         self.shares: Sequence[tf.Tensor] = ()  # the devices' shares in the results of the step
         self._call_number = 0  # the index of the next optimizer call
 
@@ -133,14 +133,14 @@ class Step:
 
     @property
     def caller_fields(self) -> Fields:
-        """The header fields of all requests of the step that say which worker this is."""
+        """The header fields that identify the worker in all requests of the step."""
         raise NotImplementedError
 
     def get_versions_and_fields(self, kind: Kind) -> tuple[Sequence[Any], Fields]:
         """Return the versions, by server, and header fields of requests of a kind."""
         raise NotImplementedError
 
-    def requests(
+    def make_requests(
         self,
         kind: Kind,
         bodies: Mapping[int, Body] | None = None,
@@ -148,18 +148,18 @@ class Step:
         call_number: int = 0,
         extra_fields: Fields = NO_FIELDS,
     ) -> dict[int, ServerCall]:
-        """Return requests of this worker, see `exchange.build_requests`; with ``extra_fields``."""
+        """Build requests of this worker (see `exchange.build_requests`), with extra fields."""
         versions, fields = self.get_versions_and_fields(kind)
         fields = {**fields, **extra_fields}
         return build_requests(
             self.servers, kind, bodies, call_number=call_number, versions=versions, fields=fields
         )
 
-    def ask(
+    def send_requests(
         self, kind: Kind, bodies: Mapping[int, Body] | None = None, **options: Any
     ) -> dict[int, Message]:
-        """Return the servers' replies to `build_requests`."""
-        return self.carrier.exchange(self.requests(kind, bodies, **options))
+        """Send requests (see `make_requests`), and return the servers' replies."""
+        return self.carrier.exchange(self.make_requests(kind, bodies, **options))
 
     def get_answered_pushes(self) -> Sequence[tf.Tensor]:
         """Return tensors of the current graph that are ready when earlier pushes were answered."""
@@ -170,7 +170,7 @@ class Step:
         raise NotImplementedError
 
     def _look_up(self, bodies: Mapping[int, Body], *, is_early: bool) -> dict[int, Message]:
-        """Look up rows; if ``is_early``, without waiting for a version of the step."""
+        """Send look-ups; if ``is_early``, without waiting for an exchange of the step."""
         versions, fields = (
             ((), self.caller_fields) if is_early else self.get_versions_and_fields(Kind.LOOK_UP)
         )
@@ -183,13 +183,13 @@ class Step:
         )
         return self.carrier.exchange(calls)
 
-    def _ask_for_round(self, kind: Kind, number: tf.Tensor) -> ServerReplies:
+    def _pull_round(self, kind: Kind, number: tf.Tensor) -> ServerReplies:
         return ServerReplies.from_replies(
-            self.ask(kind, extra_fields={Request.BASE_VERSION: number})
+            self.send_requests(kind, extra_fields={Request.BASE_VERSION: number})
         )
 
     def encode(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> dict[int, Body]:
-        """Return the bodies of a push, by server, from tensors of whole variables, by name."""
+        """Encode the bodies of a push, by server, from tensors of whole variables, by name."""
         called = self.program.calls[call_number]
         variables = self.tables.exclude_tables(called.variables)
         gradients = split_tensors(
@@ -224,7 +224,7 @@ class Step:
         return tf.constant(0, tf.int64)
 
     def compute_push_key(self, call_number: int) -> tf.Tensor:
-        """Return the number of an optimizer call's push, int64, the same if it is repeated."""
+        """Compute the int64 key of a push, which is the same if the push is repeated."""
         raise NotImplementedError
 
     @property
@@ -248,7 +248,7 @@ class Step:
         *,
         call_number: int | None = None,
     ) -> Any:
-        """Take each variable and its value from the replies of all servers.
+        """Decode the replies of all servers, and pass each variable and its value to ``take``.
 
         Returns the microseconds of decoding.
         """
@@ -272,7 +272,7 @@ class Step:
     def decode_reply(
         self, call_number: int | None, coded: CodedVector, data: tf.Tensor
     ) -> Mapping[str, tf.Tensor]:
-        """Return the values, by name, from coded bytes in the reply to an optimizer call."""
+        """Decode values, by name, from encoded bytes in the reply to an optimizer call."""
         return coded.decode_tensors(data)
 
     def load_initial(self, variable: Any, value: tf.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""The report of a step: the state of its metrics, and its outputs."""
+"""Traces the report of a step: the states of its metrics, and its outputs."""
 
 from __future__ import annotations
 

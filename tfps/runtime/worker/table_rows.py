@@ -1,4 +1,4 @@
-"""Tables that travel as rows, on a worker: rows in, gradients of rows out."""
+"""Looks up rows of tables on servers, and encodes their gradients, in a worker's steps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TableRows:
         return id(variable) in self._numbers
 
     def look_up(self, table: Any, ids: tf.Tensor, *, copy: WorkerVariable) -> tf.Tensor:
-        """Return rows from the servers, one for each id.
+        """Look up rows on the servers, one for each id.
 
         The worker's copy of a table is empty: tapes find the rows' gradient under its handle.
         """
@@ -49,7 +49,7 @@ class TableRows:
         return _reshape_rows(rows, ids, row_shape=table.shape[1:])
 
     def collect_gradient(self, gradient: Any, variable: Any) -> tf.Tensor:
-        """Return a gradient for the rest of the step: dense, or for a table the rows that came."""
+        """Return a gradient for later processing: dense, or the distinct rows of a table."""
         if not self.is_table(variable):
             return gradient
         if not isinstance(gradient, tf.IndexedSlices):
@@ -61,13 +61,13 @@ class TableRows:
         return rows.values
 
     def set_values(self, variable: Any, values: tf.Tensor) -> None:
-        """Take the rows of a gradient that are to be pushed, after clipping, for example."""
+        """Replace the values of a table's row gradient, for example after clipping."""
         if id(variable) in self._gradients:
             rows = self._gradients[id(variable)]
             self._gradients[id(variable)] = rows._replace(values=values)
 
     def encode_rows(self, call_number: int, *, seed: tf.Tensor) -> dict[int, Body]:
-        """Return what follows the payload of an optimizer call's push, by server; only for tables.
+        """Encode the row gradients of an optimizer call's tables as bodies, by server.
 
         Args:
             call_number: the index of the call.
@@ -84,7 +84,7 @@ class TableRows:
 
 
 def _reshape_rows(rows: tf.Tensor, ids: tf.Tensor, *, row_shape: Sequence[int]) -> tf.Tensor:
-    """Return rows in the shape of their ids."""
+    """Reshape rows to the shape of their ids."""
     shape = ids.shape.concatenate(row_shape)
     sizes = [None] * 2 if shape.rank is None else shape.as_list()
     if sizes.count(None) <= 1 and 0 not in sizes:  # one number follows from the others

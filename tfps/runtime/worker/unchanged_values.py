@@ -1,4 +1,4 @@
-"""A worker's copies of values that scheduled functions read and do not change."""
+"""Stores a worker's copies of values that scheduled functions read and do not change."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class UnchangedValues:
     def refresh(
         self,
         numbers: Sequence[tf.Tensor],
-        ask: Callable[[Sequence[int]], Mapping[int, Message]],
+        pull: Callable[[Sequence[int]], Mapping[int, Message]],
     ) -> None:
         """Trace a pull of the values whose number has changed.
 
         Args:
             numbers: the servers' numbers, by server.
-            ask: pulls unchanged values from some servers.
+            pull: pulls unchanged values from some servers.
         """
         if not self._kept:
             return
@@ -65,7 +65,7 @@ class UnchangedValues:
         is_new = tf.reduce_any(tf.stack([numbers[p] for p in self._kept]) != tf.stack(known))
 
         def renew() -> tf.Tensor:
-            replies = ask(list(self._kept))
+            replies = pull(list(self._kept))
             for server, kept in self._kept.items():
                 reply = replies[server]
                 # If the worker is stopped in between, it has to pull again.
@@ -79,7 +79,7 @@ class UnchangedValues:
         tf.cond(is_new, renew, lambda: tf.constant(0))
 
     def read_values(self, variables: Sequence[Any]) -> list[tuple[Any, tf.Tensor]]:
-        """Return the unchanged ones of the variables, with their values."""
+        """Read the values of all unchanged variables among some variables."""
         layouts = [self._servers[p].unchanged_layout for p in self._kept]
         payloads = [kept.payload.read_value() for kept in self._kept.values()]
         return decode_values(layouts, payloads, variables)

@@ -1,4 +1,4 @@
-"""A worker's own copies of Keras variables: one on each of its devices."""
+"""Holds a worker's copies of Keras variables, one on each of its devices."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class WorkerCopies:
     def merge_value(
         self, keras_variable: Any, before: Mapping[int, tf.Tensor], shares: Sequence[tf.Tensor]
     ) -> tf.Tensor:
-        """Return one value for all copies of a variable.
+        """Merge the values of all copies of a variable into one.
 
         Args:
             keras_variable: the variable.

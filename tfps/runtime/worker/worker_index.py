@@ -1,4 +1,4 @@
-"""The index of the worker that runs a function, as a tensor inside the function."""
+"""Captures the index of the worker that runs a function, as a tensor inside the function."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INDEX = tf.TensorSpec([], tf.int64)
 
 
 def capture_worker_index() -> tf.Tensor:
-    """Return the index of the worker for which the current function is called, int64.
+    """Capture the int64 index of the worker for which the current function is called.
 
     `message.COORDINATOR` if the coordinator calls it for itself. A function that another function
     calls takes the index from it, unlike with
@@ -33,7 +33,7 @@ def capture_worker_index() -> tf.Tensor:
 
 
 def capture_life(runtime: Runtime) -> tf.Tensor:
-    """Return the number of the worker's life in which it calls the traced function, int64."""
+    """Capture the int64 number of the worker's life in which it calls the traced function."""
     graph: Any = private.current_graph()
 
     def at_call() -> tf.Tensor:
@@ -43,7 +43,7 @@ def capture_life(runtime: Runtime) -> tf.Tensor:
 
 
 def capture_stream(runtime: Runtime) -> tf.Tensor:
-    """Return the worker's own stream of random numbers in its current life, int64.
+    """Capture the int64 number of the worker's own stream of random numbers.
 
     0 on the chief, and for an only worker, which draws the numbers of a single process.
     """
@@ -55,7 +55,7 @@ def capture_stream(runtime: Runtime) -> tf.Tensor:
 
 
 def capture_caller_fields(servers: Iterable[ServerHalf]) -> Fields:
-    """Return header fields with the current worker, if one of the servers' functions needs them."""
+    """Capture header fields that name the current worker, if a server needs them, else none."""
     return (
         make_caller_fields(capture_worker_index())
         if any(server.depends_on_sender for server in servers)
@@ -64,7 +64,7 @@ def capture_caller_fields(servers: Iterable[ServerHalf]) -> Fields:
 
 
 def make_caller_fields(worker: tf.Tensor) -> Fields:
-    """Return header fields that name a worker by its index, or the coordinator by a ticket."""
+    """Make header fields that name a worker by its index, or the coordinator by a ticket."""
     zero = tf.constant(0, tf.int64)
     return {Request.WORKER: tf.maximum(worker, zero), Request.TICKET: tf.minimum(worker, zero)}
 

@@ -156,7 +156,9 @@ class RowPrimitives:
             versions.append(version)
             return {p: replies[p] for p in bodies}
 
-        rows = LookUps(servers, ask=ask_servers, pushes=NoPushes()).look_up_now(TABLE_POSITION, ids)
+        rows = LookUps(servers, send=ask_servers, pushes=NoPushes()).look_up_now(
+            TABLE_POSITION, ids
+        )
         return rows, versions[0]
 
     def _push(

@@ -42,7 +42,7 @@ def counting() -> keras.Model:
 
 
 def every_way(model: keras.Model) -> Numbers:
-    """What each way to run a model logs, and the weights after it."""
+    """Return what each way to run a model logs, and the weights after it."""
     found: dict[str, Any] = {}
     for name, run in {
         "fit": lambda: fit(model, validation_data=(X, LABELS))["val_loss"],
