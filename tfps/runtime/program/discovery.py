@@ -133,7 +133,7 @@ class Discovery:
 
     def on_normalization(self, layer: Any, *, uses_whole_batch: bool) -> None:
         self.normalizing.append(layer)
-        if uses_whole_batch and not layer.renorm:
+        if uses_whole_batch and not getattr(layer, "renorm", False):  # of Keras 3.14
             self._centers[id(layer.moving_variance)] = layer.moving_mean
 
     def on_graph_complete(self, graph: Any) -> None:
