@@ -7,6 +7,7 @@
 #   make test ARGS="-n 0"                   in one process, for a debugger
 #   make bench NAME=network ARGS=--quick    a benchmark; throughput without NAME
 #   make test-all SEED=7                    the property tests with the examples of another run
+#   make test-versions ROWS=2.16.2+3.12.4   the tests of a pair of TensorFlow and Keras
 
 ARGS ?=
 # Of `make bench`; a variable of the environment that is called NAME means something else.
@@ -26,12 +27,12 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -
 SHOWN = $(subst ','\'',$(ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all lint docs bench lock clean
+.PHONY: help train test test-all test-versions lint docs bench lock clean
 
 help: ## Show the targets.
 	@echo 'usage: make TARGET [ARGS="..."] [PYTHON=/path/to/python3.12]'
 	@echo
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 13
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 train: ## Train the reference job on a local cluster; ARGS=recommender for the one with large tables.
 	@.ci/environment none 4
@@ -65,6 +66,14 @@ test-all: ## Run all tests, and those that train on the other transport as well.
 	.ci/step 5/5 'Test on grpc: $(strip TFPS_TRANSPORT=grpc pytest $(TRAINING) $(SHOWN))' \
 		env TFPS_TRANSPORT=grpc $(PYTEST) $(TRAINING) $(ARGS) || status=1; \
 	exit $$status
+
+# Of `make test-versions`: all rows without ROWS.
+ROWS ?=
+
+test-versions: ## Test pairs of TensorFlow and Keras: ROWS="2.16.2+3.12.4 ..."; needs python3.12.
+	@.ci/environment test 4
+	@.ci/step 4/4 'Test versions: $(strip .ci/test_versions.py $(ROWS) $(SHOWN)) (10 minutes a row)' \
+		$(BIN)/python .ci/test_versions.py $(ROWS) $(ARGS)
 
 lint: ## Check style, types, the layers of the packages and wording.
 	@.ci/environment lint 8

@@ -7,18 +7,24 @@ Run it after a change of the dependencies, with the interpreters that the lock s
 Each interpreter resolves the project with all its extras in a fresh environment; nothing is
 installed. A package whose version differs between interpreters gets one line for each, with an
 environment marker. The file holds names and versions only, so that it works with any index.
+
+    python .ci/lock.py --tensorflow 2.18.1 python3.12
+
+writes constraints/tensorflow-2.18.txt instead: what the tests need with an older TensorFlow. It
+leaves Keras out, whose releases need the same packages: `make test-versions` adds the one of a row.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
-import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+INTERPRETERS = ["python3.11", "python3.12", "python3.13"]
 EXTRAS = "test,lint,bench,docs,recommender"
 HEADER = """\
 # Locked versions, for Python {versions}; written by .ci/lock.py, not by hand.
@@ -30,8 +36,8 @@ def version_of(interpreter: str) -> str:
     return subprocess.check_output([interpreter, "-c", code], text=True).strip()
 
 
-def resolve(interpreter: str) -> dict[str, str]:
-    """The versions that pip picks for the project on this interpreter."""
+def resolve(interpreter: str, *, extras: str, pins: list[str]) -> dict[str, str]:
+    """The versions that pip picks for the project, and for pinned packages, on this interpreter."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.check_call([interpreter, "-m", "venv", folder])
         python = f"{folder}/bin/python"
@@ -40,8 +46,8 @@ def resolve(interpreter: str) -> dict[str, str]:
         # Wheels only, so that every line installs without a compiler; promise has no wheel.
         wheels = ["--only-binary=:all:", "--no-binary=promise"]
         options = [*wheels, "--dry-run", "--ignore-installed", f"--report={report}"]
-        project = f"{ROOT}[{EXTRAS}]"
-        subprocess.check_call([python, "-m", "pip", "install", "--quiet", *options, project])
+        wanted = [f"{ROOT}[{extras}]", *pins]
+        subprocess.check_call([python, "-m", "pip", "install", "--quiet", *options, *wanted])
         items = json.loads(report.read_text())["install"]
     packages = {item["metadata"]["name"]: item["metadata"]["version"] for item in items}
     packages.pop("tfps")
@@ -69,11 +75,26 @@ def lines(resolved: dict[str, dict[str, str]]) -> list[str]:
 
 
 def main() -> None:
-    interpreters = sys.argv[1:] or ["python3.11", "python3.12", "python3.13"]
-    resolved = {version_of(interpreter): resolve(interpreter) for interpreter in interpreters}
+    parser = argparse.ArgumentParser(description="Write the locked versions of all dependencies.")
+    parser.add_argument("interpreters", nargs="*", default=INTERPRETERS)
+    parser.add_argument("--tensorflow", metavar="RELEASE", help="an older TensorFlow, for its row")
+    arguments = parser.parse_args()
+    release = arguments.tensorflow
+    file, extras, pins = ROOT / "constraints.txt", EXTRAS, []
+    if release:
+        file = ROOT / "constraints" / f"tensorflow-{release.rpartition('.')[0]}.txt"
+        extras, pins = "test", [f"tensorflow=={release}"]
+    resolved = {
+        version_of(interpreter): resolve(interpreter, extras=extras, pins=pins)
+        for interpreter in arguments.interpreters
+    }
+    if release:
+        for packages in resolved.values():
+            del packages["keras"]
     text = HEADER.format(versions=", ".join(sorted(resolved))) + "\n".join(lines(resolved)) + "\n"
-    (ROOT / "constraints.txt").write_text(text)
-    print(f"constraints.txt: {len(text.splitlines()) - 1} lines for {', '.join(resolved)}")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+    print(f"{file}: {len(text.splitlines()) - 1} lines for {', '.join(resolved)}")
 
 
 if __name__ == "__main__":

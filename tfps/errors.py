@@ -142,7 +142,10 @@ class ChiefReplaced(ClusterError):
 
 
 class BackendError(TfpsError, ImportError):
-    """Keras runs on a backend other than TensorFlow; set ``KERAS_BACKEND=tensorflow``."""
+    """Keras runs on a backend other than TensorFlow; set ``KERAS_BACKEND=tensorflow``.
+
+    It is raised as well if no TensorFlow is installed, which the extra ``tfps[tensorflow]`` brings.
+    """
 
 
 class DataError(TfpsError, ValueError):

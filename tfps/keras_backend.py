@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
 from pathlib import Path
 
 from tfps.errors import BackendError
+from tfps.tested_versions import format_known_range
 
 
 def chosen_backend() -> tuple[str, str]:
@@ -29,14 +31,21 @@ def chosen_backend() -> tuple[str, str]:
 
 
 def check_backend() -> None:
-    """Refuse a backend other than TensorFlow before anything is built on it.
+    """Refuse a backend other than TensorFlow, or its absence, before anything is built on it.
 
     Raises:
         BackendError: another backend is chosen; names it, where it was set and how to change it.
+            Or no TensorFlow is installed.
     """
     backend, where = chosen_backend()
     if backend != "tensorflow":
         raise BackendError(
             f"backend: received {backend!r}, set by {where}, expected 'tensorflow'; set "
             "KERAS_BACKEND=tensorflow in the environment before you import keras"
+        )
+    if "tensorflow" not in sys.modules and importlib.util.find_spec("tensorflow") is None:
+        raise BackendError(
+            "tensorflow: received no installation, expected TensorFlow "
+            f"{format_known_range('tensorflow')}; pip install 'tfps[tensorflow]', or a build such "
+            "as tensorflow-cpu"
         )

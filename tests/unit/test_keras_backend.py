@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import os
 import subprocess
@@ -100,6 +101,18 @@ def test_the_first_name_of_tfps_says_so(monkeypatch: pytest.MonkeyPatch) -> None
             tfps.__getattr__(name)  # not asked for what was imported already
     assert tfps.errors.BackendError is BackendError
     assert not hasattr(tfps, "no_such_name")
+
+
+def test_without_tensorflow_the_command_that_installs_it_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "tensorflow")
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "tensorflow" else find(name)
+    )
+    with raises(BackendError, "tensorflow", received="no installation", remedy="pip install"):
+        check_backend()
 
 
 @pytest.mark.parametrize("call", [InProcessCluster, InProcessCluster.reserve])

@@ -9,7 +9,7 @@ import dis
 import functools
 import importlib
 import inspect
-import re
+import os
 import sys
 from collections.abc import Iterator
 from importlib import metadata
@@ -17,7 +17,11 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from tfps.bridge.private_places import PACKAGES, Package
+from tfps.errors import ConfigError
 from tfps.package_versions import package_version
+from tfps.tested_versions import parse_minor
+
+UNTESTED_VARIABLE = "TFPS_UNTESTED"
 
 
 def find_names(package: str) -> dict[str, Any]:
@@ -27,13 +31,15 @@ def find_names(package: str) -> dict[str, Any]:
         package: a key of `private_places.PACKAGES`.
 
     Raises:
-        ImportError: the version is outside of the tested ones, or names are missing; lists them
+        ImportError: the version is older than the tested ones, or names are missing; lists them
             for TensorFlow and Keras.
+        ConfigError: ``TFPS_UNTESTED`` has another value than 1.
     """
     found, missing = _import_places(PACKAGES[package])
     modules = {name: value for name, value in found.items() if isinstance(value, ModuleType)}
-    if missing or _find_missing_attributes(PACKAGES[package], modules) or not _is_tested(package):
-        raise ImportError(_format_refusal())
+    is_refused = _find_missing_attributes(PACKAGES[package], modules) or _is_too_old(package)
+    if missing or (is_refused and not untested_is_allowed()):
+        raise ImportError(format_refusal())
     return found
 
 
@@ -43,11 +49,52 @@ def check_attributes() -> None:
     Raises:
         ImportError: attributes are missing; lists those of TensorFlow and Keras.
     """
-    if any(
-        _find_missing_attributes(package, _import_places(package)[0])
-        for package in PACKAGES.values()
-    ):
-        raise ImportError(_format_refusal())
+    is_refused = any(
+        _find_missing_attributes(each, _import_places(each)[0]) for each in PACKAGES.values()
+    )
+    if is_refused and not untested_is_allowed():
+        raise ImportError(format_refusal())
+
+
+def untested_is_allowed() -> bool:
+    """Return whether ``TFPS_UNTESTED`` is 1: the user takes versions that tfps would refuse.
+
+    Raises:
+        ConfigError: it has another value.
+    """
+    value = os.environ.get(UNTESTED_VARIABLE)
+    if value in (None, "1"):
+        return value == "1"
+    raise ConfigError(
+        f"{UNTESTED_VARIABLE}: received {value!r}, expected '1'; remove it to refuse versions that "
+        "fail the check, or set it to 1 to run with them"
+    )
+
+
+def find_newer_packages() -> list[str]:
+    """Return the packages whose minor version is newer than all tested ones."""
+    return [
+        name
+        for name, package in PACKAGES.items()
+        if parse_minor(get_version(name)) > parse_minor(package.tested[0])
+    ]
+
+
+def find_changed_parameters() -> list[str]:
+    """Return a phrase for each function whose first parameters are not those that tfps passes."""
+    changed = []
+    for package in PACKAGES.values():
+        found, _ = _import_places(package)
+        for place, expected in package.parameters.items():
+            owner, _, attribute = place.partition(".")
+            if owner not in found:
+                continue  # a feature that this version lacks
+            function = getattr(found[owner], attribute)
+            received = tuple(inspect.signature(function).parameters)[: len(expected)]
+            if received != expected:
+                name = f"{_get_full_name(found[owner])}.{attribute}"
+                changed.append(f"{name}({', '.join(received)}), expected ({', '.join(expected)})")
+    return changed
 
 
 def get_version(package: str) -> str:
@@ -120,19 +167,18 @@ def _iter_code_objects(value: Any) -> Iterator[CodeType]:
             yield code
 
 
-def _is_tested(package: str) -> bool:
-    """Return whether a version lies in the range of the tested minor versions."""
-    tested = [_parse_minor(version) for version in PACKAGES[package].tested]
-    return tested[-1] <= _parse_minor(get_version(package)) <= tested[0]
+def _is_too_old(package: str) -> bool:
+    """Return whether a minor version is older than all tested ones."""
+    return parse_minor(get_version(package)) < parse_minor(PACKAGES[package].tested[-1])
 
 
-def _parse_minor(version: str) -> tuple[int, int]:
-    match = re.match(r"(\d+)\.(\d+)", version)
-    return (int(match[1]), int(match[2])) if match else (0, 0)
+def format_refusal(failed: str = "") -> str:
+    """Return an error message: the versions in use, the missing names, and what to install.
 
-
-def _format_refusal() -> str:
-    """Return an error message: the versions in use, the missing names, and what to install."""
+    Args:
+        failed: a sentence that says which check has failed, if another one has.
+    """
+    newer = find_newer_packages()
     missing: list[str] = []
     commands: list[str] = []
     for name, package in PACKAGES.items():
@@ -141,13 +187,15 @@ def _format_refusal() -> str:
             found, absent = _import_places(package)
             absent += _find_missing_attributes(package, found)
         missing += dict.fromkeys(absent)  # a class is an attribute of its module, too
-        if absent or not _is_tested(name):
+        if absent or _is_too_old(name) or name in newer:
             commands.append(name)
     pair = [f"{package.title} {get_version(name)}" for name, package in PACKAGES.items()]
     ranges = [f"{package.title} {_format_range(package.tested)}" for package in PACKAGES.values()]
     absent_text = f" These private names are missing: {', '.join(missing)}." if missing else ""
+    failed_text = f" {failed}" if failed else ""
     return (
-        f"tfps received {' with '.join(pair)}; expected {' with '.join(ranges)}.{absent_text} "
+        f"tfps received {' with '.join(pair)}; expected {' with '.join(ranges)}.{absent_text}"
+        f"{failed_text} "
         f"Install the nearest tested versions: {_format_pip_install(commands)}"
     )
 
@@ -157,7 +205,7 @@ def _format_range(tested: tuple[str, ...]) -> str:
 
 
 def _format_minor(version: str) -> str:
-    return ".".join(map(str, _parse_minor(version)))
+    return ".".join(map(str, parse_minor(version)))
 
 
 def _format_pip_install(packages: list[str]) -> str:
@@ -165,9 +213,9 @@ def _format_pip_install(packages: list[str]) -> str:
     wanted, options = [], ""
     for name in packages:
         version, tested = get_version(name), PACKAGES[name].tested
-        lowest, highest = _parse_minor(tested[-1]), _parse_minor(tested[0])
-        minor = max(lowest, min(_parse_minor(version), highest))
-        nearest = next(each for each in tested if _parse_minor(each) == minor)
+        lowest, highest = parse_minor(tested[-1]), parse_minor(tested[0])
+        minor = max(lowest, min(parse_minor(version), highest))
+        nearest = next(each for each in tested if parse_minor(each) == minor)
         if version == nearest:  # pip would find nothing to do: its files were changed
             options = "--force-reinstall --no-deps "
         wanted.append(f"'{_choose_distribution(name)}=={nearest}'")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tfps.tested_versions import list_known_releases
+
 _PYTHON = "tensorflow.python"
 _COORDINATOR = f"{_PYTHON}.distribute.coordinator.cluster_coordinator"
 _BACKEND = "keras.src.backend.tensorflow"
@@ -27,6 +29,8 @@ class Package:
             its instances.
         features: a name of ``places`` that older versions lack -> the public feature that they
             lack with it. Only that feature is refused there.
+        parameters: a function, by its place in ``attributes`` -> its first parameters, as tfps
+            passes them.
     """
 
     title: str
@@ -34,11 +38,12 @@ class Package:
     places: dict[str, tuple[str, ...]]
     attributes: dict[str, tuple[str, ...]]
     features: dict[str, str]
+    parameters: dict[str, tuple[str, ...]]
 
 
 TENSORFLOW = Package(
     title="TensorFlow",
-    tested=("2.21.0",),
+    tested=list_known_releases("tensorflow"),
     places={
         # Modules.
         "atomic_function": (f"{_PYTHON}.eager.polymorphic_function.atomic_function",),
@@ -187,12 +192,16 @@ TENSORFLOW = Package(
         ),
     },
     features={},
+    parameters={
+        "Closure.execute_on": ("self", "worker"),
+        "Context.update_server_def": ("self", "server_def"),
+    },
 )
 
 KERAS = Package(
     title="Keras",
     # In 3.11, LossScaleOptimizer does not build its inner optimizer: the numbers are different.
-    tested=("3.15.1",),
+    tested=list_known_releases("keras"),
     places={
         # Modules.
         "array_slicing": (f"{_ADAPTERS}.array_slicing",),
@@ -309,5 +318,21 @@ KERAS = Package(
         ),
     },
     features={"MultiOptimizer": "keras.optimizers.MultiOptimizer"},
+    parameters={
+        "BatchNormalization._moments": ("self", "inputs", "mask"),
+        "Embedding.call": ("self", "inputs"),
+        "H5IOStore.__getitem__": ("self", "key"),
+        "H5IOStore.__setitem__": ("self", "key", "value"),
+        "LossScaleOptimizer.apply": ("self", "grads", "trainable_variables"),
+        "Optimizer.apply": ("self", "grads", "trainable_variables"),
+        "Optimizer.build": ("self", "variables"),
+        "Optimizer.save_own_variables": ("self", "store"),
+        "TensorFlowTrainer._maybe_symbolic_build": ("self", "iterator", "data_batch"),
+        "TensorFlowTrainer.make_test_function": ("self", "force"),
+        "TensorFlowTrainer.make_train_function": ("self", "force"),
+        "Variable._initialize": ("self", "value"),
+        "Variable._initialize_with_initializer": ("self", "initializer"),
+        "saving_lib.is_memory_sufficient": ("model",),
+    },
 )
 PACKAGES = {"tensorflow": TENSORFLOW, "keras": KERAS}

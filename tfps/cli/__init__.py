@@ -13,6 +13,7 @@ from tfps import __version__
 from tfps.errors import BackendError, ClusterError, ConfigError
 from tfps.keras_backend import check_backend
 from tfps.package_versions import package_version
+from tfps.tested_versions import format_known_range
 
 # Each is a function of its name in a module of its name. Importing one to list it would cost
 # seconds: most of them need TensorFlow's surroundings.
@@ -74,7 +75,10 @@ def _print_version(context: click.Context, _option: click.Parameter, is_requeste
         tensorflow, keras = (
             package_version(package) or "not installed" for package in ("tensorflow", "keras")
         )
-        click.echo(f"tfps {__version__} (TensorFlow {tensorflow}, Keras {keras})")
+        click.echo(
+            f"tfps {__version__} (TensorFlow {tensorflow}, Keras {keras}; tested with TensorFlow "
+            f"{format_known_range('tensorflow')} and Keras {format_known_range('keras')})"
+        )
         context.exit()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tfps.bridge.private_names import untested_is_allowed
 from tfps.cluster import logical_cpus, read_cluster_file, timeout_from_environment
 from tfps.cluster.waiting import CONNECT_TIMEOUT_S
 from tfps.errors import ConfigError
@@ -32,6 +33,7 @@ READERS: tuple[Callable[[], Any], ...] = (
     chunk_bytes_from_environment,
     logical_cpus,
     read_cluster_file,
+    untested_is_allowed,
 )
 
 

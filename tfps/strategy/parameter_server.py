@@ -42,6 +42,7 @@ from tfps.strategy.reading.pace import describe_pace
 from tfps.strategy.reading.stats import Stats, take_stats
 from tfps.strategy.shutdown import StrategyShutdown
 from tfps.strategy.strategy_recovery import StrategyRecovery
+from tfps.strategy.version_check import check_newer_versions
 from tfps.strategy.weak_method import make_weak_method
 from tfps.training.run_state import RunState
 from tfps.training.trainer import Trainer
@@ -82,7 +83,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     Raises:
         ConfigError: arguments or ``TF_CONFIG`` are invalid; names every mistake at once.
-        UnsupportedError: the mode cannot be combined with this ``compression``.
+        UnsupportedError: the mode cannot be combined with this ``compression``, or a TensorFlow or
+            Keras that is newer than the tested ones fails the check.
         ConnectTimeout: tasks did not reply in time.
         PortInUse: the chief cannot listen at its address.
         TasksInUse: the tasks serve another chief, which is alive.
@@ -134,6 +136,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             job=job,
             max_workers=max_workers,
         )
+        check_newer_versions()
         self.consistency, self.batch_callbacks = arguments.consistency, arguments.batch_callbacks
         self.fault_tolerance, self._spec = arguments.fault_tolerance, arguments.spec
         if cluster_resolver is None:

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.cluster import wait_for_tasks
+from tests.cluster.launch.another_task import DEADLINE_S, another
 from tfps.errors import ConfigError
 from tfps.launch import LocalCluster
-from tfps.launch.environment import task_environment
 
 pytestmark = pytest.mark.timeout(240)
 
-DEADLINE_S = 90
-SERVE = """
-import os
-import tfps
-from tfps.launch import serving
-{}
-os._exit(serving.serve())
-"""
 # What is different in the task -> what the chief says of it.
 CHANGES = {
     "tfps": ("tfps.__version__ = '0.0.1'", rf"tfps 0\.0\.1 \(here {tfps.__version__}\)\."),
@@ -45,22 +31,6 @@ CHANGES = {
     ),
     "no handshake": ("serving.INTRODUCE_FUNCTION = 'unknown'", "an older tfps"),
 }
-
-
-@contextlib.contextmanager
-def another(cluster: LocalCluster, kind: str, index: int, change: str) -> Iterator[None]:
-    """Let a task be served by a process with other versions, instead of the cluster's own."""
-    cluster.kill(kind, index)
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVE.format(change)],
-        env={**os.environ, **task_environment(cluster.spec, kind, index)},
-    )
-    try:
-        wait_for_tasks(cluster.spec, timeout_s=DEADLINE_S, task_types=[kind], index=index)
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.quick("worker-tfps")

@@ -77,6 +77,12 @@ def test_a_second_time_there_is_nothing_to_do(checkout: Checkout) -> None:
     assert checkout.installs == []
 
 
+def test_training_alone_needs_tensorflow(checkout: Checkout) -> None:
+    checkout.prepare("none")
+    (install,) = checkout.installs
+    assert install.endswith("-e .[tensorflow]")
+
+
 @pytest.mark.parametrize("tools", ["lint", "docs"])
 def test_tools_are_installed_beside_what_tests_need(checkout: Checkout, tools: str) -> None:
     checkout.prepare()

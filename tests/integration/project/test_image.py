@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.project.dockerfile import Statement, statements
+from tfps.tested_versions import list_known_releases
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,9 @@ def test_tini_is_process_1_and_starts_tfps(parsed: list[Statement], final: dict[
 def test_versions_are_locked(parsed: list[Statement]) -> None:
     installs = [one.text for one in parsed if "pip install" in one.text]
     assert installs
-    assert all("-c constraints.txt" in text for text in installs)
+    assert all("-c ${CONSTRAINTS}" in text for text in installs)
+    defaults = [one.text for one in parsed if one.instruction == "ARG"]
+    assert defaults == ["CONSTRAINTS=constraints.txt", f"KERAS={list_known_releases('keras')[0]}"]
 
 
 def test_what_is_copied_exists_and_reaches_the_build(parsed: list[Statement], root: Path) -> None:

@@ -252,7 +252,7 @@ def test_commands_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         elif program == "docker":
             assert Path(arguments[arguments.index("-f") + 1]).is_file()
         else:
-            assert program in (".venv/bin/python", "pytest", "git", "ulimit"), program
+            assert program in (".venv/bin/python", "pip", "pytest", "git", "ulimit"), program
     assert {"tfps", "make", "docker", "python"} <= seen
 
 

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import tfps
 from tfps.cli import COMMANDS, main
+from tfps.tested_versions import format_known_range
 
 
 def test_help_imports_no_command() -> None:
@@ -54,7 +55,8 @@ def test_the_versions_cost_no_import_of_tensorflow() -> None:
     versions = {name: metadata.version(name) for name in ("tensorflow", "keras")}
     assert result.stdout == (
         f"tfps {tfps.__version__} (TensorFlow {versions['tensorflow']}, "
-        f"Keras {versions['keras']})\n[]\n"
+        f"Keras {versions['keras']}; tested with TensorFlow {format_known_range('tensorflow')} and "
+        f"Keras {format_known_range('keras')})\n[]\n"
     )
 
 

@@ -1,0 +1,122 @@
+"""Whether tfps works with versions newer than the tested ones: decided at the first strategy.
+
+Names are compared at import. Here the parameters of functions are compared, and a program trains
+and compares numbers in a process of its own; what has passed is remembered for the environment.
+Tested versions pay nothing, and only chiefs make strategies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+
+import tfps
+from tfps.bridge.private_names import (
+    UNTESTED_VARIABLE,
+    find_changed_parameters,
+    find_newer_packages,
+    format_refusal,
+    get_version,
+    untested_is_allowed,
+)
+from tfps.bridge.private_places import PACKAGES
+from tfps.errors import UnsupportedError
+from tfps.package_versions import task_versions
+
+PROGRAM = "tfps.job.version_check"
+DEADLINE_S = 600.0
+
+logger = logging.getLogger(__name__)
+_lock = threading.Lock()
+_accepted: set[str] = set()
+
+
+def check_newer_versions() -> None:
+    """Refuse versions newer than the tested ones that fail the check; warn of others, once.
+
+    Raises:
+        UnsupportedError: functions have other parameters, or the numbers differ.
+        ConfigError: ``TFPS_UNTESTED`` has another value than 1.
+    """
+    newer = find_newer_packages()
+    if not newer:
+        return
+    with _lock:
+        names = " and ".join(f"{PACKAGES[name].title} {get_version(name)}" for name in newer)
+        if names in _accepted:
+            return
+        if untested_is_allowed():
+            checked = f"{UNTESTED_VARIABLE}=1 skips the check"
+        else:
+            _check(names)
+            checked = "the check has passed"
+        _accepted.add(names)
+        logger.warning("not tested with %s; %s", names, checked)
+
+
+def _check(names: str) -> None:
+    changed = find_changed_parameters()
+    if changed:
+        raise UnsupportedError(
+            format_refusal(f"These functions have changed: {'; '.join(changed)}.")
+        )
+    passed = _record()
+    if passed.exists():
+        return
+    logger.info("trying %s, which takes half a minute, once in this environment", names)
+    failure = _run()
+    if failure:
+        raise UnsupportedError(format_refusal(f"The check failed: {failure}."))
+    try:
+        passed.parent.mkdir(parents=True, exist_ok=True)
+        passed.write_text(json.dumps(_environment(), indent=1))
+    except OSError as error:  # a machine without a home: the check runs again
+        logger.warning("could not remember that the check has passed: %s", error)
+
+
+def _run() -> str:
+    """Run the program; return why it failed, or an empty text."""
+    home = str(Path(tfps.__file__).resolve().parent.parent)
+    environment = os.environ | {
+        UNTESTED_VARIABLE: "1",
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "PYTHONPATH": os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")])),
+    }
+    environment.pop("TF_CONFIG", None)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", PROGRAM],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=DEADLINE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"python -m {PROGRAM} took more than {DEADLINE_S:.0f} s"
+    if ended.returncode == 0:
+        return ""
+    lines = ended.stderr.strip().splitlines() or [f"python -m {PROGRAM} printed nothing"]
+    return f"{lines[-1]} (status {ended.returncode})"
+
+
+def _environment() -> dict[str, str | None]:
+    """Return what the result depends on."""
+    return {**task_versions(), "numpy": np.__version__, "prefix": sys.prefix}
+
+
+def _record() -> Path:
+    """Return the file that exists when the check has passed in this environment."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    text = json.dumps(_environment(), sort_keys=True)
+    return Path(cache) / "tfps" / f"checked-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
