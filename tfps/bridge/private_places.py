@@ -128,6 +128,7 @@ TENSORFLOW = Package(
         "record": ("record_operation", "stop_recording"),
         "resource_variable_ops": (
             "BaseResourceVariable",
+            "ResourceVariable",
             "_set_handle_shapes_and_types",
             "handle_data_util.create_handle_data",
             "variable_accessed",

@@ -24,12 +24,14 @@ from tfps.bridge.closures.worker_return import (
     drain_while_workers_return,
 )
 from tfps.bridge.keras_patches import filter_traceback_lines
+from tfps.bridge.step_scope import raise_refusals, record_tfps_errors
 from tfps.consistency.modes import lets_workers_wait
 from tfps.runtime.compile.packed_function import PackedStrategy, trace_packed
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import read_servers_error, shorten_message
 from tfps.terminal import announce
 from tfps.training.fit_strategy import FitStrategy
+from tfps.training.input.dataset_function import refuse_outside_dataset
 
 
 class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
@@ -162,10 +164,23 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
 
         Raises:
             StrategyClosed: the strategy is closed.
+            UnsupportedError: the function returns a dataset that was made outside of it.
         """
         if getattr(self.strategy, "_is_tfps_strategy", False):
             self.strategy.runtime.refuse_if_closed()
-        return super().create_per_worker_dataset(dataset_fn)
+        if isinstance(dataset_fn, tf.data.Dataset) or hasattr(dataset_fn, "structured_outputs"):
+            return super().create_per_worker_dataset(dataset_fn)
+
+        @functools.wraps(dataset_fn, updated=())
+        def make() -> tf.data.Dataset:
+            dataset = dataset_fn()
+            if isinstance(dataset, tf.data.Dataset):
+                with record_tfps_errors():
+                    refuse_outside_dataset(dataset)
+            return dataset
+
+        with raise_refusals():
+            return super().create_per_worker_dataset(make)
 
     def _get_packed_function(self, function: Any) -> _PackedFunction:
         """Return the packed form of a function, made again only if variables have moved."""

@@ -98,7 +98,9 @@ class ChiefPrediction:
             if id(variable) in copies:
                 copies[id(variable)].assign(value)
             else:
-                copies[id(variable)] = tf.Variable(value, trainable=variable.trainable)
+                # Not tf.Variable, which would be the strategy's in its scope.
+                create = private.resource_variable_ops.ResourceVariable
+                copies[id(variable)] = create(value, trainable=variable.trainable)
         return copies[id(variable)]
 
 

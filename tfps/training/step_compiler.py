@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from tfps.bridge.step_scope import current_step, outside_step
 from tfps.consistency.local_steps import LocalSteps
 from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.program.discovery import discover_program
@@ -23,6 +25,12 @@ from tfps.training.input.batch import relaxed_spec
 from tfps.training.input.one_batch import OneBatch
 from tfps.training.step_exchanges import can_be_pipelined, refuse_several_exchanges
 
+logger = logging.getLogger(__name__)
+
+NOT_IN_LOGS = (
+    "%s: %r, which the step returns, is left out of the logs: received %s, expected numbers of a "
+    "known shape, a constant text or None. Return a dense tensor, with tf.ensure_shape()."
+)
 _numbers = itertools.count()
 
 
@@ -80,6 +88,8 @@ class StepCompiler:
             )
             with self.compiling(), strategy.scope():
                 program = discover_program(program, strategy)
+                for name, spec in program.find_unreported_outputs().items():
+                    logger.warning(NOT_IN_LOGS, self._model.name, name, spec)
                 refuse_several_exchanges(program, mode=strategy.consistency, model=self._model.name)
                 mode = alone or strategy.consistency
                 codecs = strategy.runtime.compression if alone is None else None
@@ -142,15 +152,30 @@ class StepCompiler:
 def keras_step(model: Any, kind: str) -> Callable[[Any], Any]:
     """Return the `train_step` or `test_step` of a model, from a batch of tensors to tensors."""
     step = model.train_step if kind == "train" else model.test_step
+    strategy = model._distribute_strategy
+
+    def create_variable(create: Callable[..., Any], **options: Any) -> Any:
+        """Create a `tf.Variable` of the step on a server; TensorFlow refuses one of each trace."""
+        if current_step() is None:
+            return create(**options)  # called below
+        with outside_step(), strategy.scope():
+            return tf.Variable(**options)
 
     def run(batch: Any) -> Any:
         batch = tf.nest.map_structure(
             lambda item: None if isinstance(item, tf.experimental.Optional) else item, batch
         )
-        # A metric's result may be its variable, which is another one outside of the step.
-        return tf.nest.map_structure(
-            lambda item: tf.convert_to_tensor(item) if isinstance(item, keras.Variable) else item,
-            step(batch),
-        )
+        with tf.variable_creator_scope(create_variable):
+            outputs = step(batch)
+        return tf.nest.map_structure(_to_tensor, outputs)
 
     return run
+
+
+def _to_tensor(output: Any) -> Any:
+    """Return an output of a step as a tensor, as a `tf.function` returns it; None stays None."""
+    # A metric's result may be its variable, which is another one outside of the step.
+    is_variable = isinstance(output, (keras.Variable, tf.Variable))
+    if output is None or (tf.is_tensor(output) and not is_variable):
+        return output
+    return tf.convert_to_tensor(output)

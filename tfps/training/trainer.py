@@ -22,7 +22,11 @@ from tfps.training.batch_hooks import BatchHooks
 from tfps.training.chief_prediction import ChiefPrediction
 from tfps.training.epoch_runner import EpochRunner
 from tfps.training.fit_strategy import FitStrategy
-from tfps.training.input.dataset_function import is_dataset_function
+from tfps.training.input.dataset_function import (
+    DatasetFunctionAdapter,
+    dataset_of_pipeline,
+    is_dataset_function,
+)
 from tfps.training.input.early_dataset import move_to_this_task
 from tfps.training.input.endless_input import refuse_endless_input
 from tfps.training.input.epoch_iterator import TicketIterator
@@ -96,11 +100,9 @@ class Trainer:
     def _predict(self, model: Any, original: Any, x: Any, options: dict[str, Any]) -> Any:
         strategy = model._distribute_strategy
         strategy.runtime.refuse_if_closed()
-        if is_dataset_function(x):
-            raise UnsupportedError(
-                "predict received a dataset function, whose rows have no order between workers; "
-                "expected arrays, a tf.data.Dataset, a PyDataset or a generator."
-            )
+        if is_dataset_function(x):  # of one pipeline, whose rows have an order
+            function = DatasetFunctionAdapter.from_input(x, {}, shards=1).function
+            x = dataset_of_pipeline(function, index=0, pipelines=1, strategy=strategy)
         refuse_endless_input("predict", {"x": x, **options}, strategy=strategy)
         if isinstance(x, tf.data.Dataset):
             x = move_to_this_task(x)

@@ -116,3 +116,25 @@ def test_a_worker_that_was_busy_after_a_pause_uses_the_rest_of_its_data(
     assert busy.worker is not None
     busy.worker.join()
     assert strategy.stats().updates_applied == 200
+
+
+def test_a_dataset_from_outside_of_the_function_is_refused(make_strategy: Make) -> None:
+    strategy = make_strategy()
+    with strategy.scope():
+        model = _averaging_model()
+    x = np.ones((32, 4), "float32")
+    outside = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8)
+    coordinator = tfps.ClusterCoordinator(strategy)
+
+    def derived() -> tf.data.Dataset:
+        return outside.map(lambda x, y: (2 * x, y))
+
+    for use in (
+        lambda: model.fit(lambda: outside, verbose=0),
+        lambda: model.evaluate(derived, verbose=0),
+        lambda: model.fit(tfps.ShardedDataset(lambda: outside, number=2), verbose=0),
+        lambda: iter(coordinator.create_per_worker_dataset(derived)),
+    ):
+        with raises(tfps.errors.UnsupportedError, "dataset function", received="outside of it"):
+            use()
+    model.fit(outside, verbose=0)  # the process goes on

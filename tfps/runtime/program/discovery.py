@@ -29,7 +29,7 @@ from tfps.runtime.program.metric_states import MetricStates
 from tfps.runtime.program.noise import DrawSeeds
 from tfps.runtime.program.pace import Assignment, MovingPace, find_pace
 from tfps.runtime.program.program import Program, is_metric, is_seed, refuse_outside_scope
-from tfps.runtime.program.step_results import StepResults
+from tfps.runtime.program.step_results import StepResults, describe_output
 from tfps.runtime.program.synchronized import warn_of_synchronized
 
 
@@ -303,8 +303,5 @@ def discover_program(program: Program, strategy: TracedStrategy) -> Program:
             handles=states.handles,
             specs=states.specs,
         ),
-        outputs=tf.nest.map_structure(
-            lambda t: tf.TensorSpec(t.shape, t.dtype) if isinstance(t, tf.Tensor) else t,
-            concrete.structured_outputs,
-        ),
+        outputs=tf.nest.map_structure(describe_output, concrete.structured_outputs),
     )

@@ -168,6 +168,27 @@ class Program:
             and (spec.dtype.is_floating or spec.dtype.is_integer or spec.dtype.is_bool)
         ]
 
+    def find_unreported_outputs(self) -> dict[str, tf.TypeSpec]:
+        """Return the outputs that no report can hold, by their names in the logs."""
+        if not isinstance(self.outputs, dict) or self.results is None:
+            return {}
+        reported = {id(spec) for spec in self.numeric_outputs}
+        computed = self.results.computable
+        leaves = enumerate(tf.nest.flatten(self.outputs))
+        unknown = {
+            id(spec)
+            for position, spec in leaves
+            if isinstance(spec, tf.TypeSpec)
+            and id(spec) not in reported
+            and position not in computed
+        }
+        return {
+            name: spec
+            for name, value in self.outputs.items()
+            for spec in tf.nest.flatten(value)
+            if id(spec) in unknown
+        }
+
     @property
     def output_items(self) -> int:
         return sum(int(np.prod(spec.shape)) for spec in self.numeric_outputs)
@@ -190,10 +211,11 @@ class Program:
         numeric = {id(spec) for spec in self.numeric_outputs}
         values, offset = list[Any](), 0
         for position, spec in enumerate(tf.nest.flatten(outputs)):
-            value = None
+            value = None if isinstance(spec, tf.TypeSpec) else spec  # what all steps return alike
             if id(spec) in numeric:
                 size = int(np.prod(spec.shape))
                 value = reported[offset : offset + size].reshape(spec.shape)
+                value = value.astype(spec.dtype.as_numpy_dtype)
                 offset += size
             values.append(known.get(position) if value is None else value)
         logs = dict(tf.nest.pack_sequence_as(outputs, values))
@@ -203,7 +225,12 @@ class Program:
                 outputs, [position in results.not_computable for position in range(len(values))]
             )
             logs.update({name: mine[name] for name in mine if others.get(name) is True})
-        return {name: value for name, value in logs.items() if value is not None}
+        left_out = self.find_unreported_outputs()
+        return {
+            name: np.asarray(value) if isinstance(value, (list, tuple)) else value
+            for name, value in logs.items()
+            if name not in left_out
+        }
 
     def with_schedule(self, **changes: Any) -> Program:
         """Return the program with some fields of its schedule changed."""

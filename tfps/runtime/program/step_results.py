@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfps.bridge.functions.traced_graph import get_called_graph
@@ -14,6 +15,15 @@ from tfps.bridge.functions.traced_graph import get_called_graph
 Calls = tuple[Any, ...]
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 READ = "ReadVariableOp"
+
+
+def describe_output(output: Any) -> Any:
+    """Return the spec of a step's output, or the value of a text that all steps return alike."""
+    if isinstance(output, tf.Tensor) and output.dtype == tf.string:
+        text = tf.get_static_value(output)
+        if text is not None:
+            return np.asarray(text, object)
+    return tf.type_spec_from_value(output) if tf.is_tensor(output) else output
 
 
 class StepResults:

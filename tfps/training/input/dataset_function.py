@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.keras_private import DataAdapter, TFDatasetAdapter
-from tfps.errors import ConfigError
+from tfps.errors import ConfigError, UnsupportedError
 from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
 from tfps.training.input.batch import common_spec, empty_batch, restore_batch
 from tfps.training.input.sharded_dataset import ShardedDataset
@@ -116,6 +116,7 @@ def dataset_of_pipeline(
 
     Raises:
         TypeError: the function returns no dataset.
+        UnsupportedError: in a trace, the dataset was made outside of it.
     """
     context = tf.distribute.InputContext(
         num_input_pipelines=pipelines,
@@ -128,7 +129,26 @@ def dataset_of_pipeline(
             f"received {type(dataset).__name__} from the dataset function, expected a "
             "tf.data.Dataset of batches"
         )
+    refuse_outside_dataset(dataset)
     return dataset
+
+
+def refuse_outside_dataset(dataset: tf.data.Dataset) -> None:
+    """Refuse a dataset that a traced dataset function has not made itself: workers have no copy.
+
+    Raises:
+        UnsupportedError: the dataset, or one that it is derived from, was made outside.
+    """
+    if tf.executing_eagerly():
+        return
+    if not tf.is_symbolic_tensor(dataset._variant_tensor):
+        raise UnsupportedError(
+            "dataset function: received a dataset that was made outside of it, or is derived from "
+            "such a one, expected one that the function makes, since workers call it; call "
+            "tf.data.Dataset.from_tensor_slices() in it, for example, or pass the dataset itself"
+        )
+    for source in dataset._inputs():
+        refuse_outside_dataset(source)
 
 
 class WorkerPipelines(BatchSource):

@@ -1,4 +1,4 @@
-"""Asynchronous eager execution, which a worker and the chief would wait for each other with."""
+"""Switches of eager execution: asynchronous operations, and functions that run eagerly."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import tensorflow as tf
 
+import tfps
 from tests.unit.numbers.comparison import Comparison
 
 pytestmark = pytest.mark.timeout(300)
@@ -26,3 +27,28 @@ def test_training_ends_asynchronous_execution_and_says_so_once(
     assert tf.config.experimental.get_synchronous_execution()
     said = [each for each in caplog.messages if "set_synchronous_execution" in each]
     assert len(said) == 1
+
+
+@pytest.fixture
+def eager_functions() -> Iterator[None]:
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+def test_functions_that_run_eagerly_elsewhere_are_graphs_on_workers(
+    comparison: Comparison, eager_functions: None
+) -> None:
+    comparison.run()
+    strategy = comparison.strategy
+    coordinator = tfps.ClusterCoordinator(strategy)
+    with strategy.scope():
+        count = tf.Variable(0.0)
+
+    @tf.function
+    def step() -> tf.Tensor:
+        count.assign_add(1.0)
+        return tf.constant(2.0)
+
+    assert coordinator.fetch(coordinator.schedule(step)) == 2
+    assert count.numpy() == 1

@@ -1,0 +1,115 @@
+"""Values that a step returns, variables that it makes, and predictions in the scope."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.messages import check_message
+from tests.unit.numbers.comparison import BATCH, LABELS, Comparison, X, compiled, fit
+
+pytestmark = pytest.mark.timeout(180)
+
+
+class Returning(keras.Model):
+    """A model whose step returns further values beside the loss."""
+
+    further: Callable[[], dict[str, Any]]
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        return {**super().train_step(data), **self.further()}
+
+
+def returning(further: Callable[[], dict[str, Any]]) -> keras.Model:
+    inputs = keras.Input((8,))
+    model = Returning(inputs, keras.layers.Dense(3)(inputs))
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.further = further
+    return model
+
+
+def values() -> dict[str, Any]:
+    return {
+        "number": 0.5,
+        "count": 3,
+        "flag": True,
+        "of numpy": np.float32(2),
+        "array": np.arange(6).reshape(2, 3),
+        "list": [1.0, 2.0],
+        "text": "phase 1",
+        "nothing": None,
+        "in a dict": {"inner": 1.5},
+    }
+
+
+def test_numbers_texts_and_none_in_the_logs(comparison: Comparison) -> None:
+    distributed, local = comparison.pair(lambda: returning(values))
+    found, expected = (fit(model) for model in (distributed, local))
+    assert list(found) == list(expected)
+    for name in set(expected) - {"loss"}:
+        for value, other in zip(found[name], expected[name], strict=True):
+            assert type(value) is type(other), name
+            np.testing.assert_array_equal(value, other, strict=isinstance(other, np.ndarray))
+
+
+def test_what_no_report_holds_is_named(
+    comparison: Comparison, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="tfps.training.step_compiler")
+    with comparison.strategy.scope():
+        model = returning(lambda: {"rows": tf.ragged.constant([[1], [2, 3]])})
+    assert "rows" not in fit(model)
+    [warning] = caplog.messages
+    check_message(warning, "'rows'", received="Ragged", remedy="tf.ensure_shape()")
+
+
+class Counting(keras.Model):
+    """A model whose first step makes a variable."""
+
+    steps: tf.Variable | None = None
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        if self.steps is None:
+            self.steps = tf.Variable(0.0, trainable=False)
+        self.steps.assign_add(1.0)
+        return {**super().train_step(data), "steps": self.steps}
+
+
+def test_a_variable_that_the_first_step_makes(comparison: Comparison) -> None:
+    def make() -> keras.Model:
+        inputs = keras.Input((8,))
+        model = Counting(inputs, keras.layers.Dense(3)(inputs))
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return model
+
+    comparison.run(make, lambda model: {"steps": fit(model)["steps"]})
+
+
+def test_prediction_in_the_scope(strategy: tfps.ParameterServerStrategy) -> None:
+    with strategy.scope():
+        model = compiled()
+        inside = [model.predict(X[:BATCH], verbose=0), model.predict_on_batch(X[:BATCH])]
+    for found in inside:
+        np.testing.assert_allclose(found, model.predict(X[:BATCH], verbose=0), atol=1e-6)
+
+
+@pytest.mark.parametrize("in_shards", [False, True])
+def test_prediction_of_a_dataset_function(
+    strategy: tfps.ParameterServerStrategy, in_shards: bool
+) -> None:
+    def rows(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        dataset = tf.data.Dataset.from_tensor_slices((X, LABELS)).batch(BATCH)
+        return dataset.shard(context.num_input_pipelines, context.input_pipeline_id)
+
+    with strategy.scope():
+        model = compiled()
+    x = tfps.ShardedDataset(rows, number=2) if in_shards else rows
+    found = model.predict(x, verbose=0)
+    np.testing.assert_allclose(found, model.predict(X, batch_size=BATCH, verbose=0), atol=1e-6)
