@@ -167,7 +167,7 @@ def test_several_workers_refuse_to_train_by_a_metric(
         model = _model(step, newest=Largest)
     with raises(
         UnsupportedError,
-        "received a training step",
+        "received a step",
         received="the state of a metric",
         remedy="add_weight(trainable=False)",
     ) as caught:
