@@ -80,7 +80,7 @@ def tfps_cluster_factory(
     start = _make_starter(request.node, tmp_path_factory)
     clusters: dict[Any, LocalCluster] = {}
     with contextlib.ExitStack() as stack:
-        stack.enter_context(assert_no_leaks(kept=lambda: pool.brought))
+        stack.enter_context(assert_no_leaks(kept=lambda: pool.resources))
 
         @stack.callback
         def give_back() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tfps.checkpoint.checksum import checksum_of, find_damage
 from tfps.checkpoint.manifest import Manifest
-from tfps.checkpoint.retention import Saved
+from tfps.checkpoint.retention import SavedCheckpoint
 from tfps.errors import CheckpointDamaged, CheckpointError, ConfigError
 
 logger = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class Folder:
             logger.warning("%s", line)
         self._damaged_numbers |= lines.keys()
 
-    def undamaged_checkpoints(self) -> list[Saved]:
+    def undamaged_checkpoints(self) -> list[SavedCheckpoint]:
         """Return the checkpoints that are not known to be damaged, the oldest first.
 
         Damaged ones stay in the folder, since their content is not known.

@@ -11,7 +11,7 @@ from typing import Any
 
 from tfps.checkpoint.checksum import Checksum, text_checksum
 from tfps.checkpoint.layout import RowBlock
-from tfps.checkpoint.retention import Saved
+from tfps.checkpoint.retention import SavedCheckpoint
 from tfps.errors import CheckpointDamaged, CheckpointError
 from tfps.partitioners.row_rule import RULES, RowRule, rule_name
 
@@ -100,9 +100,9 @@ class Manifest:
     checksums: Mapping[str, Checksum] = field(default_factory=dict)
 
     @property
-    def saved(self) -> Saved:
+    def saved(self) -> SavedCheckpoint:
         """The number, time and metrics of the checkpoint, as retention policies take them."""
-        return Saved(number=self.number, saved_at_s=self.saved_at_s, metrics=self.metrics)
+        return SavedCheckpoint(number=self.number, saved_at_s=self.saved_at_s, metrics=self.metrics)
 
     def to_json(self) -> str:
         """Return the manifest as JSON."""

@@ -14,7 +14,7 @@ SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Saved:
+class SavedCheckpoint:
     """Holds what a retention policy knows of a checkpoint.
 
     Args:
@@ -44,7 +44,7 @@ class RetentionPolicy(Protocol):
     True
     """
 
-    def kept(self, saved: Sequence[Saved]) -> set[int]:
+    def kept(self, saved: Sequence[SavedCheckpoint]) -> set[int]:
         """Return the numbers of the checkpoints to keep.
 
         Args:
@@ -67,7 +67,7 @@ class KeepLatest:
 
     Example:
 
-    >>> saved = [Saved(number=number, saved_at_s=0.0) for number in (1, 2, 3)]
+    >>> saved = [SavedCheckpoint(number=number, saved_at_s=0.0) for number in (1, 2, 3)]
     >>> KeepLatest(2).kept(saved)
     {2, 3}
     """
@@ -77,7 +77,7 @@ class KeepLatest:
     def __post_init__(self) -> None:
         _check_count(self.count)
 
-    def kept(self, saved: Sequence[Saved]) -> set[int]:
+    def kept(self, saved: Sequence[SavedCheckpoint]) -> set[int]:
         return {one.number for one in saved[-self.count :]}
 
 
@@ -95,7 +95,7 @@ class KeepEvery:
 
     Example:
 
-    >>> saved = [Saved(number=n, saved_at_s=1800.0 * n) for n in (1, 2, 3, 4)]
+    >>> saved = [SavedCheckpoint(number=n, saved_at_s=1800.0 * n) for n in (1, 2, 3, 4)]
     >>> KeepEvery(hours=1).kept(saved)
     {1, 3}
     """
@@ -106,7 +106,7 @@ class KeepEvery:
         if not _is_number(self.hours) or not 0 < self.hours < math.inf:
             raise ConfigError(f"hours: received {self.hours!r}, expected a number above 0")
 
-    def kept(self, saved: Sequence[Saved]) -> set[int]:
+    def kept(self, saved: Sequence[SavedCheckpoint]) -> set[int]:
         kept: set[int] = set()
         due_s = -math.inf
         for one in saved:
@@ -134,7 +134,10 @@ class KeepBest:
     Example:
 
     >>> losses = {1: 0.5, 2: 0.2, 3: 0.4}
-    >>> saved = [Saved(number=n, saved_at_s=0.0, metrics={"loss": l}) for n, l in losses.items()]
+    >>> saved = [
+    ...     SavedCheckpoint(number=n, saved_at_s=0.0, metrics={"loss": loss})
+    ...     for n, loss in losses.items()
+    ... ]
     >>> KeepBest("loss", mode="min").kept(saved)
     {2}
     """
@@ -150,7 +153,7 @@ class KeepBest:
         if self.mode not in MODES:
             raise ConfigError(f"mode: received {self.mode!r}, expected one of {MODES}")
 
-    def kept(self, saved: Sequence[Saved]) -> set[int]:
+    def kept(self, saved: Sequence[SavedCheckpoint]) -> set[int]:
         sign = -1.0 if self.mode == "min" else 1.0
         values = {
             one.number: sign * one.metrics[self.metric]
@@ -173,7 +176,7 @@ class AnyOf:
 
     Example:
 
-    >>> saved = [Saved(number=n, saved_at_s=1800.0 * n) for n in (1, 2, 3, 4)]
+    >>> saved = [SavedCheckpoint(number=n, saved_at_s=1800.0 * n) for n in (1, 2, 3, 4)]
     >>> sorted(AnyOf(KeepLatest(1), KeepEvery(hours=1)).kept(saved))
     [1, 3, 4]
     """
@@ -185,16 +188,17 @@ class AnyOf:
             raise ConfigError(f"AnyOf: received {policies!r}, expected policies of retention")
         object.__setattr__(self, "policies", policies)
 
-    def kept(self, saved: Sequence[Saved]) -> set[int]:
+    def kept(self, saved: Sequence[SavedCheckpoint]) -> set[int]:
         return set().union(*(policy.kept(saved) for policy in self.policies))
 
 
-def find_superfluous(saved: Sequence[Saved], policy: RetentionPolicy) -> list[int]:
+def find_superfluous(saved: Sequence[SavedCheckpoint], policy: RetentionPolicy) -> list[int]:
     """Return the numbers of the checkpoints that may be deleted, the oldest first.
 
     Example:
 
-    >>> find_superfluous([Saved(number=n, saved_at_s=0.0) for n in (3, 1, 2)], KeepLatest(1))
+    >>> saved = [SavedCheckpoint(number=n, saved_at_s=0.0) for n in (3, 1, 2)]
+    >>> find_superfluous(saved, KeepLatest(1))
     [1, 2]
     """
     ordered = sorted(saved, key=lambda one: one.number)

@@ -37,7 +37,7 @@ class PortLease:
         self.ports = tuple(reservations)
 
     @property
-    def shared(self) -> bool:
+    def can_share(self) -> bool:
         """Whether a task can listen on a port while it is still reserved."""
         return hasattr(socket, "SO_REUSEPORT")
 

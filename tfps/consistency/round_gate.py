@@ -54,7 +54,7 @@ class RoundGate:
 
     def expect(self, workers: tf.Tensor) -> None:
         """Expect workers that will join: no round is completed without them."""
-        self._decide_on_membership(self._state().expecting(workers, vectors=self._vectors))
+        self._decide_on_membership(self._state().after_expect(workers, vectors=self._vectors))
 
     def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
         """Note that a worker has joined; if it was not expected, it takes part after `begin`."""
@@ -66,7 +66,9 @@ class RoundGate:
     def leave(self, worker: tf.Tensor, leaves: tf.Tensor) -> None:
         """Note that a worker does not take part any more."""
         gone = self._one_hot(worker, leaves)
-        self._decide_on_membership(self._state().left(gone, vectors=self._vectors), wakes_all=True)
+        self._decide_on_membership(
+            self._state().after_leave(gone, vectors=self._vectors), wakes_all=True
+        )
 
     def begin(self, worker: tf.Tensor, alive: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         """Let a worker take part from a round on. Returns whether it has to wait for that.
@@ -75,7 +77,7 @@ class RoundGate:
         """
         mask = self._one_hot(worker, alive)
         waits = self._decide_if_waiting(
-            self._state().beginning(mask, number, vectors=self._vectors), mask
+            self._state().after_begin(mask, number, vectors=self._vectors), mask
         )
         return tf.logical_and(alive, tf.logical_or(waits, self._is_worker_missing()))
 
@@ -83,7 +85,7 @@ class RoundGate:
         """Let a worker wait for a round or a later one. Returns whether it has to wait."""
         mask = self._one_hot(worker, alive)
         return self._decide_if_waiting(
-            self._state().waiting_for(mask, number, vectors=self._vectors), mask
+            self._state().after_await(mask, number, vectors=self._vectors), mask
         )
 
     def accepts(self, contribution: Contribution) -> tuple[tf.Tensor, Rounds]:

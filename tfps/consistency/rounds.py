@@ -62,7 +62,7 @@ class Rounds:
         """Return 1 for workers that take part in the current round."""
         return vectors.where(self.begins <= self.number, 1, 0)
 
-    def expecting(self, mask: Any, *, vectors: Vectors) -> Rounds:
+    def after_expect(self, mask: Any, *, vectors: Vectors) -> Rounds:
         """Expect workers: they take part at once, so that no round runs without them.
 
         Args:
@@ -75,7 +75,7 @@ class Rounds:
         """Return the state after workers have joined, without contributions."""
         return self._without(mask, begins=self.begins, vectors=vectors)
 
-    def beginning(self, mask: Any, number: Any, *, vectors: Vectors) -> Rounds:
+    def after_begin(self, mask: Any, number: Any, *, vectors: Vectors) -> Rounds:
         """Let workers take part from a round on, and wait for it; not if it has begun already.
 
         In that case they take part from the next one on, and will agree with the other servers on
@@ -87,15 +87,15 @@ class Rounds:
             vectors: operations.
         """
         later = vectors.where(number > self.upcoming, number, self.upcoming)
-        waiting = self.waiting_for(mask, number, vectors=vectors)
+        waiting = self.after_await(mask, number, vectors=vectors)
         return replace(waiting, begins=vectors.where(mask == 1, later, self.begins))
 
-    def waiting_for(self, mask: Any, number: Any, *, vectors: Vectors) -> Rounds:
+    def after_await(self, mask: Any, number: Any, *, vectors: Vectors) -> Rounds:
         """Let workers wait for the begin of a round; not if it has begun already."""
         goal = vectors.where(number >= self.upcoming, number * MAX_CALLS, NOTHING)
         return replace(self, wanted=vectors.where(mask == 1, goal, self.wanted))
 
-    def left(self, mask: Any, *, vectors: Vectors) -> Rounds:
+    def after_leave(self, mask: Any, *, vectors: Vectors) -> Rounds:
         """Remove workers. Their contributions stay in their round.
 
         Except those to an optimizer call of a closed round that no other worker can apply.

@@ -198,7 +198,8 @@ def _end_reason(supervisor: TaskSupervisor, *, patience_s: float) -> str:
     """Return why the job cannot go on; empty if the supervisor gives no reason in time."""
     ends_at = time.monotonic() + patience_s
     while (
-        not (reason := supervisor.end_reason or supervisor.given_up) and time.monotonic() < ends_at
+        not (reason := supervisor.end_reason or supervisor.give_up_reason)
+        and time.monotonic() < ends_at
     ):
         time.sleep(POLL_INTERVAL_S)
     return reason

@@ -312,7 +312,7 @@ class LocalCluster:
 
     def _start(self, task_type: str, index: int) -> None:
         name = f"{task_type} {index}"
-        if not self._lease.shared:
+        if not self._lease.can_share:
             self._lease.release(int(self.spec.address(task_type, index).rpartition(":")[2]))
         self._tasks[task_type, index] = self._starter.start(
             name=name,

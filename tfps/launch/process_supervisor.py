@@ -108,7 +108,7 @@ class ProcessSupervisor:
         return self.ended.reason if self.ended and not self.ended.is_noticed else ""
 
     @property
-    def given_up(self) -> str:
+    def give_up_reason(self) -> str:
         """The reason why a parameter server is not started again; empty while none is given up."""
         return self.ended.reason if self.ended and self.ended.is_noticed else ""
 

@@ -121,7 +121,9 @@ def run_task(
     def status_of_error(error: BaseException) -> int:
         nonlocal another
         # A server that a supervisor gives up is lost for the next chief too.
-        is_over = supervisor is not None and bool(supervisor.end_reason or supervisor.given_up)
+        is_over = supervisor is not None and bool(
+            supervisor.end_reason or supervisor.give_up_reason
+        )
         another = decide_another_start(error, has_servers=not is_over) if is_chief else None
         return TEMPORARY_STATUS if another else 1
 

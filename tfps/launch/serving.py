@@ -116,7 +116,7 @@ class ServiceEnd:
         self._status = FAILED_STATUS
         self.reason = ""
 
-    def report(self, status: int) -> None:
+    def record_status(self, status: int) -> None:
         """Record the status that the chief reports; later reports are ignored."""
         if not self._received.is_set():
             known = status in END_REASONS
@@ -153,7 +153,7 @@ def start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
     from tfps.bridge.parquet_rows import register_parquet
 
     def on_finished(status: np.ndarray) -> np.int32:
-        end.report(int(status))
+        end.record_status(int(status))
         return np.int32(1)
 
     served = ServedChief(functools.cache(task_versions))

@@ -85,7 +85,7 @@ class RemoteSupervisor:
         return "" if self._end_is_noticed else self._end
 
     @property
-    def given_up(self) -> str:
+    def give_up_reason(self) -> str:
         """The reason why a parameter server is not started again; empty while none is given up."""
         self._read_messages()
         return self._end if self._end_is_noticed else ""

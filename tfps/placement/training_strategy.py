@@ -47,12 +47,12 @@ def _one_process(sizes: JobSizes) -> int:
     return PROCESS_BYTES + sizes.state_bytes + sizes.sent_bytes
 
 
-def _mirrored(sizes: JobSizes) -> int:
+def _mirrored_task_bytes(sizes: JobSizes) -> int:
     """Return the memory of one process, which has a copy for each device."""
     return PROCESS_BYTES + sizes.workers * (sizes.state_bytes + sizes.sent_bytes)
 
 
-def _all_reduced(sizes: JobSizes) -> int:
+def _all_reduced_task_bytes(sizes: JobSizes) -> int:
     """Return the memory of a copy, its gradients and their mean."""
     return _one_process(sizes) + sizes.sent_bytes
 
@@ -67,12 +67,12 @@ def _all_reduce_bytes(sizes: JobSizes) -> int:
     return 4 * others * sizes.gradient_bytes // sizes.workers + 2 * others * sizes.row_bytes
 
 
-def _worker(sizes: JobSizes) -> int:
+def _worker_bytes(sizes: JobSizes) -> int:
     """Return the memory of a step's parameters and gradients."""
     return PROCESS_BYTES + sizes.pulled_bytes + sizes.sent_bytes
 
 
-def _local_worker(sizes: JobSizes) -> int:
+def _local_worker_bytes(sizes: JobSizes) -> int:
     """Return the memory of the weights twice, slots and a gradient: it runs the optimizer."""
     return _one_process(sizes) + sizes.weight_bytes
 
@@ -143,13 +143,13 @@ def _round_server(sizes: JobSizes) -> int:
 EQUALS, SERVERS, OWN_LOOP = "all up, equally fast", "servers up", "all up, your loop"
 ONE_PROCESS = TrainingStrategy("one process", _one_process, _zero_bytes)
 ALL_REDUCED = TrainingStrategy(
-    "MultiWorkerMirroredStrategy", _all_reduced, _all_reduce_bytes, EQUALS
+    "MultiWorkerMirroredStrategy", _all_reduced_task_bytes, _all_reduce_bytes, EQUALS
 )
 ASYNCHRONOUS = TrainingStrategy(
-    "tfps asynchronous, bounded", _worker, _coded_exchange, SERVERS, server_bytes=_server
+    "tfps asynchronous, bounded", _worker_bytes, _coded_exchange, SERVERS, server_bytes=_server
 )
 LOCAL_STEPS = TrainingStrategy(
-    "tfps local steps", _local_worker, _local_bytes, SERVERS, _server, _local_obstacle
+    "tfps local steps", _local_worker_bytes, _local_bytes, SERVERS, _server, _local_obstacle
 )
 LAYERS = TrainingStrategy(
     "layers on tasks", _layers_task_bytes, _layers_bytes, OWN_LOOP, obstacle=_layers_obstacle
@@ -163,12 +163,16 @@ TABLES = TrainingStrategy(
 )
 STRATEGIES = (
     ONE_PROCESS,
-    TrainingStrategy("MirroredStrategy", _mirrored, _zero_bytes, "devices, one machine"),
+    TrainingStrategy("MirroredStrategy", _mirrored_task_bytes, _zero_bytes, "devices, one machine"),
     ALL_REDUCED,
-    TrainingStrategy("TensorFlow's servers", _worker, _exchange, SERVERS, _server),
+    TrainingStrategy("TensorFlow's servers", _worker_bytes, _exchange, SERVERS, _server),
     ASYNCHRONOUS,
     TrainingStrategy(
-        "tfps synchronous, backup", _worker, _coded_exchange, "equal, or one spare", _round_server
+        "tfps synchronous, backup",
+        _worker_bytes,
+        _coded_exchange,
+        "equal, or one spare",
+        _round_server,
     ),
     LOCAL_STEPS,
     LAYERS,

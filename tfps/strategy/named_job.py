@@ -65,7 +65,7 @@ def open_job(arguments: Arguments, connections: Connections) -> tuple[Runtime, N
     runtime = OPEN_JOBS[key] = Runtime(job=name, held=held, **options)
     job = NamedJob(runtime, record, previous=previous)
     job.begin()
-    runtime.on_layout_change, runtime.fence = job.note, job.refuse_if_replaced
+    runtime.on_layout_change, runtime.fence = job.write_record, job.refuse_if_replaced
     return runtime, job
 
 

@@ -251,7 +251,7 @@ class StrategyRecovery:
     def uncheckpointed_names(self, device: str) -> list[str]:
         """Return the names of variables on a device that checkpoints cannot contain."""
         strategy = self._strategy()
-        named = {} if strategy is None else dict(strategy.primitives.parameters.known)
+        named = {} if strategy is None else dict(strategy.primitives.parameters.by_name)
         natives = {name: getattr(variable, "_value", variable) for name, variable in named.items()}
         return [
             name

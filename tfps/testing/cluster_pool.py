@@ -30,21 +30,21 @@ class PooledCluster:
         key: the size and variables of the cluster; tests that need the same may share it.
         cluster: the cluster.
         processes: the processes of its tasks.
-        brought: the processes, ports and threads that its start has added to this process.
+        resources: the processes, ports and threads that its start has added to this process.
     """
 
     key: Key
     cluster: LocalCluster
     processes: Mapping[tuple[str, int], TaskProcess]
-    brought: ProcessSnapshot
+    resources: ProcessSnapshot
 
     @classmethod
     def start(cls, key: Key, start: Callable[[], LocalCluster]) -> PooledCluster:
         """Start a cluster and record its state."""
         before = ProcessSnapshot.now()
         cluster = start()
-        brought = ProcessSnapshot.now().beyond(before)
-        return cls(key, cluster, _processes(cluster), brought)
+        resources = ProcessSnapshot.now().beyond(before)
+        return cls(key, cluster, _processes(cluster), resources)
 
     def is_as_started(self) -> bool:
         """Return whether it has the same tasks as at its start, and no strategy uses it."""
@@ -72,11 +72,11 @@ class ClusterPool:
         self._idle: list[PooledCluster] = []  # the last used one at the end
 
     @property
-    def brought(self) -> ProcessSnapshot:
+    def resources(self) -> ProcessSnapshot:
         """The processes, ports and threads of its clusters, which are no leftovers of a test."""
         found = ProcessSnapshot()
         for pooled in [*self._lent, *self._idle]:
-            found |= pooled.brought
+            found |= pooled.resources
         return found
 
     def lend(

@@ -15,7 +15,7 @@ from tfps.checkpoint.retention import (
     KeepEvery,
     KeepLatest,
     RetentionPolicy,
-    Saved,
+    SavedCheckpoint,
     find_superfluous,
 )
 from tfps.errors import ConfigError
@@ -33,13 +33,13 @@ SAVES = st.lists(
 )
 
 
-def _saved(saves: list[tuple[float, float | None]]) -> list[Saved]:
+def _saved(saves: list[tuple[float, float | None]]) -> list[SavedCheckpoint]:
     """Numbers from 1, each some seconds after the one before."""
     now_s, saved = 0.0, []
     for number, (seconds, loss) in enumerate(saves, start=1):
         now_s += seconds
         metrics = {} if loss is None else {"loss": loss}
-        saved.append(Saved(number=number, saved_at_s=now_s, metrics=metrics))
+        saved.append(SavedCheckpoint(number=number, saved_at_s=now_s, metrics=metrics))
     return saved
 
 
@@ -50,7 +50,7 @@ def test_what_went_before_changes_nothing(
 ) -> None:
     """Deleting after each save keeps what the policy keeps of all saves, and the newest."""
     everything = _saved(saves)
-    there: list[Saved] = []
+    there: list[SavedCheckpoint] = []
     for one in everything:
         there.append(one)
         gone = find_superfluous(there, policy)
@@ -70,7 +70,7 @@ def test_the_latest(saves: list[tuple[float, float | None]], count: int) -> None
 
 def test_the_best_by_either_mode() -> None:
     values = {1: 0.5, 2: 0.2, 3: math.nan, 4: 0.9, 5: 0.9}
-    saved = [Saved(number=n, saved_at_s=0.0, metrics={"a": v}) for n, v in values.items()]
+    saved = [SavedCheckpoint(number=n, saved_at_s=0.0, metrics={"a": v}) for n, v in values.items()]
     assert KeepBest("a", mode="min").kept(saved) == {2}
     assert KeepBest("a", mode="max").kept(saved) == {5}
     assert KeepBest("a", mode="max", count=3).kept(saved) == {1, 4, 5}

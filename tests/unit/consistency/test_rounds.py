@@ -140,7 +140,7 @@ class Worker:
             for server in servers:
                 yield None
                 worker = server.one(self.worker)
-                ask = server.state.beginning if enters else server.state.waiting_for
+                ask = server.state.after_begin if enters else server.state.after_await
                 server.decide(ask(worker, latest, vectors=VECTORS))
                 waiting[server] = NOTHING
             yield from self._wait(waiting)
@@ -201,12 +201,12 @@ class Job:
 
     def leave(self, server: SimulatedServer, slot: int) -> None:
         server.incarnations[slot] += self.workers
-        server.decide(server.state.left(server.one(slot), vectors=VECTORS))
+        server.decide(server.state.after_leave(server.one(slot), vectors=VECTORS))
 
     def expect(self, slots: list[int]) -> None:
         there = np.array([int(slot in slots) for slot in range(self.workers)])
         for server in self.servers:
-            server.decide(server.state.expecting(there, vectors=VECTORS))
+            server.decide(server.state.after_expect(there, vectors=VECTORS))
 
     def evict(self, slot: int) -> Iterator[Any]:
         for server in self.servers:
@@ -368,7 +368,7 @@ def test_tensors_decide_as_arrays(
             vectors=vectors,
         )
         able = state.can_apply(worker, state.position, call_id=call_id, vectors=vectors)
-        state = state.beginning(convert([0, 0, 1]), convert(1), vectors=vectors)
+        state = state.after_begin(convert([0, 0, 1]), convert(1), vectors=vectors)
         turn = decide(
             state,
             required=2,
@@ -377,7 +377,7 @@ def test_tensors_decide_as_arrays(
             call_id=call_id,
             vectors=vectors,
         )
-        after = turn.after.left(convert([1, 0, 0]), vectors=vectors)
+        after = turn.after.after_leave(convert([1, 0, 0]), vectors=vectors)
         parts = (after.position, after.begins, after.contributed, after.wanted, able)
         turned = (turn.completes, turn.released, turn.able)
         return [np.asarray(part).tolist() for part in (*parts, *turned)]

@@ -15,11 +15,11 @@ from tfps.job import train
 LOST = tf.errors.UnavailableError(
     None, None, "GRPC: from remote target /job:ps/replica:0/task:0 ... connection refused"
 )
-NO_WORKER = SimpleNamespace(end_reason="no worker is left", given_up="")
+NO_WORKER = SimpleNamespace(end_reason="no worker is left", give_up_reason="")
 NO_SERVER = SimpleNamespace(
-    end_reason="", given_up="what ps 0 held is lost with it. Start it again"
+    end_reason="", give_up_reason="what ps 0 held is lost with it. Start it again"
 )
-NOTHING = SimpleNamespace(end_reason="", given_up="")
+NOTHING = SimpleNamespace(end_reason="", give_up_reason="")
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_who_keeps_the_tasks_says_why_the_job_cannot_go_on(supervisor: Any, expe
 class Late:
     """A supervisor that looks at its tasks after the connection with one has broken."""
 
-    given_up = ""
+    give_up_reason = ""
 
     def __init__(self) -> None:
         self.looks = 0

@@ -29,15 +29,15 @@ def _quick_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("told", "status"), [(0, 0), (1, 1), (7, 1), (75, 75), (130, 1)])
 def test_the_message_ends_the_task(told: int, status: int) -> None:
     end = ServiceEnd()
-    threading.Timer(0.1, end.report, [told]).start()
+    threading.Timer(0.1, end.record_status, [told]).start()
     assert end.wait("127.0.0.1:1", chief_timeout_s=30) == status
     assert end.reason
 
 
 def test_the_first_message_counts() -> None:
     end = ServiceEnd()
-    end.report(1)
-    end.report(0)
+    end.record_status(1)
+    end.record_status(0)
     assert end.wait("127.0.0.1:1", chief_timeout_s=30) == 1
 
 
@@ -65,7 +65,7 @@ def test_a_chief_that_comes_back_is_waited_for_anew(monkeypatch: pytest.MonkeyPa
 def test_a_chief_that_answers_is_never_away() -> None:
     with socket.create_server(("127.0.0.1", 0)) as chief:
         end = ServiceEnd()
-        threading.Timer(1.0, end.report, [0]).start()
+        threading.Timer(1.0, end.record_status, [0]).start()
         address = f"127.0.0.1:{chief.getsockname()[1]}"
         assert end.wait(address, chief_timeout_s=0.3) == 0
 
@@ -99,7 +99,7 @@ def test_an_address_of_another_machine_is_doubted(
         worker = f"{host}:{lease.ports[0]}"
     jobs = {"chief": ("c:1",), "worker": (worker,), "ps": ("p:1",)}
     spec = ClusterSpec(jobs=jobs, task_type="worker", task_index=0)
-    monkeypatch.setattr(serving, "start_server", lambda _spec, end: end.report(0))
+    monkeypatch.setattr(serving, "start_server", lambda _spec, end: end.record_status(0))
     monkeypatch.setattr("tfps.launch.serving.signal.signal", lambda *_: None)
     assert serve(spec, chief_timeout_s=1.0) == 0
     assert (f"worker 0: {worker} is not an address of this machine" in caplog.text) == warned

@@ -67,14 +67,18 @@ def test_the_chief_hears_of_restarts_and_of_the_end(
     assert get_supervisor(ADDRESSES) is chief
     _die(tasks, WORKER, 0.0)
     pipe.exchange()
-    assert (chief.restarts, chief.end_reason, chief.given_up) == (["worker 1 (SIGKILL)"], "", "")
+    assert (chief.restarts, chief.end_reason, chief.give_up_reason) == (
+        ["worker 1 (SIGKILL)"],
+        "",
+        "",
+    )
     chief.restarts[0] += ", of which the chief knows more"
     _die(tasks, SERVER, 1.0)
     for _ in range(3):
         pipe.exchange()
     assert chief.restarts == ["worker 1 (SIGKILL), of which the chief knows more"]
     assert chief.end_reason == ""
-    assert chief.given_up.startswith("what ps 0 held is lost with it.")
+    assert chief.give_up_reason.startswith("what ps 0 held is lost with it.")
 
 
 def test_an_end_that_the_chief_does_not_notice(
@@ -84,7 +88,7 @@ def test_an_end_that_the_chief_does_not_notice(
         _die(tasks, ("worker", index), 0.0, 0.3)
         _die(tasks, ("worker", index), 1.0)
     pipe.exchange()
-    assert chief.given_up == ""
+    assert chief.give_up_reason == ""
     assert chief.end_reason.startswith("no worker is left: worker 0, worker 1 died again after")
 
 

@@ -177,7 +177,7 @@ def test_who_answers_again_does_not_make_up_for_a_lost_server(
 class StubSupervisor:
     """The process that has started the tasks."""
 
-    end_reason = given_up = ""
+    end_reason = give_up_reason = ""
 
     def __init__(self) -> None:
         self.restarts: list[str] = []

@@ -271,12 +271,12 @@ def test_the_end_of_the_strategy_ends_the_wait(servers: ServerReturn, machine: M
 def test_who_is_not_started_again_is_not_waited_for(
     servers: ServerReturn, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    supervisor: Any = SimpleNamespace(given_up="")
+    supervisor: Any = SimpleNamespace(give_up_reason="")
     monkeypatch.setattr(server_return, "get_supervisor", lambda _: supervisor)
     machine.identity = GONE
     reads, of_reader = _in_thread(lambda: servers.repeat(machine.read))
     servers.lose(0, "The server is gone.")
-    supervisor.given_up = "ps 0 died again after its budget of 3 restarts"
+    supervisor.give_up_reason = "ps 0 died again after its budget of 3 restarts"
     reads.join(DEADLINE_S)
     assert not reads.is_alive()
     assert "It is not restarted: ps 0 died again after its budget" in str(of_reader[0])

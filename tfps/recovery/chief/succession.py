@@ -205,7 +205,7 @@ class NamedJob:
             for worker in range(runtime.max_workers):
                 server.evict(worker, term * TERM_INCARNATIONS)
             server.open_tickets(0)
-        self.note()
+        self.write_record()
         self._checked_s = time.monotonic()
 
     def refuse_if_replaced(self) -> None:
@@ -226,7 +226,7 @@ class NamedJob:
             for server in living[:1]:
                 server.refuse_if_of_another_chief()
 
-    def note(self) -> None:
+    def write_record(self) -> None:
         """Write the record, including the places of variables, to each server that is not lost.
 
         Writes nothing if the program trains with another optimizer than the job: then its next

@@ -18,7 +18,7 @@ class TaskSupervisor(Protocol):
         """The reason why the job cannot go on; empty while it can."""
 
     @property
-    def given_up(self) -> str:
+    def give_up_reason(self) -> str:
         """The reason why a lost parameter server is not restarted; empty if there is none."""
 
     @property

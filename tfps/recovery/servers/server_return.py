@@ -271,8 +271,8 @@ class ServerReturn:
                         self._give_up(f"It cannot be restored: {error!r}")
                     raise
                 supervisor = get_supervisor(server.address for server in self._runtime.servers)
-                if supervisor is not None and supervisor.given_up:
-                    self._give_up(f"It is not restarted: {supervisor.given_up}")
+                if supervisor is not None and supervisor.give_up_reason:
+                    self._give_up(f"It is not restarted: {supervisor.give_up_reason}")
                     return
                 if time.monotonic() - warned_s > WARNING_INTERVAL_S:
                     warned_s = time.monotonic()

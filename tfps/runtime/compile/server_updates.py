@@ -37,7 +37,7 @@ class ServerUpdates:
         self._runtime, self._strategy, self._drain = runtime, strategy, drain
         self._known: weakref.WeakSet[ServerUpdate] = weakref.WeakSet()
 
-    def known(self) -> list[ServerUpdate]:
+    def get_all(self) -> list[ServerUpdate]:
         """Return the updates of all optimizers that exist."""
         return list(self._known)
 

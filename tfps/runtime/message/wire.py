@@ -93,7 +93,7 @@ class CallWire:
     scale: Any = None  # the loss scale, which goes up
 
     @property
-    def updated(self) -> tuple[Any, ...]:
+    def updated_variables(self) -> tuple[Any, ...]:
         """The server's variables, with slabs and tables, for which gradients come."""
         return (*self.gradients.natives, *(table._value for table in self.tables))
 

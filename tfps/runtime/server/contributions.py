@@ -64,7 +64,7 @@ class Contributions:
             return RowSum(native, create=functools.partial(variable, owner=native.shared_name))
 
         wire = call.wire
-        natives = wire.updated if call.is_update else ()
+        natives = wire.updated_variables if call.is_update else ()
         first = natives[0].shared_name if natives else f"server_{call.server.index}"
         self._weights = variable(np.zeros(3), "weights", owner=first, dtype=tf.float64)
         self._keys: ServerVariable | None = None  # keys of contributions in the sums, if any

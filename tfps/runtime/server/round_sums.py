@@ -40,7 +40,7 @@ class WholeSum:
         self._sum = create(functools.partial(tf.zeros, shape, dtype), "sum", dtype=dtype)
 
     def add(self, value: tf.Tensor, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
-        value = tf.cast(_weight(value, weight), self._sum.dtype)
+        value = tf.cast(_apply_weight(value, weight), self._sum.dtype)
         if self._sum.dtype.is_bool:
             self._sum.assign(value, read_value=False)
         else:
@@ -156,7 +156,7 @@ class RowSum:
     def add(self, value: tf.IndexedSlices, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
         kept = tf.where(is_first, 0, tf.size(self._places.read_value()))
         places = tf.concat([self._places.read_value()[:kept], value.indices], 0)
-        own = tf.cast(_weight(value.values, weight), self._rows.dtype)
+        own = tf.cast(_apply_weight(value.values, weight), self._rows.dtype)
         rows = [self._rows.read_value()[:kept], own]
         distinct, positions = tf.unique(places)
         sums = tf.math.unsorted_segment_sum(tf.concat(rows, 0), positions, tf.size(distinct))
@@ -175,7 +175,7 @@ class RowSum:
         self._rows.assign(rows, read_value=False)
 
 
-def _weight(tensor: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+def _apply_weight(tensor: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
     return tensor * tf.cast(weight, tensor.dtype) if tensor.dtype.is_floating else tensor
 
 

@@ -148,7 +148,8 @@ class ServerOptimizerCall:
         """Trace the optimizer's update from gradients."""
         if self.server.device in get_devices(self.optimizer):
             gradients = {
-                n.shared_name: tensors[get_native_gradient_name(n)] for n in self.wire.updated
+                n.shared_name: tensors[get_native_gradient_name(n)]
+                for n in self.wire.updated_variables
             }
             self.get_update(self.optimizer).apply(gradients, context)
 

@@ -59,7 +59,9 @@ def _unscale(wire: CallWire, tensors: dict[str, Any]) -> dict[str, Any]:
         return tensors
     shards = wire.gradients.variables
     values = {get_variable_name(v) for v in shards if getattr(v, "overwrite_with_gradient", False)}
-    names = [get_native_gradient_name(n) for n in wire.updated if n.shared_name not in values]
+    names = [
+        get_native_gradient_name(n) for n in wire.updated_variables if n.shared_name not in values
+    ]
     scale = tensors[get_scale_name(wire.scale)]
     return {**tensors, **{name: unscale_gradient(tensors[name], scale) for name in names}}
 

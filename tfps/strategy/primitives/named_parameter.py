@@ -42,7 +42,7 @@ class NamedParameters:
         self._variables[name.removesuffix(":0")] = variable
 
     @property
-    def known(self) -> Mapping[str, Any]:
+    def by_name(self) -> Mapping[str, Any]:
         """The variables, by name."""
         return self._variables
 
@@ -51,7 +51,7 @@ class NamedParameters:
         """The names of all variables, sorted."""
         return sorted(self._variables)
 
-    def named(self, names: Iterable[str]) -> list[NamedParameter]:
+    def find(self, names: Iterable[str]) -> list[NamedParameter]:
         """Return the parameters of these names.
 
         Raises:

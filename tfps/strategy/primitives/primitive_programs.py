@@ -64,7 +64,7 @@ class PrimitivePrograms:
         """
         return self._get_or_compile(
             (names, id(optimizer), coded),
-            lambda: _make_optimizer_call(optimizer, self._parameters.named(names)),
+            lambda: _make_optimizer_call(optimizer, self._parameters.find(names)),
             coded=coded,
         )
 
@@ -72,7 +72,7 @@ class PrimitivePrograms:
         """Return the servers' functions that pull or push rows of one table."""
         return self._get_or_compile(
             ("rows", name, id(optimizer)),
-            lambda: _make_optimizer_call(optimizer, self._parameters.named([name])),
+            lambda: _make_optimizer_call(optimizer, self._parameters.find([name])),
             by_rows=True,
         )
 
@@ -127,7 +127,7 @@ class PrimitivePrograms:
                 runtime=self._runtime,
                 server=server,
                 get_update=self._make_row_update if by_rows else self._make_update,
-                updates=self._updates.known(),
+                updates=self._updates.get_all(),
                 uses_replies=False,
             )
             for server in self._runtime.servers

@@ -67,7 +67,7 @@ class Primitives:
         refuse_where_others_wait(self._runtime, "push")
         chosen = tuple(gradients)
         for name in chosen if optimizer is not None else ():
-            refuse_to_densify(optimizer, gradients[name], self.parameters.known.get(name))
+            refuse_to_densify(optimizer, gradients[name], self.parameters.by_name.get(name))
         tensors = [tf.convert_to_tensor(gradients[name]) for name in chosen]
         version = tf.cast(tf.convert_to_tensor(version), tf.int64)
         on_worker = not tf.executing_eagerly()

@@ -29,7 +29,7 @@ def find_table(parameters: NamedParameters, name: Any, *, source: str) -> NamedP
             "Keras variable, or the name of a tf.Variable",
             source=source,
         )
-    (table,) = parameters.named([name])
+    (table,) = parameters.find([name])
     if len(table.shape) < 2:
         raise ConfigError(
             f"name: received {name!r} of shape {table.shape}, expected a table of two or more "

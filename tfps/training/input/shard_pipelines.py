@@ -67,8 +67,10 @@ class ShardPipelines(BatchSource):
         self.batch_spec: Any = None
         scalar = tf.TensorSpec([], tf.int64)
         # Without AutoGraph, which would hide where the user's function raised an error.
-        self._open = tf.function(self._trace, autograph=False).get_concrete_function(scalar, scalar)
-        self._numbered_spec = self._open.structured_outputs[0].element_spec
+        self._open_function = tf.function(self._trace, autograph=False).get_concrete_function(
+            scalar, scalar
+        )
+        self._numbered_spec = self._open_function.structured_outputs[0].element_spec
         self._flat_specs = tf.nest.flatten(self.batch_spec, expand_composites=True)
 
     @property
@@ -77,7 +79,7 @@ class ShardPipelines(BatchSource):
 
     @property
     def input_graphs(self) -> list[Any]:
-        return [self._open.graph]
+        return [self._open_function.graph]
 
     @property
     def shard_leases(self) -> ShardBook | None:
@@ -155,7 +157,9 @@ class ShardPipelines(BatchSource):
 
     def _start_iterator(self, shard: int, number: int) -> Any:
         """Create on a worker the iterator of its likely first shard, and all pipelines."""
-        dataset, pipelines = self._open(tf.constant(shard, tf.int64), tf.constant(number, tf.int64))
+        dataset, pipelines = self._open_function(
+            tf.constant(shard, tf.int64), tf.constant(number, tf.int64)
+        )
         return iter(dataset), pipelines
 
     def _trace(self, first: tf.Tensor, number: tf.Tensor) -> Any:

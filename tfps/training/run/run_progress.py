@@ -26,8 +26,8 @@ class RunPoint(NamedTuple):
     """
 
     servers: RoundPoint  # where they were
-    first: int  # the run's first ticket
-    end: int  # the first ticket behind it
+    first_ticket: int  # of the run
+    end_ticket: int  # the first ticket behind the run
     completed_before: int  # steps that the ticket server had counted before the run
     completed: int  # steps of the run
     open_position: int  # of the first ticket that had not been closed
@@ -158,8 +158,8 @@ class RunProgress:
             self._points.append(
                 RunPoint(
                     servers,
-                    first=self.first,
-                    end=self._end,
+                    first_ticket=self.first,
+                    end_ticket=self._end,
                     completed_before=self._completed_before,
                     completed=self.completed,
                     open_position=int(min(still_open)) - self.first,
@@ -179,8 +179,8 @@ class RunProgress:
             at = [known_completed.servers for known_completed in self._points].index(point)
             back = self._points[at]
             del self._points[at + 1 :]
-            self._limit += back.first - self.first
-            self.first, self._end = back.first, back.end
+            self._limit += back.first_ticket - self.first
+            self.first, self._end = back.first_ticket, back.end_ticket
             self._completed_before, self.completed = back.completed_before, back.completed
             self.cells, self.metrics, self.outputs = back.cells, back.metrics, back.outputs
             self._went_back_count += 1
