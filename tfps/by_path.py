@@ -35,7 +35,7 @@ class PathRules(ABC, Generic[ChoiceT]):
 
     @abstractmethod
     def expected(self, choice: Any, *, is_rule: bool) -> str:
-        """Return the end of "expected ...", or an empty string if the choice is valid.
+        """Return the end of the message "expected ..."; empty if the choice is valid.
 
         Args:
             choice: the value that was passed.
@@ -60,6 +60,6 @@ class PathRules(ABC, Generic[ChoiceT]):
         return problems
 
     def found_in(self, path: str) -> tuple[str, ChoiceT]:
-        """Return the pattern that matches, or ``"otherwise"``, and its choice."""
+        """Return the pattern that matches a path, or ``"otherwise"``, and its choice."""
         found = (each for each in self.rules.items() if re.search(each[0], path))
         return next(found, ("otherwise", self.otherwise))

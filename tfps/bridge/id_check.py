@@ -23,7 +23,7 @@ class RequestedIds(NamedTuple):
 
     @classmethod
     def from_ids(cls, ids: tf.Tensor, table: Any) -> RequestedIds:
-        """Wrap ids of a table, a variable with a path and a shape."""
+        """Wrap ids of a table, which is a variable with a path and a shape."""
         return cls(ids, table.shape[0], f"ids for {table.path}")
 
     @property

@@ -34,7 +34,7 @@ def refuse_missing_class(feature: str, *, needs: str) -> None:
 
 
 def get_h5_dataset(store: Any, key: str) -> Any:
-    """Return a dataset of a file of weights, after the checks that this Keras has for it."""
+    """Return a dataset of a weights file, after the checks that the installed Keras makes."""
     checked = getattr(_names["saving_lib"], "safe_get_h5_dataset", None)
     if checked is not None:
         return checked(store._h5_entry_group, key)

@@ -44,7 +44,7 @@ def find_names(package: str) -> dict[str, Any]:
 
 
 def check_attributes() -> None:
-    """Check that the attributes that tfps uses exist; before anything is patched.
+    """Check that the attributes that tfps uses exist; called before anything is patched.
 
     Raises:
         ImportError: attributes are missing; lists those of TensorFlow and Keras.
@@ -57,7 +57,7 @@ def check_attributes() -> None:
 
 
 def untested_is_allowed() -> bool:
-    """Return whether ``TFPS_UNTESTED`` is 1: the user takes versions that tfps would refuse.
+    """Return whether ``TFPS_UNTESTED`` is 1, so that untested versions are not refused.
 
     Raises:
         ConfigError: it has another value.
@@ -98,7 +98,7 @@ def find_changed_parameters() -> list[str]:
 
 
 def get_version(package: str) -> str:
-    """Return the version that is in use of a package, which need not be the installed one."""
+    """Return the version of a package that is in use, which need not be the installed one."""
     version = getattr(sys.modules.get(package), "__version__", None)
     return str(version or package_version(package) or "missing")
 

@@ -1,4 +1,4 @@
-"""The places of private names: all that differs between versions of TensorFlow and Keras is here.
+"""The private names that tfps uses: all that differs between versions of TensorFlow and Keras.
 
 A place is a module, or ``module:name`` for a name in it. Where versions differ, the newest place is
 first and the first that exists counts: a patch release may have parts of a later minor version, so
@@ -19,7 +19,7 @@ _ADAPTERS = "keras.src.trainers.data_adapters"
 
 @dataclass(frozen=True)
 class Package:
-    """The private names that tfps uses of a package.
+    """The private names of a package that tfps uses.
 
     Args:
         title: the name of the package in messages.

@@ -60,7 +60,7 @@ def read_current_value(keras_variable: Any) -> tf.Tensor:
 
 
 def record_refusal(error: Exception) -> None:
-    """Record an error for `raise_refusals`; AutoGraph would replace one that is raised here.
+    """Record an error for `raise_refusals`; AutoGraph would replace an error raised in the trace.
 
     Args:
         error: the reason why the traced code cannot work.
@@ -136,7 +136,7 @@ class StepScope(keras.StatelessScope):
 
 
 def _exchange_uninitialized(variables: list[Any]) -> list[Any]:
-    """Set the variables to which Keras gives values later, and return those of before."""
+    """Set the variables to which Keras gives values later, and return the previous ones."""
     before: list[Any] = global_state.get_global_attribute("uninitialized_variables") or []
     global_state.set_global_attribute("uninitialized_variables", variables)
     return before

@@ -1,7 +1,7 @@
 """The private names of TensorFlow that tfps uses: the only way to ``tensorflow.python``.
 
 TensorFlow may change these names: `private_places` has the place of each, and all that is missing
-is reported at once.
+is reported together.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def run_replicas(strategy: tf.distribute.Strategy, function: Callable[[], None])
 
 @contextlib.contextmanager
 def placed_on(device: str) -> Iterator[None]:
-    """Place operations on a device, ignoring the colocation and device scopes around."""
+    """Place operations on a device, ignoring the enclosing colocation and device scopes."""
     with ops.colocate_with(None, ignore_existing=True), ops.device(None), ops.device(device):
         yield
 
@@ -257,7 +257,7 @@ def replace_message(error: Any, message: str) -> None:
 
 
 def set_worker_scopes(coordinator: Any, scopes: Sequence[str]) -> None:
-    """Set the device scope in which each worker's closures run; call it before there are any."""
+    """Set the device scope in which each worker's closures run; called before the first closure."""
     for worker, scope in zip(coordinator._cluster.workers, scopes, strict=True):
         worker.device_name = scope
 
@@ -287,7 +287,7 @@ def get_alive_workers(coordinator: Any) -> list[bool]:
 
 @contextlib.contextmanager
 def use_coordinator_classes(*, queue: type, failure_handler: type) -> Iterator[None]:
-    """Make coordinators that are created inside use these classes from their start."""
+    """Make coordinators that are created in the context use these classes from their start."""
     cluster_coordinator._CoordinatedClosureQueue = queue
     cluster_coordinator.WorkerPreemptionHandler = failure_handler
     try:
@@ -308,7 +308,7 @@ def get_failure_handler(coordinator: Any) -> Any:
 
 
 def read_incarnations() -> tuple[int, dict[str, int]]:
-    """Return the id of this process's connection, and by device the incarnation of its task.
+    """Return the id of this process's connection, and the incarnation of each device's task.
 
     A restarted task has another number; so has a connection to another cluster.
     """
@@ -325,7 +325,7 @@ def read_incarnations() -> tuple[int, dict[str, int]]:
 
 
 def patch_nested_functions(current_trace: Callable[[], Any]) -> None:
-    """Patch tf.functions: those called in a traced step are traced for that step only.
+    """Patch tf.functions so that those called in a traced step are traced for that step only.
 
     TensorFlow uses one trace of a nested function in all graphs. In a step the trace refers to the
     worker's copies of variables, which belong to one graph.

@@ -87,7 +87,7 @@ class ErrorFeedback:
 
 
 def memory_of(codec: Codec) -> Memory:
-    """Return the state that workers keep for a codec: its own ``memory``, else by its bias.
+    """Return the state that workers keep for a codec: its own ``memory``, else chosen by its bias.
 
     Example:
 

@@ -121,7 +121,7 @@ class Quantize:
         return tf.reshape(blocks, filled)[:, :items]
 
     def _scales(self, blocks: tf.Tensor, items: int) -> tf.Tensor:
-        """Return the value of each block's highest level; with 1 bit the mean size."""
+        """Return the value of each block's highest level; with 1 bit the mean magnitude."""
         sizes = tf.abs(blocks)
         if self.bits == 1:
             full, rest = divmod(items, self.block_items)

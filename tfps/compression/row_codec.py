@@ -35,7 +35,7 @@ class RowCodec(Protocol):
 
 
 def row_codec_of(codec: Codec, items: int) -> RowCodec | None:
-    """Return the codec of rows of ``items`` items, or None: then they are not compressed.
+    """Return the codec of rows of ``items`` items; None if they are not compressed.
 
     It is None too if workers would keep a residual: the next batch has other rows.
 

@@ -84,7 +84,7 @@ def relation_after(operation: str, inputs: Sequence[Origin]) -> Origin:
 
 
 def either(one: Origin, other: Origin) -> Origin:
-    """Return the relation of a value that a condition chooses; it must not depend on a state."""
+    """Return the relation of a value that a condition chooses; it depends on no state itself."""
     if one == other:
         return one
     if one.state == other.state is not None:

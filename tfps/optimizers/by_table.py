@@ -36,7 +36,7 @@ class ByTable(MultiOptimizer):
 
     Raises:
         ConfigError: a value is no optimizer, or its update of a row depends on other rows; lists
-            all tables at once. When it is built: the model has no table of a name.
+            all such tables. When it is built: the model has no table of a name.
 
     Example:
 

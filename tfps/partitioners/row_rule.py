@@ -219,7 +219,7 @@ class ShuffledRows(_Division):
 
     @functools.cached_property
     def multiplier(self) -> int:
-        """The multiplier, coprime to the number of rows; 1 for one shard."""
+        """The multiplier of row numbers, coprime to the number of rows; 1 for one shard."""
         if self.shards == 1:
             return 1
         near = max(1, round(self.rows * GOLDEN_RATIO))

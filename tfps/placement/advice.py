@@ -21,7 +21,7 @@ from tfps.units import format_bytes, format_seconds
 
 @dataclass(frozen=True)
 class MemoryLimits:
-    """The memory of a task; None: not known, so everything fits.
+    """The memory of each kind of task; None if it is not known, so that everything fits.
 
     Args:
         worker_bytes: the memory of each task that computes.

@@ -158,7 +158,7 @@ class Forecast:
 
 
 def _round_bytes(variable: PlannedVariable, *, workers: int) -> int:
-    """Return the bytes of a round's sum of gradients; for a table, of all rows that came."""
+    """Return the bytes of a round's sum of gradients; for a table, of all rows that it receives."""
     if not variable.is_trained:
         return 0
     return variable.pull_bytes * (1 if variable.rows_per_step is None else workers)

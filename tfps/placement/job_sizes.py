@@ -112,12 +112,12 @@ class JobSizes:
 
     @property
     def sent_bytes(self) -> int:
-        """The bytes of a step's gradients: whole ones, and rows."""
+        """The bytes of a step's gradients: of whole variables, and of rows."""
         return self.gradient_bytes + self.row_bytes
 
     @property
     def pulled_bytes(self) -> int:
-        """The bytes of a step's parameters: whole ones, and rows."""
+        """The bytes of a step's parameters: of whole variables, and of rows."""
         return self.dense_bytes + self.row_bytes
 
 

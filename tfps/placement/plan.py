@@ -36,7 +36,7 @@ class View:
 
 @dataclass(frozen=True)
 class Plan:
-    """All views of a job.
+    """The places of all variables of a job.
 
     Example:
 

@@ -68,12 +68,12 @@ def _all_reduce_bytes(sizes: JobSizes) -> int:
 
 
 def _worker_bytes(sizes: JobSizes) -> int:
-    """Return the memory of a step's parameters and gradients."""
+    """Return the memory that a worker needs for a step's parameters and gradients."""
     return PROCESS_BYTES + sizes.pulled_bytes + sizes.sent_bytes
 
 
 def _local_worker_bytes(sizes: JobSizes) -> int:
-    """Return the memory of the weights twice, slots and a gradient: it runs the optimizer."""
+    """Return the memory of a worker with an optimizer: weights twice, slots and a gradient."""
     return _one_process(sizes) + sizes.weight_bytes
 
 
@@ -93,7 +93,7 @@ def _layers_task_bytes(sizes: JobSizes) -> int:
 
 
 def _layers_bytes(sizes: JobSizes) -> int:
-    """Return the bytes of activations and their gradients, to both neighbours of a task."""
+    """Return the bytes of activations and their gradients, sent to both neighbours of a task."""
     return 2 * min(2, sizes.workers - 1) * (sizes.activation_bytes or 0)
 
 

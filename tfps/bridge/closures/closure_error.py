@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 def is_lost_server_error(error: BaseException) -> bool:
-    """Return whether the text of an error says that a server was unreachable."""
+    """Return whether the text of an error shows that a server was unreachable."""
     if not isinstance(error, tf.errors.OpError):
         return False
     renamed = "originally returned UnavailableError" in error.message
@@ -63,7 +63,7 @@ def _has_broken_connection(error: BaseException, worker: Any) -> bool:
 
 @contextlib.contextmanager
 def unify_lost_server_errors() -> Iterator[None]:
-    """Raise `UnavailableError` instead of the other errors TensorFlow has for a lost server."""
+    """Raise `UnavailableError` instead of TensorFlow's other errors for a lost server."""
     try:
         yield
     except (

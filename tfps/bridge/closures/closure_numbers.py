@@ -62,7 +62,7 @@ class ClosureNumbers:
             self._next = itertools.count(number + 1)
 
     def get_number(self, closure: Any) -> int:
-        """Return the number of a closure; a new number for None, which stands for unrepeated work.
+        """Return the number of a closure; a new number for None, which is work without repeats.
 
         Raises:
             RuntimeError: more closures are under way than there are cells.

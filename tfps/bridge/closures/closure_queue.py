@@ -42,8 +42,9 @@ class ClosureQueue(private.CoordinatedClosureQueue):
 
     `on_scheduled` is called with a closure before it is queued, on the thread of the program and
     without the queue's lock. `on_failure` is called with the index of a worker on which a closure
-    failed. `membership` is told which workers are busy. A member that finds the queue empty leaves:
-    at once if a thread waits in `join`, since no closure will follow, otherwise after `LINGER_S`.
+    failed. `membership` is told which workers are busy. A member that finds the queue empty leaves
+    immediately if a thread waits in `join`, since no closure will follow, otherwise after
+    `LINGER_S`.
     """
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ class WorkerHealth(Protocol):
     """Reports the state of workers, and stops giving work to those that are lost."""
 
     def is_responding(self, worker: int) -> bool:
-        """Return whether a worker responds now, which one that hangs does not."""
+        """Return whether a worker responds now; a worker that hangs does not."""
 
     def is_incompatible(self, worker: int) -> bool:
         """Return whether a restarted worker cannot take part."""
@@ -36,7 +36,7 @@ class WorkerHealth(Protocol):
 
 
 class UnknownHealth:
-    """The default: every worker that accepts a connection counts as healthy and keeps its work."""
+    """The default, which regards every worker that accepts a connection as healthy."""
 
     def is_responding(self, worker: int) -> bool:
         return True
@@ -52,10 +52,10 @@ class LostServers(Protocol):
     """Brings lost parameter servers back while no closure runs."""
 
     def enter(self) -> None:
-        """Note the start of a closure; wait first while servers are being brought back."""
+        """Record the start of a closure; wait first while servers are being brought back."""
 
     def leave(self) -> None:
-        """Note that a closure has ended."""
+        """Record that a closure has ended."""
 
     def is_caused_by_server_loss(self, error: BaseException | None = None) -> bool:
         """Return whether an error of a closure comes from a server that is being brought back.
@@ -74,16 +74,16 @@ class NoServerReturn:
     """The default: lost servers do not return, and closures that used them fail."""
 
     def enter(self) -> None:
-        """Does not wait."""
+        """Return immediately: no server is being brought back."""
 
     def leave(self) -> None:
-        """Does nothing."""
+        """Do nothing: the number of closures is not needed."""
 
     def is_caused_by_server_loss(self, error: BaseException | None = None) -> bool:
         return False
 
     def wait_for_return(self) -> None:
-        """Does not wait."""
+        """Return immediately: no server is being brought back."""
 
     def interrupt(self) -> None:
         """Does nothing: no closure waits."""
@@ -168,7 +168,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
 
     @contextlib.contextmanager
     def _run_with_servers(self, run_again: Callable[[], None] | None) -> Iterator[None]:
-        """Run a closure, and let it run again later if its error was not its own fault.
+        """Run a closure; let it run again later if a server's loss or a removal ended it.
 
         That is: a lost server is being brought back, or the worker was removed from the members.
         """
@@ -211,7 +211,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
                 time.sleep(POLL_INTERVAL_S)
 
     def _wake_threads(self) -> None:
-        """Wake the threads that wait for workers; the worker of one may already be back."""
+        """Wake the threads that wait for workers; the worker of a thread may already be back."""
         with self._cluster_update_lock:
             self._worker_up_cond.notify_all()
             if (

@@ -41,7 +41,7 @@ class LifeCounter:
 
     @property
     def losses(self) -> int:
-        """The number of losses, whether the workers returned or not."""
+        """The number of losses of all workers, whether they returned or not."""
         return len(self._lost) + self._returns.total()
 
     def count_lives(self, *, workers: int) -> tuple[int, ...]:

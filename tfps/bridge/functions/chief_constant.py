@@ -10,7 +10,7 @@ import tensorflow as tf
 def chief_constant(value: Any, dtype: tf.DType) -> tf.Tensor:
     """Return a constant tensor in this process, in any device scope.
 
-    In a worker's device scope TensorFlow would send the number to the worker at once and hold
+    In a worker's device scope TensorFlow would send the number to the worker immediately and hold
     Python's lock until it has arrived: a worker that hangs would stop the whole chief.
 
     Args:

@@ -81,7 +81,7 @@ def load_runtime_functions() -> _RuntimeFunctions:
 
 
 def patch_function_registration() -> None:
-    """Release Python's lock while TensorFlow registers a function, or exports what it recorded.
+    """Release Python's lock while TensorFlow registers a function or exports a profile.
 
     TensorFlow waits for each task's reply, without a deadline, and its Python binding holds the
     lock meanwhile. If one task is stopped at that moment, nothing else in this process could run,

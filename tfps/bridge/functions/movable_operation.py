@@ -48,7 +48,7 @@ def allow_early_run(operation: Any) -> None:
 
 
 class DeferredTensor:
-    """A placeholder that stands for a tensor of the graph that does not exist yet.
+    """A placeholder for a tensor of the graph that does not exist yet.
 
     Args:
         shape: the shape of the tensor, as far as it is known.

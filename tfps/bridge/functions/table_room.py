@@ -41,7 +41,7 @@ class TableRoom:
         return filled - self.filled
 
     def add_used(self, entries: int) -> None:
-        """Count entries that calls may have added: at most this number."""
+        """Record that calls may have added entries, at most this number."""
         self.used += entries
 
 

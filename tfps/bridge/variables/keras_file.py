@@ -59,7 +59,7 @@ class StoredVariable(NDArrayOperatorsMixin):
         self.dtype = np.dtype(BFLOAT16) if is_bfloat16 else dataset.dtype
 
     def read(self, block: range) -> np.ndarray[Any, Any]:
-        """Read some rows."""
+        """Read a block of neighbouring rows."""
         return self._dataset[block.start : block.stop].view(self.dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:

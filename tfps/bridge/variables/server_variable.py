@@ -263,7 +263,7 @@ class ServerVariable(private.BaseResourceVariable):
         NamedResource(self.container, self.shared_name, self._tfps_device).write(value)
 
     def add_to_count(self, amount: int) -> None:
-        """Add to a counter after a restart of the variable's server."""
+        """Increase this variable, a counter, after a restart of its server."""
         with tf.init_scope():
             value = self.read_value() + tf.constant(amount, self._dtype)
         NamedResource(self.container, self.shared_name, self._tfps_device).write(value)
@@ -287,7 +287,7 @@ class ServerVariable(private.BaseResourceVariable):
         return bool(self._rows_per_chunk() < self._shape[0])
 
     def _rows_per_chunk(self) -> int:
-        """Return the number of rows to move at once; at least one."""
+        """Return the number of rows to move in one operation; at least one."""
         row_bytes = self._shape[1:].num_elements() * self._dtype.size
         return max(1, self._tfps_chunk_bytes // max(1, row_bytes))
 

@@ -75,10 +75,10 @@ class WorkerLocalTensor(private.BaseResourceVariable):
 
 
 class WorkerLocalVariable(WorkerLocalTensor):
-    """A worker's variable that stands for a Keras variable on a server.
+    """A worker's variable that local optimizers use instead of a Keras variable on a server.
 
     Args:
-        keras_variable: the variable that it stands for; optimizers find it by the same key.
+        keras_variable: the variable that it replaces; optimizers find it by the same key.
         container: the container of the job.
         shape: the shape; None for the Keras variable's.
         dtype: the dtype; None for the Keras variable's.

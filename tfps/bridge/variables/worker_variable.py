@@ -12,14 +12,14 @@ from tfps.bridge.variables.linear_part import Factor, find_kept_factor
 
 
 class WorkerVariable(private.BaseResourceVariable):
-    """A resource on the worker that stands for a Keras variable while a step is traced.
+    """A resource on the worker that replaces a Keras variable while a step is traced.
 
     It is a real resource variable, so `GradientTape`, nested tf.functions and assignments inside
     `tf.cond` work as they do on one machine. Every run of the closure creates its own resource: a
     cancelled closure that still runs cannot disturb its successor.
 
     Args:
-        keras_variable: the variable that it stands for; optimizers find it by the same key.
+        keras_variable: the variable that it replaces; optimizers find it by the same key.
     """
 
     def __init__(self, keras_variable: Any) -> None:
