@@ -74,7 +74,7 @@ def count_up_to(ledger: Ledger, *, version: Any) -> Any:
 
 
 def expect(ledger: Ledger, *, number: Any) -> Any:
-    """Expect workers in rounds. Returns whether the request does so; a late one does not.
+    """Record a request to expect workers in rounds. Returns whether it is newer than all before.
 
     A late one could let a round wait for a worker that has joined meanwhile and waits for the next
     round, or for one that has ended.

@@ -42,12 +42,12 @@ class MembershipGroup:
 
 
 class Gate(Membership, Protocol):
-    """Decides when a server that applies gradients at once replies to a worker's push."""
+    """Decides when a server that applies each gradient on arrival replies to a worker's push."""
 
     def end_step(
         self, worker: tf.Tensor, *, counts: tf.Tensor, clock: tf.Tensor
     ) -> tf.Tensor | None:
-        """Trace the end of a worker's step. Returns whether it has to wait, None: never.
+        """Trace the end of a worker's step. Returns whether it has to wait; None: it never has to.
 
         Args:
             worker: the worker's index.
@@ -58,7 +58,7 @@ class Gate(Membership, Protocol):
     def wait(
         self, worker: tf.Tensor, read: Callable[[], Sequence[tf.Tensor]]
     ) -> Sequence[tf.Tensor]:
-        """Trace waiting until the worker may continue. Returns the values of ``read`` then.
+        """Trace waiting until the worker may continue. Returns the result of ``read`` after it.
 
         Args:
             worker: the worker's index.

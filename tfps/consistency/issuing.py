@@ -10,7 +10,7 @@ from tfps.consistency.ledger import NO_TICKET, Ledger
 
 @dataclass(frozen=True)
 class TicketGrant:
-    """The tickets in a reply.
+    """The tickets that a reply issues to a worker.
 
     Args:
         ticket: the next one.

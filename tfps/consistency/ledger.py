@@ -63,7 +63,7 @@ def _worker_field(multiple: int) -> Callable[[LedgerLayout, Any], Any]:
 
 @dataclass(frozen=True)
 class LedgerLayout:
-    """The place of each field in the vector: one cell, or one for each worker.
+    """The place of each field in a ledger's vector: one cell, or one for each worker.
 
     Args:
         workers: the most workers that can take part.
@@ -117,7 +117,7 @@ class LedgerLayout:
 
     @property
     def most_returned(self) -> int:
-        """The most tickets that can have come back: a worker has three at most."""
+        """The largest number of tickets that can have come back; a worker has at most three."""
         return 3 * self.workers
 
     @property
@@ -128,7 +128,7 @@ class LedgerLayout:
         return self.histograms + updates
 
     def staleness_counts(self, cells: Any) -> dict[int, int]:
-        """Return the number of gradients by their staleness, without zeros.
+        """Return the number of gradients for each staleness; those without gradients are left out.
 
         Args:
             cells: the cells of a ledger.
@@ -141,7 +141,7 @@ class LedgerLayout:
         return self.histograms + STALENESS_BINS + kind * DURATION_BINS + bin_index
 
     def coded(self, group_number: Any, *, is_plain: Any) -> Any:
-        """Return the cell of a group's encoded bytes, or (1) of its bytes before encoding."""
+        """Return the cell of a group's encoded bytes; with ``is_plain`` 1, of its plain bytes."""
         begin = self.histograms + STALENESS_BINS + 6 * DURATION_BINS
         return begin + 2 * group_number + is_plain
 
@@ -279,7 +279,7 @@ def remove(ledger: Ledger, *, worker: Any, leaves: Any, closed: Any) -> None:
 
 
 def evict(ledger: Ledger, *, worker: Any, incarnation: Any) -> Any:
-    """Remove a lost worker, and refuse it from now on. Returns whether it was the known one.
+    """Remove a lost worker and refuse it from now on. Returns False if a newer one is known.
 
     Also if it has not joined yet: its request to join may still be on its way.
     """
@@ -292,7 +292,7 @@ def evict(ledger: Ledger, *, worker: Any, incarnation: Any) -> Any:
 
 
 def finish(ledger: Ledger, *, alive: Any, worker: Any, ticket: Any) -> Any:
-    """Close an evaluation ticket at once: without a push, no other server has to know of it."""
+    """Close an evaluation ticket immediately; without a push, no other server has to know of it."""
     layout, logic = ledger.layout, ledger.logic
     done = logic.both(alive, ledger.read(layout.held(worker)) == ticket)
     ledger.count_if(done, layout.COMPLETED)

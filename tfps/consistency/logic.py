@@ -25,7 +25,7 @@ class Logic(Protocol):
 
 
 class PlainLogic:
-    """`Logic` on Python booleans and integers."""
+    """The operations of `Logic` for Python booleans and integers."""
 
     def both(self, left: bool, right: bool) -> bool:
         return left and right

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def together_problem(kind: str) -> str:
-    """Return the sentence that an optimizer needs a mode which applies gradients one by one.
+    """Return the error text that an optimizer needs a mode which applies gradients one by one.
 
     Args:
         kind: the optimizer's class.

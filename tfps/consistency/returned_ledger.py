@@ -53,7 +53,7 @@ def make_returned_ledger(
 
 
 def applied_on_lost_server(layout: LedgerLayout, seen: Sequence[int] | None) -> Window:
-    """Return the window if no server lived: open tickets that were applied.
+    """Return a window with the open tickets that were applied, if no server survived.
 
     Pushes of scheduled functions are lost with the rows, and come again.
 
@@ -70,7 +70,7 @@ def applied_on_lost_server(layout: LedgerLayout, seen: Sequence[int] | None) -> 
 
 
 def without_workers(layout: LedgerLayout, seen: Sequence[int]) -> list[int]:
-    """Return the ledger after all workers were removed: their tickets are back."""
+    """Return the ledger after all workers were removed and their tickets have come back."""
     cells = [int(cell) for cell in seen]
     for worker in range(layout.workers):
         ledger = Ledger(layout=layout, read=cells.__getitem__, logic=PlainLogic())

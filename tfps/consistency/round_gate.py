@@ -57,21 +57,21 @@ class RoundGate:
         self._decide_on_membership(self._state().after_expect(workers, vectors=self._vectors))
 
     def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
-        """Note that a worker has joined; if it was not expected, it takes part after `begin`."""
+        """Record that a worker has joined; if it was not expected, it takes part after `begin`."""
         is_new = self._one_hot(worker, accepted)
         self._decide_on_membership(
             self._state().after_entry(is_new, vectors=self._vectors), wakes_all=True
         )
 
     def leave(self, worker: tf.Tensor, leaves: tf.Tensor) -> None:
-        """Note that a worker does not take part any more."""
+        """Record that a worker does not take part any more."""
         gone = self._one_hot(worker, leaves)
         self._decide_on_membership(
             self._state().after_leave(gone, vectors=self._vectors), wakes_all=True
         )
 
     def begin(self, worker: tf.Tensor, alive: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """Let a worker take part from a round on. Returns whether it has to wait for that.
+        """Let a worker take part from a round on. Returns whether it has to wait for the round.
 
         It waits for expected workers, too: each gets its first ticket before any gets a second.
         """
@@ -161,7 +161,7 @@ class RoundGate:
         return tf.reduce_any(tf.logical_and(begins < NEVER, active == 0))
 
     def _is_current_incarnation(self, contribution: Contribution) -> tf.Tensor:
-        """Return whether the incarnation still takes part: it may have died and been replaced."""
+        """Return whether the incarnation still takes part; a later one may have replaced it."""
         ledger = self._ledger.open()
         return (
             ledger.read(ledger.layout.incarnation(contribution.worker)) == contribution.incarnation
@@ -196,7 +196,7 @@ class RoundGate:
         )
 
     def _store_after(self, decision: RoundDecision, apply: Apply) -> None:
-        """Apply what is complete, write the new state, and wake the workers that may continue."""
+        """Apply a complete call, write the new state, and wake the workers that may continue."""
         with tf.control_dependencies([apply(decision.completes == 1)]):
             self._store(decision.after)
             self._waiters.wake(decision.released + decision.able)

@@ -80,7 +80,7 @@ def make_ledger_at_point(
     position: int,
     fence: int,
 ) -> list[int]:
-    """Return the cells of a server that goes back; it issues no ticket until the chief says so.
+    """Return the cells of a server that goes back; it issues no ticket until the chief allows it.
 
     Args:
         layout: the layout of the ledger.

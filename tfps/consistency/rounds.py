@@ -63,7 +63,9 @@ class Rounds:
         return vectors.where(self.begins <= self.number, 1, 0)
 
     def after_expect(self, mask: Any, *, vectors: Vectors) -> Rounds:
-        """Expect workers: they take part at once, so that no round runs without them.
+        """Return the state in which workers are expected, and take part immediately.
+
+        No round then runs without them.
 
         Args:
             mask: 1 for those workers.
@@ -76,10 +78,10 @@ class Rounds:
         return self._without(mask, begins=self.begins, vectors=vectors)
 
     def after_begin(self, mask: Any, number: Any, *, vectors: Vectors) -> Rounds:
-        """Let workers take part from a round on, and wait for it; not if it has begun already.
+        """Return the state in which workers take part from a round on, and wait for it.
 
-        In that case they take part from the next one on, and will agree with the other servers on
-        it.
+        If it has begun already, they do not wait. They take part from the next one on, and will
+        agree with the other servers on it.
 
         Args:
             mask: 1 for those workers.
@@ -91,12 +93,12 @@ class Rounds:
         return replace(waiting, begins=vectors.where(mask == 1, later, self.begins))
 
     def after_await(self, mask: Any, number: Any, *, vectors: Vectors) -> Rounds:
-        """Let workers wait for the begin of a round; not if it has begun already."""
+        """Return the state in which workers wait for a round, unless it has begun already."""
         goal = vectors.where(number >= self.upcoming, number * MAX_CALLS, NOTHING)
         return replace(self, wanted=vectors.where(mask == 1, goal, self.wanted))
 
     def after_leave(self, mask: Any, *, vectors: Vectors) -> Rounds:
-        """Remove workers. Their contributions stay in their round.
+        """Return the state without some workers. Their contributions stay in their round.
 
         Except those to an optimizer call of a closed round that no other worker can apply.
         """
@@ -153,7 +155,7 @@ class Rounds:
 
         Args:
             mask: 1 for the worker.
-            accepted: 1 if the push counts; after a late one the worker continues at once.
+            accepted: 1 if the push counts; after a late one the worker continues immediately.
             alive: 1 if the server knows this incarnation of the worker.
             next_position: the position after the push's call in its round.
             call_id: the number of the push's call.
@@ -169,7 +171,7 @@ class Rounds:
 
 @dataclass(frozen=True)
 class RoundDecision:
-    """The result of a change.
+    """The state after a change, and what servers and workers have to do then.
 
     Args:
         after: the new state.

@@ -26,7 +26,7 @@ Cells: TypeAlias = np.ndarray[Any, Any]
 
 
 class GraphLogic:
-    """`Logic` on scalar tensors."""
+    """The operations of `Logic` for scalar tensors."""
 
     def both(self, left: Any, right: Any) -> tf.Tensor:
         return tf.logical_and(left, right)
@@ -70,7 +70,7 @@ def _bins(bounds: tf.Tensor, durations: tf.Tensor) -> tf.Tensor:
 
 
 class GraphLedger(Ledger):
-    """`ledger.Ledger` on the cells of a server.
+    """The operations of `ledger.Ledger` on the cells of a server.
 
     Args:
         layout: the layout of the ledger.
@@ -165,7 +165,7 @@ class ServerLedger:
         return GraphLedger(self.layout, self._cells.read_value())
 
     def post(self, ledger: Ledger) -> list[tf.Operation]:
-        """Make all changes: with at most two operations, since each costs the server time."""
+        """Write all changes with at most two operations, since each costs the server time."""
         operations = []
         if ledger.writes:
             operations.append(self.write(*writes(ledger)))
@@ -219,13 +219,13 @@ class ServerLedger:
         self.write(tf.constant(cells, tf.int64), tf.concat(list(values.values()), 0))
 
     def write(self, cells: tf.Tensor, values: tf.Tensor) -> tf.Operation:
-        """Write some cells at once."""
+        """Write some cells in one operation."""
         return tf.raw_ops.ResourceScatterUpdate(
             resource=self._cells.handle, indices=cells, updates=values
         )
 
     def add(self, cells: Any, amounts: tf.Tensor) -> tf.Operation:
-        """Add to some cells at once."""
+        """Add to some cells in one operation."""
         cells = tf.convert_to_tensor(cells, tf.int64)
         return tf.raw_ops.ResourceScatterAdd(
             resource=self._cells.handle, indices=cells, updates=amounts
@@ -278,6 +278,6 @@ class ServerLedger:
             ledger.count_if(measured, cell)
 
     def count_seconds(self, kind: int, seconds: tf.Tensor, *, counts: Any = True) -> None:
-        """Add a duration to its histogram at once, if it counts."""
+        """Add a duration to its histogram immediately, unless ``counts`` is False."""
         bins = _bins(tf.constant(np.array([bin_bounds()]) / 1e6), seconds[None])
         self.add(self.layout.duration(kind, bins), tf.cast([counts], tf.int64))

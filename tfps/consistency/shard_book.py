@@ -15,7 +15,7 @@ MAX_BATCHES = 1 << 40
 
 
 class BatchPlace(NamedTuple):
-    """The place of a batch: its shard, and its index there."""
+    """The place of a batch: its shard, and its index within the shard."""
 
     shard: int
     batch: int
@@ -47,7 +47,7 @@ class ShardBook:
         self._lock = threading.Lock()
 
     def begin_ticket_run(self, offset: int) -> None:
-        """Count positions from ``offset`` in the pass; no earlier ticket comes back."""
+        """Begin a ticket run at position ``offset`` of the pass; no earlier ticket comes back."""
         with self._lock:
             del self._places[: max(0, offset - self._offset)]
             self._offset = offset

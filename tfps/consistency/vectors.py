@@ -24,7 +24,7 @@ class Vectors(Protocol):
 
 
 class ArrayVectors:
-    """`Vectors` of NumPy."""
+    """The operations of `Vectors` for NumPy arrays."""
 
     def where(self, condition: Any, yes: Any, no: Any) -> Any:
         return np.where(condition, yes, no)

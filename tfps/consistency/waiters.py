@@ -15,7 +15,7 @@ TOKEN = 1  # has no meaning: a woken worker looks at the ledger again
 
 
 class TensorVectors:
-    """`vectors.Vectors` of TensorFlow."""
+    """The operations of `vectors.Vectors` for tensors."""
 
     def where(self, condition: Any, yes: Any, no: Any) -> tf.Tensor:
         return tf.where(condition, to_constant(yes), to_constant(no))
@@ -51,7 +51,7 @@ class Waiters:
         ledger.contents.add(self._queues)
 
     def wake(self, released: tf.Tensor) -> None:
-        """Put a token into the queue of each worker whose item is 1; the others' are 0."""
+        """Put a token into the queue of each worker whose item is 1; other items are 0."""
 
         # Not a condition for each worker: two more functions per worker to trace, send and prepare.
         def wake_some() -> tf.Tensor:
@@ -68,7 +68,7 @@ class Waiters:
             self._put(worker, tf.constant([TOKEN], tf.int64))
 
     def take_token(self, worker: tf.Tensor) -> tf.Tensor:
-        """Wait for a token; never under the server's mutex."""
+        """Wait until a worker's queue has a token, and remove it; not under the server's mutex."""
 
         def take(index: int) -> tf.Tensor:
             (token,) = tf.raw_ops.QueueDequeueV2(

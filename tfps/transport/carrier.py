@@ -68,7 +68,7 @@ class ServerCall(NamedTuple):
 
 
 class Carrier(Protocol):
-    """Moves requests to all servers at once and returns their replies."""
+    """Moves requests to all servers at the same time, and returns their replies."""
 
     name: str
 

@@ -55,13 +55,13 @@ class Peers:
     secret: str
 
     def to_json(self) -> str:
-        """Encode as JSON."""
+        """Encode the endpoints as JSON."""
         endpoints = {str(server): e.to_json() for server, e in self.endpoints.items()}
         return json.dumps({"endpoints": endpoints, "secret": self.secret})
 
     @classmethod
     def from_json(cls, text: str) -> Peers:
-        """Decode from JSON."""
+        """Decode the endpoints from JSON."""
         fields = json.loads(text)
         endpoints = {int(s): Endpoint.from_json(e) for s, e in fields["endpoints"].items()}
         return cls(endpoints, fields["secret"])
@@ -136,7 +136,7 @@ class Links:
             self._end_exchange(sender)
 
     def _begin_exchange(self, sender: tuple[int, int, int], *, joins: bool) -> bool:
-        """Note the start of an exchange; return False if its closure has failed.
+        """Record the start of an exchange; return False if its closure has failed.
 
         TensorFlow may end a cancelled closure before an exchange of it has ended. If the same
         worker joined meanwhile, the first server might refuse its push and the second accept it.

@@ -100,7 +100,7 @@ class Service:
         return max(entry.request_bytes + entry.row_bytes for entry in self.entries)
 
     def to_json(self) -> str:
-        """Encode as JSON, to send it to the server."""
+        """Encode the service as JSON, to send it to the server."""
         entries = [list(astuple(entry)) for entry in self.entries]
         return json.dumps(
             {"job": self.job_id, "plan": self.plan_id, "slots": self.workers, "entries": entries}
@@ -108,7 +108,7 @@ class Service:
 
     @classmethod
     def from_json(cls, text: str) -> Service:
-        """Decode from JSON."""
+        """Decode a service from JSON."""
         fields = json.loads(text)
         entries = tuple(Entry(*entry) for entry in fields["entries"])
         return cls(fields["job"], fields["plan"], fields["slots"], entries)

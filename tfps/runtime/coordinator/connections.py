@@ -46,7 +46,7 @@ class ControlChannel(Protocol):
         """
 
     def ask(self, token: str, *values: int | bytes, patience_s: float = CALL_TIMEOUT_S) -> Any:
-        """Call the function of the task's process with a token of `transport.tokens`.
+        """Call the function that the task's process has registered under a token.
 
         Raises `NoSuchFunction` if the task is not a process of tfps.
         """

@@ -64,7 +64,7 @@ def is_bringing_back() -> bool:
 
 @contextlib.contextmanager
 def fail_lost_servers_at_once() -> Iterator[None]:
-    """Fail calls to lost servers at once on this thread, which holds a lock that they need."""
+    """Fail calls to lost servers immediately on this thread, which has a lock that they need."""
     _thread.lets_go = True
     try:
         yield

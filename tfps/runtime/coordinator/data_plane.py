@@ -162,7 +162,7 @@ class DataPlane:
         return None if is_direct else max_payload_bytes_from_environment()
 
     def install(self, server: Server, plan: ServedPlan) -> None:
-        """Let a server serve a plan; nothing to do if TensorFlow's RPC calls the functions."""
+        """Let a server serve a plan; does nothing if TensorFlow's RPC calls the functions."""
         if server.index in self.endpoints:
             service, graph = plan.service, build_service_graph(plan, device=server.device)
             server.control.ask(tokens.INSTALL, self.job_id, service.to_json().encode(), graph)
@@ -287,7 +287,7 @@ def build_service_graph(plan: ServedPlan, *, device: str) -> bytes:
 
 @functools.cache
 def _get_process_links() -> Links:
-    """Return the sockets of this process: the coordinator pulls and pushes, too."""
+    """Return this process's connections to servers, over which the coordinator pulls and pushes."""
     links = Links(encryption=encryption_from_environment())
     links.register(in_a_task=False)
     return links

@@ -1,4 +1,4 @@
-"""Copies, on servers, of raw variables that schedules, constraints and optimizers read there."""
+"""Copies on servers of raw variables, which schedules, constraints and optimizers read."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class FollowedVariables:
         )
 
     def handle_of_copy(self, captured: tf.Tensor, device: str) -> tf.Tensor:
-        """Return, while a server function is traced, the handle that it uses for another one.
+        """Return the handle of the copy that a server function uses instead of a raw variable.
 
         Args:
             captured: the handle that user code has used in the trace.
@@ -153,7 +153,7 @@ def _name(opened: Any) -> str:
 
 
 def _writer(handle: tf.Tensor) -> Any:
-    """Return an operation that changes a resource, in a branch or a loop as well; else None."""
+    """Return an operation that changes a resource, also in a branch or a loop; None without one."""
     for operation in handle.consumers():
         if _only_reads(operation, handle):
             continue

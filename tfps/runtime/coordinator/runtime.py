@@ -280,7 +280,7 @@ class Runtime(Storage):
             raise silent
 
     def expect(self, there: Sequence[bool]) -> None:
-        """Let rounds wait for the workers that will join; ``there`` has a bool for each worker."""
+        """Let rounds wait for workers that will join; ``there`` contains a bool for each worker."""
         for server in self.servers:
             server.expect(there)
 

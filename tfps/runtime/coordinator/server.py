@@ -31,7 +31,7 @@ REACH_TIMEOUT_S = 2.0
 
 
 class Server:
-    """A parameter server.
+    """A parameter server, which the coordinator controls.
 
     Args:
         index: the index of the task; server 0 issues tickets.
@@ -101,7 +101,7 @@ class Server:
 
     @property
     def lost(self) -> str | None:
-        """The reason why calls raise `UnavailableError` at once; None if the server replies."""
+        """The reason why calls raise `UnavailableError` immediately; None if the server replies."""
         return self._lost
 
     @lost.setter
@@ -173,7 +173,7 @@ class Server:
         return self.set_limit(-1)
 
     def withdraw(self, ticket: int) -> None:
-        """Issue a ticket that came back to no worker any more."""
+        """Take a returned ticket back, so that no worker gets it any more."""
         self._withdraw(ticket)
 
     def evict(self, worker: int, incarnation: int, *, patience_s: float = CALL_TIMEOUT_S) -> None:
@@ -185,7 +185,7 @@ class Server:
         self._count_up_to(version)
 
     def expect(self, there: Sequence[bool]) -> None:
-        """Let rounds wait for the workers that will join; ``there`` has a bool for each worker."""
+        """Let rounds wait for workers that will join; ``there`` contains a bool for each worker."""
         if self.rounds is not None:
             spare = [False] * (self.layout.workers - len(there))
             self._expect(next(self._expectations), *map(int, [*there, *spare]))

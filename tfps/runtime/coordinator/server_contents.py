@@ -82,7 +82,7 @@ class ServerContents:
         return variable
 
     def add_variable(self, variable: ServerVariable, *, initial_value: Any = None) -> None:
-        """Record a variable that was created here: with its initial value, or as a copy."""
+        """Record a variable that was created on the server, with its initial value or as a copy."""
         resource = NamedResource(variable.container, variable.shared_name, self.device)
         self.records[resource] = VariableRecord(variable.shape, variable.dtype, initial_value)
 
@@ -96,7 +96,7 @@ class ServerContents:
             self.records.pop(resource, None)
 
     def free(self, resources: Iterable[NamedResource]) -> None:
-        """Free those resources that exist here."""
+        """Free resources on the server, if they are recorded, and remove their records."""
         there = [resource for resource in list(resources) if resource in self.records]
         self.discard(there)
         for resource in () if self.is_lost else there:

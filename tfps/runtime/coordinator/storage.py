@@ -159,7 +159,7 @@ class Storage:
         path: str,
         **options: Any,
     ) -> ShardedVariable:
-        """Create a variable with rows on several servers, at ``device_of`` each shard's number."""
+        """Create a variable with rows on several servers; ``device_of`` returns each shard's."""
         name, trainable = options.pop("name", None) or "variable", options.pop("trainable", True)
         natives = [
             self.create_variable(
@@ -265,7 +265,7 @@ class Storage:
         self._freed_bytes += held_bytes - sum(self._bytes)
 
     def make_room(self) -> None:
-        """Free what models have left that nothing refers to, before more is created.
+        """Free the variables that models have left without references, before more are created.
 
         Python's collector does not know how much memory its objects have on servers, so it runs
         here once after each run of steps: a model that was dropped after it lies in cycles.

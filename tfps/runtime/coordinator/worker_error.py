@@ -84,7 +84,9 @@ def _drop_frames(lines: Iterable[str]) -> Iterator[str]:
 
 
 def select_user_frames(frames: Sequence[FrameSummary]) -> list[FrameSummary]:
-    """Return the lines of the user's own code that a library called, the outermost first.
+    """Return the user's lines below the first line of a library, the outermost first.
+
+    The lines above it are in an exception's traceback anyway.
 
     Lines above the first one of a library called that; they are in an exception's traceback.
     """
@@ -149,7 +151,7 @@ def _strip_loop_prefix(name: str) -> str:
 
 
 def format_creation(operation: Any) -> str:
-    """Return the text that says which of the user's lines made an operation; else an empty one."""
+    """Return a text with the user's lines that made an operation; empty if there are none."""
     trace = operation.traceback or ()
     frames = select_user_frames(
         [FrameSummary(each.filename, each.lineno, each.name) for each in trace]

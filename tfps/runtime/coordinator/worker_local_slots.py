@@ -42,7 +42,7 @@ class WorkerLocalSlots:
         return bool(self._names)
 
     def free(self, *, without: Collection[int] = ()) -> None:
-        """Free the recorded variables on all workers but those in ``without``."""
+        """Free the recorded variables on all workers except those in ``without``."""
         if not self._names:
             return
         if self._free_functions is None:

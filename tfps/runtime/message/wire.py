@@ -94,7 +94,7 @@ class CallWire:
 
     @property
     def updated_variables(self) -> tuple[Any, ...]:
-        """The server's variables, with slabs and tables, for which gradients come."""
+        """The server's variables, slabs and tables whose gradients a push contains."""
         return (*self.gradients.natives, *(table._value for table in self.tables))
 
 

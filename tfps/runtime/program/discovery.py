@@ -106,7 +106,7 @@ class Discovery:
         self.draws[id(generator)] = known + 1 if counts and known is not None else None
 
     def draw_seed(self) -> tf.Tensor | None:
-        """Return a seed, or None for an only worker, which draws as Keras does in one process."""
+        """Return a seed, or None for the only worker, which draws as Keras does in one process."""
         if self.strategy.runtime.workers == 1:
             return None
         self.noise = self.noise or DrawSeeds()

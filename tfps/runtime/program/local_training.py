@@ -23,7 +23,7 @@ from tfps.runtime.program.schedule import LocalTraining, PeriodEnd
 def apply_mode(
     program: Program, mode: Mode, *, compression: PushPull | None = None, adds_counts: bool = True
 ) -> Program:
-    """Return a program with the schedule of a mode; one that changes nothing is unchanged.
+    """Return a program with the schedule of a mode; one that changes no variable stays as it is.
 
     Args:
         program: the discovered program.

@@ -95,7 +95,7 @@ class MetricTotals:
         return self._flatten(before) if self.is_sequential else self.empty_total
 
     def read_states(self, report: tf.Tensor) -> list[tf.Tensor]:
-        """Return the metric states at the begin of a step, after the report of the step before."""
+        """Return the metric states at the begin of a step, after the previous step's report."""
         if not self.is_sequential:
             return [tf.constant(base) for base in self.neutral_values]
         *parts, _ = tf.split(report, self._sizes)

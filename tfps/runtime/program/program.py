@@ -24,7 +24,7 @@ from tfps.runtime.program.step_results import StepResults
 
 
 def is_metric(variable: Any) -> bool:
-    """Return whether a variable is metric state: Keras creates only that to be summed on read."""
+    """Return whether a variable is metric state, which alone Keras creates to be summed on read."""
     return bool(variable.synchronization == "on_read")
 
 
@@ -105,7 +105,7 @@ class Program:
 
     @property
     def changing_variables(self) -> list[Any]:
-        """The variables that pushes change, or that share a slab with such.
+        """The variables that pushes change, or that share a slab with one that changes.
 
         The reply to a push brings these; all others are unchanged. A slab travels as a whole.
         """

@@ -83,7 +83,7 @@ class StateChanges:
         return seen != INDEPENDENT or tensor.graph in self._chosen
 
     def _walk(self, graph: Any, known: dict[Any, _Known]) -> None:
-        """Walk through a graph with some known tensors."""
+        """Walk through a graph, given how some of its tensors depend on states."""
         if self._is_chosen:
             self._chosen.add(graph)
         for operation in graph.get_operations():

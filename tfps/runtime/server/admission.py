@@ -16,7 +16,7 @@ from tfps.transport.message import Request
 
 
 class AdmitAll:
-    """Admits every push, the coordinator's too: no worker waits for another.
+    """Admits every push, also the coordinator's, since no worker waits for another.
 
     Attributes:
         knows_senders: only workers that take part may push.
@@ -44,7 +44,7 @@ class AdmitAll:
 
 
 class AdmitByVersion(AdmitAll):
-    """Admits a push if the server has reached the version that it names: users name it."""
+    """Admits a push if the server has reached the version that the user has named in it."""
 
     checks_versions: ClassVar[bool] = True
 
@@ -62,14 +62,14 @@ class AdmitByFunction(AdmitAll):
 
 
 class AdmitByMember(AdmitByFunction):
-    """Admits calls as `AdmitByFunction` does, but only from members: others wait for them."""
+    """Admits calls as `AdmitByFunction` does, but only from members, since others wait for them."""
 
     knows_senders: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class AdmitByTicket(AdmitAll):
-    """Admits each ticket once, from the worker that holds it: a step of a program of `fit`."""
+    """Admits the push of each ticket of `fit` once, from the worker that holds the ticket."""
 
     call_number: int  # the index of the optimizer call in the step
     issues_tickets: bool  # the ticket server's last call: closes a ticket, issues the next
@@ -113,7 +113,7 @@ def close_acked(ledger: Ledger, header: Any, *, alive: Any, worker: Any) -> Any:
 
 @dataclass(frozen=True)
 class PushTerms:
-    """The settings of a push that a server function knows when it is traced."""
+    """The settings of a push that are known when its server function is traced."""
 
     admission: AdmitAll  # which pushes count
     is_update: bool  # whether pushes carry gradients; else only state such as moving averages

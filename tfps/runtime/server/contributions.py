@@ -99,7 +99,7 @@ class Contributions:
         arrival: ReceivedPush,
         condition: tf.Tensor,
     ) -> tf.Tensor:
-        """Add a worker's gradients and state if the condition holds. Returns a tensor after that.
+        """Add a worker's gradients and state if the condition holds. Returns a tensor that follows.
 
         ``examples`` is the number of examples that they come from.
         """

@@ -224,7 +224,7 @@ class FitHalf(ServerHalf):
 
     @property
     def _report_bytes(self) -> int:
-        """Bytes of the payload of a request that brings only a report.
+        """Return the size of the payload of a request that brings only a report.
 
         A Python int: with a tensor here, TensorFlow's graph optimization breaks the graph ("output
         0 of type float does not match").

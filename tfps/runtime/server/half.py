@@ -131,7 +131,7 @@ class ServerHalf(PlanFunctions):
         raise NotImplementedError
 
     def get_admission(self, number: int) -> AdmitAll:
-        """Return the rule by which pushes of an optimizer call count."""
+        """Return the rule by which pushes of an optimizer call are admitted."""
         raise NotImplementedError
 
     def create_contributions(
@@ -157,7 +157,7 @@ class ServerHalf(PlanFunctions):
             )
 
     def offer_look_ups(self) -> None:
-        """Offer look-ups, which return rows of all tables at once."""
+        """Offer look-ups, each of which returns rows of all tables."""
         if shards := self.look_up_shards():
             look_up = functools.partial(self._look_up, shards, self.look_up_formats())
             row_bytes = sum(get_size_bytes(shard._value) for shard in shards)
@@ -251,7 +251,7 @@ class ServerHalf(PlanFunctions):
         return ReplyHeader(ledger.read(server_ledger.layout.VERSION))
 
     def build_push(self, number: int) -> Push:
-        """Return the push of an optimizer call, applied in the program's rounds or at once."""
+        """Return the push of an optimizer call, applied immediately or in the program's rounds."""
         schedule, rounds = self.program.schedule, self.rounds
         kind = ServerOptimizerCall if schedule.local is None else DeltaCall
         call = kind(

@@ -35,7 +35,7 @@ from tfps.transport.message import COORDINATOR, Reply, Request
 
 @dataclass(frozen=True)
 class PushRequest:
-    """A push, decoded."""
+    """A decoded push."""
 
     header: Sequence[tf.Tensor]  # the header of the request
     tensors: Mapping[str, Any]  # its tensors, by name

@@ -1,4 +1,4 @@
-"""Decides when to reply to a push: at once, when the clock allows a step, or after a round."""
+"""Decides when to reply to a push: immediately, when the clock allows a step, or after a round."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class RoundBarrier:
     def contribute(
         self, tensors: Mapping[str, Any], arrival: ReceivedPush, verdict: PushVerdict
     ) -> tf.Tensor:
-        """Add a push to the round, which applies the mean when it is complete. An `Application`."""
+        """Add a push to the round, which applies the mean when it is complete; an `Application`."""
         one = tf.constant(1, tf.int64)
         return self.contributions.add(
             tensors,
@@ -151,7 +151,7 @@ class RoundBarrier:
             return list(read(self.rounds.position()))
 
     def _apply(self, completes: tf.Tensor, *, compiled: bool = True) -> tf.Tensor:
-        """Apply the update of a complete round, which counts as one."""
+        """Apply the update of a complete round, which counts as one update."""
         done, applied = self.contributions.apply(completes, compiled=compiled)
         server_ledger = self.call.server.ledger
         if self.call.is_update:

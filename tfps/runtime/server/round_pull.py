@@ -36,7 +36,7 @@ class RoundPull:
     def trace(
         self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
     ) -> list[tf.Tensor]:
-        """Trace the function that replies to such a pull."""
+        """Trace the function that replies to a pull which may have to wait."""
         server_ledger, worker = self.server.ledger, header[Request.WORKER]
         ask = self.rounds.begin if self.enters else self.rounds.await_round
         with server_ledger.locked():

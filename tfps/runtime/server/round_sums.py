@@ -24,7 +24,7 @@ class RoundSum(Protocol):
         """Trace dividing the sum by the total weight of the contributions."""
 
     def clear(self) -> None:
-        """Trace freeing its memory until the next round, if it can."""
+        """Trace freeing the sum's memory until the next round, if that is possible."""
 
 
 class WholeSum:

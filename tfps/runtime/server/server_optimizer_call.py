@@ -62,7 +62,7 @@ class ServerOptimizerCall:
     def apply_at_once(
         self, tensors: Mapping[str, Any], arrival: ReceivedPush, verdict: PushVerdict
     ) -> tf.Tensor:
-        """Apply a push as an update of its own. An `Application`."""
+        """Apply a push immediately, as an update of its own; an `Application`."""
         context = self._context(arrival, verdict)
         if self.wire.scale is not None:
             context = replace(context, loss_scale=tensors[get_scale_name(self.wire.scale)])

@@ -59,7 +59,7 @@ class ValueVersion:
 
 
 def _is_same(value: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    """Return whether two tensors are equal in every bit, NaN too."""
+    """Return whether two tensors are equal in every bit, also in those of NaN."""
     if value.dtype.is_floating:
         whole = _WHOLE_NUMBERS[value.dtype.size]
         value, other = tf.bitcast(value, whole), tf.bitcast(other, whole)

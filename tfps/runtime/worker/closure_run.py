@@ -75,7 +75,7 @@ class BatchSource(ABC):
         """Return specs to trace the closure with, from this source's arguments of a ticket run."""
 
     def bind(self, arguments: Any, worker: int) -> Any:
-        """Return one worker's arguments."""
+        """Return the arguments of one worker's closure."""
         return arguments
 
     @abstractmethod
@@ -87,7 +87,7 @@ class BatchSource(ABC):
 
 
 class ClosureRun:
-    """One run of a closure.
+    """One run of a closure on a worker.
 
     Args:
         source: the source of batches.

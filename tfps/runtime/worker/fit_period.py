@@ -72,7 +72,7 @@ class PeriodStep(FitStep):
 
 
 class PeriodLoop(FitLoop[PeriodStep]):
-    """Traces periods: one ticket of the servers stands for some batches, and an exchange.
+    """Traces periods: for one ticket of the servers, a worker takes some batches and one exchange.
 
     A period is shorter if the data end within it.
     """

@@ -274,7 +274,7 @@ class FitStep(Step):
         return variable
 
     def get_extra_tensors(self, call_number: int) -> Mapping[str, tf.Tensor]:
-        """Return the state that the step assigns, and the report of the step before."""
+        """Return the state that the step assigns, and the report of the previous step."""
         if not any(server.wires[call_number].state for server in self.servers):
             return self.report
         program, centers = self.program, self.program.centers_in_rounds

@@ -85,4 +85,4 @@ class LocalCalls(LocalUpdates, FunctionStep):
 
 
 class LocalRounds(LocalCalls, RoundStep):
-    """A run like `LocalCalls` in which the end of a period is a round of all busy workers."""
+    """A run like `LocalCalls` in which each period ends with a round of all busy workers."""

@@ -42,7 +42,7 @@ class MemberCarrier:
 
 
 class MemberStep(FunctionStep):
-    """A run for which others may wait: its requests name the incarnation of the worker."""
+    """A run for which other workers may wait; its requests name the incarnation of the worker."""
 
     def __init__(self, servers: Sequence[FunctionHalf]) -> None:
         super().__init__(servers)
@@ -74,7 +74,7 @@ class BoundedStep(MemberStep):
         return ServerReplies.from_replies(replies)
 
     def _load_replies(self, call_number: int, replies: dict[int, Message]) -> Any:
-        """Take the replies to a push, which ends a step of the worker's clock."""
+        """Load the values in the replies to a push, which ends a step of the worker's clock."""
         took = super()._load_replies(call_number, replies)
         self._clock.assign_add(tf.constant(1, tf.int64), read_value=False)
         return took

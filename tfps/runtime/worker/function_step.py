@@ -263,6 +263,6 @@ class FunctionStep(Step):
         return now if now.dtype.is_bool else now - self._read_begin(variable)
 
     def _read_begin(self, variable: Any) -> tf.Tensor:
-        """Read a variable's value as the function, or its newest reply, got it from the servers."""
+        """Read a variable's value as it came from the servers with the pull or the newest reply."""
         is_followed = id(variable) in self._followed
         return self._server_values.read(variable) if is_followed else self._before[id(variable)]

@@ -38,7 +38,7 @@ class NoPushes:
         return ()
 
     def delay_pushes_until(self, operations: Sequence[Any]) -> None:
-        """Do nothing: there is no push to wait."""
+        """Do nothing: there is no push that could wait."""
 
 
 class LookUps:
@@ -110,7 +110,7 @@ class LookUps:
         return self.look_up_now(number, ids) if rows is None else rows
 
     def look_up_now(self, number: int, ids: tf.Tensor) -> tf.Tensor:
-        """Return the rows of a look-up, sent at once instead of together with later look-ups."""
+        """Return the rows of a look-up, sent now instead of together with later look-ups."""
         (found,) = self._send([LookUp(number, ids)])
         return found
 

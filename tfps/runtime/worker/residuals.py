@@ -67,7 +67,7 @@ class Residuals:
             _reset_in_new_life(kept, self._lives[digest], life=life)
 
     def for_gradients(self, coded: CodedVector) -> tuple[WorkerLocalTensor, ...]:
-        """Return the variables for some gradients; none if their codec keeps nothing."""
+        """Return the residuals of some gradients; none if their codec keeps nothing."""
         return self._kept.get(coded.digest, ())
 
 

@@ -22,7 +22,7 @@ class _ServerCopy(NamedTuple):
 
 
 class UnchangedValues:
-    """Values that a worker pulls again only if a server's number of them has changed.
+    """Values that a worker pulls again only if their number on a server has changed.
 
     Functions that read the same variables share them. They stay on the worker until the job ends.
 

@@ -54,7 +54,7 @@ class WorkerCopies:
     def load_seed(
         self, keras_variable: Any, state: tf.Tensor, *, stream: tf.Tensor | int = 0
     ) -> None:
-        """Load the state of a seed generator, with a stream for each device: masks differ.
+        """Load the state of a seed generator, with a stream for each device so that masks differ.
 
         Args:
             keras_variable: the state, [seed, count of draws].

@@ -36,7 +36,7 @@ class FrameLimits:
 
 
 class Frame(NamedTuple):
-    """The sizes of one message.
+    """The sizes of a message's header, ids and payload, which its prefix contains.
 
     Example:
 
@@ -50,12 +50,12 @@ class Frame(NamedTuple):
     payload_bytes: int
 
     def pack(self) -> bytes:
-        """Return the prefix of this message."""
+        """Encode the sizes as the prefix of the message."""
         return PREFIX.pack(MAGIC, PROTOCOL, *self)
 
     @classmethod
     def parse(cls, prefix: bytes | bytearray | memoryview, limits: FrameLimits) -> Frame:
-        """Decode a prefix.
+        """Decode the sizes from a prefix.
 
         Args:
             prefix: exactly `PREFIX.size` bytes.

@@ -1,4 +1,4 @@
-"""The description that a client sends of itself when it connects. Pure."""
+"""The first message of a client on a connection, which describes the client. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HELLO_BYTES = 2**20
 
 
 class HelloError(ProtocolError):
-    """The bytes are no valid hello."""
+    """Raised if bytes are no valid `Hello`."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Hello:
     plan: str = ""
 
     def to_bytes(self) -> bytes:
-        """Encode as JSON.
+        """Encode the hello as JSON.
 
         Raises:
             HelloError: longer than `HELLO_BYTES`.

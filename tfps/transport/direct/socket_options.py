@@ -24,7 +24,7 @@ def enlarge_buffers(sock: socket.socket) -> None:
 
 
 def watch_peer(sock: socket.socket) -> None:
-    """Set TCP options to send small messages at once and to end connections with silent peers."""
+    """Set TCP options to send small messages without delay, and to detect silent peers."""
     if sock.family == socket.AF_UNIX:
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
