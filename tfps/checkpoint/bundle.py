@@ -17,7 +17,7 @@ from tfps.errors import CheckpointDamaged
 def write_bundle(
     prefix: str | os.PathLike[str], arrays: Mapping[str, np.ndarray[Any, Any]]
 ) -> None:
-    """Write arrays by their keys.
+    """Write arrays, given by their keys, to the files of one prefix.
 
     In a session of its own: eager operations of a chief may have to wait until a returned worker is
     taken in.
@@ -56,7 +56,7 @@ class Bundle:
             self._reader = tf.train.load_checkpoint(os.fspath(prefix))
 
     def array(self, key: str) -> np.ndarray[Any, Any]:
-        """Read one array.
+        """Read the array of a key.
 
         Raises:
             CheckpointDamaged: its file is damaged.

@@ -20,7 +20,7 @@ VALUES_INFIX = ".data-"
 
 @dataclass(frozen=True)
 class Checksum:
-    """The state of a file when it was committed.
+    """The size and the checksum of a file when it was committed.
 
     Args:
         size_bytes: the size of the file.
@@ -48,7 +48,7 @@ def text_checksum(text: str) -> int:
 
 
 def checksum_of(path: Path) -> Checksum:
-    """Return the checksum of a file; for values only their size."""
+    """Return the checksum of a file; for a file of values, only its size."""
     if VALUES_INFIX in path.name:
         return Checksum(os.stat(path).st_size, None)
     content = path.read_bytes()

@@ -176,7 +176,7 @@ class Folder:
 
 
 def _flush_to_disk(path: Path) -> None:
-    """Flush a file or a folder: only then a loss of power keeps the names in a folder."""
+    """Flush a file or a folder to the disk, so that names in a folder survive a loss of power."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -59,7 +59,7 @@ class Contents:
     shards: tuple[StoredShard, ...]
 
     def on(self, server: int) -> list[StoredShard]:
-        """Return the shards on a server, or the chief's."""
+        """Return the shards on a server, or those on the chief."""
         return [shard for shard in self.shards if shard.server == server]
 
     @property

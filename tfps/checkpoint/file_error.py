@@ -62,7 +62,7 @@ def short_reason(error: OSError | tf.errors.OpError) -> str:
 
 @contextlib.contextmanager
 def translate_write_errors(folder: Path) -> Iterator[None]:
-    """Raise, and log, that a checkpoint was not saved if a file cannot be written.
+    """Raise and log `CheckpointNotSaved` if a file cannot be written within the context.
 
     Args:
         folder: the folder of all checkpoints.

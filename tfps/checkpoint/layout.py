@@ -107,7 +107,7 @@ def group_by_bytes(items: Iterable[tuple[Item, int]], *, limit_bytes: int) -> li
 def find_moves(
     blocks: Sequence[RowBlock], *, stored: RowRule, wanted: RowRule, shard: int
 ) -> Iterator[RowMapping]:
-    """Yield the moves that fill one shard; blocks without any of its rows have none.
+    """Yield the mappings that fill one shard from blocks; blocks without any of its rows have none.
 
     Args:
         blocks: all blocks of the stored tensor.

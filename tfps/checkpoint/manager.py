@@ -63,7 +63,7 @@ class CheckpointManager:
             does not, saving and restoring raise a `ConfigError`.
 
     Raises:
-        ConfigError: arguments that cannot work; every mistake, at once.
+        ConfigError: arguments that cannot work; names every mistake.
 
     Example:
 
@@ -145,7 +145,7 @@ class CheckpointManager:
         return self.newest_of(numbers)
 
     def newest_of(self, numbers: Sequence[int]) -> Manifest:
-        """Return the manifest of the newest undamaged one of some checkpoints.
+        """Return the manifest of the newest undamaged checkpoint among some.
 
         Args:
             numbers: the numbers of checkpoints that exist, at least one.
@@ -300,7 +300,7 @@ class CheckpointManager:
         return manifest
 
     def restore(self, number: int, *, weights_only: bool = False) -> Manifest:
-        """Restore a checkpoint into the model; `stats()` of its strategy continues as well.
+        """Restore a checkpoint into the model, and the counters of its strategy's `stats()`.
 
         The optimizer's state is made first if nothing was trained yet, so this can be called right
         after `compile`. A model without an optimizer takes the weights alone.

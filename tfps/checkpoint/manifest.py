@@ -22,7 +22,7 @@ CHIEF = -1  # instead of a server's index
 
 @dataclass(frozen=True, kw_only=True)
 class Tensor:
-    """A stored variable.
+    """The description of a stored variable, without its values.
 
     Args:
         shape: the shape of the whole variable.
@@ -161,7 +161,7 @@ class Manifest:
 
 
 def _checksum_text(values: Mapping[str, Any]) -> str:
-    """Return the text for a checksum; the same for values before and after a round trip."""
+    """Return the text whose checksum is stored; a round trip of the values does not change it."""
     return json.dumps(values, indent=1)
 
 

@@ -51,7 +51,7 @@ def _list_names(where: str, tensors: Mapping[str, Tensor], names: Iterable[str])
 
 
 def _limit_lines(lines: Iterable[str]) -> list[str]:
-    """Return the lines in order, up to a limit, since another model has thousands."""
+    """Return the first lines in order, since a different model differs in thousands of names."""
     ordered = sorted(lines)
     more = len(ordered) - MAX_NAMES_SHOWN
     return ordered[:MAX_NAMES_SHOWN] + ([f"... and {more} more"] if more > 0 else [])

@@ -97,7 +97,7 @@ def _variables_of_optimizer(
 
 
 def _make_unique(names: Any) -> list[str]:
-    """Return names, with a number for the second and further ones of a kind."""
+    """Return unique names: equal names get a number, from the second one on."""
     counts: Counter[str] = Counter()
     numbered = []
     for name in names:

@@ -30,7 +30,7 @@ def fill(
     *,
     servers: Sequence[ServerRestore] = (),
 ) -> None:
-    """Fill all shards while the workers are drained.
+    """Fill all shards from a checkpoint while the workers are drained.
 
     Args:
         contents: the contents of the model; the checkpoint fits them.
@@ -73,7 +73,7 @@ def _to_index(rows: Any) -> Any:
 def open_restores(
     servers: Sequence[Any], *, channels: Sequence[FileChannel], shared: Sequence[bool]
 ) -> Iterator[list[ServerRestore]]:
-    """Yield the objects that fill the servers; later writes of these are refused.
+    """Yield an object for each server that fills it; requests that arrive later are refused.
 
     Args:
         servers: `tfps.runtime.coordinator.server.Server`s.

@@ -15,7 +15,7 @@ SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class SavedCheckpoint:
-    """Holds what a retention policy knows of a checkpoint.
+    """The properties of a checkpoint by which a retention policy decides.
 
     Args:
         number: the number of the checkpoint; later ones have larger numbers.

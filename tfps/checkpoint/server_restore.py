@@ -215,7 +215,7 @@ def _irregular_rows(move: RowMapping) -> list[np.ndarray[Any, Any]]:
 def _read(
     prefixes: Iterator[tf.Tensor], specs: Mapping[Source, tf.TensorSpec]
 ) -> dict[Source, tf.Tensor]:
-    """Trace that a server reads blocks."""
+    """Trace how a server reads blocks from files."""
     by_file: dict[str, list[str]] = {}
     for file, key in specs:
         by_file.setdefault(file, []).append(key)

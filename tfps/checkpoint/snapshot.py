@@ -56,7 +56,7 @@ class Snapshot:
         return run_in_parallel([partial(part.take, number) for part in self.parts])
 
     def write(self, folder: Path) -> dict[str, tuple[RowBlock, ...]]:
-        """Write the values, from all servers at once. Returns the files by name."""
+        """Write the values of all servers in parallel, and return the files by name."""
         calls = [partial(part.write, folder) for part in self.parts]
         written = run_in_parallel([*calls, partial(self._write_chief_values, folder)])
         return {name: blocks for files in written for name, blocks in files.items()}
@@ -72,7 +72,7 @@ class Snapshot:
         return written
 
     def free(self, *, waits: bool = True) -> None:
-        """Free the copied values on the servers; ``waits``: also on lost servers."""
+        """Free the copied values on the servers; ``waits``: wait for lost ones that may return."""
         self._values = {}
         run_in_parallel([partial(_free_part, part, waits=waits) for part in self.parts])
 
@@ -105,7 +105,7 @@ def take_drained(snapshot: Snapshot, strategy: SavedStrategy | None) -> list[np.
 
 
 def _warn_of_unsaved_values(runtime: Runtime) -> None:
-    """Log, once for a job, which values checkpoints do not have."""
+    """Log, once for a job, which values checkpoints do not contain."""
     if runtime.residuals.has_names and runtime not in _warned:
         _warned.add(runtime)
         logger.warning(

@@ -52,7 +52,7 @@ class FaultTolerance:
             never kills. The default is longer than a swapping machine needs to recover.
 
     Raises:
-        ConfigError: values are invalid; names every mistake at once.
+        ConfigError: values are invalid; names every mistake.
 
     Example:
 
@@ -131,7 +131,7 @@ class FaultTolerance:
 def check_fault_tolerance(
     fault_tolerance: FaultTolerance | None, *, workers: int | None
 ) -> FaultTolerance:
-    """Return a ``fault_tolerance`` argument, or the default for None, if it fits a cluster.
+    """Check a ``fault_tolerance`` argument against the cluster; return it, or the default for None.
 
     Args:
         fault_tolerance: the argument as the user gave it.

@@ -132,11 +132,11 @@ class Guard:
         return tasks
 
     def server_is_back(self, index: int) -> None:
-        """Take note that a lost server has been brought back."""
+        """Record that a lost server has been brought back."""
         self._liveness.record_reply(("ps", index), sent_s=time.monotonic())
 
     def is_responding(self, worker: int) -> bool:
-        """Probe a worker once, and return whether it replies; one that hangs does not."""
+        """Probe a worker once, and return whether it replies; a worker that hangs does not."""
         task = "worker", worker
         return all_tasks_reply({task: self._addresses[task]}, deadline_s=self.policy.deadline_s)
 
@@ -160,7 +160,7 @@ class Guard:
         return queue is not None
 
     def wait_for_silent_workers(self) -> None:
-        """Wait until no worker hangs, so that TensorFlow does not have to.
+        """Wait until no worker hangs, since TensorFlow would wait for it without a deadline.
 
         TensorFlow registers each new function with every worker, without a deadline and holding
         the interpreter's lock: while a worker hangs, not even Ctrl-C would reach this process.
@@ -262,7 +262,7 @@ class Guard:
             queue.unblock_worker(worker)
 
     def _check_quorum(self, queue: ClosureQueue) -> None:
-        """Fail the queue if too few workers reply for too long; clear that once enough reply."""
+        """Fail the queue if too few workers reply for too long; end the failure when enough do."""
         supervisor = get_supervisor(self._addresses.values())
         workers = range(self._runtime.workers)
         reason = self._quorum.end_reason(

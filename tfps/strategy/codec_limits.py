@@ -10,7 +10,7 @@ from tfps.consistency.mode import Mode
 
 
 def codec_problems(compression: PushPull, mode: Mode) -> list[str]:
-    """Return a sentence for each codec that cannot be used so, or not in this mode."""
+    """Return a sentence for each codec that cannot be used in its direction, or in this mode."""
     problems = []
     if any_keeps_residuals(compression.pull):
         problems.append(

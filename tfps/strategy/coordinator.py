@@ -117,7 +117,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
     ) -> tf.distribute.experimental.coordinator.RemoteValue:
         """Put a `tf.function` into the queue of functions, from which a free worker runs it.
 
-        It returns at once. Use `join` to wait until all functions have run.
+        It returns immediately. Use `join` to wait until all functions have run.
 
         Args:
             fn: a `tf.function`; a concrete function runs as it was traced.
@@ -232,7 +232,7 @@ for _method in ("schedule", "join", "done", "fetch", "create_per_worker_dataset"
 
 
 def _to_user_error(runtime: Runtime | None, error: Exception, graph: Any, worker: int) -> Exception:
-    """Return the error that the user sees in place of the error that a closure raised."""
+    """Return the error that the user sees instead of the error that a closure raised."""
     graphs = [] if graph is None else [graph]
     if runtime is not None and is_lost_server_error(error):
         kept = [servers for graph in graphs for servers in private.get_kept_with_graph(graph)]

@@ -21,7 +21,7 @@ class _CreatedVariable(NamedTuple):
 
 
 class DryRunStrategy:
-    """Stands in for a strategy while a model is made and compiled; starts nothing.
+    """Replaces a strategy while a model is made and compiled; starts nothing.
 
     Variables get a shape and no value, so a model may be larger than this machine.
 

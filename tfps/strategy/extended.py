@@ -26,7 +26,7 @@ from tfps.strategy.partitioning import Partitioning
 
 
 class _ShardPlacement(NamedTuple):
-    """Holds how a variable is divided into shards, and the device of each shard."""
+    """The division of a variable into shards, and the device of each shard."""
 
     rule: RowRule
     device_of: Callable[[int], str]  # of a shard; called in the shards' order

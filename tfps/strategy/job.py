@@ -27,7 +27,7 @@ class Job:
             anew.
 
     Raises:
-        ConfigError: values are invalid; names every mistake at once.
+        ConfigError: values are invalid; names every mistake.
 
     Example:
 

@@ -82,7 +82,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             chief of the job may have another number of workers, up to this one.
 
     Raises:
-        ConfigError: arguments or ``TF_CONFIG`` are invalid; names every mistake at once.
+        ConfigError: arguments or ``TF_CONFIG`` are invalid; names every mistake.
         UnsupportedError: the mode cannot be combined with this ``compression``, or a TensorFlow or
             Keras that is newer than the tested ones fails the check.
         ConnectTimeout: tasks did not reply in time.

@@ -54,7 +54,7 @@ def largest_activation_bytes(model: Any, *, batch_size: int) -> int | None:
 
 
 def _all_layers(model: Any) -> list[Any]:
-    """Return all layers, those within other layers too."""
+    """Return all layers, also those within other layers."""
     return list(model._flatten_layers(include_self=False))
 
 

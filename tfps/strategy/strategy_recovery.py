@@ -134,12 +134,12 @@ class StrategyRecovery:
             reading.write_totals()
 
     def begin_run(self, run: TicketRun) -> None:
-        """Take note that a run is about to issue its first tickets."""
+        """Record that a run is about to issue its first tickets."""
         if self.points is not None:
             self.points.start_run(run)
 
     def end_run(self, run: TicketRun, *, is_whole: bool) -> None:
-        """Take note that a run was drained; if it is not whole, an error has ended it."""
+        """Record that a run was drained; if it is not whole, an error has ended it."""
         if not is_whole:
             self.abandon_run()
             return
@@ -148,7 +148,7 @@ class StrategyRecovery:
         self._begun_closures = self._count_begun_closures()
 
     def abandon_run(self) -> None:
-        """Take note that a run has ended with an error."""
+        """Record that a run has ended with an error."""
         if self.points is not None:
             self.points.forget_run()
         self._begun_closures = self._count_begun_closures()

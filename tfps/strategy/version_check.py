@@ -1,4 +1,4 @@
-"""Whether tfps works with versions newer than the tested ones: decided at the first strategy.
+"""Decides, at the first strategy, whether versions newer than the tested ones may be used.
 
 Names are compared at import. Here the parameters of functions are compared, and a program trains
 and compares numbers in a process of its own; what has passed is remembered for the environment.
@@ -111,7 +111,7 @@ def _run() -> str:
 
 
 def _environment() -> dict[str, str | None]:
-    """Return what the result depends on."""
+    """Return a text of all that the check's result depends on."""
     return {**task_versions(), "numpy": np.__version__, "prefix": sys.prefix}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def make_weak_method(owner: Any, name: str) -> Any:
-    """Return a method that does not keep its owner alive, and returns None after its end."""
+    """Return a method that does not keep its owner alive; after the owner's end it returns None."""
     reference = weakref.ref(owner)
 
     def call(*args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The steps after which callbacks act that say so: workers take no ticket beyond. No TensorFlow."""
+"""Finds the steps after which callbacks act, and where workers therefore stop. No TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions on the chief: the stock Keras loop, with weights of the servers."""
+"""Predictions on the chief: Keras's own loop, with the weights of the servers."""
 
 from __future__ import annotations
 

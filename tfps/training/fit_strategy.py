@@ -17,7 +17,7 @@ class FitStrategy(PackedStrategy, Protocol):
 
     @property
     def coordinator(self) -> Any:
-        """The one coordinator, made when first asked for."""
+        """The only coordinator of the strategy, made at its first use."""
 
     def alive_workers(self) -> list[bool]:
         """Return for each worker whether it takes part."""

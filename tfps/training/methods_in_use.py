@@ -14,7 +14,7 @@ WITHOUT_TRAINING = ("test", "predict")
 
 
 class MethodsInUse:
-    """Keeps runs of one step of a model apart: the one of `fit` from that of a call in its hooks.
+    """Keeps apart the runs of one step of a model: that of `fit`, and those that its hooks begin.
 
     In an object of its own, for the same reason as `ChiefPrediction`.
     """

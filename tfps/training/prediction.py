@@ -35,7 +35,7 @@ def is_worth_distributing(batches: int | None, *, workers: int) -> bool:
 
 
 def can_predict_on_workers(model: Any) -> bool:
-    """Return whether no run goes on and workers can run the model's `predict_step`.
+    """Return whether no run is open and workers can run the model's `predict_step`.
 
     A class that makes its own predict function runs it on the chief.
     """
@@ -194,7 +194,7 @@ class _Results:
 
 
 class JoinedPrediction:
-    """`model.predict_function` while workers predict: Keras drops it when the model is compiled.
+    """The `model.predict_function` while workers predict; Keras drops it when the model compiles.
 
     Args:
         predictor: of the model; kept with it.

@@ -1,4 +1,4 @@
-"""The state of a strategy's runs: the one that goes on, the last one, and what they report."""
+"""The state of a strategy's runs: the current one, the last one, and what they report."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ logger = logging.getLogger(__name__)
 
 
 class Recovery(Protocol):
-    """Recovers lost servers, also while a run goes on."""
+    """Recovers lost servers, also during a run."""
 
     @property
     def updates_lost(self) -> int:
-        """How many updates were lost on the rows of all servers that came back."""
+        """The number of updates that the rows of all restored servers lack."""
 
     def watch_closures(self, coordinator: Any) -> None:
         """Watch the closures of the strategy's coordinator."""
 
     def callbacks_for(self, model: Any) -> list[Any]:
-        """Return what `fit` of a model needs to be recovered."""
+        """Return the callbacks that `fit` of a model needs so that it can be recovered."""
 
     def begin_run(self, run: TicketRun) -> None:
-        """Note that a run is about to hand out its first tickets."""
+        """Record that a run is about to issue its first tickets."""
 
     def end_run(self, run: TicketRun, *, is_whole: bool) -> None:
-        """Note that a run was drained for good; unless it is whole, an error has ended it."""
+        """Record that a run was drained for good; unless it is whole, an error has ended it."""
 
     def abandon_run(self) -> None:
-        """Note that a run has ended with an error."""
+        """Record that a run has ended with an error."""
 
     def save_after_warm_up(self, steps: int) -> None:
         """Save a checkpoint after warm-up steps, if `fit` saves any.
@@ -105,12 +105,12 @@ class RunState:
 
     @property
     def newest_run(self) -> TicketRun | None:
-        """The run that goes on, or else the last one."""
+        """The current run, or else the last one."""
         return self.run or self.last_run
 
     @property
     def open_runs(self) -> list[TicketRun]:
-        """The run that goes on, and those that it interrupts."""
+        """The current run, and those that it interrupts."""
         runs, epoch_runner = [self.run], self.epoch_runner
         while epoch_runner is not None:
             run, epoch_runner = epoch_runner.outer_run

@@ -114,7 +114,7 @@ class StepCompiler:
         return compiled
 
     def compiling(self) -> contextlib.AbstractContextManager[None]:
-        """Show in the progress line that a new step is being compiled, while it is open."""
+        """Show in the progress line that a step is being compiled, while the context is open."""
         progress = self._strategy.run_state.progress
         if progress is None or not self.is_new:
             return contextlib.nullcontext()

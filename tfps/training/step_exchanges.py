@@ -1,4 +1,4 @@
-"""How many exchanges a step may have, and whether it can be pipelined."""
+"""Checks how many exchanges a step has, and whether it can be pipelined."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 def refuse_several_exchanges(program: Program, *, mode: Mode, model: str) -> None:
-    """Refuse a mean over several batches of a step with several exchanges.
+    """Refuse a step with several exchanges if its gradients are averaged over several batches.
 
     Raises:
         UnsupportedError: with the name of the model.
@@ -29,7 +29,7 @@ def refuse_several_exchanges(program: Program, *, mode: Mode, model: str) -> Non
 
 
 def can_be_pipelined(program: Program, *, mode: Mode, model: str) -> bool:
-    """Return whether the mode wants a program pipelined, and it can be; warn where it cannot."""
+    """Return whether a program is to be pipelined and can be; log a warning if it cannot."""
     wanted = bool(program.optimizer_calls) and mode.pipeline_steps > 0
     if wanted and not program.ends_with_its_exchange:
         logger.warning(

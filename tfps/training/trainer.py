@@ -206,7 +206,7 @@ class Trainer:
         refuse_endless_input(method, arguments, strategy=model._distribute_strategy)
 
     def check_scope(self, model: Any, method: str) -> None:
-        """Refuse a model half in the scope; warn of a model that no worker trains."""
+        """Refuse a model that is only partly in the scope; warn of one that no worker trains."""
         if runs_eagerly(model):
             return
         optimizer = getattr(model, "optimizer", None)
@@ -320,7 +320,7 @@ def warn_once(model: Any, topic: str, message: str, *arguments: Any) -> None:
 
 
 def _sums_in_rounds(model: Any) -> bool:
-    """Return whether rounds average over workers a loss that asks for a sum."""
+    """Return whether rounds average gradients over workers although a loss is a sum."""
     strategy = model._distribute_strategy
     if strategy.runtime.workers == 1 or strategy.consistency.backup_workers is None:
         return False

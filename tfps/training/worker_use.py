@@ -36,7 +36,7 @@ class WorkerUse:
         self.has_begun = False
 
     def expect(self, runtime: Closable) -> None:
-        """Note that a strategy was made.
+        """Record that a strategy was made.
 
         Args:
             runtime: the strategy's.
@@ -45,7 +45,7 @@ class WorkerUse:
         self._runtimes.add(runtime)
 
     def begin(self) -> None:
-        """Note that a run of `fit`, `evaluate` or `predict`, or a function, goes to workers."""
+        """Record that a run of `fit`, `evaluate` or `predict`, or a function, goes to workers."""
         self.has_begun = True
 
     @property

@@ -1,4 +1,4 @@
-"""Remove functions that this process has garbage-collected from its tasks."""
+"""Remove from a process's tasks the functions that the process has garbage-collected."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class ProbePolicy:
-    """Says how often tasks are probed, and when a task that does not reply is lost.
+    """Specifies how often tasks are probed, and when a task that does not reply is lost.
 
     The defaults find a stopped task within 10 s: a probe goes out every second or, once one goes
     unanswered, every 3 s. A task replies within 2 ms, under full load within 0.1 s. So it misses a
@@ -36,7 +36,7 @@ class ProbePolicy:
 
     Args:
         period_s: the seconds from one probe to the next.
-        deadline_s: the seconds that a reply may take. A refused connection is a miss at once.
+        deadline_s: the seconds that a reply may take. A refused connection is a miss immediately.
         misses: the number of misses in a row after which the task is lost.
 
     Raises:

@@ -93,7 +93,7 @@ class Prober:
             self._probe(dict(self._addresses))
 
     def _probe(self, addresses: Mapping[Task, str]) -> None:
-        """Probe tasks periodically over the same channels, until one has another address."""
+        """Probe tasks periodically over the same channels, until a task has another address."""
         with open_probe_channels(addresses) as methods:
             while not self._ends.is_set() and addresses == self._addresses:
                 began_s = time.monotonic()
@@ -141,7 +141,7 @@ def observe_once(addresses: Mapping[Task, str], *, deadline_s: float) -> dict[Ta
 def open_probe_channels(
     addresses: Mapping[Task, str], *, method: str = METHOD
 ) -> Iterator[Methods]:
-    """Open a gRPC channel to each task, yield a method of each, and close the channels."""
+    """Open a gRPC channel to each task, yield the probe method of each, and close the channels."""
     channels = {
         task: grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
         for task, address in addresses.items()

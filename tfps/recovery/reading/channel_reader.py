@@ -39,7 +39,7 @@ class ChannelReader:
         self._read_functions: dict[tuple[str, ...], ReadFunction] = {}
 
     def record(self, *, patience_s: float) -> JobRecord | None:
-        """See `ServerReader`."""
+        """See `ServerReader.record`."""
         text = bytes(self._read_record(patience_s=patience_s)[0])
         if text != self._text:
             self._read_functions.clear()
@@ -49,7 +49,7 @@ class ChannelReader:
     def read(
         self, record: JobRecord, resources: Sequence[str], *, patience_s: float
     ) -> tuple[Array, list[Array]]:
-        """See `ServerReader`."""
+        """See `ServerReader.read`."""
         chosen = tuple(resources)
         if chosen not in self._read_functions:
             self._read_functions[chosen] = self._channel.function(
@@ -61,7 +61,7 @@ class ChannelReader:
         return cells, values
 
     def renew(self) -> None:
-        """See `ServerReader`."""
+        """See `ServerReader.renew`."""
         self._channel.renew()
 
     def _trace_record_read(self) -> list[tf.Tensor]:

@@ -60,7 +60,7 @@ class DataPortReader:
         self._connection: Connection | None = None
 
     def record(self, *, patience_s: float) -> JobRecord | None:
-        """See `ServerReader`.
+        """See `ServerReader.record`.
 
         Raises:
             tf.errors.UnavailableError: the server does not reply; or, caused by a
@@ -72,18 +72,18 @@ class DataPortReader:
     def read(
         self, record: JobRecord, resources: Sequence[str], *, patience_s: float
     ) -> tuple[Array, list[Array]]:
-        """See `ServerReader`."""
+        """See `ServerReader.read`."""
         answer = self._request_answer(ReadRequest(resources=tuple(resources)), patience_s)
         if not answer.cells or record != JobRecord.from_json(answer.record):
             raise RecordChanged
         return np.array(answer.cells, np.int64), list(answer.values)
 
     def renew(self) -> None:
-        """See `ServerReader`."""
+        """See `ServerReader.renew`."""
         self.close()
 
     def close(self) -> None:
-        """See `ServerReader`; the next call connects again."""
+        """See `ServerReader.close`; the next call connects again."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

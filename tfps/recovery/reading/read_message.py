@@ -34,7 +34,7 @@ class ReadRequest:
     resources: tuple[str, ...] = ()
 
     def to_text(self) -> bytes:
-        """Encode as JSON."""
+        """Encode the request as JSON."""
         return json.dumps(list(self.resources)).encode()
 
     @classmethod

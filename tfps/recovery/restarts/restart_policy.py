@@ -52,7 +52,7 @@ Event = Death | Return | Hang
 
 @dataclass(frozen=True)
 class Restart:
-    """Announces a restart, which `Start` follows after a pause.
+    """Announces a restart: a `Start` follows after a pause.
 
     Args:
         task: the task.

@@ -19,14 +19,14 @@ class TaskSupervisor(Protocol):
 
     @property
     def give_up_reason(self) -> str:
-        """The reason why a lost parameter server is not restarted; empty if there is none."""
+        """The reason why a lost parameter server is not restarted; empty if none is given up."""
 
     @property
     def restarts(self) -> list[str]:
         """The restarts so far, each as in ``worker 1 (SIGKILL)``."""
 
     def set_server_restarts(self, wanted: Callable[[], bool]) -> None:
-        """Start lost parameter servers again as well.
+        """Start lost parameter servers again too, not only workers.
 
         Args:
             wanted: returns whether the job could use a restarted server.
@@ -67,7 +67,7 @@ def are_restarted(addresses: Iterable[str]) -> bool:
 def request_server_restarts(
     addresses: Iterable[str], *, unless: Callable[[], bool]
 ) -> TaskSupervisor | None:
-    """Ask the supervisor of these tasks to start lost servers again as well.
+    """Ask the supervisor of these tasks to start lost servers again too, not only workers.
 
     Args:
         addresses: the tasks' addresses, ``host:port``.

@@ -41,7 +41,7 @@ class NewAddresses:
         self.problem = ""
 
     def find(self, lost: Collection[int]) -> dict[int, str]:
-        """Return the new addresses of lost servers that reply there; asks once a second at most."""
+        """Return the new addresses at which lost servers reply; asks once a second at most."""
         if not lost or time.monotonic() < self._next_request_s:
             return {}
         self._next_request_s = time.monotonic() + ASK_INTERVAL_S

@@ -36,7 +36,7 @@ class TrainedJob(Protocol):
 
 
 class Restoration:
-    """Restores a lost server from a checkpoint; its rows lack the updates since then.
+    """Restores a lost server from a checkpoint; its rows lack the updates since the checkpoint.
 
     Args:
         runtime: the job.

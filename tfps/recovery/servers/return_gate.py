@@ -111,7 +111,7 @@ class ReturnGate:
             self._own_threads.is_inside = False
 
     def wait(self) -> bool:
-        """Wait while a server is brought back; return whether no server is lost then."""
+        """Wait while a server is brought back; return whether no server is lost afterwards."""
         with self._changed:
             interrupts = self._interrupts
             while self._lost and self._interrupts == interrupts:

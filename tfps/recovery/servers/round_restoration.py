@@ -31,10 +31,10 @@ GOING_BACK = "all servers go back to a checkpoint, since one of them was lost"
 
 
 class Totals(Protocol):
-    """The totals of metrics on the ticket server."""
+    """Writes the totals of metrics to the ticket server."""
 
     def write_totals(self) -> None:
-        """Write the totals as the chief's runs know them."""
+        """Write the totals that the chief's runs have read."""
 
 
 class RepeatableRun(Protocol):
@@ -45,7 +45,7 @@ class RepeatableRun(Protocol):
         """The points that the run can go back to, the oldest first."""
 
     def go_back(self, point: RoundPoint) -> int:
-        """Go back to a point. Returns how many steps that were reported are repeated."""
+        """Go back to a point. Returns how many steps, reported as done, are repeated."""
 
 
 def count_server_starts(runtime: Runtime) -> tuple[int, ...]:

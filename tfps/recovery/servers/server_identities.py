@@ -73,7 +73,7 @@ class ServerIdentities:
         self._known[index] = replies.process_incarnations[index]
 
     def find(self, lost: Collection[int]) -> dict[int, str]:
-        """Return the new addresses of lost servers that reply there."""
+        """Return the new addresses at which lost servers reply."""
         return self._new_addresses.find(lost)
 
     def _can_take_part(self, index: int, replies: ServerPresence) -> bool:

@@ -67,7 +67,7 @@ class JobView(Protocol):
         """
 
     def evict_workers(self) -> None:
-        """Evict all workers, to end waits in a round for a worker which uses a lost server."""
+        """Evict all workers, to end waits in a round for a worker that uses a lost server."""
 
     def restore(self, restarted: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
         """Fill servers that were restarted, server 0 first; return the cost of each loss.
@@ -77,7 +77,7 @@ class JobView(Protocol):
         """
 
     def server_is_back(self, index: int) -> None:
-        """Take note that a lost server has been brought back."""
+        """Record that a lost server has been brought back."""
 
 
 class ServerReturn:
@@ -145,7 +145,7 @@ class ServerReturn:
     def wait(self) -> bool:
         """Wait until lost servers are back; return whether one was lost and all are back.
 
-        Returns at once on the threads of closures and of the return itself.
+        Returns immediately on the threads of closures and of the return itself.
         """
         if self.gate.is_own_thread:
             return False

@@ -14,7 +14,7 @@ MAX_SIMILAR_NAMES = 3  # that an error suggests
 
 
 class NamedParameter:
-    """Holds a variable on a server, with the name that the user knows.
+    """A variable on a server, with the name that the user knows.
 
     Args:
         path: the path of a Keras variable, or the name of a raw one.
@@ -52,7 +52,7 @@ class NamedParameters:
         return sorted(self._variables)
 
     def find(self, names: Iterable[str]) -> list[NamedParameter]:
-        """Return the parameters of these names.
+        """Return the parameters with these names.
 
         Raises:
             ConfigError: no variable of the scope has one of the names.

@@ -23,7 +23,7 @@ from tfps.strategy.primitives.named_parameter import NamedParameter, NamedParame
 
 
 class PrimitiveHalf(FunctionHalf):
-    """The server part of a program that pulls or pushes by name; it counts repeated pushes too."""
+    """The server part of a program that pulls or pushes by name; applies repeated pushes again."""
 
     def get_admission(self, number: int) -> AdmitByVersion:
         return AdmitByVersion()

@@ -122,7 +122,7 @@ def attach(
 
 @contextlib.contextmanager
 def _translate_errors(job: str) -> Iterator[None]:
-    """Within the block, replace servers' errors by errors that say what the user can do."""
+    """Within the block, replace servers' errors by errors that tell the user what to do."""
     try:
         yield
     except NoSuchJob as error:

@@ -132,7 +132,7 @@ class Attachment:
         return LedgerLayout(self._records[0].workers)
 
     def _read_records(self, patience_s: float) -> None:
-        """Read the servers' records, which say where the variables lie."""
+        """Read the servers' records, which contain the places of the variables."""
         record_reads = [partial(reader.record, patience_s=patience_s) for reader in self._readers]
         records = [record for record in run_in_parallel(record_reads) if record is not None]
         if len(records) < len(self._readers):

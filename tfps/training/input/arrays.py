@@ -148,7 +148,7 @@ class ResidentArrays(BatchSource):
 
 
 def _spec_of_batches(adapter: ArrayDataAdapter) -> Any:
-    """Return the element spec of Keras's dataset of the batches; of one length if all have it.
+    """Return the element spec of Keras's dataset of batches; with a size that all batches have.
 
     It is read from a dataset of one row: one of all rows would copy the arrays once more.
     """

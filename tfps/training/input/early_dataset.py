@@ -27,7 +27,7 @@ def move_to_this_task(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def names_early_device(error: tf.errors.OpError) -> bool:
-    """Return whether an error names a device of before the connection."""
+    """Return whether an error names a device that existed only before the connection."""
     return _names_missing_device(str(error))
 
 
@@ -56,14 +56,14 @@ def to_graph(dataset: tf.data.Dataset, *, external_state: Any) -> tf.compat.v1.G
 
 
 def iterate_nodes(graph: tf.compat.v1.GraphDef) -> Iterator[Any]:
-    """Yield all nodes, also those of functions."""
+    """Yield all nodes of a graph, also those of its functions."""
     yield from graph.node
     for function in graph.library.function:
         yield from function.node_def
 
 
 def calls_python(dataset: tf.data.Dataset) -> bool:
-    """Return whether one of its functions, or of those before it, calls Python."""
+    """Return whether a function of a dataset, or of one of its inputs, calls Python."""
     own = any(
         node.op in PYTHON_OPERATIONS
         for function in dataset._functions()

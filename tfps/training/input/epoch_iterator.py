@@ -205,7 +205,7 @@ class TicketIterator(EpochIterator):
 
 
 def get_original_input(x: Any) -> Any:
-    """Return the input that `experimental_distribute_dataset` and its kin were given."""
+    """Return the input that `experimental_distribute_dataset` or a similar method received."""
     for attribute in ("_original_dataset", "_dataset_fn"):
         if isinstance(x, tf.distribute.DistributedDataset) and hasattr(x, attribute):
             return getattr(x, attribute)
@@ -234,7 +234,7 @@ def _max_steps_between_exchanges(strategy: FitStrategy) -> int:
 
 
 class _Passes:
-    """Iterable that starts a new pass over the data."""
+    """An iterable that starts a new pass over the data."""
 
     def __init__(self, source: BatchSource) -> None:
         self._source = source

@@ -88,7 +88,7 @@ class BatchKeeper:
             self._requests_of_worker.clear()
 
     def hold_from(self, number: int) -> None:
-        """Keep batches from a number on, which may be asked for again; drop those before."""
+        """Keep batches from a number on, which may be requested again; drop earlier ones."""
         with self._lock:
             self._first_repeatable = number
             for done in [known for known in self._kept if known < number]:
@@ -108,7 +108,7 @@ class BatchKeeper:
                 self._passed_count += 1
 
     def on_server_return(self) -> None:
-        """Keep batches that the chief has not seen closed: they are asked for once more."""
+        """Keep the batches that the chief has not seen closed, for workers that ask once more."""
         with self._lock:
             self._mark_passed()
 
@@ -181,7 +181,7 @@ class Feeder(BatchSource):
         return None if self.keeper is None else self.keeper.failure
 
     def new_pass(self) -> BatchKeeper:
-        """Start iterating anew."""
+        """Start to iterate over the dataset anew."""
         try:
             return BatchKeeper(
                 iter(self._dataset), period_steps=self._period_steps, until_seen=self.until_seen

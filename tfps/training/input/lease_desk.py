@@ -40,13 +40,13 @@ class LeaseDesk:
         return _desks[coordinator]
 
     def open(self, book: ShardBook) -> int:
-        """Serve a book under the name that this returns, until it is closed or gone."""
+        """Serve a `ShardBook` until it is closed or collected; return its name for requests."""
         name = next(self._names)
         self._books[name] = book
         return name
 
     def close(self, name: int) -> None:
-        """Forget the book of that name; later requests find no batch."""
+        """Forget the book of a name; later requests find no batch."""
         self._books.pop(name, None)
 
     def ask(

@@ -38,8 +38,8 @@ class ShardPass:
 class ShardPipelines(BatchSource):
     """Pipelines that workers build for the shards that they hold a lease of.
 
-    In each step a worker asks the chief which batch of which shard its ticket stands for. A ticket
-    that came back from a lost worker stands for the same batch. The worker that takes it over
+    In each step a worker asks the chief which batch of which shard belongs to its ticket. A ticket
+    that came back from a lost worker keeps its batch. The worker that takes it over
     builds the shard's pipeline anew and draws up to that batch, so all workers must see a shard's
     batches in one order: random choices of the function are fixed, differently in each pass.
 
@@ -178,7 +178,7 @@ class ShardPipelines(BatchSource):
         return self._pipeline_of_shard(pipelines, first), pipelines
 
     def _datasets(self) -> list[tf.data.Dataset]:
-        """Return a dataset per shard; that of a function without a context is cut."""
+        """Return a dataset for each shard: the function's, or parts of it without a context."""
         make = functools.partial(
             dataset_of_pipeline,
             self._function,

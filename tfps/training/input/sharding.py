@@ -16,7 +16,7 @@ Policy = tf.data.experimental.AutoShardPolicy
 
 
 def pipeline_per_worker(dataset: Any) -> Callable[..., tf.data.Dataset] | None:
-    """Return the dataset function that a dataset's sharding policy stands for, or None.
+    """Return the dataset function that follows a dataset's policy FILE or OFF; else None.
 
     FILE gives each worker files of its own, and OFF lets each worker see all data, as they do in
     TensorFlow. AUTO, DATA and HINT mean each example once, which tickets see to.

@@ -1,4 +1,4 @@
-"""The times at which a log file gets a line about an epoch that goes on."""
+"""The times at which a log file gets a line about the running epoch."""
 
 from __future__ import annotations
 

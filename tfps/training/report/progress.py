@@ -207,7 +207,7 @@ class ClusterProgbar:
 
 
 class TrainingProgress(keras.callbacks.ProgbarLogger):
-    """Takes the place of `ProgbarLogger` for models of our strategy; logs and history stay Keras's.
+    """Replaces `ProgbarLogger` for models of our strategy; logs and history stay Keras's.
 
     Args:
         pace: of the strategy.

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class RestartReport(keras.callbacks.Callback):
-    """Says which tasks were started again during a `fit`; nothing where none was.
+    """Reports which tasks were started again during a `fit`; writes nothing if there were none.
 
     Only of tasks that this process keeps: another process that keeps some says it by itself.
 

@@ -22,7 +22,7 @@ class _Report(NamedTuple):
 
 
 class StepRate:
-    """Steps of all workers per second, from the first report of some to the latest.
+    """Measures the steps of all workers per second, from the first report with steps to the latest.
 
     What comes before the first step (starting, tracing) does not count, as in Keras's own time of a
     step, and neither does what comes after the last (validation). None until two reports differ
@@ -50,7 +50,7 @@ class StepRate:
         self._latest = _Report()
 
     def count(self, steps: int, *, now_s: float, by_worker: Sequence[int] = ()) -> None:
-        """Note how many steps are done in all.
+        """Record how many steps are done in all.
 
         Args:
             steps: since the epoch began.
@@ -63,7 +63,7 @@ class StepRate:
 
     @property
     def steps(self) -> int:
-        """How many steps the latest report has, since the epoch began."""
+        """The number of steps in the latest report, since the epoch began."""
         return self._latest.steps
 
     @property
@@ -76,7 +76,7 @@ class StepRate:
 
     @property
     def _measured_s(self) -> float | None:
-        """The time between the first report and the latest; None where it says little."""
+        """The time between the first report and the latest; None if it is too short for a rate."""
         seconds = 0.0 if self._first is None else self._latest.now_s - self._first.now_s
         return seconds if seconds >= MIN_MEASURED_S else None
 

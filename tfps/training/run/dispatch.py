@@ -83,7 +83,7 @@ class Dispatch:
 
     @property
     def has_lost_tickets(self) -> bool:
-        """Whether the ticket server was started anew since closures were sent out.
+        """Whether the ticket server was restarted since closures were sent out.
 
         They may have ended before that, with steps that no sample had seen: those are open again.
         """

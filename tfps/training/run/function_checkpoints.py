@@ -33,7 +33,7 @@ NO_CHECKPOINT = (
 
 
 class FunctionCheckpoints:
-    """Saves before the first scheduled function and every few functions; other saves count too.
+    """Saves before the first scheduled function, and some functions after each save of any kind.
 
     If a checkpoint cannot be written, the program goes on, and later functions try again: 10 s
     after the first failure at the earliest, then after twice as long each time, up to 10 minutes.
@@ -71,7 +71,7 @@ class FunctionCheckpoints:
         self._queue, queue.on_scheduled = queue, on_scheduled
 
     def mark_saved(self) -> None:
-        """Record that a checkpoint has the servers' present variables."""
+        """Record that a checkpoint contains the servers' present variables."""
         if self._queue is None or self._queue.is_idle:  # else it may lack some of the functions
             self.is_unsaved, self.functions_since_save = False, 0
 

@@ -1,4 +1,4 @@
-"""The checkpoints that `tfps.FaultTolerance` has `fit` save."""
+"""Saves the checkpoints during `fit` that `tfps.FaultTolerance` needs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tfps.checkpoint.manager import CheckpointManager
 
 
 class RecoveryCheckpoints(Checkpoint):
-    """Saves when training begins as well: a server may be lost before the first steps are done."""
+    """Saves checkpoints during `fit`, and one at its begin for a server that is lost early."""
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._raise_and_count(lambda: self._save(logs))
 
     def save_after_warm_up(self, steps: int) -> None:
-        """Save a checkpoint after warm-up steps: only the servers hold their mean.
+        """Save a checkpoint after warm-up steps, whose mean only the servers hold.
 
         Args:
             steps: of the warm-up, all workers'; they are the first ones of the epoch.
@@ -30,7 +30,7 @@ class RecoveryCheckpoints(Checkpoint):
 
 
 class RoundCheckpoints(Checkpoint):
-    """Saves also where an epoch begins or ends, and waits for that: for `RoundPoints`.
+    """Saves also where an epoch begins or ends, and waits for these saves, for `RoundPoints`.
 
     Args:
         manager: what saves.

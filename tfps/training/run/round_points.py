@@ -87,7 +87,7 @@ class RoundPoints:
         manager.on_snapshot = self._on_checkpoint
 
     def save_with(self, saver: RoundCheckpoints) -> None:
-        """Have checkpoints saved by a callback while its `fit` goes on."""
+        """Let a callback save the checkpoints during its `fit`."""
         self._savers = [*filter(_is_active, self._savers), saver]
 
     def start_run(self, run: TicketRun) -> None:
@@ -116,7 +116,7 @@ class RoundPoints:
         self.functions.is_unsaved = True
 
     def before_closure(self, closure: Any) -> None:
-        """Save a checkpoint before a scheduled function changes variables, where one is due."""
+        """Save a checkpoint, if one is due, before a scheduled function changes variables."""
         functions, manager = self.functions, self._manager
         if not changes_variables(closure):
             return
@@ -160,7 +160,7 @@ class RoundPoints:
 
     @property
     def _saver(self) -> RoundCheckpoints | None:
-        """The saver of the innermost `fit` that goes on."""
+        """The saver of the innermost `fit` that is running."""
         return next(filter(_is_active, reversed(self._savers)), None)
 
     def _add_point(self, run: TicketRun) -> None:
@@ -182,7 +182,7 @@ class RoundPoints:
                     return
 
     def _save_if_needed(self, done_steps: int | None) -> None:
-        """Save a checkpoint and wait for it, unless one of the servers' present values exists."""
+        """Save a checkpoint and wait for it, unless there is one of the servers' present values."""
         while (saver := self._saver) is not None and not self.is_kept():
             starts = count_server_starts(self._runtime)
             saver.save_and_wait(done_steps=done_steps)
@@ -190,7 +190,7 @@ class RoundPoints:
                 return  # it is saved, or a warning has said why it cannot be
 
     def _on_checkpoint(self, manifest: Manifest) -> None:
-        """Note a new checkpoint; workers are drained, servers have noted all values."""
+        """Record a new checkpoint; workers are drained, and servers have recorded all values."""
         layout, starts = self._runtime.ticket_server.layout, count_server_starts(self._runtime)
         point = current_round_point(self._runtime, checkpoint=manifest.number)
         counters = manifest.counters
@@ -209,7 +209,7 @@ class RoundPoints:
         return [] if self._manager is None else Folder(self._manager.directory).numbers()
 
     def is_kept(self) -> bool:
-        """Return whether a complete checkpoint has what the servers hold now."""
+        """Return whether a complete checkpoint contains the values that the servers have now."""
         point = self._newest
         if (
             point is None

@@ -48,7 +48,7 @@ class Invitations:
         self._open: set[int] = set()
 
     def renew(self, is_alive: Sequence[bool]) -> None:
-        """Invite the workers that are alive, as `is_alive` says of each."""
+        """Invite the workers that are alive: those whose item of ``is_alive`` is True."""
         with self._lock:
             self._open = {worker for worker, alive in enumerate(is_alive) if alive}
             self._runtime.expect(is_alive)
@@ -101,7 +101,7 @@ class RunClosure:
         self.visited: set[int] = set()
 
     def __call__(self) -> None:
-        """Run in a worker's thread of the coordinator; a lost worker's tickets go back at once."""
+        """Run the closure on a worker's thread; a lost worker's tickets go back immediately."""
         worker = private.get_worker_index()
         self.invitations.take(worker)
         for attempt in range(1, MAX_ATTEMPTS + 1):
@@ -169,7 +169,7 @@ def seed_states(program: Program) -> Array:
 
 
 def _seeds_after_draws(program: Program, seeds: Array, *, steps: int = 0, totals: Array) -> Array:
-    """Return the states of seed generators behind what steps have drawn.
+    """Return the states of seed generators after the draws of some steps.
 
     Args:
         program: what the step touches.

@@ -25,7 +25,7 @@ class RunPoint(NamedTuple):
     is kept of them.
     """
 
-    servers: RoundPoint  # where they were
+    servers: RoundPoint  # their state
     first_ticket: int  # of the run
     end_ticket: int  # the first ticket behind the run
     completed_before: int  # steps that the ticket server had counted before the run
@@ -200,7 +200,7 @@ class RunProgress:
         return source.keeper if isinstance(source, Feeder) else None
 
     def write_totals(self) -> None:
-        """Write the totals of the latest sample to a ticket server that was started anew."""
+        """Write the totals of the latest sample to a restarted ticket server."""
         if self._keeper is not None:
             self._keeper.on_server_return()
         reports = self.compiled.servers[0].reports

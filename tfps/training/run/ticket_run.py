@@ -21,7 +21,7 @@ from tfps.training.run.run_progress import RunProgress
 
 
 class TicketRun(RunProgress):
-    """Workers take tickets of one program until none are left.
+    """Lets workers take the tickets of one program until none are left.
 
     Args:
         compiled: the program, compiled for servers and workers.
@@ -241,7 +241,7 @@ class TicketRun(RunProgress):
             )
 
     def drain_for_another_run(self) -> None:
-        """Drain for another run; the next `run_to` goes on where this one has stopped."""
+        """Drain for another run; the next `run_to` continues where this run has stopped."""
         self.drain()
         layout, before = self._runtime.ticket_server.layout, -1
         # Those that lost workers held; what lies behind the end of the data comes back each time.
