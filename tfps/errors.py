@@ -28,7 +28,7 @@ class ConfigError(TfpsError, ValueError):
     """A configuration that cannot work: a job file, `TF_CONFIG`, or an argument of the strategy.
 
     Args:
-        problems: one message, or all of them; every mistake is reported at once.
+        problems: one message, or all of them; all mistakes are reported together.
         source: what was read, for example a file's name or ``TF_CONFIG``.
 
     Example:

@@ -31,7 +31,7 @@ def chosen_backend() -> tuple[str, str]:
 
 
 def check_backend() -> None:
-    """Refuse a backend other than TensorFlow, or its absence, before anything is built on it.
+    """Raise an error if Keras uses another backend, or if TensorFlow is not installed.
 
     Raises:
         BackendError: another backend is chosen; names it, where it was set and how to change it.

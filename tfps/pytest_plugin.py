@@ -65,7 +65,7 @@ def tfps_cluster_factory(
     tmp_path_factory: pytest.TempPathFactory,
     _tfps_cluster_pool: ClusterPool,
 ) -> Iterator[Callable[..., LocalCluster]]:
-    """A function that starts a cluster, or returns a pooled cluster of that size.
+    """A function that starts a cluster, or returns a pooled cluster of the requested size.
 
     Tests of a module that leave its tasks as they were share one, and so does the next module that
     asks for the same: where no process can be forked, a start takes seconds. It takes ``workers``,
@@ -186,7 +186,7 @@ def pytest_runtest_teardown(
 
 @contextlib.contextmanager
 def _disable_garbage_collection() -> Iterator[None]:
-    """Let pytest parse the source that it shows of a failure.
+    """Disable garbage collection while pytest parses the source of a failed test.
 
     Python 3.11 raises "AST constructor recursion depth mismatch" where a finalizer that the
     collector runs meanwhile, as of a TensorFlow handle, lets another thread parse; pytest would

@@ -70,7 +70,7 @@ def say(text: str) -> None:
 
 
 def announce(text: str) -> None:
-    """Write on a terminal what takes time from now on; write nothing elsewhere.
+    """Write what is about to take time; write nothing if the output is no terminal.
 
     Args:
         text: for example ``connecting to 2 workers``.

@@ -77,7 +77,7 @@ def parse_minor(version: str) -> tuple[int, int]:
 
 
 def order(row: Row) -> tuple[list[int], list[int]]:
-    """Return the numbers of both versions, to sort rows by."""
+    """Return the numbers of both versions, the key by which rows are sorted."""
     return _numbers(row.tensorflow), _numbers(row.keras)
 
 

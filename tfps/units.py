@@ -34,7 +34,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Format a number of things.
+    """Format a number of things, followed by their noun.
 
     >>> counted(1, "worker"), counted(5346, "step")
     ('1 worker', '5,346 steps')

@@ -1,4 +1,4 @@
-"""`tfps check`: mistakes in a job, before anything starts."""
+"""`tfps check`: finds mistakes in a job before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tfps plan`: which parameter server takes what, before anything starts."""
+"""`tfps plan`: shows which parameter server takes which variable, before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tfps run`: to parameter servers what `torchrun` is to data-parallel training."""
+"""`tfps run`: runs a script on a parameter-server cluster, as `torchrun` does without servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tfps supervise`: what starts one task of a real cluster again."""
+"""`tfps supervise`: runs one task of a real cluster, and starts it again after a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tfps train`: the job of one configuration file."""
+"""`tfps train`: trains the job of one configuration file."""
 
 from __future__ import annotations
 

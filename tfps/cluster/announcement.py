@@ -55,7 +55,7 @@ def announce_finished(spec: ClusterSpec, status: int) -> list[str]:
 
 
 def announce_at_exit(spec: ClusterSpec) -> None:
-    """Send the message when this process ends, for chiefs started as plain ``python script.py``.
+    """Announce the end of the job when this process, a plain ``python script.py``, ends.
 
     Functions registered with `atexit` after this call can still use the servers. Nothing is sent by
     a forked child, or if the command that started all tasks also ends them.
@@ -74,7 +74,7 @@ def _announce_own_end(spec: ClusterSpec, process: int) -> None:
 
 
 def report_end_to_task(task: Task, status: int) -> str | None:
-    """Call the task's function in a separate session; return the problem, or None."""
+    """Tell a task how the job ended, in a separate session; return the problem, or None."""
     import tensorflow as tf
 
     try:

@@ -30,13 +30,13 @@ _lock = threading.Lock()
 
 
 def register_client(client: Client) -> None:
-    """Register a client until the tasks end; a client that has left is notified as well."""
+    """Register a client until its tasks end; it is notified then, even if it has left before."""
     with _lock:
         _clients.append(client)
 
 
 def has_clients(addresses: Iterable[str]) -> bool:
-    """Return whether an open client uses one of these tasks, ``host:port``."""
+    """Return whether an open client uses one of these tasks, given as ``host:port``."""
     wanted = frozenset(addresses)
     with _lock:
         using = [client for client in _clients if client.addresses & wanted]

@@ -79,7 +79,7 @@ def name_of_status(status: int) -> str:
 
 
 def shell_status(status: int) -> int:
-    """Return the status of a process as shells say it.
+    """Return the status of a process as shells report it.
 
     Args:
         status: negative: the signal that ended it.

@@ -34,7 +34,7 @@ def _read_process_name(_pid: int) -> str:
 def ask(
     tasks: Iterable[Task], question: Question, *, timeout_s: float = ANSWER_TIMEOUT_S
 ) -> Mapping[Task, Introduction | None]:
-    """Ask several tasks at once; the result is None for tasks that do not know the question.
+    """Ask several tasks in parallel which chief they serve; None for tasks without that function.
 
     Args:
         tasks: the tasks.

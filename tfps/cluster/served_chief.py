@@ -60,7 +60,7 @@ class Question:
     replaces: str = ""
 
     def to_json(self) -> str:
-        """Return it as text."""
+        """Return the question as JSON text."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
@@ -85,7 +85,7 @@ class Introduction:
     versions: Mapping[str, str | None] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Return it as text."""
+        """Return the introduction as JSON text."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod

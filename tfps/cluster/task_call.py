@@ -13,7 +13,7 @@ NOT_REGISTERED = "Could not find callback with key"
 
 
 class UnknownFunction(LookupError):
-    """The function is unknown to the task, a plain `tf.distribute.Server` or an older version."""
+    """The task has not registered the function: it is TensorFlow's server, or of an older tfps."""
 
 
 def call_task(

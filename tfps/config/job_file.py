@@ -25,7 +25,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> JobConfig:
         overrides: ``key=value`` each, with TOML values; bare words are strings.
 
     Raises:
-        ConfigError: the file cannot be read, or has mistakes; names all of them at once.
+        ConfigError: the file cannot be read, or has mistakes; names all of them.
     """
     values, errors = apply_overrides(_read(path), overrides)
     config = None
@@ -41,7 +41,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> JobConfig:
 def locate_problems(
     problems: Sequence[str], *, path: Path, overrides: Sequence[str]
 ) -> ConfigError:
-    """Return an error that says for each mistake whether it is in the file or in ``--set``.
+    """Return an error in which each mistake is marked as of the file or of ``--set``.
 
     Args:
         problems: one sentence at least, each starting with the path of its key.
@@ -127,7 +127,7 @@ def to_toml(config: JobConfig) -> str:
 
 
 def _schema_of(values: Mapping[str, Any]) -> tuple[type[JobConfig], list[str]]:
-    """Return the schema of a job file's example, and why there is none."""
+    """Return the schema of a job file's example; if there is none, the default and the reasons."""
     name = values.get("example", DEFAULT_EXAMPLE)
     if not isinstance(name, str) or not name:
         name = DEFAULT_EXAMPLE  # validation describes what is wrong

@@ -45,7 +45,7 @@ def describe_mistakes(error: ValidationError, *, schema: type[BaseModel]) -> lis
 
 
 def contradictions(values: Mapping[str, Any]) -> list[str]:
-    """Return one sentence for every setting that pydantic allows and that cannot count.
+    """Return one sentence for each setting that pydantic accepts but that cannot be used.
 
     Args:
         values: the job file as parsed; it may have other mistakes.
@@ -115,7 +115,7 @@ def _unknown_key_text(path: Sequence[int | str], *, schema: type[BaseModel]) -> 
 
 
 def _find_section(key: str, *, schema: type[BaseModel], prefix: str = "") -> str | None:
-    """Find a key that exists, but in another section."""
+    """Return the path of a key that some section of the schema has, or None."""
     for name, field in schema.model_fields.items():
         if name == key and prefix:
             return f"{prefix}{name}"

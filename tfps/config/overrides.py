@@ -42,7 +42,7 @@ def parse_override(text: str) -> tuple[tuple[str, ...], Any]:
 def apply_overrides(
     values: Mapping[str, Any], overrides: Sequence[str]
 ) -> tuple[dict[str, Any], list[ConfigError]]:
-    """Return a copy of a job file's values with the overrides in place, and what was wrong.
+    """Return a copy of a job file's values with the overrides, and a sentence for each wrong one.
 
     The last override of a key wins; a wrong one is left out, so that the mistakes of the others
     can be reported with it.

@@ -48,7 +48,7 @@ class Section(BaseModel):
 
 
 class ModelSection(Section):
-    """``[model]``: each example says what it may hold."""
+    """The section ``[model]``; each example defines its keys."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -56,7 +56,7 @@ class ModelSection(Section):
 
 
 class DataSection(Section):
-    """``[data]``: what every example has; each says what more it may hold."""
+    """The section ``[data]``: the keys that all examples have; each example adds its own."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -95,7 +95,7 @@ class StalenessSection(Section):
 
 
 class TrainingSection(Section):
-    """``[training]``: its length, the optimizer and where the results go."""
+    """``[training]``: its length, the optimizer and the folder for the results."""
 
     epochs: Count = 6
     learning_rate: Annotated[float, Field(gt=0)] = 0.002
@@ -189,7 +189,7 @@ class TransportSection(Section):
 
 
 class JobSection(Section):
-    """``[job]``: what the servers call what they hold, for the next chief and for readers."""
+    """``[job]``: the name under which servers keep the job, for the next chief and for readers."""
 
     name: Text | None = None  # none: of this chief alone
     fresh: bool = False
@@ -213,7 +213,7 @@ class RecoverySection(Section):
 
 
 class JobConfig(Section):
-    """One job: what to train, on what, how and on how many machines.
+    """One job: what to train, on which data, how and on how many machines.
 
     An example has a class of its own, with its fields of ``[model]`` and ``[data]``, and with its
     defaults.
@@ -240,7 +240,7 @@ class JobConfig(Section):
 
     @classmethod
     def contradictions(cls, values: Mapping[str, Any]) -> list[str]:  # noqa: ARG003 - of examples
-        """Return one sentence for every setting of the example that cannot count.
+        """Return one sentence for each pair of settings that contradict each other.
 
         Args:
             values: the job file as parsed; it may have other mistakes.

@@ -29,7 +29,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class File:
-    """A file of a folder.
+    """The name, size and time of change of a file in a folder.
 
     Args:
         name: the name without the folder.
@@ -44,7 +44,7 @@ class File:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointFile:
-    """One state of a checkpoint; an overwritten file gives another value.
+    """One state of a checkpoint; after an overwrite, it is another value.
 
     Args:
         name: the name of the file, or the common prefix of its files.

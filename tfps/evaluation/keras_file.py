@@ -57,7 +57,7 @@ def load_keras_file(path: str, model: keras.Model, *, format: Format) -> int | N
 
 
 def _copy_weights(path: str, copy: str, *, format: Format) -> None:  # noqa: A002
-    """Copy the weights, since HDF5 locks a file that it reads, and the training could not write."""
+    """Copy the weights, since the training could not write a file that HDF5 reads and locks."""
     if format is Format.WEIGHTS:
         tf.io.gfile.copy(path, copy)
         return

@@ -13,7 +13,7 @@ from tfps.errors import DataError
 
 @dataclass(frozen=True)
 class ArrayInputs:
-    """The images and labels of the three parts.
+    """The images and labels for training, validation and test.
 
     Args:
         x_train: the training images.

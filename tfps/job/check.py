@@ -71,7 +71,7 @@ def check_settings(config_argument: str | None, overrides: Sequence[str] = ()) -
         overrides: ``key=value`` each.
 
     Raises:
-        ConfigError: the job has mistakes; names all of them at once.
+        ConfigError: the job has mistakes; names all of them.
     """
     return _Check(config_argument, overrides).result()
 

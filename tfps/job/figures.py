@@ -26,7 +26,7 @@ PERCENT = FuncFormatter(lambda share, _: f"{round(100 * share, 6):g}%")
 
 
 def draw_all(result: Mapping[str, Any], folder: Path) -> None:
-    """Write every picture of a run.
+    """Draw every picture of a run, and write the files.
 
     Args:
         result: the contents of `result.json`.

@@ -1,4 +1,4 @@
-"""Makes a job's model without values, to find variables' servers and what is refused."""
+"""Makes a job's model without values, to find the server of each variable and the problems."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class ImageClassification(ABC):
 
     @abstractmethod
     def title(self, config: Any) -> str:
-        """Return a title that says what is trained."""
+        """Return a title that names what is trained."""
 
     @abstractmethod
     def check_data(self, config: Any) -> str:

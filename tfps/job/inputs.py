@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 
 class Inputs(Protocol):
-    """The data of a job, as the job sees them; its workload knows more about them."""
+    """The data of a job, behind the interface that all workloads share."""
 
     @property
     def source(self) -> str:

@@ -172,7 +172,7 @@ def save_model(model: Any, output: Path, *, how: str) -> str:
 
 
 def prepare_output(output: Path, *, say: Callable[[str], None]) -> Path:
-    """Make the output folder; say whether results of an earlier run will be replaced.
+    """Make the output folder; report whether results of an earlier run will be replaced.
 
     Args:
         output: the folder.

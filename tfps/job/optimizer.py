@@ -86,7 +86,7 @@ def build_optimizer(section: TrainingSection, *, steps: int | None) -> Any:
 
 
 def trial_problems(section: TrainingSection) -> list[str]:
-    """Return the error of one step, for arguments that Keras does not check when it gets them.
+    """Return the error of a trial step, since Keras checks some arguments only then.
 
     Args:
         section: ``[training]``, with an optimizer that can be built.
@@ -111,7 +111,7 @@ def _short_error(cls: type, error: Exception) -> str:
 
 
 def _wrap_for_staleness(optimizer: Any, section: StalenessSection) -> Any:
-    """Wrap an optimizer only if a setting needs it: loading a saved model needs the wrapper."""
+    """Wrap an optimizer only if a setting needs it, since loading a saved model needs its class."""
     from tfps.optimizers import GapAware, StalenessAware
 
     if section.correction == "gap_aware":

@@ -82,7 +82,7 @@ def plan_job(config_argument: str | None, overrides: Sequence[str] = ()) -> JobP
         overrides: ``key=value`` each.
 
     Raises:
-        ConfigError: the job has mistakes; names all of them at once.
+        ConfigError: the job has mistakes; names all of them.
     """
     checked = check_job(config_argument, overrides)
     assert checked.forecast is not None

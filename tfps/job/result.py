@@ -23,7 +23,7 @@ NUMBERS = re.compile(r"\[\s+(-?\d[^\[\]{}\"]*?)\s+\]")
 
 @dataclass(frozen=True)
 class Result:
-    """The results of a run, and all that its pictures show. A value not measured is None, never 0.
+    """The results of a run, and all that its pictures show. Values not measured are None, never 0.
 
     Args:
         title: a title that says what was trained.
@@ -89,7 +89,7 @@ class Result:
         return NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
 
     def write(self, path: Path) -> None:
-        """Write the file at once: a reader never sees half of it."""
+        """Write the file atomically, so that a reader never sees half of it."""
         part = path.with_name(f"{path.name}.part")
         part.write_text(self.as_json())
         part.replace(path)
@@ -105,7 +105,7 @@ def host() -> dict[str, Any]:
 
 
 def now() -> str:
-    """Return the time as ISO 8601, with the zone."""
+    """Return the current time as ISO 8601, with the zone."""
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
 
 

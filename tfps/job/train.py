@@ -109,7 +109,7 @@ def _launch(config_argument: str | None, overrides: Sequence[str]) -> int:
 
 
 def _command(config_argument: str | None, overrides: Sequence[str]) -> list[str]:
-    """Return the command that runs the same job as its chief."""
+    """Return the arguments of `tfps` with which a chief process runs the same job."""
     given = [] if config_argument is None else [config_argument]
     changes = [part for override in overrides for part in ("--set", override)]
     return ["train", *changes, "--", *given]

@@ -1,4 +1,4 @@
-"""The program that tries versions newer than the tested ones: are the numbers those of Keras alone?
+"""The program that tests untested versions: are the numbers those of Keras alone?
 
 A strategy runs it once in a process of its own, before it is made: ``python -m
 tfps.job.version_check``. It trains with loss scaling and a table that is divided among two

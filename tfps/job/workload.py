@@ -26,7 +26,7 @@ class Workload(Protocol):
         """The Keras name of the metric that is drawn beside the loss."""
 
     def title(self, config: Any) -> str:
-        """Return a title that says what is trained.
+        """Return a title that names what is trained.
 
         Args:
             config: the job's configuration, checked by the example's ``JOB``.

@@ -1,4 +1,4 @@
-"""Starting tasks: serving as one, running a script as another, a whole cluster on one machine."""
+"""Starts tasks: serves as one, runs a script as another, or runs a whole cluster on one machine."""
 
 from tfps.keras_backend import check_backend
 from tfps.launch.local_cluster import LocalCluster

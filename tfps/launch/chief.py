@@ -1,4 +1,4 @@
-"""The chief of a local cluster as a child of the process that keeps the other tasks."""
+"""The chief of a local cluster as a child of the process that starts the other tasks."""
 
 from __future__ import annotations
 

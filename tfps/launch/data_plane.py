@@ -32,7 +32,7 @@ def data_port() -> int:
 
 
 def start_data_plane(spec: ClusterSpec, *, target: Callable[[], str]) -> None:
-    """Register the functions that steps and coordinators call here; a server begins to listen.
+    """Register the functions that tasks call in this process; on a server, begin to listen.
 
     Args:
         spec: the cluster and this task.

@@ -3,7 +3,7 @@
 Importing TensorFlow costs seconds of CPU, is all that a task needs to start, and a fork shares the
 memory. So the first cluster of a process starts a *fork server*, which imports TensorFlow once and
 forks a process for each task. It stays idle when the last cluster has closed, so that the next one
-starts at once, and ends with the process.
+starts immediately, and ends with the process.
 
 It is not `multiprocessing`'s fork server: that one imports the user's script into every child (so
 scripts need a ``__main__`` guard), there is one per process whatever the environment, and its
@@ -181,13 +181,13 @@ class ForkedProcess:
         return self._pid
 
     def poll(self) -> int | None:
-        """Return its exit status (negative: a signal), None until it has one."""
+        """Return the exit status of the process (negative: a signal), None until it has one."""
         if self._status is None:
             self._server.read_messages()
         return self._status
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end and return its status.
+        """Wait for the end of the process and return its status.
 
         Raises:
             subprocess.TimeoutExpired: it still runs.

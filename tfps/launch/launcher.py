@@ -57,7 +57,7 @@ def launch(
 
     The chief gets the terminal, so that progress bars work. Without a terminal, its lines begin
     with its name, like those of the other tasks, unless it reports failures itself. The first
-    Ctrl-C or SIGTERM goes to the chief; a second one ends everything at once.
+    Ctrl-C or SIGTERM goes to the chief; a second one ends everything immediately.
 
     This process imports no TensorFlow.
 

@@ -270,7 +270,7 @@ class LocalCluster:
             self._stop_tasks()
 
     def _stop_tasks(self) -> None:
-        """Kill the tasks; at the end of the process, strategies are closed before."""
+        """Kill the tasks; at the end of the process, close the strategies first."""
         if os.getpid() != self._owner:
             return
         self.supervisor.close()

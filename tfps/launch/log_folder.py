@@ -15,7 +15,7 @@ from tfps.launch.output import say
 
 
 class LogFolder:
-    """A folder for logs.
+    """The folder for the logs of tasks: the user's, or a temporary one.
 
     Args:
         path: the user's folder, which stays; None makes a temporary one.
@@ -28,7 +28,7 @@ class LogFolder:
         self.path = make_folder(given, name="log_dir")
 
     def end(self, *, well: bool) -> None:
-        """Remove a temporary folder after a success, and one without a log in any case."""
+        """Remove a temporary folder if the job has succeeded, or if the folder is empty."""
         if self.is_temporary and well:
             shutil.rmtree(self.path, ignore_errors=True)
         elif self.is_temporary:
@@ -40,7 +40,7 @@ class LogFolder:
 
 
 class TaskLog:
-    """The file for the lines of libraries, in a process whose error output is not its log.
+    """The log file for the lines of libraries, in a task whose error output goes elsewhere.
 
     Args:
         spec: the cluster and this task.
@@ -59,6 +59,6 @@ class TaskLog:
         self.path = self._folder.path / f"{spec.task_type}-{spec.task_index}.log"
 
     def end(self, status: int) -> None:
-        """Remove a temporary folder after a success; call it after the last line."""
+        """Remove a temporary folder after a success; called when the last line was written."""
         if self._folder is not None:
             self._folder.end(well=status == 0)

@@ -52,7 +52,7 @@ class LineSorter:
         self._after_message = False
 
     def is_noise(self, line: bytes) -> bool:
-        """Return whether a line, or one that continues it, was written by a library."""
+        """Return whether a library wrote a line, or the line that it continues."""
         noise = bool(_NOISE.match(line)) or (self._after_noise and self._is_continuation(line))
         if not noise:
             self._in_message = self._after_message = False

@@ -110,7 +110,7 @@ def say(text: str) -> None:
 
 
 def share_terminal() -> None:
-    """Share the state of the terminal's last line with the starter, if it asks for that."""
+    """Share the state of the terminal's last line with the starter, if the starter asks for it."""
     number = os.environ.pop(LINE_FILE, "")
     if number:
         terminal.share_line(int(number))

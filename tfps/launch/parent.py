@@ -16,7 +16,7 @@ POLL_S = 1.0  # only used if the kernel sends no signal
 
 
 def end_with_parent(*, watch: bool = True) -> bool:
-    """Make this process end with the one in `TFPS_PARENT_PID`; return whether that is set.
+    """Make this process end with the process in `TFPS_PARENT_PID`; return whether that is set.
 
     Linux sends a signal itself; elsewhere a thread checks the parent's id every second.
 

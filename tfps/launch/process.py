@@ -43,10 +43,14 @@ class Process(Protocol):
         """The process id."""
 
     def poll(self) -> int | None:
-        """Return its exit status (negative: a signal), None while it runs."""
+        """Return the exit status of the process (negative: a signal), None while it runs."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end and return its status; raise `subprocess.TimeoutExpired`."""
+        """Wait for the end of the process and return its status.
+
+        Raises:
+            subprocess.TimeoutExpired: the process still runs after the timeout.
+        """
 
 
 class TaskProcess:
@@ -87,7 +91,7 @@ class TaskProcess:
         return None if status is None else int(status)
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """Wait for its end; return the status, or None if it still runs after the timeout."""
+        """Wait for the end of the task; return the status, or None after the timeout."""
         try:
             return int(self._process.wait(timeout_s))
         except subprocess.TimeoutExpired:
@@ -128,7 +132,7 @@ class TaskProcess:
         return self.wait(REAP_TIMEOUT_S)
 
     def last_lines(self, count: int = LAST_LINES) -> list[str]:
-        """Return the end of its log, without the lines of libraries."""
+        """Return the end of the task's log, without the lines of libraries."""
         return last_lines(self.log_path, count)
 
     def report(self, how: str) -> str:

@@ -45,7 +45,7 @@ class TaskOwner(Protocol):
 
     @property
     def lock(self) -> AbstractContextManager[object]:
-        """Held while processes are replaced."""
+        """The lock that is held while processes are replaced."""
 
     def process(self, task: Task) -> TaskProcess | None:
         """Return a task's newest process."""
@@ -125,7 +125,7 @@ class ProcessSupervisor:
         self._thread.start()
 
     def mark_started(self) -> None:
-        """Take note that all tasks listen: from now on each that ends is started again."""
+        """Record that all tasks listen, so that those that end are started again from now on."""
         with self._owner.lock:
             for task in self._tasks:
                 process = self._owner.process(task)

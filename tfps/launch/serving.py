@@ -143,7 +143,7 @@ class ServiceEnd:
 
 
 def start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
-    """Start TensorFlow's server of a task, which takes the chief's message about the end."""
+    """Start the TensorFlow server of a task, which receives the chief's report of the end."""
     import_without_keras()
     import numpy as np
     import tensorflow as tf

@@ -1,4 +1,4 @@
-"""End a job in order after Ctrl-C or SIGTERM, or at once if that takes too long."""
+"""End a job in order after Ctrl-C or SIGTERM, or immediately if that takes too long."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def end_on_signals(
 
     A signal's exception can be raised anywhere, even where it leaves a lock unreleased, and it is
     not raised while the main thread is in C++ code that waits for a lost task. So a thread ends the
-    process after `grace_s`, or at once after a second signal, with the status that shells expect:
-    128 + the signal's number.
+    process after `grace_s`, or immediately after a second signal, with the status that shells
+    expect: 128 + the signal's number.
 
     A signal for which the program sets its own handler afterwards is left to it. Call this in the
     main thread.

@@ -46,7 +46,7 @@ class SupervisorPipe:
                 self._end_sent = True
 
     def close(self) -> None:
-        """Close the connection, and reset the chief's requests: it has ended."""
+        """Close the connection, and reset the requests of the chief, which has ended."""
         self._parent_end.close()
         self.chief_end.close()
         self._supervisor.set_server_restarts(lambda: False)

@@ -47,7 +47,7 @@ class PooledCluster:
         return cls(key, cluster, _processes(cluster), resources)
 
     def is_as_started(self) -> bool:
-        """Return whether it has the same tasks as at its start, and no strategy uses it."""
+        """Return whether the cluster has the tasks of its start, and no strategy uses it."""
         processes = _processes(self.cluster)
         if self.cluster.supervisor.restarts or any(
             processes[task] is not process or process.status() is not None or process.is_suspended()

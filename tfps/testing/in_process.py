@@ -35,7 +35,7 @@ RETRY_S = 0.01
 
 
 class InProcessConnections:
-    """The connections to devices of this process, which stand for tasks with own resources.
+    """The connections to devices of this process, which act as tasks with own resources.
 
     Args:
         topology: the devices.
