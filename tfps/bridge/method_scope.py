@@ -46,6 +46,11 @@ def is_strategy_disabled(model: Any) -> bool:
     return id(model) in getattr(_running, "without_strategy", ())
 
 
+def is_any_strategy_disabled() -> bool:
+    """Return whether this thread currently uses some model without its strategy."""
+    return bool(getattr(_running, "without_strategy", ()))
+
+
 @contextlib.contextmanager
 def without_strategy(model: Any) -> Iterator[None]:
     """Disable a model's strategy on this thread while the context is open."""

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.table_call import looks_up_rows
 from tfps.bridge.method_scope import without_strategy
+from tfps.bridge.step_scope import raise_refusals
 from tfps.bridge.variables.replaced_values import replace_values
 from tfps.bridge.variables.row_blocks import is_large
 from tfps.bridge.variables.server_variable import ServerVariable
@@ -59,6 +60,8 @@ class ChiefPrediction:
         if not is_traced:  # a table was moved, or its server was started anew
             self._predict_function, self._handles = None, handles
         travelling = {id(table) for table in tables}
+        queue = private.get_closure_queue(strategy.coordinator)
+        was_idle = queue.is_idle
         before = [
             (variable, variable._value.numpy())  # in parts, where it is large
             for variable in model.variables
@@ -75,21 +78,37 @@ class ChiefPrediction:
                 without_strategy(model),
                 replace_values(replacements),
                 private.default_replica_context(),
+                raise_refusals(),
             ):
                 yield
         finally:
             self._predict_function = attributes["predict_function"]
             attributes["predict_function"] = predict_function
-            for variable, value in before:  # a layer may assign in `predict`, too
-                now = self._copies[id(variable)].numpy()
-                if not np.array_equal(now, value):
-                    variable._value.assign(now)
+            is_alone = was_idle and queue.is_idle
+            for variable, value in before:
+                self._write_back(variable, value, is_alone=is_alone)
             for variable in model.variables:
                 if id(variable) not in known and not is_metric(variable):
                     # The trace of predict knows this one.
                     self._copies[id(variable)] = variable._value
                     with strategy.scope():
                         variable._initialize(variable.numpy())
+
+    def _write_back(self, variable: Any, before: Any, *, is_alone: bool) -> None:
+        """Send a value that a layer has assigned in `predict` to the servers.
+
+        Args:
+            variable: the Keras variable.
+            before: its value when the prediction began.
+            is_alone: whether no scheduled function can have changed it meanwhile.
+        """
+        now = self._copies[id(variable)].numpy()
+        if np.array_equal(now, before):
+            return
+        if is_alone or not np.issubdtype(now.dtype, np.number):
+            variable._value.assign(now)
+        else:
+            variable._value.assign_add(now - before)
 
     def _update_copy(self, variable: Any, value: Any, chief: str) -> tf.Variable:
         """Copy a server variable's value to a variable of this process, and return that."""

@@ -278,11 +278,14 @@ class EpochRunner:
         self._write_results(run)
         advance_seeds(run.compiled.program, steps=run.completed, totals=run.metrics)
 
-    def _write_results(self, run: TicketRun) -> None:
+    def _write_metrics(self, run: TicketRun) -> None:
         program = run.compiled.program
         values = program.totals.compute_values(run.metrics, run.metrics_before)
         for variable, value in zip(program.metrics, values, strict=True):
             variable._value.assign(value.astype(variable._dtype))
+
+    def _write_results(self, run: TicketRun) -> None:
+        self._write_metrics(run)
         if run.completed:
             self._logs.clear()
             if not self._has_computed_results:
@@ -291,4 +294,5 @@ class EpochRunner:
                 self._model.get_metrics_result()
                 self._has_computed_results = True
             chief = self._strategy.runtime.topology.chief
+            program = run.compiled.program
             self._logs.update(program.compute_logs(self._model, run.outputs, chief=chief))

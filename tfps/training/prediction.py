@@ -140,7 +140,8 @@ class Predictor(EpochRunner):
         return np.array(1, np.int64)
 
     def _write_results(self, run: TicketRun) -> None:
-        """Do nothing: a prediction has no metrics."""
+        """Write the states of metrics into the model; a prediction has no logs."""
+        self._write_metrics(run)
 
 
 class PredictionIterator(TicketIterator):

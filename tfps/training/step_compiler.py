@@ -13,6 +13,9 @@ import tensorflow as tf
 
 from tfps.bridge.step_scope import current_step, outside_step
 from tfps.consistency.local_steps import LocalSteps
+from tfps.consistency.mode import Mode
+from tfps.consistency.modes import Asynchronous
+from tfps.errors import UnsupportedError
 from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.program.discovery import discover_program
 from tfps.runtime.program.local_training import apply_mode
@@ -30,6 +33,10 @@ logger = logging.getLogger(__name__)
 NOT_IN_LOGS = (
     "%s: %r, which the step returns, is left out of the logs: received %s, expected numbers of a "
     "known shape, a constant text or None. Return a dense tensor, with tf.ensure_shape()."
+)
+PREDICT_TRAINS = (
+    "{}: received a predict_step that calls an optimizer, expected one that only predicts. Train "
+    "in test_step with evaluate(), or in a scheduled function."
 )
 _numbers = itertools.count()
 
@@ -90,12 +97,12 @@ class StepCompiler:
                 program = discover_program(program, strategy)
                 for name, spec in program.find_unreported_outputs().items():
                     logger.warning(NOT_IN_LOGS, self._model.name, name, spec)
-                refuse_several_exchanges(program, mode=strategy.consistency, model=self._model.name)
-                mode = alone or strategy.consistency
+                mode = alone or self._choose_mode(program)
+                refuse_several_exchanges(program, mode=mode, model=self._model.name)
                 codecs = strategy.runtime.compression if alone is None else None
                 program = apply_mode(program, mode, compression=codecs, adds_counts=alone is None)
                 if alone is None:
-                    pipelines = self._should_pipeline(program, hooks)
+                    pipelines = self._should_pipeline(program, mode, hooks)
                     program = program.with_schedule(is_pipelined=pipelines)
                 program = choose_row_tables(program)
                 strategy.updates.get_program_updates(
@@ -142,9 +149,20 @@ class StepCompiler:
         is_alone = self._strategy.runtime.workers == 1 or isinstance(source, OneBatch)
         return is_alone and len(self._strategy.devices.names) == 1
 
-    def _should_pipeline(self, program: Program, hooks: BatchHooks) -> bool:
+    def _choose_mode(self, program: Program) -> Mode:
+        """Return the mode of the strategy, without rounds where `evaluate` has no gradients.
+
+        Raises:
+            UnsupportedError: a `predict_step` calls an optimizer.
+        """
+        if self._kind == "predict" and program.optimizer_calls:
+            raise UnsupportedError(PREDICT_TRAINS.format(self._model.name))
+        if self._kind == "train" or program.optimizer_calls:
+            return self._strategy.consistency
+        return Asynchronous()  # what a late worker assigns counts, too
+
+    def _should_pipeline(self, program: Program, mode: Mode, hooks: BatchHooks) -> bool:
         """Return whether a worker may begin a step before the update of the previous step."""
-        mode = self._strategy.consistency
         pipelines = can_be_pipelined(program, mode=mode, model=self._model.name)
         return pipelines and not hooks.is_lock_step
 

@@ -19,7 +19,7 @@ def refuse_several_exchanges(program: Program, *, mode: Mode, model: str) -> Non
         UnsupportedError: with the name of the model.
     """
     batches = adaptive_batches_of(mode)
-    if batches > 1 and program.optimizer_calls and not program.ends_with_its_exchange:
+    if batches > 1 and program.changes_variables and not program.ends_with_its_exchange:
         raise UnsupportedError(
             f"{model}: received a training step of {len(program.calls)} exchanges under "
             f"tfps.Synchronous(adaptive_batches={batches}), expected one that ends with its only "
@@ -30,7 +30,7 @@ def refuse_several_exchanges(program: Program, *, mode: Mode, model: str) -> Non
 
 def can_be_pipelined(program: Program, *, mode: Mode, model: str) -> bool:
     """Return whether a program is to be pipelined and can be; log a warning if it cannot."""
-    wanted = bool(program.optimizer_calls) and mode.pipeline_steps > 0
+    wanted = program.changes_variables and mode.pipeline_steps > 0
     if wanted and not program.ends_with_its_exchange:
         logger.warning(
             "%s is not pipelined: its step does not end with its only optimizer call, so part of "

@@ -12,7 +12,8 @@ import keras
 import tensorflow as tf
 
 from tfps.bridge.keras_private import TensorFlowTrainer, get_data_adapter
-from tfps.bridge.method_scope import is_training, runs_eagerly
+from tfps.bridge.method_scope import is_any_strategy_disabled, is_training, runs_eagerly
+from tfps.bridge.step_scope import record_tfps_errors
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
 from tfps.optimizers.wrapped import assign_strategy
@@ -42,7 +43,7 @@ from tfps.training.report.input_report import InputReport
 from tfps.training.report.progress import TrainingProgress
 from tfps.training.report.restart_report import RestartReport
 from tfps.training.report.step_rate import SAMPLE_PERIOD_S
-from tfps.training.step_compiler import StepCompiler
+from tfps.training.step_compiler import PREDICT_TRAINS, StepCompiler
 from tfps.training.worker_use import WORKER_USE
 
 logger = logging.getLogger(__name__)
@@ -273,8 +274,15 @@ class Trainer:
             yield
 
     def apply_outside_step(self, optimizer: Any, gradients: Any, variables: Any) -> bool:
-        """Push gradients of the chief to the servers; return False where Keras must apply them."""
+        """Push gradients of the chief to the servers; return False where Keras must apply them.
+
+        Raises:
+            UnsupportedError: a `predict_step` on the chief calls an optimizer.
+        """
         if not tf.executing_eagerly():
+            if is_any_strategy_disabled():
+                with record_tfps_errors():
+                    raise UnsupportedError(PREDICT_TRAINS.format(optimizer.name))
             return False
         variables = list(variables if variables is not None else optimizer._trainable_variables)
         native = getattr(variables[0], "_value", None) if variables else None

@@ -108,9 +108,11 @@ TERMS = {
         AdmitByTicket(1, issues_tickets=True, pipelined=True), is_update=True
     ),
     "push_or_drop": PushTerms(LAST, is_update=True, drop_above=DROP_ABOVE),
-    "push_state": PushTerms(EARLIER, is_update=False),
+    "push_state": PushTerms(EARLIER, is_update=False, counts_as_update=False),
     "push_to_round": PushTerms(LAST, is_update=True, in_rounds=True),
-    "push_state_to_round": PushTerms(EARLIER, is_update=False, in_rounds=True),
+    "push_state_to_round": PushTerms(
+        EARLIER, is_update=False, counts_as_update=False, in_rounds=True
+    ),
     "push_of_function": PushTerms(AdmitByFunction(), is_update=True),
     "push_of_function_or_drop": PushTerms(AdmitByFunction(), is_update=True, drop_above=DROP_ABOVE),
     "push_of_member": PushTerms(AdmitByMember(), is_update=True),

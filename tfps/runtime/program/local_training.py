@@ -36,15 +36,14 @@ def apply_mode(
     """
     if not program.changes_variables or not program.calls:
         return program
-    trains = bool(program.optimizer_calls)  # else it only assigns, which is exchanged each step
     program = program.with_schedule(
         in_rounds=mode.backup_workers is not None,
         is_bounded=mode.bound_steps is not None,
-        adaptive_batches=adaptive_batches_of(mode) if trains else 1,
+        adaptive_batches=adaptive_batches_of(mode),
         push=None if compression is None else compression.push,
         pull=None if compression is None else compression.pull,
     )
-    if isinstance(mode, LocalSteps) and trains:
+    if isinstance(mode, LocalSteps):
         program = _train_locally(program, mode, adds_counts=adds_counts)
     return program
 

@@ -117,6 +117,7 @@ class PushTerms:
 
     admission: AdmitAll  # which pushes count
     is_update: bool  # whether pushes carry gradients; else only state such as moving averages
+    counts_as_update: bool = True  # whether the server's count of updates grows
     in_rounds: bool = False  # whether the round, when it is complete, counts as the update
     workers: int = 1  # the number of workers
     drop_above: int | None = None  # gradients of a larger staleness are dropped; None: none are
@@ -172,7 +173,7 @@ def decide_push(ledger: Ledger, terms: PushTerms, arrival: ReceivedPush) -> Push
             is_reached = staleness >= 0
             staleness_bin = logic.choose(is_reached, staleness_bin, 0)
     in_time = arrival.in_time if terms.drop_above is None else staleness <= terms.drop_above
-    counts_update = terms.is_update and not terms.in_rounds
+    counts_update = terms.counts_as_update and not terms.in_rounds
     admitted = admit(
         ledger,
         alive=all_hold(logic, arrival.alive, is_reached),

@@ -285,6 +285,7 @@ class ServerHalf(PlanFunctions):
             terms=PushTerms(
                 admission,
                 is_update=call.is_update,
+                counts_as_update=call.counts_as_update,
                 in_rounds=rounds is not None,
                 drop_above=drop_above,
                 workers=self.server.workers,

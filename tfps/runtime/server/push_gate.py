@@ -154,7 +154,7 @@ class RoundBarrier:
         """Apply the update of a complete round, which counts as one update."""
         done, applied = self.contributions.apply(completes, compiled=compiled)
         server_ledger = self.call.server.ledger
-        if self.call.is_update:
+        if self.call.counts_as_update:
             server_ledger.add(server_ledger.layout.VERSION, tf.cast(applied, tf.int64))
         if not self.weighs_examples:  # a function's, perhaps: other programs look for such writes
             server_ledger.add(server_ledger.layout.OTHER_WRITES, tf.cast(applied, tf.int64))

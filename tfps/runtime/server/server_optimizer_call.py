@@ -59,6 +59,11 @@ class ServerOptimizerCall:
         """Whether the call carries gradients."""
         return self.optimizer is not None
 
+    @property
+    def counts_as_update(self) -> bool:
+        """Whether its pushes count as updates: with gradients, or as all that a step changes."""
+        return self.is_update or (self.number == 0 and self.is_last)
+
     def apply_at_once(
         self, tensors: Mapping[str, Any], arrival: ReceivedPush, verdict: PushVerdict
     ) -> tf.Tensor:

@@ -108,10 +108,11 @@ MODES = [
     tfps.LocalSteps(4),
     tfps.Synchronous(),
     tfps.Synchronous(adaptive_batches=2),
+    tfps.Synchronous(backup_workers=1),
 ]
 
 
-@pytest.mark.quick("Asynchronous(pipeline_steps=0*", "*adaptive_batches=2*")
+@pytest.mark.quick("Asynchronous(pipeline_steps=0*", "*backup_workers=1*")
 @pytest.mark.parametrize("mode", MODES, ids=repr)
 def test_two_workers_count_every_call(cluster: Clusters, mode: Any) -> None:
     resolver = cluster(workers=2).cluster_resolver
@@ -123,8 +124,10 @@ def test_two_workers_count_every_call(cluster: Clusters, mode: Any) -> None:
     counted = [calls.numpy()]
     model.predict(MANY, batch_size=BATCH, verbose=0)
     counted.append(calls.numpy())
+    applied = strategy.stats().versions  # with them a checkpoint of before is an old one
     strategy.close()
     assert counted == [4, 12]
+    assert applied == (12,)
 
 
 def test_two_workers_refuse_a_test_step_that_assigns_by_a_metric(cluster: Clusters) -> None:
@@ -134,3 +137,76 @@ def test_two_workers_refuse_a_test_step_that_assigns_by_a_metric(cluster: Cluste
     with raises(UnsupportedError, "best", received="a step", remedy="add_weight"):
         model.evaluate(X, LABELS, batch_size=BATCH, verbose=0)
     strategy.close()
+
+
+def test_functions_that_run_during_a_prediction_keep_their_counts(cluster: Clusters) -> None:
+    strategy = tfps.ParameterServerStrategy(cluster(workers=2).cluster_resolver)
+    coordinator = tfps.ClusterCoordinator(strategy)
+    with strategy.scope():
+        model = counting()
+
+    @tf.function
+    def call() -> tf.Tensor:
+        return model(X[:BATCH])
+
+    functions, calls = 60, model.layers[0].calls
+    for _ in range(functions):
+        coordinator.schedule(call)
+    model.predict(X[:BATCH], verbose=0)
+    coordinator.join()
+    counted = calls.numpy()
+    strategy.close()
+    assert counted == functions + 1
+
+
+class Predicting(keras.Model):
+    """Counts the rows that it predicts in a metric; trains where it is told to."""
+
+    trains = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = keras.layers.Dense(3)
+        self.rows = keras.metrics.Sum(name="rows")
+
+    def call(self, x: Any) -> Any:
+        return self.head(x)
+
+    def predict_step(self, data: Any) -> Any:
+        with tf.GradientTape() as tape:
+            y = self(data)
+            loss = tf.reduce_mean(y**2)
+        self.rows.update_state(tf.reduce_sum(tf.ones_like(y[:, 0])))
+        if self.trains:
+            gradients = tape.gradient(loss, self.trainable_variables)
+            self.optimizer.apply(gradients, self.trainable_variables)
+        return y
+
+
+def predicting() -> keras.Model:
+    model = Predicting()
+    model.compile("sgd", cross_entropy())
+    model(X)
+    return model
+
+
+def test_metrics_of_a_prediction(comparison: Comparison) -> None:
+    def use(model: keras.Model) -> Numbers:
+        rows = []
+        for x in (X[:BATCH], MANY):  # on the chief, on the workers
+            model.predict(x, batch_size=BATCH, verbose=0)
+            rows.append(model.rows.result())
+        return {"rows": rows}
+
+    comparison.run(predicting, use)
+
+
+def test_a_predict_step_that_trains_is_refused(strategy: tfps.ParameterServerStrategy) -> None:
+    with strategy.scope():
+        model = predicting()
+    model.trains = True
+    for x in (X[:BATCH], MANY):
+        with raises(UnsupportedError, "", received="a predict_step", remedy="evaluate()"):
+            model.predict(x, batch_size=BATCH, verbose=0)
+    model.trains = False
+    model.predict(MANY, batch_size=BATCH, verbose=0)
