@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,6 +29,7 @@ JOB, PLAN, SECRET = 11, 5, secrets.token_bytes(32)
 DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
 WORKERS = 3
 CONNECTIONS = 10
+HELLO = Hello(job=JOB, worker=0, incarnation=0, plan=str(PLAN))
 
 
 class Served:
@@ -40,6 +42,7 @@ class Served:
     """
 
     def __init__(self, functions: Mapping[Entry, Any], encryption: Encryption) -> None:
+        self._threads_before = _connection_threads()
         self.encryption, self.links = encryption, Links(encryption=encryption)
         self.links.register(in_a_task=False)
         self.server = DataServer(
@@ -100,15 +103,14 @@ class Served:
 
     def connect(self) -> Connection:
         """A connection of its own, for a worker that misbehaves."""
-        hello = Hello(job=JOB, worker=0, incarnation=0, plan=str(PLAN))
         return connect(
-            self.endpoint, hello, secret=SECRET, encryption=self.encryption, timeout_s=60
+            self.endpoint, HELLO, secret=SECRET, encryption=self.encryption, timeout_s=60
         )
 
     @property
-    def threads(self) -> set[Any]:
+    def threads(self) -> set[threading.Thread]:
         """The threads of the connections that are served."""
-        return set(self.server.listener._threads)
+        return _connection_threads() - self._threads_before
 
     def end_job(self) -> None:
         """Close the job, as the coordinator does in the end."""
@@ -135,6 +137,11 @@ def served(
         server.links.close_job(JOB)
         server.end_job()
         server.server.listener.close()
+
+
+def _connection_threads() -> set[threading.Thread]:
+    """The threads of all listeners of this process, each with a connection."""
+    return {thread for thread in threading.enumerate() if thread.name == "tfps-handshake"}
 
 
 def _session_options(_: str) -> tf.compat.v1.ConfigProto:

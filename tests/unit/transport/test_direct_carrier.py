@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.transport.direct.certificates import made_tls, needs_openssl
-from tests.unit.transport.served import Served, served
+from tests.unit.transport.direct.wire import encoded
+from tests.unit.transport.served import HELLO, SECRET, Served, served
 from tfps.bridge.named_functions import register_named_function
 from tfps.transport.carrier import ServerCall
-from tfps.transport.direct import ConnectionLost, Plain
-from tfps.transport.direct.stream import Stream
+from tfps.transport.direct import Plain
+from tfps.transport.direct.handshake import authenticate_client
 from tfps.transport.layout import Layout
 from tfps.transport.message import REPLY_FIELDS, Kind, Request
 from tfps.transport.packing import Segments, pack
@@ -92,12 +94,11 @@ def test_segments_are_the_payload(echo: Served, rows: bytes) -> None:
 def test_who_dies_within_a_message_is_not_answered(echo: Served) -> None:
     """Whatever has arrived of a push, its function does not run; other connections do not care."""
     call, threads_before = _call(echo, b""), echo.threads
+    header, ids, payload = (tensor.numpy() for tensor in call.joined.tensors)
+    whole = encoded((header, ids, payload))
     _answered.clear()
-    for size in (0, 30, 200, 1_000, 400_000, LAYOUT.size_bytes):
-        dying = echo.connect()
-        dying._stream = Torn(dying._stream, size)
-        with pytest.raises(ConnectionLost):
-            dying.send(*(tensor.numpy() for tensor in call.tensors))
+    for size in (0, 30, 200, 1_000, 400_000, len(whole) - 1):
+        _die_after(echo, whole[:size])
     while echo.threads - threads_before:
         time.sleep(0.01)
     assert _answered == []
@@ -105,22 +106,9 @@ def test_who_dies_within_a_message_is_not_answered(echo: Served) -> None:
     assert _answered == [LAYOUT.size_bytes]
 
 
-class Torn:
-    """A stream that ends after `most_bytes` bytes."""
-
-    duplex = True
-
-    def __init__(self, stream: Stream, most_bytes: int) -> None:
-        self._stream, self._most_bytes = stream, most_bytes
-
-    def send(self, parts: Sequence[Any], size_bytes: int) -> None:
-        data = b"".join(parts)[: self._most_bytes]
-        assert len(data) < size_bytes
-        self._stream.send([data], len(data))
-        raise ConnectionResetError("killed")
-
-    def receive_some(self, view: memoryview) -> int:
-        raise NotImplementedError
-
-    def receive_all(self, view: memoryview) -> None:
-        raise NotImplementedError
+def _die_after(echo: Served, part: bytes) -> None:
+    """Connect to the server, send the first part of a message, and leave."""
+    raw = socket.create_connection((echo.endpoint.host, echo.endpoint.port))
+    with echo.encryption.connect(raw) as sock:
+        authenticate_client(sock, HELLO, secret=SECRET, deadline_s=time.monotonic() + 60)
+        sock.sendall(part)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from tests.messages import raises
-from tests.unit.transport.served import Served, served
+from tests.messages import check_message, raises
+from tests.unit.transport.served import SECRET, Served, served
 from tfps.errors import ProtocolError
-from tfps.transport.data_server import _ServedConnection
-from tfps.transport.direct import Connection, FrameLimits, Plain
-from tfps.transport.direct.connection import ReceivedMessage
-from tfps.transport.links import Links, Peers
+from tfps.transport.direct import ConnectionLost, FrameLimits, Plain
+from tfps.transport.links import Peers
 from tfps.transport.message import PROTOCOL, REPLY_FIELDS, REQUEST_FIELDS, Kind, Request
 from tfps.transport.service import Entry, Service
 
@@ -23,7 +22,6 @@ SERVICE = Service(
     2,
     (Entry(Kind.JOIN, 0, 0, 64), Entry(Kind.PUSH, 0, 64, 64), Entry(Kind.PUSH, 1, 64, 0, 8)),
 )
-NO_IDS, NO_BYTES = np.empty(0, np.int64), np.empty(0, np.uint8)
 
 
 def _header(**fields: int) -> list[int]:
@@ -65,61 +63,39 @@ def test_a_header_of_another_length_is_refused() -> None:
         SERVICE.position([1, 2, 3], payload_bytes=0)
 
 
-class Recorded(Connection):
-    """A connection that returns one message for every call, and notes the limits."""
+@pytest.fixture
+def server() -> Iterator[Served]:
+    """A server of pushes of 64 bytes, with replies of the same size."""
 
-    def __init__(self, message: ReceivedMessage) -> None:
-        self.message, self.peer = message, "a peer"
-        self.limits: list[FrameLimits] = []
+    def echo(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
+        return [header[:REPLY_FIELDS], ids, payload]
 
-    def send(self, *_: Any) -> None:
-        """Drop the message."""
-
-    def receive(self, limits: FrameLimits) -> ReceivedMessage:
-        self.limits.append(limits)
-        return self.message
-
-    def has_ended(self) -> bool:
-        return False
+    with served({Entry(Kind.PUSH, 0, 64, 64): echo}, Plain()) as server:
+        yield server
 
 
-def test_what_a_server_expects_is_known_before_requests_come() -> None:
-    with served({Entry(Kind.PUSH, 0, 64, 64): lambda *request: list(request)}, Plain()) as server:
-        connection = Recorded(_push(server))
-        _serve(server, connection)
-    first, second = connection.limits
-    assert first is second
-    assert first == FrameLimits(REQUEST_FIELDS, first.max_ids, 64)
-
-
-def _push(server: Served) -> ReceivedMessage:
+def _push(server: Served, payload_bytes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     header = _header(job=server.service.job_id, plan=server.service.plan_id)
-    return ReceivedMessage(np.array(header), NO_IDS, np.zeros(64, np.uint8))
+    return np.array(header), np.empty(0, np.int64), np.zeros(payload_bytes, np.uint8)
 
 
-def _serve(server: Served, connection: Connection) -> None:
-    """Two requests, each with the reply to the one before."""
-    server.server._connections[99] = _ServedConnection(connection, server.service)
-    reply = np.zeros(REPLY_FIELDS, np.int64)
-    for _ in range(2):
-        position, header, _, payload = server.server._reply_and_receive(
-            np.array(99), reply, NO_IDS, NO_BYTES
-        )
-        assert (position, header[Request.KIND], payload.size) == (0, Kind.PUSH, 64)
-    del server.server._connections[99]
+def test_a_server_receives_no_more_than_its_largest_request(
+    server: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection = server.connect()
+    connection.send(*_push(server, 65))
+    with pytest.raises(ConnectionLost):
+        connection.receive(FrameLimits(REPLY_FIELDS, 0, 64))
+    for thread in server.threads:
+        thread.join()
+    check_message(caplog.text, "payload", received="65 bytes", remedy="expected at most 64\n")
 
 
-def test_what_a_worker_expects_is_known_before_replies_come() -> None:
-    connection = Recorded(
-        ReceivedMessage(np.zeros(REPLY_FIELDS, np.int64), NO_IDS, np.zeros(64, np.uint8))
-    )
-    links, peers = Links(encryption=Plain()), Peers({}, "").to_json().encode()
-    links._idle[7, 0, 9] = [connection]
-    for _ in range(2):
-        request = (np.array(_header()), NO_IDS, np.zeros(64, np.uint8))
-        sizes = np.array([[64, 8, 3]], np.int64)
-        reply = links.exchange(peers, np.array([0]), sizes, *request)
-        assert reply[2].size == 64
-    first, second = connection.limits
-    assert first is second
-    assert first == FrameLimits(REPLY_FIELDS, first.max_ids, 72)
+def test_a_worker_receives_no_more_than_the_largest_reply(server: Served) -> None:
+    peers = Peers({0: server.endpoint}, SECRET.hex()).to_json().encode()
+    request, number = _push(server, 64), np.array([0])
+    for rows_bytes in (8, 0):
+        sizes = np.array([[64, rows_bytes, 3]], np.int64)
+        assert server.links.exchange(peers, number, sizes, *request)[2].size == 64
+    with raises(ConnectionError, "payload", received="64 bytes", remedy="at most 63"):
+        server.links.exchange(peers, number, np.array([[55, 8, 3]], np.int64), *request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import socket
+import ssl
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from tests.messages import check_message, raises
 from tests.unit.transport.direct.certificates import made_tls, needs_openssl, openssl
 from tests.unit.transport.direct.wire import (
     LIMITS,
+    NotedSockets,
     assert_equal,
     message,
     on_lines,
@@ -75,13 +77,15 @@ class Meeting:
 @needs_openssl
 @pytest.mark.parametrize("payload_bytes", [0, 100, 16_384, 1_000_000])
 def test_messages_arrive_encrypted(tls: TLS, payload_bytes: int) -> None:
-    with Meeting(tls) as meeting:
-        client = meeting.connect(tls)
+    noted = NotedSockets(tls)
+    with Meeting(noted) as meeting:
+        client = meeting.connect(noted)
         server = meeting.arrived.get()
         for sender, receiver in ((client, server), (server, client)):
             sender.send(*message(5, payload_bytes))
             assert_equal(receiver.receive(LIMITS), message(5, payload_bytes))
-        assert client._socket.version() == "TLSv1.3"  # type: ignore[attr-defined]
+        versions = [sock.version() for sock in noted.sockets if isinstance(sock, ssl.SSLSocket)]
+        assert versions == ["TLSv1.3"] * 2
         client.close()
         with pytest.raises(ConnectionLost):
             server.receive(LIMITS)

@@ -17,11 +17,18 @@ from typing import Any
 import pytest
 
 from tests.messages import check_message, raises
-from tests.unit.transport.direct.wire import LIMITS, assert_equal, message, read_to_the_end, reset
+from tests.unit.transport.direct.wire import (
+    LIMITS,
+    NotedSockets,
+    assert_equal,
+    message,
+    read_to_the_end,
+    reset,
+)
 from tfps.errors import ConfigError
 from tfps.transport.direct.connection import Connection, ConnectionLost
 from tfps.transport.direct.connector import connect
-from tfps.transport.direct.encryption import Plain
+from tfps.transport.direct.encryption import Encryption, Plain
 from tfps.transport.direct.endpoint import Endpoint
 from tfps.transport.direct.handshake import HandshakeError
 from tfps.transport.direct.hello import Hello
@@ -29,19 +36,27 @@ from tfps.transport.direct.listener import MAX_HANDSHAKES, Listener
 
 HELLO = Hello(job=1, worker=2, incarnation=3)
 SECRET = b"secret"
+PLAIN = Plain()
 
 
 class Server:
     """A listener and what it handed out."""
 
-    def __init__(self, *, host: str = "", port: int = 0, handshake_s: float = 60) -> None:
+    def __init__(
+        self,
+        *,
+        host: str = "",
+        port: int = 0,
+        handshake_s: float = 60,
+        encryption: Encryption = PLAIN,
+    ) -> None:
         self.arrived: queue.Queue[tuple[Connection, Hello]] = queue.Queue()
         self.listener = Listener(
             host=host,
             port=port,
             find_secret=lambda _: SECRET,
             on_connection=lambda *arrived: self.arrived.put(arrived),
-            encryption=Plain(),
+            encryption=encryption,
             handshake_s=handshake_s,
         )
         self.endpoint = self.listener.endpoint("localhost")
@@ -118,16 +133,20 @@ def test_a_listener_may_have_a_host(host: str) -> None:
     server.close()
 
 
-def test_sockets_hold_a_message_and_notice_a_vanished_host(server: Server) -> None:
-    client = _connect(server.tcp)
+def test_sockets_hold_a_message_and_notice_a_vanished_host() -> None:
+    noted = NotedSockets(PLAIN)
+    server = Server(encryption=noted)
+    client = connect(server.tcp, HELLO, secret=SECRET, encryption=noted, timeout_s=60)
     connection, _ = server.arrived.get()
-    for sock in (client._socket, connection._socket):
+    assert len(noted.sockets) == 2
+    for sock in noted.sockets:
         assert sock.gettimeout() is None
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
     client.close()
     connection.close()
+    server.close()
 
 
 def test_clients_come_at_once(server: Server) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tfps.transport.direct.connection import ReceivedMessage
+from tfps.transport.direct.encryption import Encryption
 from tfps.transport.direct.frame import Frame, FrameLimits
 
 SocketPair = tuple[socket.socket, socket.socket]
@@ -67,6 +68,28 @@ def assert_equal(received: ReceivedMessage, sent: tuple[Any, Any, Any]) -> None:
     for found, expected in zip(list[Any](received), sent, strict=True):
         assert found.dtype == expected.dtype
         np.testing.assert_array_equal(found, expected)
+
+
+class NotedSockets:
+    """An encryption that notes the sockets of the connections.
+
+    Args:
+        encryption: of them.
+    """
+
+    def __init__(self, encryption: Encryption) -> None:
+        self._encryption = encryption
+        self.sockets: list[socket.socket] = []
+
+    def accept(self, sock: socket.socket) -> socket.socket:
+        return self._note(self._encryption.accept(sock))
+
+    def connect(self, sock: socket.socket) -> socket.socket:
+        return self._note(self._encryption.connect(sock))
+
+    def _note(self, sock: socket.socket) -> socket.socket:
+        self.sockets.append(sock)
+        return sock
 
 
 def reset(sock: socket.socket) -> None:
