@@ -68,7 +68,6 @@ class _Cluster:
             closure.function()
 
         monkeypatch.setattr(private.Closure, "execute_on", execute_on)
-        monkeypatch.setattr(private.Closure, "_tfps_patched", False, raising=False)
         watch_closures(SimpleNamespace(_cluster=self), ClosureObserver(self._tell))
         private.Closure.execute_on(SimpleNamespace(function=function), self.worker)
 

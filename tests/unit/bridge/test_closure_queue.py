@@ -238,7 +238,7 @@ def test_every_inherited_name_is_tensorflows() -> None:
 
     defined = of_self(base, ast.Store) | set(vars(private.CoordinatedClosureQueue))
     ours = of_self(own, ast.Store) | set(vars(ClosureQueue))
-    assert {"_queue_lock", "_runs"} <= of_self(own, ast.Load)
+    assert {"_queue_lock", "_error"} <= of_self(own, ast.Load)
     assert of_self(own, ast.Load) - ours <= defined
     overridden = {"get", "put_back", "mark_finished", "mark_failed", "stop", "_raise_if_error"}
     assert overridden | {"_cancel_all_closures"} <= defined

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +21,10 @@ SERVERS = {0: "127.0.0.1:20"}
 LOST = tf.errors.UnavailableError(
     None, None, "Additional GRPC error information from remote target /job:ps/replica:0/task:0"
 )
+LOST_WORKER = tf.errors.UnavailableError(
+    None, None, "Additional GRPC error information from remote target /job:worker/replica:0/task:1"
+)
+DEADLINE_S = 30.0
 
 
 class Machines:
@@ -27,10 +33,12 @@ class Machines:
     def __init__(self) -> None:
         self.there = {*WORKERS.values(), *SERVERS.values()}
         self.error: Exception | None = None
+        self.refused = threading.Event()
         self.connected: list[list[int]] = []  # the workers, each time
 
     def update_server_def(self, definition: Any) -> None:
         if self.error is not None:
+            self.refused.set()
             raise self.error
         self.connected.append(
             [task for job in definition.cluster.job if job.name == "worker" for task in job.tasks]
@@ -38,10 +46,16 @@ class Machines:
 
 
 class Health(UnknownHealth):
-    """Notes the workers that get no more work."""
+    """Notes the workers that get no more work, and those whose restart it is asked about."""
 
     def __init__(self) -> None:
         self.lost: list[int] = []
+        self.asked: list[int] = []
+        self.all_fit = True
+
+    def is_incompatible(self, worker: int) -> bool:
+        self.asked.append(worker)
+        return not self.all_fit
 
     def lose(self, worker: int) -> bool:
         self.lost.append(worker)
@@ -59,13 +73,28 @@ class Returns(NoServerReturn):
 def machines(monkeypatch: pytest.MonkeyPatch) -> Machines:
     machines = Machines()
     monkeypatch.setattr(failure_handler, "accepts_connections", lambda a: a in machines.there)
+    monkeypatch.setattr(failure_handler, "POLL_INTERVAL_S", 0.01)
     private = "tfps.bridge.closures.failure_handler.private"
     monkeypatch.setattr(f"{private}.current_context", lambda: machines)
     return machines
 
 
 @pytest.fixture
-def handler(machines: Machines) -> Iterator[FailureHandler]:
+def health() -> Health:
+    return Health()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+@pytest.fixture
+def handler(
+    machines: Machines, health: Health, pool: ThreadPoolExecutor
+) -> Iterator[FailureHandler]:
+    """A handler that stops before the pool waits for its threads."""
     definition = tf.train.ServerDef()
     for name, tasks in (("worker", WORKERS), ("ps", SERVERS)):
         job = definition.cluster.job.add(name=name)
@@ -79,7 +108,7 @@ def handler(machines: Machines) -> Iterator[FailureHandler]:
         _record_and_ignore_transient_timeouts=lambda _: False,
     )
     handler = FailureHandler(definition, cluster)
-    handler.health = Health()
+    handler.health = health
     yield handler
     handler.stop()
     handler._preemption_handler_thread.join()
@@ -118,53 +147,63 @@ def test_what_fails_after_the_end_is_no_loss(
     assert (failed, handler.lost_workers, caplog.records) == ([], frozenset(), [])
 
 
+def _lose_worker(handler: FailureHandler) -> None:
+    """Run a closure that fails with worker 1; return when this worker is back."""
+    with handler.wait_on_failure(worker_device_name="/job:worker/replica:0/task:1"):
+        raise LOST_WORKER
+
+
 def test_a_worker_that_does_not_fit_is_left_out_until_one_does(
-    handler: FailureHandler, machines: Machines, monkeypatch: pytest.MonkeyPatch
+    handler: FailureHandler, machines: Machines, health: Health, pool: ThreadPoolExecutor
 ) -> None:
-    asked, fits = list[int](), False
-
-    def is_incompatible(worker: int) -> bool:
-        asked.append(worker)
-        return not fits
-
-    monkeypatch.setattr(handler.health, "is_incompatible", is_incompatible)
-    handler.lost_workers = frozenset({1})
-    assert (
-        handler._find_available(handler.lost_workers) == frozenset()
-    )  # so nothing is connected anew for it
-    assert handler._reconnect_available()  # for another reason
+    health.all_fit = False
+    waiting = pool.submit(_lose_worker, handler)
+    while len(health.asked) < 3:
+        time.sleep(0.01)
+    assert machines.connected == []  # nothing is connected anew for it
+    assert handler.reconnect()  # for a server
     assert machines.connected == [[0]]
     assert handler.lost_workers == {1}
-    fits = True
-    assert handler._reconnect_available()
+    health.all_fit = True
+    waiting.result(DEADLINE_S)
     assert (machines.connected, handler.lost_workers) == ([[0], [0, 1]], frozenset())
-    assert set(asked) == {1}  # those that take part are not asked
+    assert set(health.asked) == {1}  # those that take part are not asked
 
 
-@pytest.mark.parametrize("servers", [NoServerReturn(), Returns()], ids=["lost", "comes back"])
-def test_a_server_is_lost_while_a_worker_is_taken_in(
-    handler: FailureHandler, machines: Machines, servers: NoServerReturn
+def test_a_server_that_comes_back_is_lost_while_a_worker_is_taken_in(
+    handler: FailureHandler, machines: Machines, pool: ThreadPoolExecutor
 ) -> None:
-    """The worker is tried again if the server comes back; else the coordinator's thread raises."""
-    handler.servers, machines.error = servers, LOST
-    handler.lost_workers = frozenset({1})
-    assert not handler._reconnect_available()
-    assert (handler._error_from_recovery is None) is isinstance(servers, Returns)
+    """The worker is tried again."""
+    handler.servers, machines.error = Returns(), LOST
+    waiting = pool.submit(_lose_worker, handler)
+    assert machines.refused.wait(DEADLINE_S)
     machines.error = None
-    assert handler._reconnect_available()
+    waiting.result(DEADLINE_S)
+    assert machines.connected == [[0, 1]]
+
+
+def test_a_server_is_lost_for_good_while_a_worker_is_taken_in(
+    handler: FailureHandler, machines: Machines, pool: ThreadPoolExecutor
+) -> None:
+    """The thread of the worker raises the error."""
+    machines.error = LOST
+    assert pool.submit(_lose_worker, handler).exception(DEADLINE_S) is LOST
+    machines.error = None
+    while handler.lost_workers:
+        time.sleep(0.01)
     assert machines.connected == [[0, 1]]
 
 
 def test_a_worker_is_lost_for_good_together_with_a_server(
-    handler: FailureHandler, machines: Machines
+    handler: FailureHandler, machines: Machines, health: Health
 ) -> None:
     """No closure has reported the worker, since each ended because of the server."""
     machines.there.remove(WORKERS[1])
     assert handler.reconnect()
     assert machines.connected == [[0]]
-    assert handler.health.lost == [1]  # type: ignore[attr-defined]
+    assert health.lost == [1]
     assert handler.excluded_workers == {1}
     machines.there.add(WORKERS[1])
     while handler.excluded_workers:  # the handler's own thread takes it in
-        threading.Event().wait(0.01)
+        time.sleep(0.01)
     assert machines.connected == [[0], [0, 1]]

@@ -111,7 +111,7 @@ def watch_closures(coordinator: Any, observer: ClosureObserver) -> None:
         observer: the callbacks.
     """
     _watched_clusters[coordinator._cluster] = observer
-    if getattr(private.Closure, "_tfps_patched", False):
+    if hasattr(private.Closure.execute_on, "tfps_original"):
         return
     original = private.Closure.execute_on
 
@@ -135,8 +135,8 @@ def watch_closures(coordinator: Any, observer: ClosureObserver) -> None:
                 )
             execute(may_repeat=False)
 
+    execute_on.tfps_original = original  # type: ignore[attr-defined] # marks the patched method
     private.Closure.execute_on = execute_on
-    private.Closure._tfps_patched = True
     logging.getLogger("tensorflow").addFilter(_should_log)
 
 
