@@ -25,12 +25,12 @@ from tfps.recovery.restarts.task_supervisor import (
 )
 
 ADDRESSES = [address for _, _, address in SPEC.tasks("worker", "ps")]
-WORKER, SERVER = TASKS[1], TASKS[2]
+OTHER, WORKER, SERVER = TASKS
 
 
 @pytest.fixture
 def tasks(tmp_path: Path) -> PlayedTasks:
-    return PlayedTasks(tmp_path, FaultTolerance(restart_budget=1))
+    return PlayedTasks(tmp_path, FaultTolerance(restart_budget=1, hang_timeout_s=60.0))
 
 
 @pytest.fixture
@@ -103,24 +103,28 @@ def test_servers_are_started_again_as_long_as_the_chief_can_use_them(
     is_over = True
     assert chief.end_reason == ""  # the guard asks each second
     pipe.exchange()
-    tasks.supervisor.mark_started()
-    tasks.look(1.0)
-    assert not tasks.supervisor._should_restart_servers()
+    _die(tasks, SERVER, 1.0)
+    assert tasks.supervisor.give_up_reason.startswith("what ps 0 held is lost with it.")
 
 
 def test_who_hangs_is_told_and_forgotten_with_the_chief(
     tasks: PlayedTasks, pipe: SupervisorPipe, chief: RemoteSupervisor
 ) -> None:
-    chief.report_lost([WORKER])
+    """A worker that the chief reports for too long is killed."""
+    chief.report_lost([WORKER, OTHER])
     pipe.exchange()
-    assert tasks.supervisor._lost == {WORKER}
-    chief.report_lost([])
+    tasks.look(0.0)
+    chief.report_lost([OTHER])
     pipe.exchange()
-    assert tasks.supervisor._lost == frozenset()
+    tasks.look(59.0, 60.0)
+    assert tasks.process(OTHER).ended == -9
+    assert tasks.process(WORKER).ended is None
     chief.report_lost([WORKER, SERVER])
     pipe.exchange()
+    tasks.look(100.0)
     pipe.close()
-    assert tasks.supervisor._lost == frozenset()
+    tasks.look(159.0, 1e6)
+    assert tasks.process(WORKER).ended is None
 
 
 def test_a_chief_whose_parent_is_gone_asks_in_vain(

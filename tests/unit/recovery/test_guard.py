@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import tensorflow as tf
@@ -16,7 +16,7 @@ from tfps.bridge.closures.closure_queue import ClosureQueue
 from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.recovery.guard import Guard
 from tfps.recovery.probing.liveness import ProbePolicy
-from tfps.recovery.probing.probe import Observation
+from tfps.recovery.probing.probe import Observation, Task
 from tfps.recovery.restarts.task_supervisor import register_supervisor, unregister_supervisor
 
 POLICY = ProbePolicy(misses=2)
@@ -30,6 +30,7 @@ class Runtime:
     """Two workers and a server that is told which worker is evicted."""
 
     workers, worker_addresses = 2, ("127.0.0.1:1", "127.0.0.1:2")
+    processes: Mapping[Task, str] = {}
 
     def __init__(self) -> None:
         self.servers = [SimpleNamespace(index=0, address="127.0.0.1:3", lost=None)]
@@ -47,6 +48,29 @@ class Runtime:
         if not self.reachable:
             raise tf.errors.UnavailableError(None, None, "busy")
         self.evicted.append((slot, incarnation))
+
+
+class PlayedProber:
+    """A prober without a thread: the test reports the outcomes of probes."""
+
+    report: Callable[[Mapping[Task, Observation]], None]
+
+    def make(self, _: object, *, policy: object, report: Any) -> PlayedProber:
+        self.report = report
+        return self
+
+    def start(self) -> None:
+        """Start no thread."""
+
+    def close(self) -> None:
+        """End no thread."""
+
+
+class ProbedGuard(NamedTuple):
+    """A guard, and the prober that it has started."""
+
+    guard: Guard
+    prober: PlayedProber
 
 
 class Closure:
@@ -67,110 +91,117 @@ def queue() -> ClosureQueue:
 
 
 @pytest.fixture
-def guard(runtime: Runtime, queue: ClosureQueue) -> Guard:
+def probed(runtime: Runtime, queue: ClosureQueue, monkeypatch: pytest.MonkeyPatch) -> ProbedGuard:
     played: Any = runtime
     guard = Guard(
         played, policy=POLICY, fault_tolerance=FaultTolerance(no_worker_timeout_s=TIMEOUT_S)
     )
-    guard._queue = queue
-    return guard
+    prober = PlayedProber()
+    monkeypatch.setattr("tfps.recovery.guard.Prober", prober.make)
+    failures: Any = SimpleNamespace(excluded_workers=frozenset())
+    guard.start(queue, failures)
+    return ProbedGuard(guard, prober)
 
 
-def _probe(guard: Guard, *, times: int = 2, **seen: Observation) -> None:
+def _probe(probed: ProbedGuard, *, times: int = 2, **seen: Observation) -> None:
     answers = {("worker", 0): ANSWER, ("worker", 1): ANSWER, ("ps", 0): ANSWER}
     given = {(name[:-1], int(name[-1])): observation for name, observation in seen.items()}
     for _ in range(times):
-        guard._apply_probe_results({**answers, **given})
+        probed.prober.report({**answers, **given})
 
 
 def test_a_closure_goes_back_once_the_servers_know(
-    guard: Guard, queue: ClosureQueue, runtime: Runtime
+    probed: ProbedGuard, queue: ClosureQueue, runtime: Runtime
 ) -> None:
     closure = Closure()
     queue.put(closure)
     assert queue.get(tag=1) is closure
     runtime.reachable = False
-    _probe(guard, times=3, worker1=SILENCE)
+    _probe(probed, times=3, worker1=SILENCE)
     assert queue.blocked_workers == {1}
     assert queue.inflight_closure_count == 1
     runtime.reachable = True
-    _probe(guard, times=2, worker1=SILENCE)
+    _probe(probed, times=2, worker1=SILENCE)
     assert runtime.evicted == [(1, 8)]
     assert queue.inflight_closure_count == 0
     assert queue.get(tag=0) is closure
-    _probe(guard, times=1)
+    _probe(probed, times=1)
     assert queue.blocked_workers == frozenset()
 
 
-def test_one_miss_changes_nothing(guard: Guard, queue: ClosureQueue, runtime: Runtime) -> None:
+def test_one_miss_changes_nothing(
+    probed: ProbedGuard, queue: ClosureQueue, runtime: Runtime
+) -> None:
     for _ in range(5):
-        _probe(guard, times=1, worker0=SILENCE, ps0=REFUSAL)
-        _probe(guard, times=1)
+        _probe(probed, times=1, worker0=SILENCE, ps0=REFUSAL)
+        _probe(probed, times=1)
     assert queue.blocked_workers == frozenset()
     assert runtime.servers[0].lost is None
 
 
 def test_a_lost_server_fails_the_queue_until_it_answers(
-    guard: Guard, queue: ClosureQueue, runtime: Runtime
+    probed: ProbedGuard, queue: ClosureQueue, runtime: Runtime
 ) -> None:
-    _probe(guard, times=4, ps0=SILENCE)
+    _probe(probed, times=4, ps0=SILENCE)
     assert runtime.hung_up == [0]
     assert "task:0 at 127.0.0.1:3" in runtime.servers[0].lost
     for _ in range(2):
         with raises(tf.errors.UnavailableError, "task:0 at 127.0.0.1:3", remedy="TFPS_PROBE"):
             queue.done()
-    _probe(guard, times=1)
+    _probe(probed, times=1)
     assert runtime.servers[0].lost is None
     assert queue.done()
 
 
-def test_waiting_for_who_hangs_not_for_who_is_gone(guard: Guard) -> None:
-    _probe(guard, worker0=REFUSAL)
-    guard.wait_for_silent_workers()
-    _probe(guard, worker1=SILENCE)
-    waiter = threading.Thread(target=guard.wait_for_silent_workers)
+def test_waiting_for_who_hangs_not_for_who_is_gone(probed: ProbedGuard) -> None:
+    _probe(probed, worker0=REFUSAL)
+    probed.guard.wait_for_silent_workers()
+    _probe(probed, worker1=SILENCE)
+    waiter = threading.Thread(target=probed.guard.wait_for_silent_workers)
     waiter.start()
     waiter.join(0.3)
     assert waiter.is_alive()
-    _probe(guard, times=1)
+    _probe(probed, times=1)
     waiter.join(30)
     assert not waiter.is_alive()
 
 
-def test_that_nobody_answers_is_said_once(guard: Guard, caplog: pytest.LogCaptureFixture) -> None:
-    _probe(guard, times=5, worker0=SILENCE, worker1=REFUSAL)
-    _probe(guard, times=1)
-    _probe(guard, times=5, worker0=SILENCE, worker1=REFUSAL)
+def test_that_nobody_answers_is_said_once(
+    probed: ProbedGuard, caplog: pytest.LogCaptureFixture
+) -> None:
+    _probe(probed, times=5, worker0=SILENCE, worker1=REFUSAL)
+    _probe(probed, times=1)
+    _probe(probed, times=5, worker0=SILENCE, worker1=REFUSAL)
     said = [record.message for record in caplog.records if "no worker responds" in record.message]
     assert len(said) == 2
     assert "worker 0 at 127.0.0.1:1, worker 1 at 127.0.0.1:2" in said[0]
 
 
 def test_no_worker_for_too_long_ends_the_waiting_until_one_answers(
-    guard: Guard, queue: ClosureQueue
+    probed: ProbedGuard, queue: ClosureQueue
 ) -> None:
-    _probe(guard, worker0=SILENCE, worker1=REFUSAL)
+    _probe(probed, worker0=SILENCE, worker1=REFUSAL)
     assert queue.done()
     time.sleep(TIMEOUT_S)
-    _probe(guard, times=1, worker0=SILENCE, worker1=REFUSAL)
-    guard.wait_for_silent_workers()  # it waits for no worker any more
+    _probe(probed, times=1, worker0=SILENCE, worker1=REFUSAL)
+    probed.guard.wait_for_silent_workers()  # it waits for no worker any more
     for _ in range(2):
         with raises(tf.errors.UnavailableError, "none of 2", received="0.2 s"):
             queue.done()
-    _probe(guard, times=1, worker0=SILENCE)
+    _probe(probed, times=1, worker0=SILENCE)
     assert queue.done()
 
 
 def test_who_answers_again_does_not_make_up_for_a_lost_server(
-    guard: Guard, queue: ClosureQueue
+    probed: ProbedGuard, queue: ClosureQueue
 ) -> None:
-    _probe(guard, ps0=SILENCE, worker0=REFUSAL, worker1=REFUSAL)
+    _probe(probed, ps0=SILENCE, worker0=REFUSAL, worker1=REFUSAL)
     time.sleep(TIMEOUT_S)
-    _probe(guard, times=1, ps0=SILENCE, worker0=REFUSAL, worker1=REFUSAL)
-    _probe(guard, times=1, ps0=SILENCE)
+    _probe(probed, times=1, ps0=SILENCE, worker0=REFUSAL, worker1=REFUSAL)
+    _probe(probed, times=1, ps0=SILENCE)
     with pytest.raises(tf.errors.UnavailableError):
         queue.done()
-    _probe(guard, times=1, worker0=REFUSAL)
+    _probe(probed, times=1, worker0=REFUSAL)
     assert queue.done()
 
 
@@ -199,36 +230,39 @@ def supervisor() -> Iterator[StubSupervisor]:
 
 
 def test_nobody_waits_for_workers_that_are_not_started_again(
-    guard: Guard, queue: ClosureQueue, supervisor: StubSupervisor, caplog: pytest.LogCaptureFixture
+    probed: ProbedGuard,
+    queue: ClosureQueue,
+    supervisor: StubSupervisor,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     supervisor.end_reason = "no worker is left"  # their supervisor has given up
-    _probe(guard, worker0=REFUSAL, worker1=REFUSAL)
+    _probe(probed, worker0=REFUSAL, worker1=REFUSAL)
     with raises(tf.errors.UnavailableError, "no worker is left"):
         queue.done()
     assert "Restart them" not in caplog.text
 
 
 def test_a_chief_whose_tasks_are_started_again_asks_nobody_else_to(
-    guard: Guard, supervisor: StubSupervisor, caplog: pytest.LogCaptureFixture
+    probed: ProbedGuard, supervisor: StubSupervisor, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _probe(guard, worker0=REFUSAL, worker1=REFUSAL)
+    _probe(probed, worker0=REFUSAL, worker1=REFUSAL)
     assert "Dead workers restart" in caplog.text
     assert "Restart them" not in caplog.text
 
 
 def test_who_has_started_the_tasks_is_told_who_is_lost_until_it_answers(
-    guard: Guard, queue: ClosureQueue, runtime: Runtime, supervisor: StubSupervisor
+    probed: ProbedGuard, queue: ClosureQueue, runtime: Runtime, supervisor: StubSupervisor
 ) -> None:
     closure = Closure()
     queue.put(closure)
     queue.get(tag=1)
-    _probe(guard, times=1, worker1=SILENCE, ps0=SILENCE)
+    _probe(probed, times=1, worker1=SILENCE, ps0=SILENCE)
     assert supervisor.lost == []
     closure.mark_cancelled = lambda: None  # type: ignore[method-assign] # by the server's loss
-    _probe(guard, times=1, worker1=SILENCE, ps0=SILENCE)
+    _probe(probed, times=1, worker1=SILENCE, ps0=SILENCE)
     assert supervisor.lost == [("worker", 1), ("ps", 0)]
     assert (runtime.evicted, runtime.hung_up) == ([(1, 8)], [0]), "no process hears them any more"
-    _probe(guard, times=1, worker1=SILENCE)
+    _probe(probed, times=1, worker1=SILENCE)
     assert supervisor.lost == [("worker", 1)]
-    guard.close()
+    probed.guard.close()
     assert supervisor.lost == []

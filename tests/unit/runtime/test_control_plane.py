@@ -19,6 +19,9 @@ from tfps.runtime.coordinator.control_plane import (
 class NoServer:
     """A session with a task that is gone."""
 
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """It connects to no task."""
+
     def run(self, *_: Any, **__: Any) -> Any:
         raise tf.errors.UnavailableError(None, None, "connection refused")
 
@@ -36,7 +39,7 @@ def test_who_waits_for_a_lost_server(
     monkeypatch: pytest.MonkeyPatch, thread: Callable[[], Any], waits: bool
 ) -> None:
     """Its return waits for the others."""
-    monkeypatch.setattr(ControlPlane, "_connect", lambda _: NoServer())
+    monkeypatch.setattr(tf.compat.v1, "Session", NoServer)
     channel = ControlPlane(address=lambda: "127.0.0.1:1", device="/device:CPU:0")
     call = channel.function(lambda: [tf.constant(1)], arguments=0)
     asked = list[str]()
@@ -55,10 +58,13 @@ def test_a_server_may_be_back_before_anybody_waits(monkeypatch: pytest.MonkeyPat
     """It was lost when the call began, and is back before the call asks for its return."""
 
     class Answers:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            """It connects to no task."""
+
         def run(self, *_: Any, **__: Any) -> Any:
             return [1]
 
-    monkeypatch.setattr(ControlPlane, "_connect", lambda _: Answers())
+    monkeypatch.setattr(tf.compat.v1, "Session", Answers)
     channel = ControlPlane(address=lambda: "127.0.0.1:1", device="/device:CPU:0")
     call = channel.function(lambda: [tf.constant(1)], arguments=0)
 

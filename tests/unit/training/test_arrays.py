@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -68,23 +67,3 @@ def test_an_order_that_is_drawn_ahead_is_that_of_the_next_pass(
         np.testing.assert_array_equal(LABELS[order], np.concatenate(batches))
         for _ in range(2):
             source.orders.draw_ahead()
-
-
-def test_each_pass_takes_the_next_draw() -> None:
-    class Draws:
-        def __init__(self) -> None:
-            self.number = 0
-
-        def __iter__(self) -> Iterator[tuple[tf.Tensor]]:
-            self.number += 1
-            yield (tf.constant([self.number]),)
-
-    source = ResidentArrays(ArrayDataAdapter(LABELS, batch_size=4, shuffle=True))
-    source.orders._dataset = Draws()
-    taken = []
-    for _ in range(3):
-        source.new_pass()  # Keras throws most away
-        taken.append(int(source.new_pass().indices[0]))
-        source.orders.draw_ahead()
-        source.orders.draw_ahead()
-    assert taken == [1, 2, 3]
