@@ -163,13 +163,13 @@ def _open_strategy(
         with status(f"starting {size}" if supervisor else "waiting for the tasks"):
             resolver = spec.tf_resolver()  # imports TensorFlow while the tasks do
             wait_for_tasks(spec, timeout_s=config.cluster.connect_timeout_s, report=say)
-            stack.enter_context(_translate_lost_tasks(supervisor))
+            stack.enter_context(translate_lost_tasks(supervisor))
             strategy = stack.enter_context(strategy_of_job(config, resolver))
         yield strategy
 
 
 @contextlib.contextmanager
-def _translate_lost_tasks(supervisor: TaskSupervisor | None = None) -> Iterator[None]:
+def translate_lost_tasks(supervisor: TaskSupervisor | None = None) -> Iterator[None]:
     """Within the block, replace errors that come from a lost task by `ClusterError`.
 
     Args:

@@ -33,6 +33,7 @@ from tfps.training.fit_strategy import FitStrategy
 from tfps.training.run.recovery_checkpoints import RecoveryCheckpoints, RoundCheckpoints
 from tfps.training.run.round_points import RoundPoints
 from tfps.training.run.ticket_run import TicketRun
+from tfps.training.run_state import RunState
 
 
 class RecoveredStrategy(FitStrategy, Protocol):
@@ -235,18 +236,8 @@ class StrategyRecovery:
         if strategy is None:
             return None
         state = strategy.run_state
-        last = [] if state.last_run is None else [state.last_run]
-        # The oldest first: runs of one program share the place of their reports.
-        known = sorted([*state.open_runs, *last], key=lambda run: run.sampled_s)
-        if not known:
-            return None
-
-        def write_totals() -> None:
-            for run in sorted(known, key=lambda run: run.sampled_s):  # of one program, the newest
-                run.write_totals()
-
         is_current = state.run is not None or self._begun_closures == self._count_begun_closures()
-        return LastReading(known[-1].cells, write_totals, is_current)
+        return find_last_reading(state, is_current=is_current)
 
     def uncheckpointed_names(self, device: str) -> list[str]:
         """Return the names of variables on a device that checkpoints cannot contain."""
@@ -258,6 +249,26 @@ class StrategyRecovery:
             for name, native in natives.items()
             if not isinstance(native, ServerVariable) and getattr(native, "device", "") == device
         ]
+
+
+def find_last_reading(state: RunState, *, is_current: bool) -> LastReading | None:
+    """Return the newest ledger that a run has read from the ticket server.
+
+    Args:
+        state: the open runs and the last one; None is returned if there are none.
+        is_current: whether no closure has begun since then.
+    """
+    last = [] if state.last_run is None else [state.last_run]
+    # The oldest first: runs of one program share the place of their reports.
+    known = sorted([*state.open_runs, *last], key=lambda run: run.sampled_s)
+    if not known:
+        return None
+
+    def write_totals() -> None:
+        for run in sorted(known, key=lambda run: run.sampled_s):  # of one program, the newest
+            run.write_totals()
+
+    return LastReading(known[-1].cells, write_totals, is_current)
 
 
 class _JobView:

@@ -28,7 +28,7 @@ def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _raised(error: Exception, supervisor: Any) -> Exception:
-    with pytest.raises(Exception) as raised, train._translate_lost_tasks(supervisor):  # noqa: PT011
+    with pytest.raises(Exception) as raised, train.translate_lost_tasks(supervisor):  # noqa: PT011
         raise error
     return raised.value
 

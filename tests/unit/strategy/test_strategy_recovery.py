@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tfps.strategy.strategy_recovery import StrategyRecovery
+from tfps.strategy.strategy_recovery import find_last_reading
 from tfps.training.run_state import RunState
 
 
@@ -27,13 +27,12 @@ def test_totals_are_those_of_the_run_that_was_seen_last(later: float) -> None:
     """The totals are not those of the epoch before, which lie in the same place."""
     written: list[str] = []
     runtime: Any = SimpleNamespace()
-    strategy: Any = SimpleNamespace(run_state=RunState(runtime, guard=runtime))
-    strategy.run_state.run = Run(written, "active", 5.0)
+    state = RunState(runtime, guard=runtime)
+    active: Any = Run(written, "active", 5.0)
     last: Any = Run(written, "last", 5.0 - later)
-    strategy.run_state.keep_ended_run(last, model=SimpleNamespace())
-    recovery = StrategyRecovery.__new__(StrategyRecovery)
-    recovery._strategy = lambda: strategy  # type: ignore[assignment]
-    seen = recovery.last_reading()
+    state.run = active
+    state.keep_ended_run(last, model=SimpleNamespace())
+    seen = find_last_reading(state, is_current=True)
     assert seen is not None
     seen.write_totals()
     newest = "active" if later > 0 else "last"
