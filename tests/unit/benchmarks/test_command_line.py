@@ -19,25 +19,43 @@ from hypothesis import strategies as st
 
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.journal import TurnJournal
-from benchmarks.runner import Bench, run
+from benchmarks.runner import run
 from benchmarks.throughput import Throughput
 from tests.messages import raises
 from tests.unit.benchmarks.answers import ANSWERS
-from tfps.errors import ConfigError, TaskFailed
+from tfps.errors import ConfigError
+
+
+class PlayedChief:
+    """A chief process that has ended with a status."""
+
+    def __init__(self, *, status: int) -> None:
+        self.status = status
+
+    def wait(self, timeout_s: float) -> int:
+        return self.status
+
+    def kill(self) -> int:
+        return self.status
+
+    def report(self, how: str) -> str:
+        return f"chief {how}"
 
 
 def run_command(name: str, *options: str, output: Path, last: int = -1) -> tuple[list[Any], Result]:
     """Run a benchmark, whose chiefs answer at once until one fails; return what they were asked."""
     asked: list[Any] = []
 
-    def ask(bench: Bench, turn: Any, cluster: Any, order: Any) -> Any:
+    def start(*, command: Sequence[str], **_: Any) -> PlayedChief:
         if len(asked) == last:
-            raise TaskFailed("chief ended with signal 9")
-        asked.append(order["case"])
-        return ANSWERS[name](order["case"])
+            return PlayedChief(status=-9)
+        order, result = (Path(path) for path in command[-2:])
+        asked.append(json.loads(order.read_text())["case"])
+        result.write_text(json.dumps(ANSWERS[name](asked[-1])))
+        return PlayedChief(status=0)
 
     kind = next(kind for kind in BENCHMARKS if kind.name == name)
-    with mock.patch.object(Bench, "_ask_chief", ask), mock.patch.object(kind, "draw"):
+    with mock.patch("benchmarks.runner.start_program", start), mock.patch.object(kind, "draw"):
         ran = CliRunner().invoke(main, [name, "--quick", *options, "--output", str(output)])
     return asked, ran
 
