@@ -9,14 +9,18 @@ import numpy as np
 import pytest
 
 import tfps
+from tests.unit.one_process.sent_requests import note_requests
 from tfps.testing import InProcessCluster
 
 EXAMPLES, BATCH = 8, 2
 
 
 @pytest.mark.rare
-def test_a_reset_that_arrives_late_takes_nothing_away(cluster: InProcessCluster) -> None:
+def test_a_reset_that_arrives_late_takes_nothing_away(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """TensorFlow may send a request again that had arrived, and the server run it late."""
+    sent = note_requests(monkeypatch)
     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
     with strategy.scope():
         model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
@@ -28,7 +32,8 @@ def test_a_reset_that_arrives_late_takes_nothing_away(cluster: InProcessCluster)
     reset = int(server.reports.latest_reset.numpy())
     _, counted, _ = server.read_report()
     assert counted.any()
-    server._trace_report(reset, server.program.totals.empty_total)
+    [late] = [each for each in sent if each.values and each.values[0] == reset]
+    late.send_again()
     assert np.array_equal(server.read_report()[1], counted)
     server.read_report(reset_to=server.program.totals.empty_total)
     assert not server.read_report()[1].any()

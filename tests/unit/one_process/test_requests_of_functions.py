@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,6 +14,7 @@ import tensorflow as tf
 import tfps
 from tests.unit.one_process.jobs import DEADLINE_S, FunctionJob, Jobs, waits
 from tests.unit.one_process.requests import Answer, Requests
+from tests.unit.one_process.sent_requests import note_requests
 from tfps.consistency.applied_window import WRITE_BACK, key_of_function
 from tfps.consistency.ledger import MAX_CALLS, Status
 from tfps.transport.message import Kind
@@ -268,19 +270,23 @@ def test_who_is_expected_is_waited_for(function_jobs: Jobs[FunctionJob]) -> None
     job.end()
 
 
-def test_who_is_expected_late_is_not_waited_for(function_jobs: Jobs[FunctionJob]) -> None:
+def test_who_is_expected_late_is_not_waited_for(
+    make_strategy: Callable[..., tfps.ParameterServerStrategy], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The chief has sent its request again, and the first one comes when all have ended."""
-    job = function_jobs(tfps.Synchronous(), calls=2)
-    runtime = job.strategy.runtime
-    runtime.expect([True, True])
+    sent = note_requests(monkeypatch)
+    job = FunctionJob(make_strategy(tfps.Synchronous()), calls=2)
+    sent.clear()
+    job.strategy.runtime.expect([True, True])
+    expectations = sent.copy()
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(job.begin, 0)
         job.begin(1)
         first.result(DEADLINE_S)
         job.end()
-        for server in runtime.servers:
-            number = int(server.cells()[server.layout.EXPECTATION])
-            server._expect(number, *[1] * server.layout.workers)
+        assert len(expectations) == len(job.strategy.runtime.servers)
+        for late in expectations:
+            late.send_again()
         assert pool.submit(job.begin, 0).result(DEADLINE_S).status is Status.OK
     job.end()
 

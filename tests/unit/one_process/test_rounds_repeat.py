@@ -90,8 +90,9 @@ class LoseServers(keras.callbacks.Callback):
             return []
         assert recovery.manager is not None
         recovery.manager.wait()
-        run = recovery.points.run
-        return [run.known - point.completed for point in reversed(run._points)]
+        run, cell = recovery.points.run, self.strategy.runtime.ticket_server.layout.COMPLETED
+        reached = run.cells[cell] + run.known_completed - run.completed
+        return [int(reached) - point.ledgers[0][cell] for point in reversed(run.points)]
 
     def check(self, before: Sequence[Any]) -> None:
         for was, found in zip(before, self.model.get_weights(), strict=True):
