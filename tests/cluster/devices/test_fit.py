@@ -84,7 +84,7 @@ def test_each_device_computes_its_part(strategy: tfps.ParameterServerStrategy) -
         model = build()
     model.fit(x, y, batch_size=BATCH, verbose=0)
     (compiled,) = model.train_function.compiler.compiled.values()
-    (closure,) = compiled._concrete.values()
+    (closure,) = compiled.traced.values()
     products = [op for op in iter_operations(closure.graph) if op.type == "MatMul"]
     placed = [op.device.rpartition("/")[2] for op in products]
     # Forward two, backward three: nothing asks for the gradient of the input.

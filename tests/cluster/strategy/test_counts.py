@@ -184,7 +184,7 @@ def test_worker_and_server_meet_in_calls_only(
     """
     model, _ = fitted
     (compiled,) = model.train_function.compiler.compiled.values()
-    (closure,) = compiled._concrete.values()
+    (closure,) = compiled.traced.values()
     assert not [t for t in closure.captured_inputs if "/job:ps" in t.device]
     graph = closure.graph.as_graph_def()
     functions = {function.signature.name: function for function in graph.library.function}

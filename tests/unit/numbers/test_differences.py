@@ -65,7 +65,7 @@ class Ledger:
         )
 
         def note(decoder: DeltaDecoder) -> None:
-            for key, variable in decoder._held.items():
+            for key, variable in decoder.held.items():
                 (value,) = [variable.read_value()]
                 tf.numpy_function(lambda v, key=key: self.held.__setitem__(key, v), [value], [])
 
@@ -87,7 +87,7 @@ class Ledger:
         monkeypatch.setattr(DeltaEncoder, "__init__", make)
 
     def kept(self, worker: int = 0) -> dict[tuple[int, str], np.ndarray]:
-        rows = {key: row for encoder in self.servers for key, row in encoder._rows.items()}
+        rows = {key: row for encoder in self.servers for key, row in encoder.rows.items()}
         return {key: row.numpy()[worker] for key, row in rows.items()}
 
 

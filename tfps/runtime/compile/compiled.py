@@ -18,6 +18,7 @@ from tfps.runtime.coordinator.worker_error import shorten_message
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.closure_run import BatchSource
+from tfps.transport.carrier import Carrier
 
 
 class CompiledProgram:
@@ -25,6 +26,9 @@ class CompiledProgram:
 
     Args:
         source: the source of batches.
+
+    Attributes:
+        traced: the traced closures, by the carrier of their requests.
     """
 
     def __init__(
@@ -54,7 +58,7 @@ class CompiledProgram:
             carrier: half.loop(half.fit_step, self.servers, carrier=carrier).compile(source)
             for carrier in dict.fromkeys(self._carriers)
         }
-        self._concrete: dict[Any, Any] = {}
+        self.traced: dict[Carrier, Any] = {}
         self.workers_with_run: set[int] = set()  # workers that have run the closure to its end
 
     @property
@@ -65,15 +69,15 @@ class CompiledProgram:
 
     def trace(self, *arguments: Any) -> None:
         """Trace the closure; call it on the main thread, which has Keras's state."""
-        before = dict(self._concrete)
+        before = dict(self.traced)
         for carrier, function in self._functions.items():
-            self._concrete[carrier] = function.get_concrete_function(*arguments)
-        if self._concrete != before:
+            self.traced[carrier] = function.get_concrete_function(*arguments)
+        if self.traced != before:
             self.workers_with_run.clear()
 
     def run(self, coordinator: Any, worker: int, *arguments: Any) -> Any:
         """Run the traced closure on this thread's worker; cancelled when another closure fails."""
-        concrete = self._concrete[self._carriers[worker]]
+        concrete = self.traced[self._carriers[worker]]
         self._tables.prepare(worker, concrete)
         try:
             return private.make_cancelable(coordinator, concrete)(*arguments)

@@ -51,6 +51,10 @@ class DeltaEncoder:
         wires: the message formats of the optimizer calls.
         runtime: the runtime of the job.
         server: the server whose values travel.
+
+    Attributes:
+        rows: the variables with the values of all workers, a row each, by (optimizer call, coded
+            vector).
     """
 
     def __init__(self, wires: Sequence[CallWire], *, runtime: Runtime, server: Server) -> None:
@@ -62,14 +66,14 @@ class DeltaEncoder:
             refuse_without_memory(needed_bytes, workers=workers, server=server)
 
         create = functools.partial(runtime.create_bookkeeping, device=server.device)
-        self._rows = {
+        self.rows = {
             (number, each.name): create(
                 functools.partial(tf.zeros, [workers, each.items]), name=f"sent/{each.digest}"
             )
             for number, wire in enumerate(wires)
             for each in iter_delta_vectors(wire)
         }
-        if self._rows:
+        if self.rows:
             no_worker = np.full([workers, 2], _NO_WORKER, np.int64)
             self._known = create(no_worker, name=f"sent/server_{server.index}")
 
@@ -83,7 +87,7 @@ class DeltaEncoder:
             version: the version of the values.
             counts: whether the worker takes part.
         """
-        if not self._rows:
+        if not self.rows:
             return
         worker, incarnation = header[Request.WORKER], header[Request.INCARNATION]
         is_newest = incarnation >= self._read_known(worker)[_INCARNATION]
@@ -94,7 +98,7 @@ class DeltaEncoder:
                 for each in iter_delta_vectors(wire):
                     names = each.layout.names
                     tensors = {name: natives[name].read_value() for name in names}
-                    _write_row(self._rows[number, each.name], worker, each.build_vector(tensors))
+                    _write_row(self.rows[number, each.name], worker, each.build_vector(tensors))
             _write_row(self._known, worker, tf.stack([incarnation, version]))
             return tf.constant(0)
 
@@ -120,18 +124,18 @@ class DeltaEncoder:
             reply: the header of the reply so far.
             seed: the seed of codecs that draw random numbers.
         """
-        if not self._rows:
+        if not self.rows:
             return EncodedReply()
         worker, data, held = header[Request.WORKER], {}, {}
         for each in iter_delta_vectors(self._wires[number]):
-            before = _read_row(self._rows[number, each.name], worker)
+            before = _read_row(self.rows[number, each.name], worker)
             data[each.name] = each.codec.encode(vectors[each.name] - before, seed=seed)
             held[each.name] = before + each.decode(data[each.name])
         expected = [header[Request.INCARNATION], header[Request.BASE_VERSION]]
 
         def keep() -> tf.Tensor:
             for name, value in held.items():
-                _write_row(self._rows[number, name], worker, value)
+                _write_row(self.rows[number, name], worker, value)
             _write_row(self._known, worker, tf.stack([header[Request.INCARNATION], version]))
             return reply[Reply.STATUS]
 

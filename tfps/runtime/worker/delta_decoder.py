@@ -22,11 +22,14 @@ class DeltaDecoder:
 
     Args:
         servers: the program's functions on each server.
+
+    Attributes:
+        held: the variables with the worker's values, by (optimizer call, coded vector).
     """
 
     def __init__(self, servers: Sequence[ServerHalf]) -> None:
         self._servers = servers
-        self._held: dict[tuple[int, str], Any] = {
+        self.held: dict[tuple[int, str], Any] = {
             (number, each.name): private.create_anonymous_variable(
                 shape=[each.items], dtype=tf.float32
             )
@@ -46,7 +49,7 @@ class DeltaDecoder:
                 for each in iter_delta_vectors(wire):
                     tensors = unpack(server.parameter_layout, payload)
                     vector = each.build_received_vector(tensors)
-                    self._held[number, each.name].assign(vector, read_value=False)
+                    self.held[number, each.name].assign(vector, read_value=False)
 
     def decode_reply(
         self, number: int, coded: CodedVector, data: tf.Tensor
@@ -58,7 +61,7 @@ class DeltaDecoder:
             coded: the coded vector.
             data: the bytes of its difference.
         """
-        held = self._held[number, coded.name]
+        held = self.held[number, coded.name]
         vector = held.read_value() + coded.decode(data)
         held.assign(vector, read_value=False)
         return coded.split_vector(vector)
