@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,12 @@ import tfps
 from tests.cluster.checkpoint.counting_model import count_of, counting_model, updates_of
 from tfps.checkpoint import KeepLatest
 from tfps.checkpoint.bundle import Bundle
+from tfps.checkpoint.commit import Folder
 from tfps.checkpoint.manifest import Manifest
+from tfps.checkpoint.model_snapshot import ModelSnapshot
 from tfps.checkpoint.restore import fill, open_restores
 from tfps.checkpoint.servers import open_channels
+from tfps.checkpoint.shared_folder import SharedFolder
 from tfps.checkpoint.snapshot import Snapshot
 
 pytestmark = pytest.mark.timeout(120)
@@ -33,6 +37,11 @@ def _stored_count(manager: tfps.CheckpointManager, manifest: Manifest) -> int:
         for block in blocks
         if block.tensor != "optimizer/learning_rate"
     )
+
+
+def _snapshot_of(model: keras.Model, folder: Path) -> ModelSnapshot:
+    """The snapshot of a model that a manager in this folder would take."""
+    return ModelSnapshot(model, SharedFolder(Folder(folder), None))
 
 
 @pytest.fixture
@@ -105,7 +114,7 @@ def test_the_callback_saves_in_the_middle_of_epochs(
     callback = tfps.callbacks.Checkpoint(manager, every_steps=40)
     before = strategy.stats().updates_applied
     model.fit(DATA, DATA, batch_size=4, epochs=2, verbose=0, callbacks=[callback])
-    assert not model.train_function.hooks.waits
+    assert not model.train_function.hooks.must_wait
     found = manager.checkpoints
     assert [manifest.step for manifest in found] == [40, 80, 120, 160, 200]
     assert [manifest.epoch for manifest in found] == [0, 0, 1, 1, 1]
@@ -125,10 +134,10 @@ def test_the_servers_forget_what_was_written(
     model.fit(DATA, DATA, batch_size=4, verbose=0)
     manager = tfps.CheckpointManager(model, tmp_path)
     manager.save(background=False)
-    _, snapshot = manager._snapshot.current()
-    for part in snapshot.parts:
-        with pytest.raises(Exception, match="snapshot_"):
-            part.write(tmp_path)
+    with contextlib.closing(_snapshot_of(model, tmp_path)) as again:  # of the same names
+        for part in again.current()[1].parts:
+            with pytest.raises(Exception, match="snapshot_"):
+                part.write(tmp_path)
     manager.save()
     strategy.runtime.guests.add(manager)
     manager.close()
@@ -144,16 +153,17 @@ def test_attempts_that_arrive_late_do_nothing(
     manager = tfps.CheckpointManager(model, tmp_path)
     model.fit(DATA[:4], DATA[:4], batch_size=4, verbose=0)
     manager.save(background=False)
-    contents, snapshot = manager._snapshot.current()
-    snapshot.take()
-    model.fit(DATA[:4], DATA[:4], batch_size=4, verbose=0)
-    for part in snapshot.parts:
-        part.take(1)
-    (tmp_path / "late").mkdir()
-    files = snapshot.write(tmp_path / "late")
+    with contextlib.closing(_snapshot_of(model, tmp_path)) as kept:
+        contents, snapshot = kept.current()
+        snapshot.take()
+        model.fit(DATA[:4], DATA[:4], batch_size=4, verbose=0)
+        for part in snapshot.parts:
+            part.take(1)
+        (tmp_path / "late").mkdir()
+        files = snapshot.write(tmp_path / "late")
+        snapshot.free()
     arrays = [Bundle(tmp_path / "late" / f).array(b.key) for f, bs in files.items() for b in bs]
     assert set(np.concatenate([array.ravel() for array in arrays]).tolist()) == {-1.0, 1.0}
-    snapshot.free()
     servers = strategy.runtime.servers
     with open_channels(servers) as channels:
         with open_restores(servers, channels=channels, shared=[True, True]) as parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 from collections.abc import Callable
@@ -18,7 +19,6 @@ from tests.cluster.launch.small_fit import small_fit
 from tests.messages import raises
 from tfps.errors import ClusterError, StrategyClosed
 from tfps.launch import LocalCluster
-from tfps.runtime.coordinator.control_plane import ControlPlane
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -108,11 +108,14 @@ def test_no_strategy_on_a_closed_cluster(left: Left) -> None:
 @pytest.mark.repeats
 def test_nothing_asks_the_tasks_at_exit(left: Left) -> None:
     # Each session that is left open waits for three seconds for its task when it is collected.
-    channels = left.strategy.runtime._channels()
-    assert len(channels) == 2
-    assert all(
-        isinstance(channel, ControlPlane) and channel._session._closed for channel in channels
-    )
+    targets = {f"grpc://{address}" for _, _, address in left.cluster.spec.tasks("worker", "ps")}
+    sessions = [
+        each
+        for each in gc.get_objects()
+        if isinstance(each, tf.compat.v1.Session) and tf.compat.as_str(each.sess_str) in targets
+    ]
+    assert {tf.compat.as_str(session.sess_str) for session in sessions} == targets
+    assert all(session._closed for session in sessions)  # an attribute of TensorFlow's
 
 
 @pytest.mark.rare

@@ -31,12 +31,13 @@ def port() -> int:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[LocalCluster]:
     """A cluster with a secret and a fixed port."""
-    environment = {"TFPS_JOB_SECRET": "correct horse", "TFPS_DATA_PORT": str(port)}
-    folder = tmp_path_factory.mktemp("guarded")
-    with (
-        assert_no_leaks(),
-        LocalCluster(workers=1, ps=1, log_dir=folder, environment=environment) as cluster,
-    ):
+    environment, folder = {"TFPS_DATA_PORT": str(port)}, tmp_path_factory.mktemp("guarded")
+    with assert_no_leaks(), contextlib.ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TFPS_JOB_SECRET", "correct horse")  # which the tasks inherit
+            cluster = stack.enter_context(
+                LocalCluster(workers=1, ps=1, log_dir=folder, environment=environment)
+            )
         yield cluster
 
 
@@ -75,13 +76,13 @@ def test_a_task_that_comes_back_with_another_secret(
     """The check at the start has passed: its connections are refused, and the error says why."""
     monkeypatch.setenv("TFPS_JOB_SECRET", "correct horse")
     with contextlib.closing(_strategy(guarded)) as strategy:
-        monkeypatch.setitem(guarded._extra_environment, "TFPS_JOB_SECRET", "battery staple")
-        guarded.restart("worker", 0)
+        with monkeypatch.context() as patch:
+            patch.setenv("TFPS_JOB_SECRET", "battery staple")
+            guarded.restart("worker", 0)
         with pytest.raises(tf.errors.UnavailableError, match="TFPS_JOB_SECRET"):
             small_fit(strategy)
     log = guarded.logs["ps 0"].read_text()
     check_message(log, "this machine", received="wrong secret", remedy="TFPS_JOB_SECRET")
-    monkeypatch.undo()
     guarded.restart("worker", 0)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import keras
 import numpy as np
@@ -13,8 +11,6 @@ import pytest
 import tfps
 from benchmarks.socket_bytes import tcp_bytes_of
 from tfps.launch import LocalCluster
-from tfps.runtime.coordinator.data_plane import DataPlane
-from tfps.transport.direct import Endpoint
 
 FEATURES, UNITS, ROWS, BATCH, EPOCHS = 512, 512, 64, 2, 4
 WEIGHT_BYTES = 4 * (FEATURES + 1) * UNITS
@@ -24,16 +20,11 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture
 def over_tcp(
-    cluster: Callable[..., LocalCluster], monkeypatch: pytest.MonkeyPatch
+    tfps_cluster_factory: Callable[..., LocalCluster],
 ) -> Iterator[tuple[LocalCluster, tfps.ParameterServerStrategy]]:
     """Direct connections over TCP, as between machines: bytes of unix sockets are not counted."""
-    open_job = DataPlane._open_job
-
-    def open_by_tcp(*arguments: Any) -> Endpoint:
-        return dataclasses.replace(open_job(*arguments), unix_name="")
-
-    monkeypatch.setattr(DataPlane, "_open_job", open_by_tcp)
-    tasks = cluster(workers=2, ps=2)
+    environment = {"TFPS_LOGICAL_CPUS": "1", "TFPS_UNIX_SOCKETS": "off"}
+    tasks = tfps_cluster_factory(workers=2, ps=2, environment=environment)
     strategy = tfps.ParameterServerStrategy(
         tasks.cluster_resolver, tfps.partitioners.FixedShardsPartitioner(2), transport="direct"
     )
