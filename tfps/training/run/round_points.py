@@ -41,8 +41,8 @@ NO_CHECKPOINT = (
 CANNOT_REPEAT = (
     "variables have changed since checkpoint %d in a way that cannot be repeated: only steps of "
     "fit can be repeated, with a dataset function only in a tfps.ShardedDataset; train_on_batch, "
-    "scheduled functions and writes of this script cannot. Start the job again from its newest "
-    "checkpoint"
+    "scheduled functions, what evaluate and predict assign, and writes of this script cannot. "
+    "Start the job again from its newest checkpoint"
 )
 FUNCTIONS_NOT_SAVED = (
     "scheduled functions under tfps.Synchronous: the loss of a parameter server ends this job, "
