@@ -60,6 +60,7 @@ def keras_home(tmp_path: Path) -> Path:
     return tmp_path / "keras"
 
 
+@pytest.mark.timeout(300)
 def test_own_script_and_the_pages_that_continue_it_run(
     tmp_path: Path, keras_home: Path, pytestconfig: pytest.Config
 ) -> None:

@@ -13,7 +13,7 @@ import io
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +85,6 @@ class Times(keras.callbacks.Callback):
         self.seconds += time.monotonic()
 
 
-@contextlib.contextmanager
-def made(make: Callable[[Path], Any]) -> Iterator[Any]:
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        yield make(Path(folder))
-
-
 def steps_per_s(model: keras.Model, *callbacks: Any) -> float:
     """Return the rate of an epoch; the times around it are of no interest."""
     times = Times()
@@ -110,8 +104,10 @@ def compare(report: Report) -> None:
             before = int(model.optimizer.iterations.numpy())
             pairs = []
             try:
-                for _ in range(TURNS):
-                    with made(make) as callback:
+                # One folder for all turns: MLflow goes on to write into that of its first run.
+                with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+                    for _ in range(TURNS):
+                        callback = make(Path(folder))
                         pairs.append((steps_per_s(model), steps_per_s(model, callback)))
             except ImportError as error:
                 print(f"{name}: left out, {error}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -9,7 +12,9 @@ import keras
 import numpy as np
 import pytest
 
-from tfps.bridge.registered_names import EARLIER_NAMES
+from tests.messages import raises
+from tfps.bridge.registered_names import EARLIER_NAMES, REPLACEMENTS
+from tfps.errors import UnsupportedError
 from tfps.optimizers import SparseUpdates
 from tfps.schedules import ScaledLearningRate
 
@@ -51,3 +56,32 @@ def test_a_model_with_earlier_names_loads(tmp_path: Path) -> None:
 def test_what_is_saved_has_the_present_name(earlier: str) -> None:
     kind = keras.saving.get_registered_object(f"tfps>{earlier}")
     assert keras.saving.get_registered_name(kind) == f"tfps>{EARLIER_NAMES[earlier]}"
+
+
+def test_a_schedule_loads_where_only_the_optimizers_are_imported(tmp_path: Path) -> None:
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    rate = ScaledLearningRate(0.1, base_batch_size=4, batch_size=8)
+    model.compile(keras.optimizers.SGD(rate), "mse")
+    config = keras.saving.serialize_keras_object(model)
+    text = _with_earlier_names(json.dumps(config))
+    command = [
+        sys.executable,
+        "-c",
+        "import json, sys, keras, tfps.optimizers\n"
+        "model = keras.saving.deserialize_keras_object(json.load(sys.stdin))\n"
+        "print(type(model.optimizer._learning_rate).__name__)",
+    ]
+    result = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["ScaledLearningRate"]
+
+
+@pytest.mark.parametrize("removed", REPLACEMENTS)
+def test_a_removed_class_names_what_to_use(removed: str) -> None:
+    config = {
+        "module": "tfps.optimizers",
+        "class_name": removed,
+        "config": {},
+        "registered_name": f"tfps>{removed}",
+    }
+    with raises(UnsupportedError, f"tfps>{removed}", remedy=REPLACEMENTS[removed]):
+        keras.saving.deserialize_keras_object(config)

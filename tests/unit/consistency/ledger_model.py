@@ -173,6 +173,7 @@ class ServerModel(PlainLedger):
                 pipelined=self.pipelined,
             ),
             is_update=is_update,
+            counts_as_update=is_update,
             in_rounds=self.several,
             drop_above=self.drop_above if is_update else None,
         )

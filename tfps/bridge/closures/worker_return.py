@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import weakref
 from collections.abc import Callable
@@ -29,6 +30,7 @@ def drain_while_workers_return(coordinator: Any, make_drain_context: DrainContex
         return
     original = Context.update_server_def
 
+    @functools.wraps(original)  # so that its parameters are still known
     def update_server_def(self: Any, *arguments: Any, **options: Any) -> None:
         with contextlib.ExitStack() as drains:
             for each in [
