@@ -28,6 +28,7 @@ def _waits(timeline: Any, worker: int) -> float:
     )
 
 
+@pytest.mark.slow
 def test_each_picture_is_on_the_page(drawn: dict[str, Any], tmp_path: Path) -> None:
     page = pages.text_of("docs/guide/modes.md")
     assert re.findall(r"\(pictures/(\w+)\.png\)", page) == list(drawn)

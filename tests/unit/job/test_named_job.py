@@ -69,6 +69,7 @@ def _train(strategy: Any, *, epochs: int, name: str | None) -> list[int]:
     return [epoch.epoch for epoch in record.epochs]
 
 
+@pytest.mark.rare
 def test_the_next_chief_goes_on_with_the_epoch_that_was_interrupted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

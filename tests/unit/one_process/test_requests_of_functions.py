@@ -270,6 +270,7 @@ def test_who_is_expected_is_waited_for(function_jobs: Jobs[FunctionJob]) -> None
     job.end()
 
 
+@pytest.mark.rare
 def test_who_is_expected_late_is_not_waited_for(
     make_strategy: Callable[..., tfps.ParameterServerStrategy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
