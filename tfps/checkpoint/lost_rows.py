@@ -125,5 +125,6 @@ def check_all_are_stored(server: Any, contents: Contents, *, others: Any) -> Non
     if missing:
         raise CheckpointError(
             f"no checkpoint of this model holds these values of ps {server.index}: "
-            f"{', '.join(missing)}"
+            f"{', '.join(missing)}; make them weights of the model that the checkpoint manager "
+            "saves, and start the job again"
         )

@@ -185,7 +185,10 @@ class AnyOf:
 
     def __init__(self, *policies: RetentionPolicy) -> None:
         if not policies or not all(isinstance(policy, RetentionPolicy) for policy in policies):
-            raise ConfigError(f"AnyOf: received {policies!r}, expected policies of retention")
+            raise ConfigError(
+                f"AnyOf: received {policies!r}, expected policies of retention, such as "
+                "KeepLatest(3)"
+            )
         object.__setattr__(self, "policies", policies)
 
     def kept(self, saved: Sequence[SavedCheckpoint]) -> set[int]:

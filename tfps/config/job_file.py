@@ -142,11 +142,14 @@ def _read(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             return tomllib.load(file)
     except FileNotFoundError:
-        raise ConfigError("no such file", source=str(path)) from None
+        raise ConfigError("no such file; check the path", source=str(path)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"received invalid TOML: {error}", source=str(path)) from error
     except OSError as error:
-        raise ConfigError(f"cannot read the file: {error.strerror}", source=str(path)) from error
+        raise ConfigError(
+            f"cannot read the file: {error.strerror}; check the path and its permissions",
+            source=str(path),
+        ) from error
 
 
 def _remove(values: dict[str, Any], keys: Sequence[str]) -> None:

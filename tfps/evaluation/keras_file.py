@@ -51,7 +51,8 @@ def load_keras_file(path: str, model: keras.Model, *, format: Format) -> int | N
             raise Unreadable(f"{type(error).__name__}: {_first_line(error)}") from error
         except ValueError as error:
             raise CheckpointError(
-                f"{path} does not fit the model: {_shorten_message(error)}"
+                f"{path} does not fit the model: {_shorten_message(error)}. Build the model as in "
+                "the training"
             ) from error
     return count
 
@@ -82,7 +83,7 @@ def _shorten_message(error: ValueError) -> str:
         f"{match['path']} has the shape {match['model']}, and {match['file']} in the checkpoint"
         for match in _MISMATCH.finditer(str(error))
     ]
-    return "; ".join(different[:MAX_NAMES_SHOWN]) or " ".join(str(error).split())
+    return "; ".join(different[:MAX_NAMES_SHOWN]) or " ".join(str(error).split()).rstrip(".")
 
 
 def _first_line(error: Exception) -> str:

@@ -47,7 +47,8 @@ def load_tensorflow_checkpoint(path: str, model: keras.Model) -> int | None:
         shapes = reader.get_variable_to_shape_map()
         if OBJECT_GRAPH not in shapes:
             raise CheckpointError(
-                f"{path} was not written by tf.train.Checkpoint: it has no object graph"
+                f"{path}: received a checkpoint without an object graph, expected one of "
+                "tf.train.Checkpoint; save the model with tf.train.Checkpoint(model=model)"
             )
         values = _values_for(model, path, reader)
         for value in values:
@@ -96,7 +97,8 @@ def _shape_problem(model: keras.Model, values: list[_Value]) -> str | None:
                 f"{weight.path} has the shape {tuple(weight.shape)}, and {shape} in the checkpoint"
             )
     if different:
-        return "; ".join(different[:MAX_NAMES_SHOWN])
+        names = "; ".join(different[:MAX_NAMES_SHOWN])
+        return f"{names}. Build the model as in the training"
     if not missing:
         return None
     names = ", ".join(missing[:MAX_NAMES_SHOWN]) + (", ..." * (len(missing) > MAX_NAMES_SHOWN))

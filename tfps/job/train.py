@@ -190,7 +190,10 @@ def translate_lost_tasks(supervisor: TaskSupervisor | None = None) -> Iterator[N
         if supervisor is not None and (reason := _end_reason(supervisor, patience_s=patience_s)):
             raise ClusterError(f"The job cannot continue: {reason}.") from error
         if is_lost:
-            raise ClusterError(f"The job cannot continue.\nA task is lost: {error}") from error
+            raise ClusterError(
+                f"The job cannot continue.\nA task is lost: {error}\n"
+                "The output of that task has the reason. Start the job again."
+            ) from error
         raise
 
 

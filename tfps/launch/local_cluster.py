@@ -192,7 +192,10 @@ class LocalCluster:
             task.send(signal)
             status = task.wait(10.0)
         if status is None:
-            raise ClusterError(f"{task.name} still runs 10 s after {signals.Signals(signal).name}")
+            raise ClusterError(
+                f"{task.name}: still runs 10 s after {signals.Signals(signal).name}, expected it "
+                "to end; kill it with SIGKILL"
+            )
 
     def suspend(self, task_type: str, index: int) -> None:
         """Stop a task (SIGSTOP), as if its machine hung; its connections stay open."""

@@ -114,7 +114,10 @@ class TaskProcess:
             process = psutil.Process(self.pid)
             while process.status() != psutil.STATUS_STOPPED and self.status() is None:
                 if time.monotonic() > ends_at:
-                    raise ClusterError(f"{self.name} still runs after SIGSTOP")
+                    raise ClusterError(
+                        f"{self.name}: still runs {REAP_TIMEOUT_S:g} s after SIGSTOP, expected it "
+                        "to be stopped; kill it, or try again when the machine is less busy"
+                    )
                 time.sleep(POLL_INTERVAL_S)
 
     def is_suspended(self) -> bool:

@@ -77,7 +77,8 @@ class Service:
         if not 0 <= payload_bytes - entry.request_bytes <= entry.row_bytes:
             rows = f" and rows of at most {entry.row_bytes}" if entry.row_bytes else ""
             raise ProtocolError(
-                f"payload: received {payload_bytes} bytes, expected {entry.request_bytes}{rows}"
+                f"payload: received {payload_bytes} bytes, expected {entry.request_bytes}{rows}; "
+                "run the same version of tfps on all tasks"
             )
         return position
 

@@ -149,13 +149,13 @@ def test_mistake_names_key_received_and_allowed(values, key, received, remedy):
 
 
 def test_missing_and_broken_files_are_named(tmp_path):
-    with raises(ConfigError, "nowhere.toml", received="no such file"):
+    with raises(ConfigError, "nowhere.toml", received="no such file", remedy="check the path"):
         load(tmp_path / "nowhere.toml")
     broken = tmp_path / "broken.toml"
     broken.write_text("[model\n")
     with raises(ConfigError, "broken.toml", received="invalid TOML"):
         load(broken)
-    with raises(ConfigError, str(tmp_path), received="Is a directory"):
+    with raises(ConfigError, str(tmp_path), received="Is a directory", remedy="check the path"):
         load(tmp_path)
 
 

@@ -71,7 +71,7 @@ def test_a_keeper_that_does_not_know_yet_is_waited_for(monkeypatch: pytest.Monke
 def test_a_task_that_nobody_knows_more_of_is_named_by_the_error(supervisor: Any) -> None:
     told = _raised(LOST, supervisor)
     assert isinstance(told, ClusterError)
-    assert "/job:ps/replica:0/task:0" in str(told)
+    check_message(str(told), "/job:ps/replica:0/task:0", remedy="Start the job again")
 
 
 @pytest.mark.parametrize("supervisor", [None, NOTHING])

@@ -51,7 +51,7 @@ def test_answers_arrive(record: str, cells: list[int], values: list[Array], prob
 
 @pytest.mark.parametrize("text", [b"{", b"[1]", b'{"a": 1}', b"null", b"\xff"])
 def test_other_bytes_are_no_request(text: bytes) -> None:
-    with raises(ProtocolError, "received", remedy="expected"):
+    with raises(ProtocolError, "received", remedy="same version of tfps"):
         ReadRequest.from_text(text)
 
 
@@ -59,18 +59,18 @@ def test_other_bytes_are_no_request(text: bytes) -> None:
 def test_arrays_that_are_cut_off_are_no_answer(missing: int) -> None:
     value = np.arange(10, dtype=np.float32)
     text, _ = ReadAnswer(record="r", values=(value,)).to_parts()
-    with raises(ProtocolError, "received", remedy="a reply"):
+    with raises(ProtocolError, "reply: received", remedy="same version of tfps"):
         ReadAnswer.from_parts(text, np.zeros(40 - missing, np.uint8))
 
 
 def test_an_answer_of_another_dtype_or_without_fields() -> None:
     fields = {"record": "", "cells": [], "values": [["float1", [2]]], "problem": ""}
     for text in (json.dumps(fields).encode(), b"{}"):
-        with raises(ProtocolError, "received", remedy="a reply"):
+        with raises(ProtocolError, "reply: received", remedy="same version of tfps"):
             ReadAnswer.from_parts(text, np.zeros(64, np.uint8))
 
 
 @pytest.mark.parametrize("size_bytes", [-1, 9])
 def test_a_text_longer_than_the_payload(size_bytes: int) -> None:
-    with raises(ProtocolError, "a text", received=size_bytes, remedy="8"):
+    with raises(ProtocolError, "text", received=size_bytes, remedy="at most 8"):
         split_payload([size_bytes], np.zeros(8, np.uint8))

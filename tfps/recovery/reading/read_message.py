@@ -18,6 +18,7 @@ READER = "reader"  # the role in the connection's handshake
 HEADER_FIELDS = 1  # in both messages: the size of the payload's text in bytes
 MAX_REQUEST_BYTES = 1 << 26  # names of a million variables
 MAX_ANSWER_BYTES = 1 << 32  # more than a pull may read of a server
+REMEDY = "run the same version of tfps on all tasks"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,9 @@ class ReadRequest:
         """
         names = _parse_json(text)
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise ProtocolError(f"received {text!r:.100}, expected the names of variables")
+            raise ProtocolError(
+                f"request: received {text!r:.100}, expected the names of variables; {REMEDY}"
+            )
         return cls(resources=tuple(names))
 
 
@@ -104,7 +107,9 @@ class ReadAnswer:
                 problem=fields["problem"],
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"received {text!r:.100}, expected a reply: {error}") from error
+            raise ProtocolError(
+                f"reply: received {text!r:.100}, expected its fields: {error}; {REMEDY}"
+            ) from error
 
 
 def split_payload(header: Sequence[int], payload: Array) -> tuple[bytes, Array]:
@@ -116,7 +121,7 @@ def split_payload(header: Sequence[int], payload: Array) -> tuple[bytes, Array]:
     size_bytes = int(header[0])
     if not 0 <= size_bytes <= payload.size:
         raise ProtocolError(
-            f"received a text of {size_bytes} bytes, expected at most {payload.size}"
+            f"text: received {size_bytes} bytes, expected at most {payload.size}; {REMEDY}"
         )
     end = payload.size - size_bytes
     return payload[end:].tobytes(), payload[:end]
@@ -126,4 +131,6 @@ def _parse_json(text: bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"received {text!r:.100}, expected JSON: {error}") from error
+        raise ProtocolError(
+            f"text: received {text!r:.100}, expected JSON: {error}; {REMEDY}"
+        ) from error

@@ -132,7 +132,8 @@ class Restoration:
         if names := self._job.uncheckpointed_names(server.device):
             raise CheckpointError(
                 f"no checkpoint holds these variables of ps {server.index}: {', '.join(names)} "
-                "(raw tf.Variables, or a model of tf_keras)"
+                "(raw tf.Variables, or a model of tf_keras); make them weights of a Keras 3 model, "
+                "and start the job again"
             )
 
     def _write_ledger(self, server: Server, known: Sequence[Server]) -> int:
