@@ -81,6 +81,13 @@ class ConfigError(TfpsError, ValueError):
 def refuse(problems: Sequence[str], *, source: str = "") -> None:
     """Raise a `ConfigError` that names some problems, if there are any.
 
+    Args:
+        problems: a sentence for each problem.
+        source: what was read, for example a file's name or ``TF_CONFIG``.
+
+    Raises:
+        ConfigError: there are problems.
+
     Example:
 
     >>> refuse([])

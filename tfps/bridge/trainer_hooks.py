@@ -41,7 +41,7 @@ class TrainerHooks(Protocol):
         """Let Keras's loop follow the workers; an error in the context ends their ticket run."""
 
     def accessing_weights(self, layer: Any) -> contextlib.AbstractContextManager[None]:
-        """Read, write or save all weights of a layer or a model while the context is open."""
+        """Return a context in which all weights of a layer or model may be read and written."""
 
     def run_callback_hook(self, model: Any, callbacks: Any, call: functools.partial[None]) -> None:
         """Run one hook of a `CallbackList`; ``call`` runs it for the list's current callbacks."""

@@ -128,7 +128,11 @@ class CheckpointManager:
         return self._folder.manifest(numbers[-1]) if numbers else None
 
     def directory_of(self, number: int) -> Path:
-        """Return the folder of the checkpoint with the number ``number``, which need not exist."""
+        """Return the folder of a checkpoint, which need not exist.
+
+        Args:
+            number: the number of the checkpoint.
+        """
         return self._folder.checkpoint_path(number)
 
     def newest_of_this_job(self) -> Manifest | None:

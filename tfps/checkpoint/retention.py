@@ -168,6 +168,8 @@ class KeepBest:
 class AnyOf:
     """Keeps each checkpoint that any of several policies keeps.
 
+    Use it to keep both the newest checkpoints, to go on from, and the best or some old ones.
+
     Args:
         policies: at least one policy.
 

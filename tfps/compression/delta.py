@@ -51,7 +51,15 @@ class Delta:
             )
 
     def encode(self, vector: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
-        """Encode the difference between the parameters and the worker's copy of them."""
+        """Encode the difference between the parameters and the worker's copy of them.
+
+        Args:
+            vector: the difference, a float32 vector of statically known length.
+            seed: an int64 vector of two items, passed on to ``codec``.
+
+        Returns:
+            A uint8 vector of ``size_bytes(items)`` bytes.
+        """
         return self.codec.encode(vector, seed=seed)
 
     def decode(self, data: tf.Tensor, items: int) -> tf.Tensor:

@@ -39,12 +39,12 @@ def window_after(number: int) -> Window:
 
 
 def cell_of_ticket(ticket: Any) -> Any:
-    """Return the cell with the last applied optimizer call of a ticket of `fit`."""
+    """Return the index of the window's cell for the optimizer calls of a ticket of `fit`."""
     return ticket % TICKET_CELLS
 
 
 def cell_of_function(key: Any) -> Any:
-    """Return the cell with the last applied push of a scheduled function."""
+    """Return the index of the window's cell for the pushes of a scheduled function."""
     return TICKET_CELLS + key // MAX_PUSHES % FUNCTION_CELLS
 
 

@@ -1,4 +1,4 @@
-"""Warm-up: the first steps of `fit`, which each worker takes alone.
+"""Warm-up: each worker takes the first steps of `fit` on its own copy, without the servers.
 
 At the begin of a training gradients are large and point in all directions; workers that do not wait
 for each other disturb one another most then. With ``warm_up_steps=w`` of a consistency mode every
@@ -33,5 +33,5 @@ def warm_up_problems(warm_up_steps: Any) -> list[str]:
         return []
     return [
         f"warm_up_steps: received {warm_up_steps!r}, expected a whole number from 0: the steps "
-        "that each worker first takes alone"
+        "that each worker first takes on its own copy"
     ]

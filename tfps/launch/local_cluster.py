@@ -165,11 +165,21 @@ class LocalCluster:
         }
 
     def pid(self, task_type: str, index: int) -> int:
-        """Return the process id of a task."""
+        """Return the process id of a task.
+
+        Args:
+            task_type: ``worker`` or ``ps``.
+            index: the index of the task.
+        """
         return self._task(task_type, index).pid
 
     def status(self, task_type: str, index: int) -> int | None:
-        """Return a task's exit status (negative: the signal that ended it), None while it runs."""
+        """Return a task's exit status (negative: the signal that ended it), None while it runs.
+
+        Args:
+            task_type: ``worker`` or ``ps``.
+            index: the index of the task.
+        """
         return self._task(task_type, index).status()
 
     def kill(self, task_type: str, index: int, signal: int = signals.SIGKILL) -> None:
@@ -198,11 +208,24 @@ class LocalCluster:
             )
 
     def suspend(self, task_type: str, index: int) -> None:
-        """Stop a task (SIGSTOP), as if its machine hung; its connections stay open."""
+        """Stop a task (SIGSTOP), as if its machine hung; its connections stay open.
+
+        Args:
+            task_type: ``worker`` or ``ps``.
+            index: the index of the task.
+
+        Raises:
+            ClusterError: the task still runs some seconds after the signal.
+        """
         self._task(task_type, index).suspend()
 
     def resume(self, task_type: str, index: int) -> None:
-        """Let a suspended task run again (SIGCONT)."""
+        """Let a suspended task run again (SIGCONT).
+
+        Args:
+            task_type: ``worker`` or ``ps``.
+            index: the index of the task.
+        """
         self._task(task_type, index).send(signals.SIGCONT)
 
     def restart(
@@ -236,11 +259,19 @@ class LocalCluster:
             self._wait_until_serving(task_type, index=index)
 
     def process(self, task: tuple[str, int]) -> TaskProcess | None:
-        """Return the newest process of a task, a type and an index; None before its start."""
+        """Return the newest process of a task; None before its start.
+
+        Args:
+            task: the type and the index of the task.
+        """
         return self._tasks.get(task)
 
     def start_again(self, task: tuple[str, int]) -> None:
-        """Start a task, a type and an index, if it has died and was not killed by `kill`."""
+        """Start a task if it has died and was not killed by `kill`.
+
+        Args:
+            task: the type and the index of the task.
+        """
         process = self._task(*task)
         if process.status() is not None and not process.expected_to_end:
             self._start(*task)

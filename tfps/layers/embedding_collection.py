@@ -105,7 +105,11 @@ class EmbeddingCollection(keras.layers.Layer):
         }
 
     def build(self, input_shape: Any = None) -> None:
-        """Create all tables, also those of features that the first call does not contain."""
+        """Create all tables, also those of features that the first call does not contain.
+
+        Args:
+            input_shape: not used; Keras passes it to every layer.
+        """
         for table in self.tables.values():
             if not table.built:
                 table.build()

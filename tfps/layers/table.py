@@ -94,7 +94,11 @@ class Table:
         return cls(**{n: getattr(described, n) for n in fields if hasattr(described, n)})
 
     def differences(self, other: Table) -> list[str]:
-        """Return a text for each setting that differs from another table's, except the combiner."""
+        """Return a text for each setting that differs from another table's, except the combiner.
+
+        Args:
+            other: the table to compare with.
+        """
         fields = [f.name for f in dataclasses.fields(self) if f.name != "combiner"]
         pairs = [(name, getattr(self, name), getattr(other, name)) for name in fields]
         return [

@@ -103,7 +103,12 @@ class ByTable(MultiOptimizer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> ByTable:
-        """Create the optimizer and its inner optimizers from a result of `get_config`."""
+        """Create the optimizer and its inner optimizers from a result of `get_config`.
+
+        Args:
+            config: a result of `get_config`.
+            custom_objects: classes and functions of your own by name, as in Keras.
+        """
 
         def made(each: Any) -> Any:
             return serialization_lib.deserialize_keras_object(each, custom_objects=custom_objects)

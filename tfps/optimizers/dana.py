@@ -61,7 +61,13 @@ class DANA(WorkerStateMixin, keras.optimizers.SGD):
         super().__init__(learning_rate=learning_rate, momentum=momentum, nesterov=True, **kwargs)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Update a variable with the momentum of the worker that sent the gradient."""
+        """Update a variable with the momentum of the worker that sent the gradient.
+
+        Args:
+            gradient: the gradient of the loss, as Keras passes it.
+            variable: the variable that is updated.
+            learning_rate: the learning rate of this update.
+        """
         sender_state = self.sender_states.get(self._var_key(variable))
         if sender_state is None:  # for one worker the slot is enough
             super().update_step(gradient, variable, learning_rate)

@@ -111,6 +111,9 @@ class _Division:
 class Contiguous(_Division):
     """A rule that keeps neighbouring rows in one shard, as TensorFlow's partitioners do.
 
+    Use it for variables whose rows all take part in each step, such as kernels. If a step looks up
+    some rows, and the frequent ones are neighbours, `ShuffledRows` divides the load more evenly.
+
     Args:
         rows: the number of rows of the variable.
         shards: the number of shards, at most one per row.

@@ -31,11 +31,16 @@ class Sharding:
 
     @classmethod
     def whole(cls, variable: VariableSpec) -> Sharding:
-        """Return a division into a single shard, which is the whole variable."""
+        """Return a division into a single shard, which is the whole variable.
+
+        Args:
+            variable: the path, shape and dtype of the variable.
+        """
         return cls(variable, Contiguous(variable.rows, 1))
 
     @property
     def shards(self) -> int:
+        """The number of shards."""
         return self.rule.shards
 
     @property

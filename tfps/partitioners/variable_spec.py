@@ -43,12 +43,15 @@ class VariableSpec:
 
     @property
     def item_bytes(self) -> int:
+        """The size of one item in bytes."""
         return ITEM_BYTES.get(self.dtype, 1)
 
     @property
     def size_bytes(self) -> int:
+        """The size of the whole variable in bytes."""
         return math.prod(self.shape) * self.item_bytes
 
     @property
     def row_bytes(self) -> int:
+        """The size of one row in bytes."""
         return math.prod(self.shape[1:]) * self.item_bytes

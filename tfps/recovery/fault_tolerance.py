@@ -119,7 +119,11 @@ class FaultTolerance:
         return self.no_worker_timeout_s if is_stopped else self.hang_timeout_s
 
     def size_problems(self, *, workers: int) -> list[str]:
-        """Return a sentence for each value that does not fit a cluster of ``workers`` workers."""
+        """Return a sentence for each value that does not fit the size of a cluster.
+
+        Args:
+            workers: the number of workers of the cluster.
+        """
         if self.min_workers <= workers:
             return []
         return [

@@ -126,7 +126,11 @@ class Command:
             time.sleep(LOOK_EVERY_S)
 
     def send(self, number: int) -> None:
-        """Send a signal, such as ``signal.SIGTERM``, to the command's own process."""
+        """Send a signal to the command's own process.
+
+        Args:
+            number: the signal, such as ``signal.SIGTERM``.
+        """
         self._remember_children()
         self.process.send_signal(number)
 

@@ -69,7 +69,11 @@ class ProcessSnapshot:
         return cls(frozenset(processes), frozenset(ports), frozenset(threads))
 
     def beyond(self, before: ProcessSnapshot) -> ProcessSnapshot:
-        """Return the processes, ports and threads that an earlier snapshot does not have."""
+        """Return the processes, ports and threads that an earlier snapshot does not have.
+
+        Args:
+            before: the earlier snapshot.
+        """
         return ProcessSnapshot(
             self.processes - before.processes,
             self.ports - before.ports,

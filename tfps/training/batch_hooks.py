@@ -99,7 +99,7 @@ class BatchHooks:
         return self._stop_steps
 
     def _record_call(self, steps_per_call: int) -> None:
-        """Measure how long the steps in lock-step took, and when the later steps began."""
+        """Record one execution; after the first ones, compute the steps per second in lock-step."""
         self._calls += 1
         now_s = time.monotonic()
         if self._calls == UNTIMED_CALLS + 1:

@@ -14,7 +14,7 @@ WITHOUT_TRAINING = ("test", "predict")
 
 
 class MethodsInUse:
-    """Keeps apart the runs of one step of a model: that of `fit`, and those that its hooks begin.
+    """Keeps threads and callbacks from running the same step of a model at once.
 
     In an object of its own, for the same reason as `ChiefPrediction`.
     """

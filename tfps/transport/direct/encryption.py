@@ -72,9 +72,19 @@ class TLS:
         _ = self._server, self._client
 
     def accept(self, sock: socket.socket) -> socket.socket:
+        """Return a server's connected socket with TLS; the handshake comes with the first bytes.
+
+        Args:
+            sock: a connected TCP socket.
+        """
         return self._server.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
 
     def connect(self, sock: socket.socket) -> socket.socket:
+        """Return a client's connected socket with TLS; the handshake comes with the first bytes.
+
+        Args:
+            sock: a connected TCP socket.
+        """
         return self._client.wrap_socket(sock, do_handshake_on_connect=False)
 
     @functools.cached_property
