@@ -14,7 +14,7 @@ ALIGNMENT_BYTES = 64
 
 
 def padded_items(items: int, dtype: str) -> int:
-    """Return the room of a tensor in items: whole lines of 64 bytes, at least one.
+    """Return the room of a tensor in items: a multiple of 64 bytes, at least 64.
 
     Payloads and slabs follow the same rule, so a slab's bytes are those of its variables packed.
 
@@ -23,8 +23,8 @@ def padded_items(items: int, dtype: str) -> int:
     >>> padded_items(17, "float32")
     32
     """
-    per_line = ALIGNMENT_BYTES // ITEM_BYTES[dtype]
-    return max(1, math.ceil(items / per_line)) * per_line
+    items_per_block = ALIGNMENT_BYTES // ITEM_BYTES[dtype]
+    return max(1, math.ceil(items / items_per_block)) * items_per_block
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Member:
 
 @dataclass(frozen=True)
 class SlabLayout:
-    """One flat vector and the variables in it, end to end, each on a line of its own.
+    """One flat vector and the variables in it, end to end, each aligned to 64 bytes.
 
     Example:
 

@@ -63,7 +63,7 @@ class Trainer:
         attribute = f"{kind}_function"
         if _asks_for_xla(model):
             warn_once(model, "jit_compile", JIT_IGNORED, model.name)
-        if kind == "train" and _sums_in_rounds(model):
+        if kind == "train" and _averages_summed_loss(model):
             warn_once(model, "summed_loss", SUMMED_LOSS, model.name)
         if getattr(model, attribute) is None or force:
             function = EpochRunner(model, strategy=model._distribute_strategy, step=kind)
@@ -327,7 +327,7 @@ def warn_once(model: Any, topic: str, message: str, *arguments: Any) -> None:
         logger.warning(message, *arguments)
 
 
-def _sums_in_rounds(model: Any) -> bool:
+def _averages_summed_loss(model: Any) -> bool:
     """Return whether rounds average gradients over workers although a loss is a sum."""
     strategy = model._distribute_strategy
     if strategy.runtime.workers == 1 or strategy.consistency.backup_workers is None:

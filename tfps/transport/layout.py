@@ -47,7 +47,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of a payload: one block per dtype, and each tensor starts on a 64-byte line.
+    """The layout of a payload: one block per dtype, in which each tensor is aligned to 64 bytes.
 
     Example:
 

@@ -31,7 +31,7 @@ class Segments(NamedTuple):
 
     Args:
         layout: the layout of the payload.
-        tensors: tensors of the layout's shapes and dtypes; each will be padded to 64-byte lines.
+        tensors: tensors of the layout's shapes and dtypes; padded here to multiples of 64 bytes.
     """
 
     layout: Layout

@@ -149,7 +149,7 @@ class ServerVariable(private.BaseResourceVariable):
                     shape=shape,
                     dtype=value.dtype,
                     # The existing variable keeps its value; the other name does not exist.
-                    shared_name=shared_name if mismatch is None else f"{shared_name}>misfit",
+                    shared_name=shared_name if mismatch is None else f"{shared_name}>mismatch",
                     container=container,
                 )
         self.existed = existing is not None

@@ -77,8 +77,8 @@ class Runtime(Storage):
         self._connections = connections
         self.topology, self.processes = connections.topology, connections.processes
         super().__init__(container=get_container_name(job), servers=self.topology.servers)
-        for contents, there in zip(self.contents, held or [], strict=False):
-            contents.held = dict(there)
+        for contents, held_values in zip(self.contents, held or [], strict=False):
+            contents.held = dict(held_values)
         self.job, self.workers = job, cluster.count("worker")
         self.max_workers = max_workers or self.workers
         self.cluster = cluster
@@ -279,10 +279,10 @@ class Runtime(Storage):
         if silent is not None:
             raise silent
 
-    def expect(self, there: Sequence[bool]) -> None:
-        """Let rounds wait for workers that will join; ``there`` contains a bool for each worker."""
+    def expect(self, will_join: Sequence[bool]) -> None:
+        """Let rounds wait for workers; ``will_join`` contains a bool for each worker."""
         for server in self.servers:
-            server.expect(there)
+            server.expect(will_join)
 
     def finish_exchanges(self) -> None:
         """Wait until the requests of cancelled functions have arrived on all servers."""

@@ -184,11 +184,11 @@ class Server:
         """Raise the count of updates to another server's; called at rest, in rounds."""
         self._count_up_to(version)
 
-    def expect(self, there: Sequence[bool]) -> None:
-        """Let rounds wait for workers that will join; ``there`` contains a bool for each worker."""
+    def expect(self, will_join: Sequence[bool]) -> None:
+        """Let rounds wait for workers; ``will_join`` contains a bool for each worker."""
         if self.rounds is not None:
-            spare = [False] * (self.layout.workers - len(there))
-            self._expect(next(self._expectations), *map(int, [*there, *spare]))
+            spare = [False] * (self.layout.workers - len(will_join))
+            self._expect(next(self._expectations), *map(int, [*will_join, *spare]))
 
     def cancel_expected(self, worker: int) -> None:
         """Stop waiting for an expected worker to join."""
@@ -240,13 +240,13 @@ class Server:
         """Return whether an expected worker has not joined yet."""
         return ledger.read(self.layout.active(worker)) == 0
 
-    def _trace_expect(self, number: tf.Tensor, *there: tf.Tensor) -> Sequence[tf.Tensor]:
+    def _trace_expect(self, number: tf.Tensor, *will_join: tf.Tensor) -> Sequence[tf.Tensor]:
         assert self.rounds is not None
         with self.ledger.locked():
             ledger = self.ledger.open()
             is_new = tf.cast(chief_requests.expect(ledger, number=number), tf.int64)
             self.ledger.post(ledger)
-            self.rounds.expect(tf.stack(there) * is_new)
+            self.rounds.expect(tf.stack(will_join) * is_new)
         return [is_new]
 
     def _trace_sample(self) -> Sequence[tf.Tensor]:

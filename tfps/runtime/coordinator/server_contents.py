@@ -70,10 +70,10 @@ class ServerContents:
         If it is ``in_checkpoints`` its value is restored when it is created again, so its initial
         value is not kept.
         """
-        there = self.held.pop(options["shared_name"], None)
-        if there is not None:
+        existing = self.held.pop(options["shared_name"], None)
+        if existing is not None:
             options |= {
-                "existing": (there.shape, there.dtype),
+                "existing": (existing.shape, existing.dtype),
                 "on_mismatch": self.mismatches.append,
             }
         variable = kind(initial_value, device=self.device, container=self.container, **options)
@@ -97,9 +97,9 @@ class ServerContents:
 
     def free(self, resources: Iterable[NamedResource]) -> None:
         """Free resources on the server, if they are recorded, and remove their records."""
-        there = [resource for resource in list(resources) if resource in self.records]
-        self.discard(there)
-        for resource in () if self.is_lost else there:
+        existing = [resource for resource in list(resources) if resource in self.records]
+        self.discard(existing)
+        for resource in () if self.is_lost else existing:
             # A server that is lost at this moment loses them as well.
             with contextlib.suppress(tf.errors.UnavailableError):
                 resource.destroy()

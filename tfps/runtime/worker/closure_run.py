@@ -124,13 +124,13 @@ class ClosureRun:
             asked = tf.timestamp()
         with tf.control_dependencies([asked]):
             claim = BatchClaim(ticket, ticket - self.first, self.incarnation, returns_ticket)
-            there, batch = self.source.fetch(self._arguments, claim)
+            has_batch, batch = self.source.fetch(self._arguments, claim)
         flat = tf.nest.flatten(batch, expand_composites=True)
-        waited = measure_microseconds(asked, until=[there, *flat])
-        there = tf.logical_and(ticket >= 0, there)
-        state = {"ticket": ticket, "has_batch": there, "batch": flat, "wait": waited}
+        waited = measure_microseconds(asked, until=[has_batch, *flat])
+        has_batch = tf.logical_and(ticket >= 0, has_batch)
+        state = {"ticket": ticket, "has_batch": has_batch, "batch": flat, "wait": waited}
         if self.is_finite is not None:
-            state["has_batch"] = tf.logical_and(there, self.is_finite)
+            state["has_batch"] = tf.logical_and(has_batch, self.is_finite)
             state["is_finite"] = self.is_finite
         return state
 

@@ -1,4 +1,4 @@
-"""Receive buffers that start on 64-byte lines and are reused when no reference is left."""
+"""Receive buffers that are aligned to 64 bytes and are reused when no reference is left."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class AlignedBuffers:
     """
 
     def __init__(self) -> None:
-        # With the offset of the first line, since the address of an array takes 1 us to get.
+        # With the offset of the first aligned byte: the address of an array takes 1 us to get.
         self._owners: list[tuple[Bytes, int]] = []
 
     def take(self, size_bytes: int) -> Bytes:

@@ -22,7 +22,7 @@ from tfps.transport.direct.stream import make_stream
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-# The prefix ends on a 64-byte line, so that the header after it starts on one.
+# The size of the prefix is a multiple of 64 bytes, so that the header after it is aligned.
 PREFIX_BEGIN = ALIGNMENT_BYTES - PREFIX.size
 NO_IDS = np.empty(0, np.int64)
 NO_BYTES = np.empty(0, np.uint8)
@@ -95,7 +95,7 @@ class Connection:
             ids: an int64 vector, may be empty.
             payload: a uint8 vector, may be empty.
             segments: arrays of any dtype and shape to send before ``payload``, as part of the
-                payload; each is padded to whole lines of 64 bytes, an empty one to one line.
+                payload; each is padded to a multiple of 64 bytes, an empty one to 64.
 
         Raises:
             ValueError: an array has another dtype or rank, or is not contiguous; nothing was sent.
@@ -111,15 +111,15 @@ class Connection:
                     f"{name}: received {array.dtype} of shape {array.shape} with strides"
                     f" {array.strides}, expected a contiguous {np.dtype(dtype)} vector"
                 )
-        lines, lines_bytes = _pad_segments(segments)
-        prefix = Frame(len(header), len(ids), lines_bytes + len(payload)).pack()
-        size_bytes = len(prefix) + header.nbytes + ids.nbytes + lines_bytes + payload.nbytes
+        padded, padded_bytes = _pad_segments(segments)
+        prefix = Frame(len(header), len(ids), padded_bytes + len(payload)).pack()
+        size_bytes = len(prefix) + header.nbytes + ids.nbytes + padded_bytes + payload.nbytes
         try:
             with self._sending:
                 self.sent_bytes += size_bytes  # before the peer can have received it
                 if self._link is not None:
                     self._link.wait_for_transfer(size_bytes)
-                self._stream.send((prefix, header, ids, *lines, payload), size_bytes)
+                self._stream.send((prefix, header, ids, *padded, payload), size_bytes)
         except OSError as error:
             raise self._lost_error(error) from error
         except BaseException:
@@ -196,7 +196,7 @@ class Connection:
 
 
 def _pad_segments(segments: Sequence[npt.NDArray[Any]]) -> tuple[list[Any], int]:
-    """Return the arrays with padding to 64-byte lines between them, and the total size."""
+    """Return the arrays with padding to multiples of 64 bytes between them, and the total size."""
     parts: list[Any] = []
     size_bytes = 0
     for array in segments:

@@ -38,7 +38,7 @@ def message(ids: int = 0, payload_bytes: int = 0, *, first: int = 7) -> tuple[An
 
 
 def segments() -> list[Any]:
-    """Arrays of several dtypes and shapes, two of them empty, one of exactly a line."""
+    """Arrays of several dtypes and shapes, two of them empty, one of exactly 64 bytes."""
     return [
         np.arange(6, dtype=np.float32).reshape(2, 3),
         np.zeros([0, 3], np.float32),
@@ -51,9 +51,9 @@ def segments() -> list[Any]:
 
 
 def on_lines(arrays: list[Any]) -> Any:
-    """The bytes of arrays, each filled up to whole lines of 64 bytes, at least one."""
-    lines = (array.tobytes().ljust(max(-(-array.nbytes // 64), 1) * 64, b"\0") for array in arrays)
-    return np.frombuffer(b"".join(lines), np.uint8)
+    """The bytes of arrays, each filled up to a multiple of 64 bytes, at least 64."""
+    padded = (array.tobytes().ljust(max(-(-array.nbytes // 64), 1) * 64, b"\0") for array in arrays)
+    return np.frombuffer(b"".join(padded), np.uint8)
 
 
 def encoded(arrays: tuple[Any, Any, Any]) -> bytes:
