@@ -108,7 +108,9 @@ class ChiefPrediction:
         if is_alone or not np.issubdtype(now.dtype, np.number):
             variable._value.assign(now)
         else:
-            variable._value.assign_add(now - before)
+            is_kept = now == before  # among them infinities, which have no difference
+            change = np.subtract(now, before, out=np.zeros_like(now), where=~is_kept)
+            variable._value.assign_add(change)
 
     def _update_copy(self, variable: Any, value: Any, chief: str) -> tf.Variable:
         """Copy a server variable's value to a variable of this process, and return that."""
