@@ -113,7 +113,7 @@ class Batch(Benchmark):
         images_path: str,
         pixels_path: str,
     ) -> Any:
-        """Train one pair; the answer has speed, accuracy over time, bytes and workers' memory."""
+        """Train one pair; the result has speed, accuracy over time, bytes and workers' memory."""
         import keras
 
         from benchmarks.classifier import Classifier

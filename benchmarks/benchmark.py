@@ -64,11 +64,11 @@ class Benchmark(ABC):
 
     @abstractmethod
     def measure(self, tasks: TaskNumbers, *args: Any, **case: Any) -> Any:
-        """Measure a turn's case in a chief; the answer is JSON."""
+        """Measure a turn's case in a chief; the result is JSON."""
 
-    def take(self, results: Results, turn: Turn, answer: Any) -> None:
+    def take(self, results: Results, turn: Turn, result: Any) -> None:
         """Add the result of a turn."""
-        results.add(answer, seed=turn.seed, **(turn.case if turn.axes is None else turn.axes))
+        results.add(result, seed=turn.seed, **(turn.case if turn.axes is None else turn.axes))
 
     def cases(self, results: Results) -> list[Case]:
         """Return the cases in the order of the report."""
@@ -167,7 +167,7 @@ class Benchmark(ABC):
         )
 
     @classmethod
-    def answer(cls, order: Mapping[str, Any]) -> Any:
+    def run_order(cls, order: Mapping[str, Any]) -> Any:
         """Run the measurement that an order describes, in a chief process."""
         settings: Benchmark = TypeAdapter(cls).validate_python(order["settings"])
         return settings.measure(TaskNumbers(order["groups"]), **order["case"])

@@ -33,10 +33,10 @@ def _whole(spread: Spread) -> str:
 
 
 MEASURES = (
-    Measure.answered("seconds", "seconds"),
-    Measure.answered("pause_s", "training\nrests, s", middle),
-    Measure.answered("chief_mib", "chief\n+MiB", _whole),
-    Measure.answered("server_mib", "server\n+MiB", _whole),
+    Measure.from_results("seconds", "seconds"),
+    Measure.from_results("pause_s", "training\nrests, s", middle),
+    Measure.from_results("chief_mib", "chief\n+MiB", _whole),
+    Measure.from_results("server_mib", "server\n+MiB", _whole),
 )
 
 
@@ -74,8 +74,8 @@ class SavingBenchmark(Benchmark):
                     tasks=Tasks(workers=1, ps=ps),
                 )
 
-    def take(self, results: Results, turn: Turn, answer: Any) -> None:
-        for found in answer:
+    def take(self, results: Results, turn: Turn, result: Any) -> None:
+        for found in result:
             results.add(found, way=found["way"], what=found["what"], **turn.axes or {})
 
     def measure(self, tasks: TaskNumbers, *, folder: str, ways: Sequence[str]) -> Any:

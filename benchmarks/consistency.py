@@ -115,7 +115,7 @@ class Consistency(Benchmark):
         images_path: str,
         pixels_path: str,
     ) -> Any:
-        """Train in one scenario after the other; the answer has what happened in each.
+        """Train in one scenario after the other; the result has what happened in each.
 
         The seed is that of the initial weights, the order of the images and the delays.
         """
@@ -151,12 +151,12 @@ class Consistency(Benchmark):
             classifier.restore(seed)
             classifier.train(slow(SCENARIOS[scenario].delay), steps=steps, callbacks=[watch])
             counted = traffic_between(drained, strategy.stats(), batch_size=self.batch_size)
-            measured[scenario] = _answer(watch) | counted
+            measured[scenario] = _training_counts(watch) | counted
         return {"scenarios": measured, "details": steps_way(strategy)}
 
-    def take(self, results: Results, turn: Turn, answer: Any) -> None:
-        for scenario, run in answer["scenarios"].items():
-            found = {**run, "details": answer["details"]}
+    def take(self, results: Results, turn: Turn, result: Any) -> None:
+        for scenario, run in result["scenarios"].items():
+            found = {**run, "details": result["details"]}
             results.add(found, seed=turn.seed, scenario=scenario, mode=turn.case["mode"])
 
     def examples_per_s(self, case: Case) -> Spread:
@@ -260,7 +260,7 @@ def _titles(cases: Sequence[Case]) -> list[str]:
     return [ALL_MODES[case["mode"]].title for case in cases]
 
 
-def _answer(watch: Any) -> dict[str, Any]:
+def _training_counts(watch: Any) -> dict[str, Any]:
     """Return the counts of a training between the watch's begin and end."""
     before, after = watch.before, watch.after
     steps = zip(before.worker_steps, after.worker_steps, strict=True)

@@ -27,7 +27,7 @@ class ContestantTrainings:
     _classifiers: dict[str, Any] = field(default_factory=dict)
 
     def train(self, name: str, rate: float, seed: int) -> dict[str, Any]:
-        """Train from weights of a seed; the answer has accuracies and staleness."""
+        """Train from weights of a seed; the result has accuracies and staleness."""
         from benchmarks.classifier import Classifier
 
         if name not in self._classifiers:

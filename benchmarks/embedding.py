@@ -89,9 +89,9 @@ class Embeddings(Benchmark):
                     environment=ROWS[row].environment,
                 )
 
-    def take(self, results: Results, turn: Turn, answer: Any) -> None:
+    def take(self, results: Results, turn: Turn, result: Any) -> None:
         """Add what was measured of each number of tables and kind of ids."""
-        for each in answer:
+        for each in result:
             results.add(each, **turn.case, **each["place"])
 
     def measure(self, tasks: TaskNumbers, *, workers: int, row: str) -> Any:
@@ -114,7 +114,7 @@ class Embeddings(Benchmark):
                     place = {"tables": tables, "ids": ids, "steps_per_execution": length}
                     least_bytes = 2 * ROW_BYTES * distinct_rows(examples, model)
                     measured = {"place": place, "least_bytes": least_bytes}
-                    found.append(measured | _answer(strategy, clock))
+                    found.append(measured | _epoch_measurements(strategy, clock))
         return found
 
     def measures(self, results: Results) -> list[Measure]:
@@ -172,7 +172,7 @@ class Embeddings(Benchmark):
             legend_below(figure, axes[0, 0], columns=5, has_spreads=True)
 
 
-def _answer(strategy: Any, clock: TrafficClock) -> dict[str, Any]:
+def _epoch_measurements(strategy: Any, clock: TrafficClock) -> dict[str, Any]:
     """Return the measurements of each epoch; bytes are those of a step, by server."""
     samples = clock.samples[1:]
     carried = zip(clock.server_bytes[1:], samples, strict=True)

@@ -28,12 +28,12 @@ class TurnJournal:
         self.path, self.kept = path, 0
         machine = {name: of for name, of in describe_machine().items() if name not in ANYTIME}
         self._description = {"machine": machine, "package_versions": package_versions(PACKAGES)}
-        self._answers: dict[str, list[Any]] = {}
+        self._results: dict[str, list[Any]] = {}
         whole, _, _cut_off = self._text(is_resumed).rpartition("\n")
         path.write_text(f"{whole}\n" if whole else "")
         for line in whole.splitlines():
             entry = json.loads(line)
-            self._answers.setdefault(_key(entry["turn"]), []).append(entry["answer"])
+            self._results.setdefault(_key(entry["turn"]), []).append(entry["answer"])
 
     def get_or_measure(self, turn: Mapping[str, Any], measure: Callable[[], Any]) -> Any:
         """Return the kept result of the next turn of this description, or measure it and keep it.
@@ -43,14 +43,14 @@ class TurnJournal:
             measure: returns the result; called if none is kept.
         """
         described = {**turn, **self._description}
-        known = self._answers.get(_key(described))
+        known = self._results.get(_key(described))
         if known:
             self.kept += 1
             return known.pop(0)
-        answer = measure()
+        result = measure()
         with self.path.open("a") as file:
-            file.write(json.dumps({"turn": described, "answer": answer}) + "\n")
-        return answer
+            file.write(json.dumps({"turn": described, "answer": result}) + "\n")
+        return result
 
     def _text(self, is_resumed: bool) -> str:
         return self.path.read_text() if is_resumed and self.path.exists() else ""

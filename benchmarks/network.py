@@ -153,16 +153,16 @@ class NetworkBenchmark(Benchmark):
 
         data = LabelledImages.load(images_path)
         training = CountedTraining(way, self.looks, self.look_steps, data, pixels_path)
-        return training.answer(seeds, tasks.clock(by_role=False))
+        return training.run(seeds, tasks.clock(by_role=False))
 
-    def take(self, results: Results, turn: Turn, answer: Any) -> None:
-        if answer is None:  # nothing holds back what TensorFlow sends
+    def take(self, results: Results, turn: Turn, result: Any) -> None:
+        if result is None:  # nothing holds back what TensorFlow sends
             return
-        if "trainings" not in answer:
-            super().take(results, turn, answer)
+        if "trainings" not in result:
+            super().take(results, turn, result)
             return
-        for seed, training in answer["trainings"].items():
-            found = {**training, "details": answer["details"]}
+        for seed, training in result["trainings"].items():
+            found = {**training, "details": result["details"]}
             results.add(found, seed=int(seed), **(turn.axes or {}))
 
     def findings(self, results: Results) -> dict[str, Any]:
@@ -206,8 +206,8 @@ class NetworkBenchmark(Benchmark):
         times = [over(rows.UNLIMITED, TRAINED, "whole", codec) for codec in rows.CODECS]
         dearest = max((each for each in times if each is not None), default=None)
         bars.append(Bar.cost(name, dearest, rows.CODING_AIM))
-        told = [case.run.get("accounting") for case in results.select(part=STEPS)]
-        apart = max((abs(each - 1) for each in told if each is not None), default=None)
+        ratios = [case.run.get("accounting") for case in results.select(part=STEPS)]
+        apart = max((abs(each - 1) for each in ratios if each is not None), default=None)
         name = "counted bytes apart from the sockets' own"
         return [*bars, Bar.cost(name, apart, rows.ACCOUNTING_AIM)]
 

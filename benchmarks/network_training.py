@@ -31,7 +31,7 @@ class CountedTraining:
     data: LabelledImages
     pixels_path: str  # where their pixels are
 
-    def answer(self, seeds: Sequence[int], clock: EpochClock) -> dict[str, Any]:
+    def run(self, seeds: Sequence[int], clock: EpochClock) -> dict[str, Any]:
         """Train with each seed, and return its times, bytes and accuracy."""
         strategy = self.way.strategy()
         trainings = {seed: self._train(strategy, seed, clock) for seed in seeds}

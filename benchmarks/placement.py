@@ -77,8 +77,8 @@ class PlacementBenchmark(Benchmark):
         for models, title in ((list(MODELS), titles), ([PLANNED], many)):
             yield Turn(title=title, name="placement", case={"models": models})
 
-    def take(self, results: Results, turn: Turn, answer: Any) -> None:
-        for found in answer:
+    def take(self, results: Results, turn: Turn, result: Any) -> None:
+        for found in result:
             results.add(found.pop("planned"), **found)
 
     def measure(self, tasks: TaskNumbers, *, models: Sequence[str]) -> Any:

@@ -43,18 +43,18 @@ TITLES = {
     WITHOUT: "without",
 }
 MOMENTS = [
-    Measure.answered("detected_s", "detected", middle),
-    Measure.answered("connected_s", "connected", middle),
-    Measure.answered("restored_s", "restored", middle),
-    Measure.answered("first_step_s", "first step"),
+    Measure.from_results("detected_s", "detected", middle),
+    Measure.from_results("connected_s", "connected", middle),
+    Measure.from_results("restored_s", "restored", middle),
+    Measure.from_results("first_step_s", "first step"),
 ]
 CPU = [Measure("cpu_ms_per_step", cpu_ms, "CPU ms per step")]
 MEASURES = {
     SERVER: MOMENTS,
     JOB: MOMENTS,
     WORKER: [
-        Measure.answered("pause_s", "the other rests"),
-        Measure.answered("trains_s", "trains again"),
+        Measure.from_results("pause_s", "the other rests"),
+        Measure.from_results("trains_s", "trains again"),
     ],
     WITH: CPU,
     WITHOUT: CPU,

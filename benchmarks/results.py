@@ -120,7 +120,7 @@ class Measure:
     shown: Callable[[Any], Any] = lambda value: value  # what a cell has of it
 
     @classmethod
-    def answered(
+    def from_results(
         cls, key: str, heading: str | None = None, shown: Callable[[Spread], Any] = lambda it: it
     ) -> Measure:
         """Make the measure of a number that every turn has returned."""
@@ -157,14 +157,14 @@ class Results:
         self._cases: dict[tuple[Any, ...], Case] = {}
         self.kept_turns = 0  # of an earlier run, which this one has resumed
 
-    def add(self, answer: Mapping[str, Any], *, seed: int | None = None, **axes: Any) -> None:
+    def add(self, result: Mapping[str, Any], *, seed: int | None = None, **axes: Any) -> None:
         """Add the result of a turn to its case; turns without a seed are numbered.
 
         Its ``samples`` become those of the case. All cases have the same axes, in one order.
         """
         case = self._cases.setdefault(tuple(axes.values()), Case(axes))
-        case.samples.extend(Sample(**sample) for sample in answer.get("samples", ()))
-        case.runs[len(case.runs) if seed is None else seed] = answer
+        case.samples.extend(Sample(**sample) for sample in result.get("samples", ()))
+        case.runs[len(case.runs) if seed is None else seed] = result
 
     @property
     def cases(self) -> list[Case]:

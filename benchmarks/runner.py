@@ -73,8 +73,8 @@ def measure_all(benchmark: Benchmark, folder: Path, bench: Bench, *, progress: P
     for place, turn in enumerate(turns):
         if turn.known is None:
             progress(next(numbers), count, turn.title)
-        answer = bench.answer(turn) if turn.known is None else turn.known
-        benchmark.take(results, turn, answer)
+        result = bench.get_result(turn) if turn.known is None else turn.known
+        benchmark.take(results, turn, result)
         bench.end_clusters(but={later.tasks.name for later in turns[place + 1 :] if later.tasks})
     return results
 
@@ -99,13 +99,13 @@ class Bench:
         for name in self._clusters.keys() - but:
             self._clusters.pop(name).close()
 
-    def answer(self, turn: Turn) -> Any:
+    def get_result(self, turn: Turn) -> Any:
         """Return the result of a turn, from the resumed run or a new measurement."""
-        told = {key: of for key, of in turn.case.items() if not key.endswith(PLACES)}
+        case = {key: of for key, of in turn.case.items() if not key.endswith(PLACES)}
         settings = self.benchmark.settings()
         described = {
             "name": turn.name,
-            "case": told,
+            "case": case,
             "settings": {k: of for k, of in settings.items() if k not in self.benchmark.chooses},
             "environment": dict(turn.environment),
             "tasks": _describe(turn.tasks),
@@ -183,7 +183,7 @@ class Bench:
         with tempfile.TemporaryDirectory(prefix="tfps-bench-") as folder:
             order_path, result_path = Path(folder) / "order.json", Path(folder) / "result.json"
             order_path.write_text(json.dumps(order))
-            function = f"{kind.__module__}:{kind.__name__}.answer"
+            function = f"{kind.__module__}:{kind.__name__}.run_order"
             module = ["-P", "-m", "benchmarks.chief", function]
             chief = start_program(
                 name=f"chief for {turn.name}",

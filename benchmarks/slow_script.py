@@ -40,7 +40,7 @@ class SlowScript:
     window_s: float  # how long its pace is looked at
     has_faults: bool  # whether a worker is slowed down, and then killed
 
-    def answer(self) -> dict[str, Any]:
+    def measure(self) -> dict[str, Any]:
         """Return steps of all workers per second, and what became of them after faults."""
         if not self._wait(self._is_under_way, BEGIN_TIMEOUT_S):
             return {CANNOT: self.run.why_ended(self.run.process.status())}

@@ -27,7 +27,7 @@ PORTS = struct.Struct("!HH")  # of this side and of the other one
 PORTS_AT, INODE_AT, ATTRIBUTES_AT = 4, 68, 72  # in `struct inet_diag_msg`
 COUNTS = struct.Struct("=QQ")  # tcpi_bytes_acked and tcpi_bytes_received of `struct tcp_info`
 COUNTS_AT = 120
-ANSWER_BYTES = 1 << 18
+REPLY_BYTES = 1 << 18
 SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 
@@ -127,15 +127,15 @@ def _connections(family: int) -> Iterator[TcpConnection]:
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as asked:
         asked.send(header + request)
         while True:
-            answer = asked.recv(ANSWER_BYTES)
-            while answer:
-                length, kind, *_ = HEADER.unpack_from(answer)
+            reply = asked.recv(REPLY_BYTES)
+            while reply:
+                length, kind, *_ = HEADER.unpack_from(reply)
                 if kind == DONE:
                     return
                 if kind == FAILED:
                     raise OSError(f"the system does not count connections of family {family}")
-                yield from _connection_of(answer[HEADER.size : length])
-                answer = answer[_aligned(length) :]
+                yield from _connection_of(reply[HEADER.size : length])
+                reply = reply[_aligned(length) :]
 
 
 def _connection_of(message: bytes) -> Iterator[TcpConnection]:

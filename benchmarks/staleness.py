@@ -118,7 +118,7 @@ class Staleness(Benchmark):
     ) -> Any:
         """Try the learning rates, then train each contestant with its best one and every seed.
 
-        The answer has the accuracies and the staleness of each training.
+        The result has the accuracies and the staleness of each training.
         """
         del tasks  # all are of this process
         pushed = self.scenarios[scenario]
@@ -133,17 +133,17 @@ class Staleness(Benchmark):
                 batch_size=self.batch_size,
                 updates=self.updates,
             )
-            answers = []
+            results = []
             for name in contestants:
                 tried = [
                     trainings.train(name, rate, runs.TUNING_SEED) for rate in self.rates_of(base)
                 ]
                 best = runs.best_rate(tried)
-                answers += [*tried, *(trainings.train(name, best, seed) for seed in self.seeds)]
-        return answers
+                results += [*tried, *(trainings.train(name, best, seed) for seed in self.seeds)]
+        return results
 
-    def take(self, results: Results, turn: Turn, answer: Any) -> None:
-        for training in answer:
+    def take(self, results: Results, turn: Turn, result: Any) -> None:
+        for training in result:
             results.add(training, scenario=turn.case["scenario"], optimizer=training["contestant"])
 
     def measures(self, results: Results) -> list[Measure]:

@@ -73,7 +73,7 @@ class Strategies(Benchmark):
                 )
 
     def measure(self, tasks: TaskNumbers, *, shape: str, row: str, seed: int) -> Any:
-        """Run the script; the answer has what was seen of it, or why it ended without a report."""
+        """Run the script; the result has what was seen of it, or why it ended without a report."""
         del tasks  # the script starts its own
         place, entry = SHAPES[shape], ROWS[row]
         sizes = {"examples": self.examples, "epochs": self.epochs}
@@ -98,7 +98,7 @@ class Strategies(Benchmark):
                 spare=entry.spare,
                 window_s=self.window_s,
                 has_faults=entry.has_faults and place.workers == max(SLOW_WORKERS),
-            ).answer()
+            ).measure()
 
     def measures(self, results: Results) -> list[Measure]:
         """Return the measures of trainings to an accuracy."""
@@ -110,10 +110,10 @@ class Strategies(Benchmark):
             Measure("", accuracy_percent, "test\n%", middle),
             Measure("bytes_up", partial(bytes_of, way="bytes_up"), "KB\nup", kilobytes),
             Measure("bytes_down", partial(bytes_of, way="bytes_down"), "KB\ndown", kilobytes),
-            Measure.answered("largest_task_mib", "task\nMiB", middle),
-            Measure.answered("cpu_s", "CPU\ns", lambda found: f"{found.median:.0f}"),
-            Measure.answered("seconds"),
-            Measure.answered("all_tasks_mib"),
+            Measure.from_results("largest_task_mib", "task\nMiB", middle),
+            Measure.from_results("cpu_s", "CPU\ns", lambda found: f"{found.median:.0f}"),
+            Measure.from_results("seconds"),
+            Measure.from_results("all_tasks_mib"),
             Measure("tasks", lambda case: case.run["tasks"]),
         ]
 

@@ -85,11 +85,11 @@ class Throughput(Benchmark):
                     environment=ROWS[row].environment,
                 )
 
-    def take(self, results: Results, turn: Turn, answer: Any) -> None:
+    def take(self, results: Results, turn: Turn, result: Any) -> None:
         """Add what was measured by the length of an execution."""
-        for length, measured in answer["lengths"].items():
+        for length, measured in result["lengths"].items():
             row = {"row": turn.case["row"], "steps_per_execution": int(length)}
-            results.add(measured | {"details": answer["details"]}, **turn.case["place"], **row)
+            results.add(measured | {"details": result["details"]}, **turn.case["place"], **row)
 
     def measure(
         self, tasks: TaskNumbers, *, row: str, place: Mapping[str, Any], images_path: str

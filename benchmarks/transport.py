@@ -123,8 +123,8 @@ class Transport(Benchmark):
                 environment=environment,
             )
 
-    def take(self, results: Results, turn: Turn, answer: Any) -> None:
-        for entry in answer:
+    def take(self, results: Results, turn: Turn, result: Any) -> None:
+        for entry in result:
             results.add({"samples": [entry.pop("sample")]}, **entry)
 
     def measure(self, tasks: TaskNumbers, *, transports: Sequence[str], has_work: bool) -> Any:

@@ -43,8 +43,8 @@ def main():
 
     random = np.random.default_rng(0)
     sentences = random.integers(0, WORDS, size=(6400, 10)).astype("int32")
-    answers = (sentences < WORDS // 2).mean(axis=1) > 0.5
-    model.fit(sentences, answers.astype("float32"), batch_size=64, epochs=2, verbose=2)
+    labels = (sentences < WORDS // 2).mean(axis=1) > 0.5
+    model.fit(sentences, labels.astype("float32"), batch_size=64, epochs=2, verbose=2)
 
     print(strategy.plan)
     # Keras sees whole tensors in their logical order, however they are divided.

@@ -115,9 +115,9 @@ class ServerRestore:
     def _trace_fence(self, number: tf.Tensor, term: tf.Tensor) -> list[tf.Tensor]:
         ledger = self._ledger
         with ledger.locked():
-            answer = tf.where(ledger.cells()[ledger.layout.TERM] == term, number, REPLACED)
-            ledger.raise_to(ledger.layout.FENCE, answer)
-        return [answer]
+            result = tf.where(ledger.cells()[ledger.layout.TERM] == term, number, REPLACED)
+            ledger.raise_to(ledger.layout.FENCE, result)
+        return [result]
 
     def _if_current(self, number: tf.Tensor, write: Callable[[], tf.Tensor]) -> tf.Tensor:
         """Trace writes under the server's mutex, unless a newer restore or snapshot has begun."""

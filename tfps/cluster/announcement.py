@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 FINISHED_FUNCTION = "tfps_finished"  # the name of the function that a task registers for it
 SUPERVISED = "TFPS_SUPERVISED"  # set if the command that starts all tasks also ends them
-ANSWER_TIMEOUT_S = 5.0  # a task replies within milliseconds, even on a busy machine
+REPLY_TIMEOUT_S = 5.0  # a task replies within milliseconds, even on a busy machine
 REACH_TIMEOUT_S = 1.0
 
 _registered_by: int | None = None  # the process id, because a fork inherits the registration
@@ -78,15 +78,15 @@ def report_end_to_task(task: Task, status: int) -> str | None:
     import tensorflow as tf
 
     try:
-        answer = ask_one(task, Question(this_chief()))
-        if answer is not None and (chief := answer.serves) and _is_another_process(chief):
+        reply = ask_one(task, Question(this_chief()))
+        if reply is not None and (chief := reply.serves) and _is_another_process(chief):
             return f"it serves {chief}"
         call_task(
             task,
             FINISHED_FUNCTION,
             np.int32(status),
             returns=np.int32(1),
-            timeout_s=ANSWER_TIMEOUT_S,
+            timeout_s=REPLY_TIMEOUT_S,
         )
     except UnknownFunction as error:
         return str(error)

@@ -12,7 +12,7 @@ from tfps.cluster.served_chief import INTRODUCE_FUNCTION, ChiefIdentity, Introdu
 from tfps.cluster.task_call import UnknownFunction, call_task
 from tfps.cluster.waiting import MAX_PARALLEL_ATTEMPTS, Task
 
-ANSWER_TIMEOUT_S = 5.0  # a task replies within milliseconds, even on a busy machine
+REPLY_TIMEOUT_S = 5.0  # a task replies within milliseconds, even on a busy machine
 
 
 def this_chief(address: str = "", *, job: str = "", is_ready: bool = False) -> ChiefIdentity:
@@ -32,7 +32,7 @@ def _read_process_name(_pid: int) -> str:
 
 
 def ask(
-    tasks: Iterable[Task], question: Question, *, timeout_s: float = ANSWER_TIMEOUT_S
+    tasks: Iterable[Task], question: Question, *, timeout_s: float = REPLY_TIMEOUT_S
 ) -> Mapping[Task, Introduction | None]:
     """Ask several tasks in parallel which chief they serve; None for tasks without that function.
 
@@ -46,12 +46,12 @@ def ask(
     """
     asked = list(tasks)
     with ThreadPoolExecutor(max(1, min(MAX_PARALLEL_ATTEMPTS, len(asked)))) as pool:
-        answers = list(pool.map(lambda t: ask_one(t, question, timeout_s=timeout_s), asked))
-    return dict(zip(asked, answers, strict=True))
+        introductions = list(pool.map(lambda t: ask_one(t, question, timeout_s=timeout_s), asked))
+    return dict(zip(asked, introductions, strict=True))
 
 
 def ask_one(
-    task: Task, question: Question, *, timeout_s: float = ANSWER_TIMEOUT_S
+    task: Task, question: Question, *, timeout_s: float = REPLY_TIMEOUT_S
 ) -> Introduction | None:
     """Ask one task on this thread; see `ask`."""
     text = question.to_json().encode()

@@ -106,13 +106,13 @@ class ServedChief:
 
     >>> served = ServedChief()
     >>> first, second = ChiefIdentity("a1", "c:1"), ChiefIdentity("b2", "c:2")
-    >>> served.answer(Question(first, takes=True)).serves.address
+    >>> served.reply_to(Question(first, takes=True)).serves.address
     'c:1'
-    >>> served.answer(Question(second, takes=True)).serves.address
+    >>> served.reply_to(Question(second, takes=True)).serves.address
     'c:1'
-    >>> served.answer(Question(second, takes=True, replaces="a1")).serves.address
+    >>> served.reply_to(Question(second, takes=True, replaces="a1")).serves.address
     'c:2'
-    >>> served.answer(Question(second, leaves=True)).serves
+    >>> served.reply_to(Question(second, leaves=True)).serves
     """
 
     def __init__(self, versions: Callable[[], Mapping[str, str | None]] = dict) -> None:
@@ -121,7 +121,7 @@ class ServedChief:
         self._chief: ChiefIdentity | None = None
         self._since_s = 0.0
 
-    def answer(self, question: Question) -> Introduction:
+    def reply_to(self, question: Question) -> Introduction:
         """Handle a chief's question, unless the task serves another, and return the served one."""
         versions = self._versions()
         with self._lock:

@@ -27,7 +27,7 @@ def argument_problems_in_subprocess(section: OptimizerSection) -> list[str]:
     """
     if not section.arguments():
         return []
-    answer = subprocess.run(
+    completed = subprocess.run(
         COMMAND,
         input=section.model_dump_json(),
         capture_output=True,
@@ -35,7 +35,8 @@ def argument_problems_in_subprocess(section: OptimizerSection) -> list[str]:
         env=common_environment(extra={"CUDA_VISIBLE_DEVICES": "-1"}),
         check=False,
     )
-    return [str(problem) for problem in json.loads(answer.stdout)] if not answer.returncode else []
+    problems = [] if completed.returncode else json.loads(completed.stdout)
+    return [str(problem) for problem in problems]
 
 
 def main() -> None:

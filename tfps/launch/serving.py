@@ -160,7 +160,7 @@ def start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
 
     def on_introduction(question: np.ndarray) -> bytes:
         asked = Question.from_json(bytes(np.asarray(question).item()).decode())
-        return served.answer(asked).to_json().encode()
+        return served.reply_to(asked).to_json().encode()
 
     register_named_function(FINISHED_FUNCTION, on_finished)
     register_named_function(INTRODUCE_FUNCTION, on_introduction)

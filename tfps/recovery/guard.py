@@ -127,8 +127,8 @@ class Guard:
             kept_out = queue.recalled_workers | queue.blocked_workers
             for index, alive in enumerate(private.get_alive_workers(coordinator)):
                 if not alive or index in kept_out:
-                    answers = self.verdict("worker", index) is Verdict.ALIVE
-                    tasks[f"worker {index}"] = "rejoining" if answers else "lost"
+                    is_responding = self.verdict("worker", index) is Verdict.ALIVE
+                    tasks[f"worker {index}"] = "rejoining" if is_responding else "lost"
         return tasks
 
     def server_is_back(self, index: int) -> None:
@@ -186,7 +186,7 @@ class Guard:
 
     def _apply_probe_results(self, observations: Mapping[Task, Observation]) -> None:
         for task, observation in observations.items():
-            if observation.answered:
+            if observation.replied:
                 self._liveness.record_reply(task, sent_s=observation.sent_s)
             else:
                 self._liveness.record_miss(
@@ -213,12 +213,12 @@ class Guard:
         lost = [task for task in observations if self.verdict(*task) is Verdict.LOST]
         self._report_lost_tasks(lost)  # after their eviction
         addresses = self._addresses
-        answering = {
+        responding = {
             task: addresses[task]
             for task, observation in observations.items()
-            if observation.answered
+            if observation.replied
         }
-        remove_collected_functions(answering, deadline_s=self.policy.deadline_s)
+        remove_collected_functions(responding, deadline_s=self.policy.deadline_s)
 
     def _report_lost_tasks(self, lost: Sequence[Task]) -> None:
         """Report lost tasks to their supervisor, which kills tasks that hang for too long."""
@@ -266,7 +266,7 @@ class Guard:
         supervisor = get_supervisor(self._addresses.values())
         workers = range(self._runtime.workers)
         reason = self._quorum.end_reason(
-            answering=sum(self.verdict("worker", i) is not Verdict.LOST for i in workers),
+            responding=sum(self.verdict("worker", i) is not Verdict.LOST for i in workers),
             now_s=time.monotonic(),
             supervisor_reason=supervisor.end_reason if supervisor else "",
         )

@@ -69,8 +69,8 @@ class StrategyShutdown:
         elif self._mark_ended():
             self._end_coordinator(reason)
             self._guard.close()
-            answering = all_tasks_reply(self._tasks, deadline_s=self._guard.policy.deadline_s)
-            self._runtime.abandon(reason, answering=answering)
+            is_responding = all_tasks_reply(self._tasks, deadline_s=self._guard.policy.deadline_s)
+            self._runtime.abandon(reason, is_responding=is_responding)
 
     def _close_at_exit(self) -> None:
         self.close("its process ends")
@@ -106,7 +106,7 @@ def _free_resources(
 
 def _leave_resources(runtime: Runtime, guard: Guard) -> None:
     guard.close()
-    runtime.abandon("no variable refers to it", answering=False)
+    runtime.abandon("no variable refers to it", is_responding=False)
 
 
 def _disconnect(tasks: Mapping[Task, str], *, deadline_s: float) -> None:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfps.bridge.closures.connection import get_own_server_port
 from tfps.cluster import ClusterSpec, accepts_connections, has_clients
-from tfps.cluster.introduction import ANSWER_TIMEOUT_S, ask, ask_one, this_chief
+from tfps.cluster.introduction import REPLY_TIMEOUT_S, ask, ask_one, this_chief
 from tfps.cluster.listening import address_towards
 from tfps.cluster.served_chief import ChiefIdentity, Introduction, Question
 from tfps.cluster.task_call import UnknownFunction, call_task
@@ -49,12 +49,12 @@ def take_tasks(spec: ClusterSpec, *, job: str, policy: ProbePolicy, timeout_s: f
     address = spec.address("chief", 0) if "chief" in spec.jobs else ""
     own = this_chief(address, job=job)
     tasks = [*spec.tasks("ps"), *spec.tasks("worker")]
-    answers: dict[Task, Introduction | None] = {}
+    replies: dict[Task, Introduction | None] = {}
     try:
         for group in (tasks[:1], tasks[1:]):
-            answers |= _take(group, own, policy=policy, timeout_s=timeout_s)
+            replies |= _take(group, own, policy=policy, timeout_s=timeout_s)
         if problems := [
-            line for task, answer in answers.items() for line in _version_problems(task, answer)
+            line for task, reply in replies.items() for line in _version_problems(task, reply)
         ]:
             raise ConfigError([f"{line} {SAME_VERSIONS}" for line in problems])
     except (TasksInUse, ConfigError):
@@ -97,31 +97,31 @@ def take_restarted_task(task: Task, own: ChiefIdentity) -> str:
     """
     kind, index, _ = task
     try:
-        answer = ask_one(task, Question(own, takes=True))
-        lines = _version_problems(task, answer)
+        reply = ask_one(task, Question(own, takes=True))
+        lines = _version_problems(task, reply)
     except tf.errors.OpError as error:
         return f"{kind} {index}: received no version of tfps: {error.message}"
-    if others := _tasks_of_other_chiefs({task: answer}, own):
+    if others := _tasks_of_other_chiefs({task: reply}, own):
         return str(_tasks_in_use_error(others))
     return "".join(f"{line} {SAME_VERSIONS}" for line in lines)
 
 
-def _version_problems(task: Task, answer: Introduction | None) -> list[str]:
+def _version_problems(task: Task, reply: Introduction | None) -> list[str]:
     """Return a sentence if a task's versions of tfps and others differ from this process's."""
     kind, index, address = task
     name = f"{kind} {index} at {address}"
-    if answer is None:
+    if reply is None:
         return [f"{name} runs an older tfps."] if _is_of_tfps(task) else []
-    if answer.versions.get("tfps") is None:  # it names its versions in another way
+    if reply.versions.get("tfps") is None:  # it names its versions in another way
         return [f"{name} runs another tfps, which does not say its version."]
-    different = version_differences(answer.versions, own=task_versions())
+    different = version_differences(reply.versions, own=task_versions())
     return [f"{name} runs {', '.join(different)}."] if different else []
 
 
 def _is_of_tfps(task: Task) -> bool:
     """Return whether a task that does not know the request is a tfps process all the same."""
     try:
-        call_task(task, tokens.FINGERPRINT, np.int64(0), returns=b"", timeout_s=ANSWER_TIMEOUT_S)
+        call_task(task, tokens.FINGERPRINT, np.int64(0), returns=b"", timeout_s=REPLY_TIMEOUT_S)
     except UnknownFunction:
         return False
     return True
@@ -139,10 +139,10 @@ def _take(
     ended_process = ""
     while True:
         question = Question(own, takes=True, replaces=ended_process)
-        answers = _ask_tasks(tasks, question, timeout_s=timeout_s)
-        others = _tasks_of_other_chiefs(answers, own)
+        replies = _ask_tasks(tasks, question, timeout_s=timeout_s)
+        others = _tasks_of_other_chiefs(replies, own)
         if not others:
-            return answers
+            return replies
         chief, since_s = next(iter(others.values()))
         if not chief.is_ready and since_s < MAX_START_S:
             time.sleep(RETRY_PAUSE_S)
@@ -165,13 +165,13 @@ def _ask_tasks(tasks: Iterable[Task], question: Question, *, timeout_s: float) -
 
 
 def _tasks_of_other_chiefs(
-    answers: Introductions, own: ChiefIdentity
+    replies: Introductions, own: ChiefIdentity
 ) -> dict[Task, tuple[ChiefIdentity, float]]:
     """Return the tasks that serve another chief, with that chief and for how many seconds."""
     return {
-        task: (answer.serves, answer.since_s)
-        for task, answer in answers.items()
-        if answer is not None and answer.serves and answer.serves.process != own.process
+        task: (reply.serves, reply.since_s)
+        for task, reply in replies.items()
+        if reply is not None and reply.serves and reply.serves.process != own.process
     }
 
 
@@ -179,7 +179,7 @@ def _is_alive(address: str, policy: ProbePolicy) -> bool:
     """Return whether a chief replies to one of several probes."""
     for _ in range(policy.misses):
         seen = observe_once({CHIEF: address}, deadline_s=policy.deadline_s)[CHIEF]
-        if seen.answered:
+        if seen.replied:
             return True
         if not seen.silent and not accepts_connections(address):
             return False

@@ -145,6 +145,9 @@ class DeviceChannel:
         return True
 
     def close(
-        self, *, answering: bool = True, error: Callable[[], Exception] = make_channel_closed_error
+        self,
+        *,
+        is_responding: bool = True,
+        error: Callable[[], Exception] = make_channel_closed_error,
     ) -> None:
         """Do nothing: a channel has no resources."""

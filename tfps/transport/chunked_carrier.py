@@ -91,17 +91,17 @@ class ChunkedCarrier:
         keeps_reply = call.reply_bytes > self._chunk_bytes
         function = staging.call(call.function, request_bytes=request_bytes, keeps_reply=keeps_reply)
         reply = last = call_server(function, call.request.ids, payload=payload, after=last)
-        answer = reply.payload
+        reply_payload = reply.payload
         if keeps_reply:
             # Filled with a value from this reply, since constants would be created before the
             # request is sent, or once for all steps and copied in each.
             status = tf.cast(reply.header[Reply.STATUS], tf.uint8)
-            answer = tf.fill(_place(call.reply_bytes), status)
+            reply_payload = tf.fill(_place(call.reply_bytes), status)
             for begin, size in chunks(call.reply_bytes, chunk_bytes=self._chunk_bytes):
                 last = call_server(staging.fetch, [begin, size], after=last)
                 # In place, since a concatenation would need the memory of the reply twice.
-                answer = tf.raw_ops.TensorStridedSliceUpdate(
-                    input=answer,
+                reply_payload = tf.raw_ops.TensorStridedSliceUpdate(
+                    input=reply_payload,
                     begin=_place(begin),
                     end=_place(begin + size),
                     strides=_place(1),
@@ -109,7 +109,7 @@ class ChunkedCarrier:
                 )
         closed = call_server(staging.close, [], after=last)
         with tf.control_dependencies([closed.header]):
-            return Message(tf.identity(reply.header), reply.ids, answer)
+            return Message(tf.identity(reply.header), reply.ids, reply_payload)
 
 
 def _size_bytes(call: ServerCall) -> int:

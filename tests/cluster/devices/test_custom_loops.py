@@ -151,7 +151,7 @@ def test_raw_variables_as_in_tensorflow(strategy: tfps.ParameterServerStrategy) 
     def step_function() -> Any:
         return strategy.experimental_local_results(strategy.run(replica_step))
 
-    answers = [coordinator.schedule(step_function) for _ in range(5)]
+    results = [coordinator.schedule(step_function) for _ in range(5)]
     coordinator.join()
-    assert [[float(each) for each in answer.fetch()] for answer in answers] == [[0.0, 1.0]] * 5
+    assert [[float(each) for each in result.fetch()] for result in results] == [[0.0, 1.0]] * 5
     assert float(total.numpy()) == 15.0

@@ -86,21 +86,21 @@ def test_saved_before_and_after_everything_else(model: keras.Model, tmp_path: Pa
     arguments: list[str | Path] = ["-c", PLAIN_PROGRAM, tmp_path / "x.npy", tmp_path, *paths]
     result = run_command([sys.executable, *arguments], deadline_s=120)
     assert result.returncode == 0, result
-    for name, answer in expected.items():
-        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), answer, atol=1e-6)
+    for name, prediction in expected.items():
+        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), prediction, atol=1e-6)
 
 
 def test_saved_in_a_callback(model: keras.Model, tmp_path: Path) -> None:
-    answers = []
+    predictions = []
 
     class SaveEachEpoch(keras.callbacks.Callback):
         def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-            answers.append(self.model.predict(X, verbose=0))
+            predictions.append(self.model.predict(X, verbose=0))
             tf.saved_model.save(self.model, str(tmp_path / str(epoch)))
 
     model.fit(X, LABELS, batch_size=8, epochs=2, verbose=0, callbacks=[SaveEachEpoch()])
-    for epoch, answer in enumerate(answers):
+    for epoch, prediction in enumerate(predictions):
         serve = tf.saved_model.load(str(tmp_path / str(epoch))).signatures["serving_default"]
         (argument,) = serve.structured_input_signature[1]
         (found,) = serve(**{argument: tf.constant(X)}).values()
-        np.testing.assert_allclose(found, answer, atol=1e-6)
+        np.testing.assert_allclose(found, prediction, atol=1e-6)

@@ -33,7 +33,7 @@ class Relay:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.address = self._answer()
+        self.address = self._read_line()
 
     def spoil(self, times: int, *, after: int = 0) -> None:
         """Spoil requests from now on.
@@ -57,9 +57,9 @@ class Relay:
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
-        return self._answer()
+        return self._read_line()
 
-    def _answer(self) -> str:
+    def _read_line(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 

@@ -47,10 +47,10 @@ class EchoServer:
         self.device, self.contents = device, ServerContents(device=device, container=container)
         self.ledger = ServerLedger(self.contents, workers=1)
         self.function = trace_server_function(
-            self._answer, device=device, signature=Message.signature(REQUEST_FIELDS)
+            self._serve, device=device, signature=Message.signature(REQUEST_FIELDS)
         )
 
-    def _answer(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
+    def _serve(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         server_ledger, ticket = self.ledger, header[Request.TICKET]
         key, cell = decide.key_of(ticket, 0), cell_of_ticket(ticket)
         with server_ledger.locked():
@@ -143,10 +143,10 @@ def _replies(
             requests = [
                 _request(incarnation, ticket, ids, p, job_id=job_id) for p in range(len(servers))
             ]
-            answered = exchange(requests)
-            assert sorted(answered) == list(range(len(servers)))
+            messages = exchange(requests)
+            assert sorted(messages) == list(range(len(servers)))
             for index in range(len(servers)):
-                reply = answered[index]
+                reply = messages[index]
                 assert reply.header.shape == [REPLY_FIELDS]
                 replies.append([part.numpy() for part in reply])
     for server in servers:

@@ -62,14 +62,14 @@ def carrier(strategy: tfps.ParameterServerStrategy) -> Iterator[ChunkedCarrier]:
 def _echo(reply_bytes: int) -> Any:
     """The reply's bytes follow from the sum of all bytes of the request, and from their order."""
 
-    def answer(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
+    def serve(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         numbers = tf.cast(payload, tf.int64)
         checked = tf.reduce_sum(numbers * tf.range(1, tf.size(numbers, tf.int64) + 1))
         fields = tf.stack([tf.constant(0, tf.int64), checked, header[Request.TICKET], -1])
         pattern = tf.range(checked, checked + reply_bytes) % 251
         return [fields, tf.reverse(ids, [0]), tf.cast(pattern, tf.uint8)]
 
-    return trace_server_function(answer, device=SERVER, signature=Message.signature(REQUEST_FIELDS))
+    return trace_server_function(serve, device=SERVER, signature=Message.signature(REQUEST_FIELDS))
 
 
 def _header(*, worker: int = 0, incarnation: int = 0, ticket: int = 0) -> tf.Tensor:

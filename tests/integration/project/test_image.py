@@ -84,9 +84,9 @@ def docker(*words: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
 def image(root: Path) -> str:
     if shutil.which("docker") is None:
         pytest.skip("docker is not installed")
-    answer = docker("version", timeout_s=30)
-    if answer.returncode != 0:
-        pytest.skip(f"no Docker daemon responds: {answer.stderr.strip().splitlines()[-1]}")
+    result = docker("version", timeout_s=30)
+    if result.returncode != 0:
+        pytest.skip(f"no Docker daemon responds: {result.stderr.strip().splitlines()[-1]}")
     built = docker(
         "build", "-f", f"{root}/docker/Dockerfile", "-t", "tfps", str(root), timeout_s=1500
     )
@@ -97,8 +97,8 @@ def image(root: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
 def test_the_image_trains_the_reference_job(image: str) -> None:
-    answered = docker("run", "--rm", image, "--version", timeout_s=120)
-    assert (answered.returncode, answered.stdout.split()[0]) == (0, "tfps,"), answered.stderr
+    result = docker("run", "--rm", image, "--version", timeout_s=120)
+    assert (result.returncode, result.stdout.split()[0]) == (0, "tfps,"), result.stderr
     trained = docker("run", "--rm", image, "train", timeout_s=1200)
     assert trained.returncode == 0, trained.stderr[-4000:]
 

@@ -82,9 +82,9 @@ def test_the_command_works_in_an_empty_folder(
     installed: Path, run: Run, command: list[str]
 ) -> None:
     start: list[str | Path] = [installed / command[0], *command[1:]]
-    answered = run([*start, "--version"])
-    assert (answered.returncode, answered.stderr) == (0, "")
-    assert answered.stdout.startswith(f"tfps {tfps.__version__} (TensorFlow ")
+    result = run([*start, "--version"])
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"tfps {tfps.__version__} (TensorFlow ")
     helped = run([*start, "--help"])
     assert (helped.returncode, helped.stderr) == (0, "")
     for name in ("run", "train", "check"):
@@ -117,10 +117,10 @@ def test_shipped_jobs_are_found_in_an_empty_folder(installed: Path, run: Run) ->
 def test_pytest_finds_the_plugin_by_itself(installed: Path, run: Run) -> None:
     """It finds it also in a project that has chosen another backend of Keras."""
     command = [installed / "python", "-m", "pytest", "--markers", "--trace-config"]
-    answered = run(command, KERAS_BACKEND="jax")
-    assert answered.returncode == 0, answered.stdout + answered.stderr
-    assert "@pytest.mark.tfps_cluster(workers=2, ps=1, environment=None): " in answered.stdout
-    assert f"<module 'tfps.pytest_plugin' from '{installed.parent}" in answered.stdout
+    result = run(command, KERAS_BACKEND="jax")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "@pytest.mark.tfps_cluster(workers=2, ps=1, environment=None): " in result.stdout
+    assert f"<module 'tfps.pytest_plugin' from '{installed.parent}" in result.stdout
 
 
 def test_import_needs_no_tensorflow(installed: Path, run: Run) -> None:
@@ -128,5 +128,5 @@ def test_import_needs_no_tensorflow(installed: Path, run: Run) -> None:
         "import sys, tfps, tfps.cluster, tfps.placement, tfps.config\n"
         "print(sorted({'tensorflow', 'keras', 'tf_keras'} & set(sys.modules)))"
     )
-    answered = run([installed / "python", "-c", program])
-    assert (answered.returncode, answered.stdout, answered.stderr) == (0, "[]\n", "")
+    result = run([installed / "python", "-c", program])
+    assert (result.returncode, result.stdout, result.stderr) == (0, "[]\n", "")

@@ -43,7 +43,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         pytest.skip(f"needs the original files of dataset-fashion-mnist in {folder}")
     asked: list[str] = []
 
-    class Answer(BaseHTTPRequestHandler):
+    class RequestHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(f"{self.command} {self.path}")
             stem = self.path.rpartition("/")[2].removesuffix(".gz")
@@ -60,7 +60,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         def log_message(self, *args: object) -> None:
             """Keep the test's output free of requests."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), RequestHandler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     for name in ("http_proxy", "HTTP_PROXY"):

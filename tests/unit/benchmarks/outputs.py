@@ -96,6 +96,6 @@ def sample(
     }
 
 
-def answer(*samples: dict[str, Any]) -> dict[str, Any]:
+def chief_result(*samples: dict[str, Any]) -> dict[str, Any]:
     """Returns a chief's reply to one turn."""
     return {"samples": [*samples], "details": {"fallback_steps": 0, "transports": ["direct"]}}

@@ -22,7 +22,7 @@ from benchmarks.journal import TurnJournal
 from benchmarks.runner import run
 from benchmarks.throughput import Throughput
 from tests.messages import raises
-from tests.unit.benchmarks.answers import ANSWERS
+from tests.unit.benchmarks.chief_results import RESULTS
 from tfps.errors import ConfigError
 
 
@@ -43,7 +43,7 @@ class PlayedChief:
 
 
 def run_command(name: str, *options: str, output: Path, last: int = -1) -> tuple[list[Any], Result]:
-    """Run a benchmark, whose chiefs answer at once until one fails; return what they were asked."""
+    """Run a benchmark, whose chiefs return at once until one fails; return what they were asked."""
     asked: list[Any] = []
 
     def start(*, command: Sequence[str], **_: Any) -> PlayedChief:
@@ -51,7 +51,7 @@ def run_command(name: str, *options: str, output: Path, last: int = -1) -> tuple
             return PlayedChief(status=-9)
         order, result = (Path(path) for path in command[-2:])
         asked.append(json.loads(order.read_text())["case"])
-        result.write_text(json.dumps(ANSWERS[name](asked[-1])))
+        result.write_text(json.dumps(RESULTS[name](asked[-1])))
         return PlayedChief(status=0)
 
     kind = next(kind for kind in BENCHMARKS if kind.name == name)
@@ -166,9 +166,9 @@ def test_every_turn_is_measured_once_wherever_a_run_is_stopped(
             path.write_text(path.read_text() + '{"turn": {"na')
         for _ in range(2):
             resumed = TurnJournal(path, is_resumed=True)
-            answers = [
+            results = [
                 resumed.get_or_measure({"name": name}, partial(measure, name)) for name in names
             ]
-            assert answers == [*range(1, len(names) + 1)]
+            assert results == [*range(1, len(names) + 1)]
             assert measured == names
             assert resumed.kept >= min(stop, len(names))

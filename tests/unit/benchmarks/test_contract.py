@@ -1,4 +1,4 @@
-"""Every benchmark with chiefs that answer at once: its turns, report, tables, picture and page."""
+"""Every benchmark with chiefs that return at once: its turns, report, tables, picture and page."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from benchmarks.pages import FOLDER, Pages
 from benchmarks.results import Results
 from benchmarks.short_tables import PAGES
 from benchmarks.turn import TaskNumbers
-from tests.unit.benchmarks.answers import ANSWERS, AnsweredBench
+from tests.unit.benchmarks.chief_results import RESULTS, BenchWithoutChiefs
 from tests.unit.benchmarks.outputs import Outputs, check_report, expected_keys, keys_of, outputs
 
 
 @dataclass(frozen=True)
 class Played:
-    """A quick run that was answered, and what it has written to a folder."""
+    """A quick run with results, and what it has written to a folder."""
 
-    bench: AnsweredBench
+    bench: BenchWithoutChiefs
     written: Outputs
     folder: Path
 
@@ -46,13 +46,13 @@ KINDS = [
 @pytest.fixture(scope="module", params=KINDS)
 def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Played:
     folder = tmp_path_factory.mktemp("run")
-    bench = AnsweredBench(request.param().quick(), folder)
+    bench = BenchWithoutChiefs(request.param().quick(), folder)
     return Played(bench, outputs(bench.benchmark, bench.run(), folder), folder)
 
 
 def test_every_benchmark_is_played_and_has_tables_for_its_page() -> None:
     names = {kind.name for kind in BENCHMARKS}
-    assert names == set(ANSWERS) == set(PAGES)
+    assert names == set(RESULTS) == set(PAGES)
     assert len(names) == 13
 
 
@@ -68,7 +68,7 @@ def test_every_turn_is_announced_and_understood_by_a_chief(played: Played) -> No
     settings = json.loads(json.dumps(benchmark.settings()))
     order = {"settings": settings, "groups": {"ps": [7]}, "case": bench.cases[0]}
     with mock.patch.object(type(benchmark), "measure", measure):
-        understood, groups, case = type(benchmark).answer(order)
+        understood, groups, case = type(benchmark).run_order(order)
     assert understood.as_json() == benchmark.as_json()
     assert (groups, case) == ({"ps": [7]}, bench.cases[0])
 

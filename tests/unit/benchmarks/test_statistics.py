@@ -27,7 +27,7 @@ from benchmarks.staleness_counts import mean_staleness, shares, staleness_betwee
 from benchmarks.strategies import seconds_to_goal
 from benchmarks.usage import Sample
 from benchmarks.workload import EPOCH_STEPS, split
-from tests.unit.benchmarks.outputs import answer, sample
+from tests.unit.benchmarks.outputs import chief_result, sample
 
 SPREADS = st.lists(st.floats(0.1, 20.0) | st.just(NEVER_S), min_size=1, max_size=5).map(
     Spread.from_samples
@@ -179,7 +179,7 @@ def test_bytes_are_those_between_two_moments() -> None:
 def test_the_share_is_of_what_the_workers_would_do_alone() -> None:
     results = Results()
     for workers, rate in ((16, 288), (1, 20)):
-        results.add(answer(sample(rate, ps=0.6)), workers=workers, ps=2)
+        results.add(chief_result(sample(rate, ps=0.6)), workers=workers, ps=2)
     one, many = Scaling().cases(results)
     assert share_kept(results, one) == pytest.approx(1.0)
     assert share_kept(results, many) == pytest.approx(288 / 320)

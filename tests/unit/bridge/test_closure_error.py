@@ -126,13 +126,13 @@ def test_a_closure_without_an_answer_is_run_again_where_no_server_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tfps.bridge.closures.closure_error.RECONNECT_AFTER_S", 0.0)
-    _, no_answer = OF_MEMBERS
-    cluster, function = _Cluster(), _Function(no_answer)
+    _, no_reply = OF_MEMBERS
+    cluster, function = _Cluster(), _Function(no_reply)
     cluster.execute(function, monkeypatch)
     assert function.calls == 2
     assert cluster.told == []
     assert cluster.membership.events == ["takes", "fails", "ends", "takes", "ends"]
-    function.errors = [no_answer] * 2 * MAX_ATTEMPTS
+    function.errors = [no_reply] * 2 * MAX_ATTEMPTS
     with raises(tf.errors.UnavailableError, NO_REPLY):
         cluster.execute(function, monkeypatch)
     assert function.calls == 2 + MAX_ATTEMPTS

@@ -62,13 +62,13 @@ class SlowTasks:
     """Registrations wait for an answer; a while after the first one began, something happens."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.answered = threading.Event()
-        self.after_a_while: Callable[[], None] = self.answered.set
+        self.replied = threading.Event()
+        self.after_a_while: Callable[[], None] = self.replied.set
         real = registration.load_runtime_functions()
 
         def add_function(*arguments: Any) -> None:
             threading.Timer(LET_GO_AFTER_S, self.after_a_while).start()
-            assert self.answered.wait(timeout=30)
+            assert self.replied.wait(timeout=30)
             real.add_function(*arguments)
 
         fake = real._replace(add_function=add_function)
@@ -92,7 +92,7 @@ def test_the_wait_can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     tasks.after_a_while = lambda: signal.pthread_kill(main, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         tf.function(lambda: tf.constant(3))()
-    tasks.answered.set()
+    tasks.replied.set()
 
 
 def test_functions_are_removed_when_no_task_has_to_be_told(

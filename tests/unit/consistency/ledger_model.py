@@ -55,7 +55,7 @@ class Wire:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ModelReply:
     """The reply of a server."""
 
     status: Status
@@ -108,7 +108,7 @@ class ServerModel(PlainLedger):
     def __getitem__(self, cell: int) -> int:
         return self.cells[cell]
 
-    def answer(self, wire: Wire) -> Answer:
+    def reply_to(self, wire: Wire) -> ModelReply:
         handlers = {
             Kind.JOIN: self._join,
             Kind.PUSH: self._push,
@@ -139,7 +139,7 @@ class ServerModel(PlainLedger):
             assert batches >= 1
             self.issued += range(ticket, ticket + batches)
 
-    def _join(self, wire: Wire) -> Answer:
+    def _join(self, wire: Wire) -> ModelReply:
         ledger = self.open()
         newer = wire.incarnation > ledger.read(self.layout.incarnation(wire.worker))
         decide.remove(ledger, worker=wire.worker, leaves=newer, closed=False)
@@ -161,9 +161,9 @@ class ServerModel(PlainLedger):
             ahead, _ = self._issue(ledger, alive=accepted, worker=wire.worker, pushed=NO_TICKET)
             self.post(ledger)
         status = Status.OK if accepted else Status.EVICTED
-        return Answer(status, version, ticket, ahead, batches)
+        return ModelReply(status, version, ticket, ahead, batches)
 
-    def _push(self, wire: Wire) -> Answer:
+    def _push(self, wire: Wire) -> ModelReply:
         is_last, is_update = wire.call_number == len(self.calls) - 1, self.calls[wire.call_number]
         ledger = self.open()
         terms = PushTerms(
@@ -198,7 +198,7 @@ class ServerModel(PlainLedger):
         self.post(ledger)
         if not self.several:
             assert pushed.version == self[LedgerLayout.VERSION]
-        return Answer(
+        return ModelReply(
             Status(pushed.status),
             self[LedgerLayout.VERSION],
             pushed.grant.ticket,
@@ -231,7 +231,7 @@ class ServerModel(PlainLedger):
         self.closed += [(ticket, 0) for ticket in range(wire.acked_ticket + 1, upto)]
         self.void += range(upto, wire.acked_ticket + self.batches.get(wire.acked_ticket, 1))
 
-    def _finish(self, wire: Wire) -> Answer:
+    def _finish(self, wire: Wire) -> ModelReply:
         ledger = self.open()
         alive = ledger.is_alive(wire.worker, wire.incarnation)
         if decide.finish(ledger, alive=alive, worker=wire.worker, ticket=wire.ticket):
@@ -241,9 +241,9 @@ class ServerModel(PlainLedger):
         self._note_issued(ticket, 1)
         version = ledger.read(self.layout.VERSION)
         self.post(ledger)
-        return Answer(Status.OK if alive else Status.EVICTED, version, ticket)
+        return ModelReply(Status.OK if alive else Status.EVICTED, version, ticket)
 
-    def _leave(self, wire: Wire) -> Answer:
+    def _leave(self, wire: Wire) -> ModelReply:
         ledger = self.open()
         alive = ledger.is_alive(wire.worker, wire.incarnation)
         closed = False
@@ -252,7 +252,7 @@ class ServerModel(PlainLedger):
         decide.remove(ledger, worker=wire.worker, leaves=alive, closed=closed)
         version = ledger.read(self.layout.VERSION)
         self.post(ledger)
-        return Answer(Status.OK if alive else Status.EVICTED, version)
+        return ModelReply(Status.OK if alive else Status.EVICTED, version)
 
     def _close(self, ledger: Ledger, *, alive: bool, wire: Wire) -> bool:
         closed: bool = decide.close(
@@ -350,7 +350,7 @@ class WorkerModel:
     running: bool = True  # False: killed; what it has sent may still arrive
     ended: bool = False
     in_flight: dict[int, Wire] = field(default_factory=dict)
-    answers: dict[int, Answer] = field(default_factory=dict)
+    replies: dict[int, ModelReply] = field(default_factory=dict)
     sent: Kind = Kind.JOIN
     ticket: int = NO_TICKET
     batches: int = 1
@@ -370,7 +370,7 @@ class WorkerModel:
 
     def advance(self) -> None:
         """Act on the replies of all servers."""
-        self.versions.update({server: a.version for server, a in self.answers.items()})
+        self.versions.update({server: a.version for server, a in self.replies.items()})
         if self.sent is Kind.LEAVE:
             self.ended = True
         elif self.sent is Kind.PUSH and self.call_number < len(self.calls) - 1:
@@ -380,17 +380,17 @@ class WorkerModel:
             if self.sent is Kind.PUSH:
                 self.acked_ticket, self.closed_steps = self.ticket, len(self.visited)
                 self.examples = sum(map(self.data.examples, self.visited))
-            self.batches = self.answers[0].batches
+            self.batches = self.replies[0].batches
             self._take(self._next())
 
     def _next(self) -> int:
-        answer = self.answers[0]
+        reply = self.replies[0]
         if not (self.pipelined and self.trains):
-            return answer.next_ticket
+            return reply.next_ticket
         if self.sent is Kind.JOIN:
-            self.following = answer.ahead_ticket
-            return answer.next_ticket
-        ticket, self.following = self.following, answer.next_ticket
+            self.following = reply.ahead_ticket
+            return reply.next_ticket
+        ticket, self.following = self.following, reply.next_ticket
         if not self.data.has(ticket):  # the pipeline ran dry
             ticket, self.following = self.following, NO_TICKET
         return ticket
@@ -406,7 +406,7 @@ class WorkerModel:
             self._send(Kind.FINISH, range(1))
 
     def _send(self, kind: Kind, servers: range) -> None:
-        self.sent, self.answers = kind, {}
+        self.sent, self.replies = kind, {}
         steps = kind in (Kind.PUSH, Kind.FINISH)
         self.in_flight = {
             server: Wire(
@@ -425,4 +425,4 @@ class WorkerModel:
         }
 
     def deliver(self, server: int, servers: Sequence[ServerModel]) -> None:
-        self.answers[server] = servers[server].answer(self.in_flight.pop(server))
+        self.replies[server] = servers[server].reply_to(self.in_flight.pop(server))

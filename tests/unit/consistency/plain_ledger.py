@@ -36,6 +36,6 @@ class PlainLedger:
     def do(self, decision: Any, **arguments: Any) -> Any:
         """Decide, and make the changes."""
         ledger = self.open()
-        answer = decision(ledger, **arguments)
+        result = decision(ledger, **arguments)
         self.post(ledger)
-        return answer
+        return result

@@ -28,7 +28,7 @@ COUNTS = st.lists(st.integers(0, 5), min_size=3, max_size=3)
 def test_tensors_decide_as_arrays(
     clocks: list[int], active: list[int], waiting: list[int], asking: list[int], bound: int
 ) -> None:
-    def answers(convert: Any, vectors: Any) -> list[list[int]]:
+    def results(convert: Any, vectors: Any) -> list[list[int]]:
         state = Clocks(convert(clocks), convert(active), convert(waiting))
         state = state.after_entry(convert(asking), vectors=vectors)
         state = state.after_step(convert(active), convert(4), vectors=vectors)
@@ -36,5 +36,5 @@ def test_tensors_decide_as_arrays(
         parts = (found.after.clocks, found.after.waiting, found.released, found.blocked, found.gap)
         return [np.asarray(part).tolist() for part in parts]
 
-    plain = answers(lambda values: np.array(values, np.int64), VECTORS)
-    assert answers(lambda values: tf.constant(values, tf.int64), TensorVectors()) == plain
+    plain = results(lambda values: np.array(values, np.int64), VECTORS)
+    assert results(lambda values: tf.constant(values, tf.int64), TensorVectors()) == plain

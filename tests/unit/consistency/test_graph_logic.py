@@ -64,8 +64,8 @@ def _judge(ledger: Ledger, arguments: Arguments, *, terms: PushTerms) -> list[An
             applied_key=arguments["applied_key"],
         ),
     )
-    answers = [*vars(verdict).values(), *vars(verdict.grant).values()]
-    return [value for value in answers if value is not None and value is not verdict.grant]
+    results = [*vars(verdict).values(), *vars(verdict.grant).values()]
+    return [value for value in results if value is not None and value is not verdict.grant]
 
 
 def _dismiss(ledger: Ledger, arguments: Arguments) -> list[Any]:
@@ -183,13 +183,13 @@ def _books(draw: st.DrawFn) -> list[int]:
 
 def _on_integers(decision: Decision, cells: list[int], arguments: Arguments) -> list[int]:
     ledger = Ledger(layout=LAYOUT, read=lambda cell: cells[cell], logic=PlainLogic())
-    answers = decision(ledger, dict(arguments))
+    results = decision(ledger, dict(arguments))
     after = list(cells)
     for cell, value in ledger.writes:
         after[cell] = value
     for condition, cell, amount in ledger.additions:
         after[cell] += amount if condition else 0
-    return [*(int(answer) for answer in answers), *after[LAYOUT.SCRATCH + 1 :]]
+    return [*(int(result) for result in results), *after[LAYOUT.SCRATCH + 1 :]]
 
 
 @functools.cache
@@ -206,14 +206,14 @@ def _on_tensors(name: str) -> Callable[..., tf.Tensor]:
     def decided(cells: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
         ledger = GraphLedger(LAYOUT, cells)
         arguments = dict(zip(parameters, tf.unstack(values), strict=True))
-        answers, after = decision(ledger, arguments), cells
+        results, after = decision(ledger, arguments), cells
         if ledger.writes:
             written, updates = writes(ledger)
             after = tf.tensor_scatter_nd_update(after, written[:, None], updates)
         if ledger.additions:
             added, amounts = additions(ledger)
             after = tf.tensor_scatter_nd_add(after, added[:, None], amounts)
-        answered = [tf.cast(answer, tf.int64) for answer in answers]
+        answered = [tf.cast(result, tf.int64) for result in results]
         return tf.concat([tf.reshape(answered, [-1]), after[LAYOUT.SCRATCH + 1 :]], 0)
 
     return decided

@@ -407,9 +407,9 @@ def test_workers_are_expected_once_by_a_request() -> None:
 
     def expects(number: int) -> bool:
         ledger = server.open()
-        answer = bool(chief_requests.expect(ledger, number=number))
+        result = bool(chief_requests.expect(ledger, number=number))
         server.post(ledger)
-        return answer
+        return result
 
     assert [expects(number) for number in (1, 1, 2, 1, 2, 3)] == [
         True,

@@ -355,7 +355,7 @@ WANTED = st.lists(st.sampled_from([NOTHING, 0, 1, 16, 17, 32]), min_size=3, max_
 def test_tensors_decide_as_arrays(
     position: int, vectors_of: tuple[list[int], ...], may_apply: int, call_id: int
 ) -> None:
-    def answers(convert: Any, vectors: Any) -> list[list[int]]:
+    def results(convert: Any, vectors: Any) -> list[list[int]]:
         state = Rounds(*map(convert, (position, *vectors_of)))
         worker = convert([0, 1, 0])
         accepted = state.accepts(worker, state.position, vectors=vectors)
@@ -382,5 +382,5 @@ def test_tensors_decide_as_arrays(
         turned = (turn.completes, turn.released, turn.able)
         return [np.asarray(part).tolist() for part in (*parts, *turned)]
 
-    plain = answers(lambda values: np.array(values, np.int64), VECTORS)
-    assert answers(lambda values: tf.constant(values, tf.int64), TensorVectors()) == plain
+    plain = results(lambda values: np.array(values, np.int64), VECTORS)
+    assert results(lambda values: tf.constant(values, tf.int64), TensorVectors()) == plain

@@ -118,7 +118,7 @@ def test_follows_the_model(server_ledger: ServerLedger) -> None:
     pushes = [(0, 1, 0, -1), (1, 2, 1, -1), (1, 9, 1, -1), (0, 1, 2, 0), (0, 1, 2, 2)]
     for worker, incarnation in [(0, 1), (1, 2), (1, 1)]:
         wire = Wire(Kind.JOIN, worker, incarnation)
-        assert join(worker, incarnation) == [model.answer(wire).next_ticket]
+        assert join(worker, incarnation) == [model.reply_to(wire).next_ticket]
     for worker, incarnation, ticket, acked_ticket in pushes:
         version = model[model.layout.VERSION]
         wire = Wire(
@@ -130,9 +130,9 @@ def test_follows_the_model(server_ledger: ServerLedger) -> None:
             acked_ticket=acked_ticket,
             examples=7,
         )
-        answer = model.answer(wire)
+        reply = model.reply_to(wire)
         found = push(worker, incarnation, ticket, acked_ticket)
-        assert found == [int(answer.status), answer.next_ticket], wire
+        assert found == [int(reply.status), reply.next_ticket], wire
         assert cells()[1:] == model.cells[1:], wire
     assert model[model.layout.VERSION] == 3
     assert model[model.layout.DROPPED] == model[model.layout.DUPLICATES] == 1

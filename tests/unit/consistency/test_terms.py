@@ -23,9 +23,9 @@ ACTS = st.lists(
 
 def _decided(server: ServerModel, decision: Callable[..., Any], **arguments: int) -> int:
     ledger = server.open()
-    answer = int(decision(ledger, **arguments))
+    result = int(decision(ledger, **arguments))
     server.post(ledger)
-    return answer
+    return result
 
 
 @given(acts=ACTS)
@@ -35,22 +35,22 @@ def test_the_newest_chief_alone_is_obeyed(acts: list[tuple[str, int, int]]) -> N
     for move, (act, term, number) in enumerate(acts, start=1):
         before = list(server.cells)
         if act == "take over":
-            answer = _decided(server, chief_requests.claim_job, term=term)
-            assert answer == (term if term > obeyed else REPLACED)
+            result = _decided(server, chief_requests.claim_job, term=term)
+            assert result == (term if term > obeyed else REPLACED)
             obeyed = max(obeyed, term)
             continue
         if act == "open":
-            answer = _decided(
+            result = _decided(
                 server, chief_requests.open_tickets, term=term, count=number, move=move
             )
         else:
-            answer = _decided(server, chief_requests.move_limit, term=term, limit=number, move=move)
+            result = _decided(server, chief_requests.move_limit, term=term, limit=number, move=move)
         if term == obeyed:
-            assert answer == before[layout.NEXT]
-            expected = number if act == "limit" else answer + number
+            assert result == before[layout.NEXT]
+            expected = number if act == "limit" else result + number
             assert server.cells[layout.LIMIT] == expected
         else:
-            assert answer == REPLACED
+            assert result == REPLACED
             assert server.cells[layout.SCRATCH + 1 :] == before[layout.SCRATCH + 1 :]
 
 

@@ -22,7 +22,7 @@ def _spec(task_type: str) -> ClusterSpec:
 
 
 @pytest.fixture(autouse=True)
-def _quick_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def _quick_replies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "REPLY_DELAY_S", 0.0)
 
 

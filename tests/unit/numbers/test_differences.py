@@ -174,9 +174,9 @@ def test_functions_get_parameters_as_they_are(strategies: Callable[..., Any]) ->
         optimizer.apply([tf.ones([64])], [weight])
         return tf.reduce_sum(weight)
 
-    answer = strategy.coordinator.schedule(step)
+    result = strategy.coordinator.schedule(step)
     strategy.coordinator.join()
-    assert float(answer.fetch()) == 32.0
+    assert float(result.fetch()) == 32.0
 
 
 @pytest.mark.rare

@@ -9,7 +9,7 @@ from concurrent.futures import wait as wait_for
 from typing import Any, ClassVar, Generic, TypeVar
 
 import tfps
-from tests.unit.one_process.requests import Answer, Requests
+from tests.unit.one_process.requests import Requests, ServerReply
 from tests.unit.one_process.unit_steps import BATCH, Counters, counters, fit, schedule
 from tfps.consistency.applied_window import key_of_function
 from tfps.consistency.ledger import Status
@@ -72,7 +72,7 @@ class Job:
         self.incarnations[worker] = self.requests.incarnation(worker)
         return self.incarnations[worker]
 
-    def push(self, worker: int, **options: Any) -> Answer:
+    def push(self, worker: int, **options: Any) -> ServerReply:
         options = {"gradient": 1.0, "step_examples": BATCH, **options}
         options.setdefault("ticket", self.next_ticket())
         incarnation = options.pop("incarnation", self.incarnations[worker])
@@ -91,15 +91,15 @@ class FitJob(Job):
     def train(self) -> None:
         fit(self.model, steps=STEPS)
 
-    def join(self, worker: int, *, servers: tuple[int, ...] = (0, 1)) -> Answer:
+    def join(self, worker: int, *, servers: tuple[int, ...] = (0, 1)) -> ServerReply:
         """Enter anew on servers; return the reply of the first of them."""
         incarnation = self.begin_anew(worker)
-        answers = [
+        replies = [
             self.ask(Kind.JOIN, server=server, worker=worker, incarnation=incarnation)
             for server in servers
         ]
-        assert all(answer.status is Status.OK for answer in answers)
-        return answers[0]
+        assert all(reply.status is Status.OK for reply in replies)
+        return replies[0]
 
 
 class FunctionJob(Job):
@@ -121,12 +121,12 @@ class FunctionJob(Job):
         kinds = self.requests.kinds(0)
         return Kind.ENTER_ROUND if Kind.ENTER_ROUND in kinds else Kind.PULL
 
-    def begin(self, worker: int, **options: Any) -> Answer:
+    def begin(self, worker: int, **options: Any) -> ServerReply:
         """Pull as a new incarnation, which enters with the pull if the mode has members."""
         self.begin_anew(worker)
         return self.pull(worker, **options)
 
-    def pull(self, worker: int, **options: Any) -> Answer:
+    def pull(self, worker: int, **options: Any) -> ServerReply:
         incarnation = options.pop("incarnation", self.incarnations[worker])
         return self.ask(self._first_kind, worker=worker, incarnation=incarnation, **options)
 

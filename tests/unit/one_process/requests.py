@@ -40,7 +40,7 @@ NOT_MEASURED = (
 )
 
 
-class Answer(NamedTuple):
+class ServerReply(NamedTuple):
     """The reply of a server to a request.
 
     Attributes:
@@ -104,7 +104,7 @@ class Requests:
         gradient: float = 0.0,
         rows: Sequence[int] = (),
         **fields: int,
-    ) -> Answer:
+    ) -> ServerReply:
         """Make a request.
 
         Args:
@@ -134,9 +134,9 @@ class Requests:
         )
         device = self.runtime.servers[server].device
         asked = ServerCall(device, function, request, entry.reply_bytes)
-        reply, _, answer = self.carrier.exchange({server: asked})[server]
-        numbers = answer.numpy().tobytes()[:4]
-        return Answer(
+        reply, _, reply_payload = self.carrier.exchange({server: asked})[server]
+        numbers = reply_payload.numpy().tobytes()[:4]
+        return ServerReply(
             Status(int(reply[Reply.STATUS])),
             int(reply[Reply.VERSION]),
             int(reply[Reply.NEXT_TICKET]),

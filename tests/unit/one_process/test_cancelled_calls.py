@@ -56,15 +56,15 @@ def test_what_is_cancelled_before_it_starts_is_called_again(server: Server) -> N
 
 def test_what_is_cancelled_while_it_waits_for_the_mutex_is_called_again(server: Server) -> None:
     before = server.cells()
-    answers: queue.Queue[list[int]] = queue.Queue()
+    replies: queue.Queue[list[int]] = queue.Queue()
     with tf.device(server.device):
         mutex = open_mutex(server.contents.container, MUTEX)
         lock = tf.raw_ops.MutexLock(mutex=mutex)
     with closure_runs() as (cancellation, _):
-        thread = threading.Thread(target=lambda: answers.put(list(server.cells())))
+        thread = threading.Thread(target=lambda: replies.put(list(server.cells())))
         thread.start()
         time.sleep(0.2)  # it waits by then; where it does not, this is the case above
         cancellation.start_cancel()
     del lock  # which releases the mutex
-    assert answers.get(timeout=DEADLINE_S) == list(before)
+    assert replies.get(timeout=DEADLINE_S) == list(before)
     thread.join(DEADLINE_S)

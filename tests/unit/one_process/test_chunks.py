@@ -67,7 +67,7 @@ def test_fit(narrow: tfps.ParameterServerStrategy) -> None:
     ticket = job.requests.open_tickets(2)
     job.join(0, servers=(0,))
     pushed = [job.push(0, ticket=ticket) for _ in range(2)]
-    assert [answer.status for answer in pushed] == [Status.OK, Status.DUPLICATE]
+    assert [reply.status for reply in pushed] == [Status.OK, Status.DUPLICATE]
     assert job.weight(0) == pushed[0].weight == STEPS + 1
     older = job.incarnations[0]
     job.join(0, servers=(0,))

@@ -12,7 +12,7 @@ import pytest
 
 import tfps
 from tests.unit.one_process.jobs import DEADLINE_S, waits
-from tests.unit.one_process.requests import Answer, Requests
+from tests.unit.one_process.requests import Requests, ServerReply
 from tests.unit.one_process.service_loops import ServiceLoops
 from tests.unit.one_process.unit_steps import BATCH, fit
 from tfps.consistency.ledger import Status
@@ -60,7 +60,7 @@ class Pushes:
         """Let a worker enter; return its clock."""
         return self.requests.ask(Kind.JOIN, worker=worker, incarnation=self.worker).clock
 
-    def push(self, ticket: int, *, worker: int = 0, **options: Any) -> Answer:
+    def push(self, ticket: int, *, worker: int = 0, **options: Any) -> ServerReply:
         options = {"incarnation": self.worker, "gradient": 1.0, "step_examples": BATCH, **options}
         return self.requests.ask(Kind.PUSH, worker=worker, ticket=self.first + ticket, **options)
 
@@ -68,12 +68,12 @@ class Pushes:
         """Weights, slots and iterations."""
         return [v.numpy() for v in (*self.model.weights, *self.model.optimizer.variables)]
 
-    def refused(self) -> list[Answer]:
+    def refused(self) -> list[ServerReply]:
         """The replies to pushes that change no bit, after one of the first ticket."""
-        answers = [self.push(0), self.push(1, incarnation=self.worker - 1)]
+        replies = [self.push(0), self.push(1, incarnation=self.worker - 1)]
         if not isinstance(self.requests.carrier, ServiceLoops):  # which serve one program each
-            answers += [self.push(1, plan=12345), self.push(1, protocol=12345)]
-        return answers
+            replies += [self.push(1, plan=12345), self.push(1, protocol=12345)]
+        return replies
 
     def counts(self) -> list[int]:
         """The counts of the server, but for durations."""
@@ -116,24 +116,24 @@ def test_all_kinds_of_pushes_do_the_same(
     make_pushes: Callable[..., Pushes], mode: Any, kinds: tuple[str, ...]
 ) -> None:
     operations = make_pushes("operations", mode)
-    expected, expected_state = _answers(operations)
+    expected, expected_state = _replies(operations)
     for kind in kinds:
         pushes = make_pushes(kind, mode)
-        answers, state = _answers(pushes)
-        assert answers == expected
+        replies, state = _replies(pushes)
+        assert replies == expected
         np.testing.assert_allclose(pushes.history["loss"], operations.history["loss"], rtol=1e-6)
         for value, other in zip(state, expected_state, strict=True):
             np.testing.assert_allclose(value, other, rtol=0, atol=1e-6)
 
 
-def _answers(pushes: Pushes) -> tuple[list[Any], list[np.ndarray]]:
+def _replies(pushes: Pushes) -> tuple[list[Any], list[np.ndarray]]:
     """Push two tickets; return the replies, relative to the first ticket, counts and state."""
     before, first = np.array(pushes.counts()), pushes.first
     closing = {"acked_ticket": first, "closed_steps": 1, "examples": BATCH}
-    answers = [pushes.push(0), *pushes.refused(), pushes.push(1, **closing)]
+    replies = [pushes.push(0), *pushes.refused(), pushes.push(1, **closing)]
     found = [
         (a.status, a.version, a.ticket - first if a.ticket >= 0 else -1, a.staleness)
-        for a in answers
+        for a in replies
     ]
     return [*found, *(np.array(pushes.counts()) - before).tolist()], pushes.state()
 
@@ -146,7 +146,7 @@ def test_a_refused_push_leaves_every_bit(make_pushes: Callable[..., Pushes], car
     assert pushes.push(0).status is Status.OK
     after = pushes.state()
     assert not all(np.array_equal(*each) for each in zip(before, after, strict=True))
-    statuses = [answer.status for answer in pushes.refused()]
+    statuses = [reply.status for reply in pushes.refused()]
     assert statuses[:2] == [Status.DUPLICATE, Status.EVICTED]
     assert statuses[2:] == ([Status.REPLAN] * 2 if carrier == "calls" else [])
     pushes.requests.evict(0, pushes.worker)
@@ -174,7 +174,7 @@ def test_who_is_too_fast_waits_for_the_kernel_of_the_slow(
         fast = pool.submit(pushes.push, 2, clock=pushes.clock + 1)
         assert waits(fast)
         slow = pushes.push(1, worker=1, clock=pushes.clock)
-        answer = fast.result(DEADLINE_S)
-    assert (answer.status, slow.status) == (Status.OK, Status.OK)
+        reply = fast.result(DEADLINE_S)
+    assert (reply.status, slow.status) == (Status.OK, Status.OK)
     # The reply to the worker that has waited brings what the slow one has changed meanwhile.
-    assert answer.version == slow.version
+    assert reply.version == slow.version

@@ -15,7 +15,7 @@ import pytest
 
 import tfps
 from tests.unit.one_process.jobs import DEADLINE_S, FitJob, Jobs, waits
-from tests.unit.one_process.requests import Answer, Requests
+from tests.unit.one_process.requests import Requests, ServerReply
 from tests.unit.one_process.service_loops import ServiceLoops
 from tests.unit.one_process.unit_steps import BATCH
 from tfps.consistency.ledger import MAX_CALLS, NO_TICKET, Status
@@ -110,7 +110,7 @@ def test_what_an_evicted_worker_sends_changes_nothing(job: FitJob) -> None:
     job.requests.evict(0, job.incarnations[0])
     before = job.weight(0), job.weight(1)
     refused = [job.push(0, ticket=ticket, server=server, call=server) for server in range(2)]
-    assert [answer.status for answer in refused] == [Status.EVICTED] * 2
+    assert [reply.status for reply in refused] == [Status.EVICTED] * 2
     assert refused[0].ticket == NO_TICKET
     assert (job.weight(0), job.weight(1)) == before
     assert job.join(1).ticket == ticket
@@ -202,7 +202,7 @@ def test_a_bound_holds_up_the_fast_until_the_slow_push_or_leave(
     assert clocks[0] == clocks[1]
     with ThreadPoolExecutor(2) as pool:
 
-        def push(worker: int, ticket: int, clock: int) -> Future[Answer]:
+        def push(worker: int, ticket: int, clock: int) -> Future[ServerReply]:
             assert job.push(worker, ticket=ticket, clock=clock).status is Status.OK
             return pool.submit(job.push, worker, ticket=ticket, call=last, clock=clock)
 
@@ -265,8 +265,8 @@ def test_servers_count_alike_at_rest_what_one_of_them_has_taken(
         job.requests.evict(1, job.incarnations[1])
         assert {each.result(DEADLINE_S).status for each in first} == {Status.OK}
     again = {"ticket": ticket + 1, "base_version": at + MAX_CALLS}
-    answers = [job.push(0, server=server, **again).status for server in range(2)]
-    assert answers == [Status.DUPLICATE, Status.OK]
+    replies = [job.push(0, server=server, **again).status for server in range(2)]
+    assert replies == [Status.DUPLICATE, Status.OK]
     assert np.subtract(counts(), before).tolist() == [1, 2]
     job.end()
     job.train()
@@ -328,9 +328,9 @@ def test_a_push_that_is_too_stale_is_dropped(fit_job: Callable[..., FitJob]) -> 
     at = job.join(0).version
     before, dropped = job.weight(0), job.requests.counted("DROPPED")
     pushed = [job.push(0, ticket=ticket + number, base_version=at) for number in range(4)]
-    assert [answer.staleness for answer in pushed] == [0, 1, 2, 2]
-    assert [answer.status for answer in pushed] == [Status.OK] * 2 + [Status.LATE] * 2
-    assert [answer.ticket for answer in pushed] == [ticket + number for number in range(1, 5)]
+    assert [reply.staleness for reply in pushed] == [0, 1, 2, 2]
+    assert [reply.status for reply in pushed] == [Status.OK] * 2 + [Status.LATE] * 2
+    assert [reply.ticket for reply in pushed] == [ticket + number for number in range(1, 5)]
     assert job.weight(0) == before + 2
     assert job.requests.counted("DROPPED") == dropped + 2
     assert job.push(0, ticket=ticket + 3, base_version=at).status is Status.DUPLICATE
@@ -354,7 +354,7 @@ def _enter(job: FitJob, *, servers: tuple[int, ...] = (0,)) -> int:
         for worker in range(2)
         for server in servers
     ]
-    assert {answer[:2] for answer in entered} == {(Status.OK, number * MAX_CALLS)}
+    assert {reply[:2] for reply in entered} == {(Status.OK, number * MAX_CALLS)}
     return number * MAX_CALLS
 
 

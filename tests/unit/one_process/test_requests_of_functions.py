@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import tfps
 from tests.unit.one_process.jobs import DEADLINE_S, FunctionJob, Jobs, waits
-from tests.unit.one_process.requests import Answer, Requests
+from tests.unit.one_process.requests import Requests, ServerReply
 from tests.unit.one_process.sent_requests import note_requests
 from tfps.consistency.applied_window import WRITE_BACK, key_of_function
 from tfps.consistency.ledger import MAX_CALLS, Status
@@ -161,8 +161,8 @@ def test_rows_of_a_table_are_looked_up_by_their_ids(function_jobs: Jobs[Function
     holder = next(server for server in range(2) if Kind.LOOK_UP in requests.kinds(server))
     for row, gradient in ((5, 2), (6, 0), (7, 1)):
         before = strategy.stats()
-        answer = requests.ask(Kind.LOOK_UP, server=holder, rows=[row])
-        assert (answer.status, answer.weight) == (Status.OK, rows[row, 0] - gradient)
+        reply = requests.ask(Kind.LOOK_UP, server=holder, rows=[row])
+        assert (reply.status, reply.weight) == (Status.OK, rows[row, 0] - gradient)
         after = strategy.stats()
         counted = np.subtract(after.exchanges, before.exchanges)
         np.testing.assert_array_equal(counted, [server == holder for server in range(2)])
@@ -215,13 +215,13 @@ def test_a_round_is_one_mean(function_jobs: Jobs[FunctionJob]) -> None:
         alone = pool.submit(job.push, 0, base_version=at + MAX_CALLS)
         assert waits(alone)
         job.requests.evict(1, job.incarnations[1])
-        answer = alone.result(DEADLINE_S)
-    assert answer.weight == before + 4
+        reply = alone.result(DEADLINE_S)
+    assert reply.weight == before + 4
     dropped = job.requests.counted("DROPPED")
-    assert job.push(1, base_version=answer.version).status is Status.EVICTED
+    assert job.push(1, base_version=reply.version).status is Status.EVICTED
     assert job.pull(1).status is Status.EVICTED
     assert job.requests.counted("DROPPED") == dropped + 1
-    assert job.begin(1)[:2] == (Status.OK, answer.version)
+    assert job.begin(1)[:2] == (Status.OK, reply.version)
     assert job.weight(0) == before + 4
     job.end()
 
@@ -233,7 +233,7 @@ def test_two_functions_share_a_round(two_functions: tuple[FunctionJob, FunctionJ
     before = [sum(job.model.counts()) for job in jobs]  # one of each lies on the server asked
     at, _ = [job.begin(worker).version for worker, job in enumerate(jobs)]
 
-    def push(worker: int) -> Answer:
+    def push(worker: int) -> ServerReply:
         return jobs[worker].push(worker, base_version=at, gradient=1.0 + worker)
 
     with ThreadPoolExecutor(1) as pool:
@@ -253,8 +253,8 @@ def test_a_push_that_is_too_stale_is_dropped(function_jobs: Jobs[FunctionJob]) -
     at, before = job.pull(0).version, job.weight(0)
     dropped = job.requests.counted("DROPPED")
     pushed = [job.push(0, base_version=at) for _ in range(4)]
-    assert [answer.staleness for answer in pushed] == [0, 1, 2, 2]
-    assert [answer.status for answer in pushed] == [Status.OK] * 2 + [Status.LATE] * 2
+    assert [reply.staleness for reply in pushed] == [0, 1, 2, 2]
+    assert [reply.status for reply in pushed] == [Status.OK] * 2 + [Status.LATE] * 2
     assert job.weight(0) == pushed[-1].weight == before + 2
     assert job.requests.counted("DROPPED") == dropped + 2
     assert job.push(0, base_version=at + 2).weight == before + 3

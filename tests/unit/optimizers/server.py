@@ -105,7 +105,7 @@ class LocalServer:
             replies=replies,
         )
         version = tf.constant(0, tf.int64)
-        answered = dict.fromkeys(range(workers), 0)
+        newest_versions = dict.fromkeys(range(workers), 0)
         shards = group_by_slab(variables)
         request = Layout.from_entries(shards.entries(gradients=True, for_server=False))
         server_request = Layout.from_entries(shards.entries(gradients=True, for_server=True))
@@ -170,7 +170,7 @@ class LocalServer:
             counts: bool = True,
         ) -> list[np.ndarray]:
             nonlocal version
-            base = answered.get(worker, int(version)) if base is None else base
+            base = newest_versions.get(worker, int(version)) if base is None else base
             tensors = prepare_gradients(
                 optimizer,
                 [tf.convert_to_tensor(g) for g in gradients],
@@ -189,13 +189,13 @@ class LocalServer:
             versions = tf.stack([tf.constant(base, tf.int64), version])
             (reply,) = served(pack(request, named), sender, versions, tf.constant(counts))
             version += 1
-            answered[worker] = int(version)
+            newest_versions[worker] = int(version)
             values = unpack(shards.layout, reply)
             return [values[v.value.shared_name].numpy() for v in variables]
 
         def begin(worker: int) -> None:
             entered(tf.constant(worker, tf.int64), version)
-            answered[worker] = int(version)
+            newest_versions[worker] = int(version)
 
         send.begin, send.update = begin, update  # type: ignore[attr-defined]
         return send

@@ -21,9 +21,9 @@ from tfps.recovery.restarts.task_supervisor import register_supervisor, unregist
 
 POLICY = ProbePolicy(misses=2)
 TIMEOUT_S = 0.2
-ANSWER = Observation(answered=True, silent=False, sent_s=1.0, judged_s=1.0)
-SILENCE = Observation(answered=False, silent=True, sent_s=1.0, judged_s=1.0)
-REFUSAL = Observation(answered=False, silent=False, sent_s=1.0, judged_s=1.0)
+REPLY = Observation(replied=True, silent=False, sent_s=1.0, judged_s=1.0)
+SILENCE = Observation(replied=False, silent=True, sent_s=1.0, judged_s=1.0)
+REFUSAL = Observation(replied=False, silent=False, sent_s=1.0, judged_s=1.0)
 
 
 class Runtime:
@@ -104,10 +104,10 @@ def probed(runtime: Runtime, queue: ClosureQueue, monkeypatch: pytest.MonkeyPatc
 
 
 def _probe(probed: ProbedGuard, *, times: int = 2, **seen: Observation) -> None:
-    answers = {("worker", 0): ANSWER, ("worker", 1): ANSWER, ("ps", 0): ANSWER}
+    observations = {("worker", 0): REPLY, ("worker", 1): REPLY, ("ps", 0): REPLY}
     given = {(name[:-1], int(name[-1])): observation for name, observation in seen.items()}
     for _ in range(times):
-        probed.prober.report({**answers, **given})
+        probed.prober.report({**observations, **given})
 
 
 def test_a_closure_goes_back_once_the_servers_know(

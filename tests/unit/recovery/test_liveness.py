@@ -20,11 +20,11 @@ POLICIES = st.builds(
 )
 
 
-def _after(policy: ProbePolicy, answers: list[bool], *, late_s: float = 0.0) -> Verdict:
+def _after(policy: ProbePolicy, replies: list[bool], *, late_s: float = 0.0) -> Verdict:
     liveness = Liveness(["task", "another"], policy=policy)
     now_s = 0.0
-    for answered in answers:
-        if answered:
+    for replied in replies:
+        if replied:
             liveness.record_reply("task", sent_s=now_s)
         else:
             judged_s = now_s + policy.deadline_s + late_s
@@ -35,26 +35,26 @@ def _after(policy: ProbePolicy, answers: list[bool], *, late_s: float = 0.0) -> 
 
 
 @given(POLICIES, st.lists(st.booleans(), max_size=30))
-def test_lost_after_so_many_misses_in_a_row(policy: ProbePolicy, answers: list[bool]) -> None:
+def test_lost_after_so_many_misses_in_a_row(policy: ProbePolicy, replies: list[bool]) -> None:
     missed_last = 0
-    for answered in answers:
-        missed_last = 0 if answered else missed_last + 1
-    verdict = _after(policy, answers)
+    for replied in replies:
+        missed_last = 0 if replied else missed_last + 1
+    verdict = _after(policy, replies)
     assert (verdict is Verdict.LOST) == (missed_last >= policy.misses)
     assert (verdict is Verdict.ALIVE) == (missed_last == 0)
 
 
 @given(POLICIES, st.lists(st.booleans(), max_size=30))
-def test_one_answer_and_it_is_alive_again(policy: ProbePolicy, answers: list[bool]) -> None:
-    assert _after(policy, [*answers, True]) is Verdict.ALIVE
+def test_one_answer_and_it_is_alive_again(policy: ProbePolicy, replies: list[bool]) -> None:
+    assert _after(policy, [*replies, True]) is Verdict.ALIVE
 
 
 @given(POLICIES, st.lists(st.booleans(), max_size=30), st.floats(0.001, 1000))
 def test_who_stood_still_itself_has_seen_no_miss(
-    policy: ProbePolicy, answers: list[bool], extra_s: float
+    policy: ProbePolicy, replies: list[bool], extra_s: float
 ) -> None:
     late_s = policy.period_s + extra_s
-    assert _after(policy, answers, late_s=late_s) is Verdict.ALIVE
+    assert _after(policy, replies, late_s=late_s) is Verdict.ALIVE
 
 
 @given(POLICIES, st.floats(0, 100), st.floats(0, 100))
@@ -63,8 +63,8 @@ def test_an_answer_from_before_a_doubt_proves_nothing(
 ) -> None:
     liveness = Liveness(["task"], policy=policy)
     assert liveness.mark_suspect("task", now_s=doubted_s) is not Verdict.ALIVE
-    answered = liveness.record_reply("task", sent_s=sent_s)
-    assert (answered is Verdict.ALIVE) == (sent_s >= doubted_s)
+    replied = liveness.record_reply("task", sent_s=sent_s)
+    assert (replied is Verdict.ALIVE) == (sent_s >= doubted_s)
     assert liveness.record_reply("task", sent_s=doubted_s) is Verdict.ALIVE
 
 

@@ -30,9 +30,9 @@ class Servant(grpc.GenericRpcHandler):
     def service(self, details: Any) -> Any:
         if details.method != METHOD:
             return None
-        return grpc.unary_unary_rpc_method_handler(self._answer)
+        return grpc.unary_unary_rpc_method_handler(self._reply)
 
-    def _answer(self, request: bytes, context: Any) -> bytes:
+    def _reply(self, request: bytes, context: Any) -> bytes:
         self.speaks.wait(DEADLINE_S)
         return b"status"
 
@@ -43,10 +43,10 @@ class Rounds:
     def __init__(self) -> None:
         self.reports: queue.Queue[Mapping[Task, Observation]] = queue.Queue()
 
-    def wait_for(self, task: Task, *, answered: bool) -> Observation:
+    def wait_for(self, task: Task, *, replied: bool) -> Observation:
         while True:
             seen = self.reports.get(timeout=DEADLINE_S)[task]
-            if seen.answered == answered:
+            if seen.replied == replied:
                 return seen
 
 
@@ -72,12 +72,12 @@ def test_answers_silence_and_answers_again(servant: tuple[Servant, str]) -> None
             report=rounds.reports.put,
         )
         prober.start()
-        rounds.wait_for(("ps", 0), answered=True)
-        rounds.wait_for(("worker", 3), answered=False)
+        rounds.wait_for(("ps", 0), replied=True)
+        rounds.wait_for(("worker", 3), replied=False)
         task.speaks.clear()
-        rounds.wait_for(("ps", 0), answered=False)
+        rounds.wait_for(("ps", 0), replied=False)
         task.speaks.set()
-        rounds.wait_for(("ps", 0), answered=True)
+        rounds.wait_for(("ps", 0), replied=True)
         prober.close()
 
 
@@ -87,9 +87,9 @@ def test_a_task_is_asked_where_it_is_now(servant: tuple[Servant, str]) -> None:
         rounds, addresses = Rounds(), {("ps", 0): f"127.0.0.1:{lease.ports[0]}"}
         prober = Prober(addresses, policy=POLICY, report=rounds.reports.put)
         prober.start()
-        rounds.wait_for(("ps", 0), answered=False)
+        rounds.wait_for(("ps", 0), replied=False)
         addresses["ps", 0] = address
-        rounds.wait_for(("ps", 0), answered=True)
+        rounds.wait_for(("ps", 0), replied=True)
         prober.close()
 
 
@@ -117,7 +117,7 @@ def test_a_probe_can_be_closed_from_its_own_thread(servant: tuple[Servant, str])
 
         prober = Prober({("ps", 0): address}, policy=POLICY, report=report)
         prober.start()
-        rounds.wait_for(("ps", 0), answered=True)
+        rounds.wait_for(("ps", 0), replied=True)
 
 
 def test_whether_all_answer_is_asked_once(servant: tuple[Servant, str]) -> None:

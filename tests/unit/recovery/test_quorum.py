@@ -18,28 +18,28 @@ def test_a_job_ends_after_so_long_without_enough_workers(
     fault_tolerance = FaultTolerance(min_workers=min_workers, no_worker_timeout_s=timeout_s)
     quorum = Quorum(workers=4, fault_tolerance=fault_tolerance)
     now_s, since_s = 0.0, None
-    for answering, seconds in looks:
+    for responding, seconds in looks:
         now_s += seconds
-        if answering >= min_workers:
+        if responding >= min_workers:
             since_s = None
         elif since_s is None:
             since_s = now_s
         ends = since_s is not None and now_s - since_s >= timeout_s
-        assert bool(quorum.end_reason(answering=answering, now_s=now_s)) is ends
+        assert bool(quorum.end_reason(responding=responding, now_s=now_s)) is ends
 
 
 def test_nobody_waits_for_who_cannot_return() -> None:
     quorum = Quorum(workers=2, fault_tolerance=FaultTolerance(min_workers=2))
     reasons = [
-        quorum.end_reason(answering=answering, now_s=0.0, supervisor_reason="the budget is spent")
-        for answering in (2, 1, 0, 2)
+        quorum.end_reason(responding=responding, now_s=0.0, supervisor_reason="the budget is spent")
+        for responding in (2, 1, 0, 2)
     ]
     assert reasons == ["", "the budget is spent", "the budget is spent", ""]
 
 
 def test_the_reason_counts_who_answers() -> None:
     quorum = Quorum(workers=3, fault_tolerance=FaultTolerance(min_workers=2, no_worker_timeout_s=5))
-    quorum.end_reason(answering=1, now_s=0.0)
-    assert quorum.end_reason(answering=1, now_s=5.0) == (
+    quorum.end_reason(responding=1, now_s=0.0)
+    assert quorum.end_reason(responding=1, now_s=5.0) == (
         "1 of 3 workers responded, fewer than min_workers=2, for 5 s (no_worker_timeout_s)"
     )

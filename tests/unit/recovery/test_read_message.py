@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from tests.messages import raises
 from tfps.errors import ProtocolError
 from tfps.placement.slab import ALIGNMENT_BYTES
-from tfps.recovery.reading.read_message import Array, ReadAnswer, ReadRequest, split_payload
+from tfps.recovery.reading.read_message import Array, ReadReply, ReadRequest, split_payload
 
 dtypes = st.sampled_from(["float32", "int64", "bool", "float16", "uint8"])
 arrays = dtypes.flatmap(
@@ -21,9 +21,9 @@ arrays = dtypes.flatmap(
 )
 
 
-def sent(answer: ReadAnswer) -> tuple[list[int], Array]:
+def sent(reply: ReadReply) -> tuple[list[int], Array]:
     """The header and the payload, as a connection would write them."""
-    text, values = answer.to_parts()
+    text, values = reply.to_parts()
     payload = b""
     for value in values:
         payload += value.tobytes() + bytes(
@@ -40,8 +40,8 @@ def test_requests_arrive(names: list[str]) -> None:
 
 @given(st.text(), st.lists(st.integers(-(2**63), 2**63 - 1)), st.lists(arrays), st.text())
 def test_answers_arrive(record: str, cells: list[int], values: list[Array], problem: str) -> None:
-    answer = ReadAnswer(record=record, cells=tuple(cells), values=tuple(values), problem=problem)
-    heard = ReadAnswer.from_parts(*split_payload(*sent(answer)))
+    reply = ReadReply(record=record, cells=tuple(cells), values=tuple(values), problem=problem)
+    heard = ReadReply.from_parts(*split_payload(*sent(reply)))
     assert (heard.record, heard.cells, heard.problem) == (record, tuple(cells), problem)
     assert len(heard.values) == len(values)
     for ours, theirs in zip(values, heard.values, strict=True):
@@ -58,16 +58,16 @@ def test_other_bytes_are_no_request(text: bytes) -> None:
 @given(st.integers(1, 40))
 def test_arrays_that_are_cut_off_are_no_answer(missing: int) -> None:
     value = np.arange(10, dtype=np.float32)
-    text, _ = ReadAnswer(record="r", values=(value,)).to_parts()
+    text, _ = ReadReply(record="r", values=(value,)).to_parts()
     with raises(ProtocolError, "reply: received", remedy="same version of tfps"):
-        ReadAnswer.from_parts(text, np.zeros(40 - missing, np.uint8))
+        ReadReply.from_parts(text, np.zeros(40 - missing, np.uint8))
 
 
 def test_an_answer_of_another_dtype_or_without_fields() -> None:
     fields = {"record": "", "cells": [], "values": [["float1", [2]]], "problem": ""}
     for text in (json.dumps(fields).encode(), b"{}"):
         with raises(ProtocolError, "reply: received", remedy="same version of tfps"):
-            ReadAnswer.from_parts(text, np.zeros(64, np.uint8))
+            ReadReply.from_parts(text, np.zeros(64, np.uint8))
 
 
 @pytest.mark.parametrize("size_bytes", [-1, 9])

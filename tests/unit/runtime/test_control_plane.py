@@ -57,14 +57,14 @@ def test_who_waits_for_a_lost_server(
 def test_a_server_may_be_back_before_anybody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was lost when the call began, and is back before the call asks for its return."""
 
-    class Answers:
+    class ReplyingSession:
         def __init__(self, *_: Any, **__: Any) -> None:
             """It connects to no task."""
 
         def run(self, *_: Any, **__: Any) -> Any:
             return [1]
 
-    monkeypatch.setattr(tf.compat.v1, "Session", Answers)
+    monkeypatch.setattr(tf.compat.v1, "Session", ReplyingSession)
     channel = ControlPlane(address=lambda: "127.0.0.1:1", device="/device:CPU:0")
     call = channel.function(lambda: [tf.constant(1)], arguments=0)
 

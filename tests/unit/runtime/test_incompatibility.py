@@ -24,9 +24,9 @@ def plane() -> DataPlane:
     return plane
 
 
-def _server(answer: Callable[[], bytes], *, index: int = 0) -> Any:
+def _server(reply: Callable[[], bytes], *, index: int = 0) -> Any:
     closed: list[bool] = []
-    channel = SimpleNamespace(ask=lambda *_: answer(), close=lambda: closed.append(True))
+    channel = SimpleNamespace(ask=lambda *_: reply(), close=lambda: closed.append(True))
     return SimpleNamespace(
         index=index, address="host:1", open_channel=lambda: channel, closed=closed, control=None
     )

@@ -37,14 +37,14 @@ class World:
         }
         self.silent = set[Task]()  # those that do not know the question
         self.older = True  # such a task is one of tfps
-        self.chief = "answers"
+        self.chief = "replies"
         self.probes = 0
 
     def ask(
         self, tasks: Iterable[Task], question: Question, *, timeout_s: float
     ) -> dict[Task, Introduction | None]:
         return {
-            task: None if task in self.silent else self.tasks[task].answer(question)
+            task: None if task in self.silent else self.tasks[task].reply_to(question)
             for task in tasks
         }
 
@@ -52,8 +52,8 @@ class World:
         self, addresses: dict[tuple[str, int], str], *, deadline_s: float
     ) -> dict[tuple[str, int], Observation]:
         self.probes += 1
-        answered, silent = self.chief == "answers", self.chief == "hangs"
-        return dict.fromkeys(addresses, Observation(answered, silent, sent_s=0, judged_s=1))
+        replied, silent = self.chief == "replies", self.chief == "hangs"
+        return dict.fromkeys(addresses, Observation(replied, silent, sent_s=0, judged_s=1))
 
     def call(self, task: Task, *_arguments: object, **_options: object) -> bytes:
         if not self.older:
@@ -67,8 +67,8 @@ class World:
     def served(self) -> list[str]:
         """The processes that the tasks serve."""
         question = Question(ChiefIdentity("a new chief"))
-        answers = [task.answer(question).serves for task in self.tasks.values()]
-        return [chief.process if chief else "" for chief in answers]
+        served = [task.reply_to(question).serves for task in self.tasks.values()]
+        return [chief.process if chief else "" for chief in served]
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_a_plain_server_of_tensorflow_is_not_asked_for_versions(world: World) ->
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_one_task_of_a_chief_that_lives_is_enough(world: World, index: int) -> None:
     task = list(world.tasks)[index]
-    world.tasks[task].answer(Question(OTHER, takes=True))
+    world.tasks[task].reply_to(Question(OTHER, takes=True))
     with raises(TasksInUse, "d:1", received="job night", remedy="TF_CONFIG"):
         world.take()
     assert world.served == ["other" if each == task else "" for each in world.tasks]
@@ -122,7 +122,7 @@ def test_one_task_of_a_chief_that_lives_is_enough(world: World, index: int) -> N
 def test_a_chief_that_is_gone_is_replaced(world: World, what: str, probes: int) -> None:
     world.chief = what
     for task in world.tasks.values():
-        task.answer(Question(OTHER, takes=True))
+        task.reply_to(Question(OTHER, takes=True))
     world.take()
     assert set(world.served) == {this_chief().process}
     assert world.probes == 2 * probes  # for the first server, then for all others
@@ -132,14 +132,14 @@ def test_a_chief_that_starts_is_waited_for(world: World, monkeypatch: pytest.Mon
     first = next(iter(world.tasks.values()))
     starting = ChiefIdentity("other", "d:1", "night")
     world.chief = "is gone"  # its server does not listen yet
-    first.answer(Question(starting, takes=True))
+    first.reply_to(Question(starting, takes=True))
     waits = list[float]()
 
     def sleep(seconds: float) -> None:
         waits.append(seconds)
         if len(waits) == 3:
-            world.chief = "answers"
-            first.answer(Question(OTHER, takes=True))
+            world.chief = "replies"
+            first.reply_to(Question(OTHER, takes=True))
 
     monkeypatch.setattr("tfps.strategy.take_tasks.time.sleep", sleep)
     with pytest.raises(TasksInUse):
@@ -150,7 +150,7 @@ def test_a_chief_that_starts_is_waited_for(world: World, monkeypatch: pytest.Mon
 def test_who_was_taken_for_gone_finds_it_out(world: World) -> None:
     world.take()
     for task in world.tasks.values():
-        task.answer(Question(OTHER, takes=True, replaces=this_chief().process))
+        task.reply_to(Question(OTHER, takes=True, replaces=this_chief().process))
     with pytest.raises(TasksInUse):
         confirm_tasks(SPEC, job="", timeout_s=1)
     assert world.served == ["other"] * 3

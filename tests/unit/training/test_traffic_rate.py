@@ -18,12 +18,12 @@ class CountedServer:
     """A server whose workers send 1,000 bytes and get 3,000 between two questions."""
 
     def __init__(self) -> None:
-        self.layout, self.lost, self.answers = LAYOUT, None, True
+        self.layout, self.lost, self.is_responding = LAYOUT, None, True
         self.asked = 0
 
     def cells(self, *, patience_s: float) -> np.ndarray[Any, Any]:
         assert patience_s == 0.0  # the rate does not wait for a reply
-        if not self.answers:
+        if not self.is_responding:
             raise tf.errors.UnavailableError(None, None, "it does not respond")
         self.asked += 1
         cells = np.array(LAYOUT.blank())
@@ -70,10 +70,10 @@ def test_a_moment_has_no_rate(runtime: Any) -> None:
 def test_a_server_that_is_away_is_not_waited_for(runtime: Any) -> None:
     rate = TrafficRate(runtime)
     rate.sample(1, now_s=0.0)
-    runtime.servers[1].answers = False
+    runtime.servers[1].is_responding = False
     rate.sample(2, now_s=5.0)
     assert rate.bytes_per_s is None
-    runtime.servers[1].answers, runtime.servers[1].lost = True, "killed"
+    runtime.servers[1].is_responding, runtime.servers[1].lost = True, "killed"
     rate.sample(3, now_s=10.0)
     assert runtime.servers[1].asked == 1
     runtime.servers[1].lost = None

@@ -36,11 +36,11 @@ LAYOUT = Layout.from_entries(
 ROW_BYTES = 1000
 PUSH = Entry(Kind.PUSH, 0, LAYOUT.size_bytes, LAYOUT.size_bytes, row_bytes=ROW_BYTES)
 
-_answered: list[int] = []
+_received_bytes: list[int] = []
 
 
 def _note(payload: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    _answered.append(payload.size)
+    _received_bytes.append(payload.size)
     return payload
 
 
@@ -96,14 +96,14 @@ def test_who_dies_within_a_message_is_not_answered(echo: Served) -> None:
     call, threads_before = _call(echo, b""), echo.threads
     header, ids, payload = (tensor.numpy() for tensor in call.joined.tensors)
     whole = encoded((header, ids, payload))
-    _answered.clear()
+    _received_bytes.clear()
     for size in (0, 30, 200, 1_000, 400_000, len(whole) - 1):
         _die_after(echo, whole[:size])
     while echo.threads - threads_before:
         time.sleep(0.01)
-    assert _answered == []
+    assert _received_bytes == []
     echo.carrier.exchange({0: call})
-    assert _answered == [LAYOUT.size_bytes]
+    assert _received_bytes == [LAYOUT.size_bytes]
 
 
 def _die_after(echo: Served, part: bytes) -> None:

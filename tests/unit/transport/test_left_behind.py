@@ -27,13 +27,13 @@ class Gate:
 
     def __init__(self) -> None:
         self.entered, self.opened = threading.Event(), threading.Event()
-        self.answered: list[int] = []
+        self.passed_kinds: list[int] = []
 
     def pass_through(self, kind: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         if kind == Kind.PUSH:
             self.entered.set()
             assert self.opened.wait(DEADLINE_S)
-        self.answered.append(int(kind))
+        self.passed_kinds.append(int(kind))
         return kind
 
 
@@ -46,7 +46,7 @@ def gate() -> Gate:
 
 @pytest.fixture
 def server(gate: Gate) -> Iterator[Served]:
-    def answer(kind: Kind) -> Any:
+    def make_function(kind: Kind) -> Any:
         def function(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
             asked = tf.constant(int(kind), tf.int64)
             (passed,) = tf.raw_ops.PyFunc(input=[asked], token="test_gate", Tout=[tf.int64])
@@ -56,7 +56,7 @@ def server(gate: Gate) -> Iterator[Served]:
         return function
 
     kinds = (Kind.PUSH, Kind.JOIN)
-    with served({Entry(kind, 0, 1, 1): answer(kind) for kind in kinds}, Plain()) as server:
+    with served({Entry(kind, 0, 1, 1): make_function(kind) for kind in kinds}, Plain()) as server:
         yield server
 
 
@@ -77,7 +77,7 @@ def test_a_worker_joins_after_what_it_has_begun(server: Served, gate: Gate, join
     for thread in (pushes, follows):
         thread.join(DEADLINE_S)
     expected = [Kind.PUSH, Kind.JOIN]
-    assert gate.answered == (expected if joins == 1 else expected[::-1])
+    assert gate.passed_kinds == (expected if joins == 1 else expected[::-1])
 
 
 def test_what_never_ends_is_not_waited_for(
@@ -88,7 +88,7 @@ def test_what_never_ends_is_not_waited_for(
     pushes = _sends(server, Kind.PUSH, worker=1, incarnation=1)
     assert gate.entered.wait(DEADLINE_S)
     _sends(server, Kind.JOIN, worker=1, incarnation=2).join(DEADLINE_S)
-    assert gate.answered == [Kind.JOIN]
+    assert gate.passed_kinds == [Kind.JOIN]
     gate.opened.set()
     pushes.join(DEADLINE_S)
 
@@ -109,9 +109,9 @@ def test_a_cancelled_closure_sends_nothing_more_once_it_is_waited_for(
         thread.join(DEADLINE_S)
     assert ended == [True]
     _sends(server, Kind.PUSH, worker=1, incarnation=1).join(DEADLINE_S)
-    assert gate.answered == [Kind.PUSH]
+    assert gate.passed_kinds == [Kind.PUSH]
     _sends(server, Kind.PUSH, worker=1, incarnation=2).join(DEADLINE_S)
-    assert gate.answered == [Kind.PUSH, Kind.PUSH]
+    assert gate.passed_kinds == [Kind.PUSH, Kind.PUSH]
 
 
 def test_a_cancelled_exchange_that_never_ends_is_not_waited_for(

@@ -145,9 +145,9 @@ def test_shape_and_dtype_may_be_found_out(
     assert variable.dtype == tf.int64
 
 
-@pytest.mark.parametrize("answer", [None, [], [0, 1, 1], [2, 2, 1]], ids=str)
-def test_a_partitioner_with_a_wrong_answer(answer: Any, make_strategy: MakeStrategy) -> None:
-    strategy = make_strategy(lambda shape, dtype: answer)
+@pytest.mark.parametrize("shards", [None, [], [0, 1, 1], [2, 2, 1]], ids=str)
+def test_a_partitioner_with_wrong_shards(shards: Any, make_strategy: MakeStrategy) -> None:
+    strategy = make_strategy(lambda shape, dtype: shards)
     with strategy.scope(), pytest.raises(ValueError, match="variable_partitioner"):
         tf.Variable([[[0, 1], [2, 3]], [[0, 1], [2, 3]]])
 

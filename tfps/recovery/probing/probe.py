@@ -34,14 +34,14 @@ class Observation:
     """The outcome of one probe of one task.
 
     Args:
-        answered: whether the task replied before the deadline.
+        replied: whether the task replied before the deadline.
         silent: whether the deadline passed without any reaction, as with a task that hangs; one
             that is gone refuses the connection.
         sent_s: the time of the probe, on the monotonic clock.
         judged_s: the time at which the outcome was known.
     """
 
-    answered: bool
+    replied: bool
     silent: bool
     sent_s: float
     judged_s: float
@@ -122,7 +122,7 @@ def all_tasks_reply(addresses: Mapping[Task, str], *, deadline_s: float) -> bool
         deadline_s: the seconds that a reply may take.
     """
     seen = observe_once(addresses, deadline_s=deadline_s)
-    return all(observation.answered for observation in seen.values())
+    return all(observation.replied for observation in seen.values())
 
 
 def observe_once(addresses: Mapping[Task, str], *, deadline_s: float) -> dict[Task, Observation]:
@@ -166,7 +166,7 @@ def _collect_observations(
     for task, call in calls.items():
         error = call.exception()
         observations[task] = Observation(
-            answered=error is None,
+            replied=error is None,
             silent=error is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED,
             sent_s=sent_s,
             judged_s=time.monotonic(),

@@ -16,11 +16,11 @@ class Quorum:
     Example:
 
     >>> quorum = Quorum(workers=2, fault_tolerance=FaultTolerance(no_worker_timeout_s=60))
-    >>> [quorum.end_reason(answering=0, now_s=now_s) for now_s in (0.0, 59.0)]
+    >>> [quorum.end_reason(responding=0, now_s=now_s) for now_s in (0.0, 59.0)]
     ['', '']
-    >>> quorum.end_reason(answering=0, now_s=60.0)
+    >>> quorum.end_reason(responding=0, now_s=60.0)
     'none of 2 workers has responded for 60 s (no_worker_timeout_s)'
-    >>> quorum.end_reason(answering=1, now_s=61.0)
+    >>> quorum.end_reason(responding=1, now_s=61.0)
     ''
     """
 
@@ -28,15 +28,15 @@ class Quorum:
         self._workers, self._fault_tolerance = workers, fault_tolerance
         self._since_s: float | None = None  # since when too few reply
 
-    def end_reason(self, *, answering: int, now_s: float, supervisor_reason: str = "") -> str:
+    def end_reason(self, *, responding: int, now_s: float, supervisor_reason: str = "") -> str:
         """Return why the job ends; an empty string while it goes on or waits.
 
         Args:
-            answering: how many workers reply now.
+            responding: how many workers reply now.
             now_s: the time on the monotonic clock.
             supervisor_reason: why no other worker can return, if that is known.
         """
-        if answering >= self._fault_tolerance.min_workers:
+        if responding >= self._fault_tolerance.min_workers:
             self._since_s = None
             return ""
         self._since_s = now_s if self._since_s is None else self._since_s
@@ -47,9 +47,9 @@ class Quorum:
             return ""
         workers = counted(self._workers, "worker")
         few = (
-            f"{answering} of {workers} responded, fewer than "
+            f"{responding} of {workers} responded, fewer than "
             f"min_workers={self._fault_tolerance.min_workers}, for"
-            if answering
+            if responding
             else f"none of {workers} has responded for"
         )
         return f"{few} {timeout_s:g} s (no_worker_timeout_s)"

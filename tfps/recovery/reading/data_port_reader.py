@@ -15,9 +15,9 @@ from tfps.errors import ProtocolError
 from tfps.recovery.chief.job_record import JobRecord
 from tfps.recovery.reading.read_message import (
     HEADER_FIELDS,
-    MAX_ANSWER_BYTES,
+    MAX_READ_REPLY_BYTES,
     READER,
-    ReadAnswer,
+    ReadReply,
     ReadRequest,
     split_payload,
 )
@@ -34,7 +34,7 @@ from tfps.transport.direct import (
 
 Array = np.ndarray[Any, Any]
 
-LIMITS = FrameLimits(header_fields=HEADER_FIELDS, max_ids=0, max_payload_bytes=MAX_ANSWER_BYTES)
+LIMITS = FrameLimits(header_fields=HEADER_FIELDS, max_ids=0, max_payload_bytes=MAX_READ_REPLY_BYTES)
 MIN_TIMEOUT_S = 3.0  # the least time that a server is given: a busy one needs it
 NO_IDS = np.empty(0, np.int64)
 
@@ -66,17 +66,17 @@ class DataPortReader:
             tf.errors.UnavailableError: the server does not reply; or, caused by a
                 `HandshakeError`, it has another secret or certificate, or no such job.
         """
-        record = self._request_answer(ReadRequest(), patience_s).record
+        record = self._request(ReadRequest(), patience_s).record
         return JobRecord.from_json(record) if record else None
 
     def read(
         self, record: JobRecord, resources: Sequence[str], *, patience_s: float
     ) -> tuple[Array, list[Array]]:
         """See `ServerReader.read`."""
-        answer = self._request_answer(ReadRequest(resources=tuple(resources)), patience_s)
-        if not answer.cells or record != JobRecord.from_json(answer.record):
+        reply = self._request(ReadRequest(resources=tuple(resources)), patience_s)
+        if not reply.cells or record != JobRecord.from_json(reply.record):
             raise RecordChanged
-        return np.array(answer.cells, np.int64), list(answer.values)
+        return np.array(reply.cells, np.int64), list(reply.values)
 
     def renew(self) -> None:
         """See `ServerReader.renew`."""
@@ -88,7 +88,7 @@ class DataPortReader:
             self._connection.close()
             self._connection = None
 
-    def _request_answer(self, request: ReadRequest, patience_s: float) -> ReadAnswer:
+    def _request(self, request: ReadRequest, patience_s: float) -> ReadReply:
         until_s = time.monotonic() + max(patience_s, MIN_TIMEOUT_S)
         try:
             connection = self._get_connection(until_s)
@@ -99,10 +99,10 @@ class DataPortReader:
         except (ConnectionLost, ProtocolError) as error:
             self.close()
             raise self._unavailable_error(error) from error
-        answer = ReadAnswer.from_parts(*split_payload(header.tolist(), payload))
-        if answer.problem:
-            raise self._unavailable_error(answer.problem)
-        return answer
+        reply = ReadReply.from_parts(*split_payload(header.tolist(), payload))
+        if reply.problem:
+            raise self._unavailable_error(reply.problem)
+        return reply
 
     def _get_connection(self, until_s: float) -> Connection:
         if self._connection is None or self._connection.has_ended():

@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 READER = "reader"  # the role in the connection's handshake
 HEADER_FIELDS = 1  # in both messages: the size of the payload's text in bytes
 MAX_REQUEST_BYTES = 1 << 26  # names of a million variables
-MAX_ANSWER_BYTES = 1 << 32  # more than a pull may read of a server
+MAX_READ_REPLY_BYTES = 1 << 32  # more than a pull may read of a server
 REMEDY = "run the same version of tfps on all tasks"
 
 
@@ -54,7 +54,7 @@ class ReadRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadAnswer:
+class ReadReply:
     """A server's reply to a `ReadRequest`.
 
     Args:
@@ -81,7 +81,7 @@ class ReadAnswer:
         return json.dumps(fields).encode(), [np.ascontiguousarray(v) for v in self.values]
 
     @classmethod
-    def from_parts(cls, text: bytes, arrays: Array) -> ReadAnswer:
+    def from_parts(cls, text: bytes, arrays: Array) -> ReadReply:
         """Decode what `to_parts` wrote.
 
         Args:

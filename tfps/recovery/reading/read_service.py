@@ -14,7 +14,7 @@ from tfps.recovery.reading.channel_reader import ChannelReader
 from tfps.recovery.reading.read_message import (
     HEADER_FIELDS,
     MAX_REQUEST_BYTES,
-    ReadAnswer,
+    ReadReply,
     ReadRequest,
     split_payload,
 )
@@ -56,7 +56,7 @@ class ReadService:
             while True:
                 header, _, payload = connection.receive(LIMITS)
                 text, _ = split_payload(header.tolist(), payload)
-                said, arrays = self._answer_request(reader, ReadRequest.from_text(text)).to_parts()
+                said, arrays = self._read(reader, ReadRequest.from_text(text)).to_parts()
                 connection.release_buffers()
                 length = np.array([len(said)], np.int64)
                 connection.send(length, NO_IDS, np.frombuffer(said, np.uint8), *arrays)
@@ -73,17 +73,17 @@ class ReadService:
         return self._target().removeprefix("grpc://")
 
     @staticmethod
-    def _answer_request(reader: ChannelReader, request: ReadRequest) -> ReadAnswer:
+    def _read(reader: ChannelReader, request: ReadRequest) -> ReadReply:
         try:
             record = reader.record(patience_s=CALL_TIMEOUT_S)
             if record is None:
-                return ReadAnswer()
+                return ReadReply()
             text = record.to_json()
             if not set(request.resources) <= record.views.keys():
-                return ReadAnswer(record=text)
+                return ReadReply(record=text)
             cells, values = reader.read(record, request.resources, patience_s=CALL_TIMEOUT_S)
         except RecordChanged:
-            return ReadAnswer(problem="its variables are being moved")
+            return ReadReply(problem="its variables are being moved")
         except tf.errors.OpError as error:
-            return ReadAnswer(problem=error.message)
-        return ReadAnswer(record=text, cells=tuple(cells.tolist()), values=tuple(values))
+            return ReadReply(problem=error.message)
+        return ReadReply(record=text, cells=tuple(cells.tolist()), values=tuple(values))

@@ -58,12 +58,15 @@ class ControlChannel(Protocol):
         """Return whether the task's process accepts connections; it may hang nevertheless."""
 
     def close(
-        self, *, answering: bool = True, error: Callable[[], Exception] = make_channel_closed_error
+        self,
+        *,
+        is_responding: bool = True,
+        error: Callable[[], Exception] = make_channel_closed_error,
     ) -> None:
         """Close the channel.
 
         Args:
-            answering: whether the task is expected to reply; if not, do not wait for it.
+            is_responding: whether the task is expected to reply; if not, do not wait for it.
             error: makes the exception that later calls raise, if tasks are processes.
         """
 

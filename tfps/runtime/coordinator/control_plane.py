@@ -266,12 +266,15 @@ class ControlPlane:
         return accepts_connections(self._address, timeout_s=timeout_s)
 
     def close(
-        self, *, answering: bool = True, error: Callable[[], Exception] = make_channel_closed_error
+        self,
+        *,
+        is_responding: bool = True,
+        error: Callable[[], Exception] = make_channel_closed_error,
     ) -> None:
         """Close the channel; see `ControlChannel`."""
         with self._lock:
             self._make_closed_error = error
-            if answering and self.lost is None and self.is_reachable():
+            if is_responding and self.lost is None and self.is_reachable():
                 # A restarted task does not know the session.
                 with contextlib.suppress(tf.errors.AbortedError):
                     self._session.close()

@@ -316,16 +316,16 @@ class Runtime(Storage):
         self.refuse_if_closed()
         return [server.cells() for server in self.servers]
 
-    def abandon(self, reason: str, *, answering: bool) -> None:
+    def abandon(self, reason: str, *, is_responding: bool) -> None:
         """Stop using the tasks, which are about to end with all resources of this job.
 
-        Guests can end their work if all tasks are ``answering``.
+        Guests can end their work if all tasks reply (``is_responding``).
         """
         if not self.closed:
-            self._mark_closed(reason, with_guests=answering)
+            self._mark_closed(reason, with_guests=is_responding)
             # The collector would close channels that stay open, and wait for a server that is gone.
             for channel in self._channels():
-                channel.close(answering=answering, error=self.make_closed_error)
+                channel.close(is_responding=is_responding, error=self.make_closed_error)
 
     def _channels(self) -> list[ControlChannel]:
         return [*(server.control for server in self.servers), *self.worker_channels]
@@ -353,11 +353,12 @@ class Runtime(Storage):
         for server in self.servers:
             server.probe()
         if any(server.is_of_another_chief() for server in self.servers):
-            self.abandon("another chief goes on with its job", answering=True)
+            self.abandon("another chief goes on with its job", is_responding=True)
             return
         if self.has_mismatches:
             self.abandon(
-                "its model differs from the model of the job, which is unchanged", answering=True
+                "its model differs from the model of the job, which is unchanged",
+                is_responding=True,
             )
             return
         self._mark_closed(reason, with_guests=True)

@@ -155,9 +155,9 @@ class Server:
         if self.is_of_another_chief():
             raise self._make_replaced_error()
 
-    def check_chief_reply(self, answer: list[np.ndarray[Any, Any]]) -> int:
+    def check_chief_reply(self, reply: list[np.ndarray[Any, Any]]) -> int:
         """Return the number in a server's reply; raise `ChiefReplaced` if it has another chief."""
-        number = int(answer[0])
+        number = int(reply[0])
         if number == chief_requests.REPLACED:
             raise self._make_replaced_error()
         return number
@@ -223,11 +223,11 @@ class Server:
         def trace(*values: tf.Tensor) -> Sequence[tf.Tensor]:
             with self.ledger.locked():
                 ledger = self.ledger.open()
-                answer = decision(ledger, **dict(zip(names, values, strict=True)))
+                result = decision(ledger, **dict(zip(names, values, strict=True)))
                 self.ledger.post(ledger)
                 if then is not None:
-                    then(values[0], answer)
-            return [tf.cast(answer, tf.int64)]
+                    then(values[0], result)
+            return [tf.cast(result, tf.int64)]
 
         return self.control.function(trace, arguments=len(names))
 

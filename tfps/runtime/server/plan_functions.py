@@ -86,11 +86,11 @@ class PlanFunctions:
         of a push, else in the reply.
         """
 
-        def answer(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Sequence[tf.Tensor]:
+        def serve(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Sequence[tf.Tensor]:
             return trace(tf.unstack(header), ids, payload)
 
         function = trace_server_function(
-            answer,
+            serve,
             device=self.server.device,
             signature=Message.signature(REQUEST_FIELDS),
             handle_of_copy=self.runtime.followed.handle_of_copy,

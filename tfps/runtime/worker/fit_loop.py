@@ -53,7 +53,7 @@ class FitLoop(Generic[S]):
         if (
             self.program.changes_variables
         ):  # a worker's first join connects, and prepares the functions
-            took = measure_microseconds(begin, until=[step.answer.next_ticket, *step.versions])
+            took = measure_microseconds(begin, until=[step.replies.next_ticket, *step.versions])
             pull_microseconds = tf.where(closure_run.has_run_before > 0, took, pull_microseconds)
         state = {
             **self.fetch_granted(step),
@@ -86,7 +86,7 @@ class FitLoop(Generic[S]):
 
         Return this part of the loop's state.
         """
-        return step.closure_run.fetch(step.answer.next_ticket)
+        return step.closure_run.fetch(step.replies.next_ticket)
 
     def take_steps(self, step: S, state: State) -> State:
         """Trace steps until there is no ticket or no batch left."""
@@ -106,23 +106,23 @@ class FitLoop(Generic[S]):
                 **done,
                 **self.fetch_granted(step),
                 "versions": tf.stack(step.versions),
-                "fields": make_next_fields(state, step.answer, ticket=ticket, examples=examples),
+                "fields": make_next_fields(state, step.replies, ticket=ticket, examples=examples),
             }
 
         return closure_run.loop(body, state)
 
 
 def make_next_fields(
-    state: State, answer: ServerReplies, *, ticket: tf.Tensor, examples: tf.Tensor
+    state: State, replies: ServerReplies, *, ticket: tf.Tensor, examples: tf.Tensor
 ) -> Fields:
     """Make the header fields by which the next push reports about a push and its reply."""
     fields = state["fields"]
-    coded = {Request.DECODE_MICROSECONDS: answer.decode_microseconds}
+    coded = {Request.DECODE_MICROSECONDS: replies.decode_microseconds}
     return {
         **fields,
-        Request.ACKED_TICKET: tf.where(answer.accepted, ticket, NO_TICKET),
+        Request.ACKED_TICKET: tf.where(replies.accepted, ticket, NO_TICKET),
         Request.EXAMPLES: examples,
-        Request.PUSH_MICROSECONDS: answer.microseconds,
+        Request.PUSH_MICROSECONDS: replies.microseconds,
         Request.PULL_MICROSECONDS: tf.constant(NOT_MEASURED, tf.int64),
         **(coded if Request.DECODE_MICROSECONDS in fields else {}),
     }

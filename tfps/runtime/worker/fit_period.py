@@ -78,7 +78,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
     """
 
     def fetch_granted(self, step: PeriodStep) -> State:
-        period, batches = step.answer.next_ticket, step.answer.next_batches
+        period, batches = step.replies.next_ticket, step.replies.next_batches
         ticket = step.compute_ticket(period, tf.constant(0, tf.int64), batches=batches)
         return {"period": period, "batches": batches, **step.closure_run.fetch(ticket)}
 
@@ -91,7 +91,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
             examples = done["examples"]
             step.begin(ticket, state, extra_fields={Request.STEP_EXAMPLES: examples})
             step.end_period(done, begin=begin, waited=state["wait"])
-            fields = make_next_fields(state, step.answer, ticket=ticket, examples=examples)
+            fields = make_next_fields(state, step.replies, ticket=ticket, examples=examples)
             step.closure_run.take_finite_flag(done)
             return {
                 **self.fetch_granted(step),

@@ -63,10 +63,10 @@ class PipelinedStep(FitStep):
 
         return tf.cond(state["pending_ticket"] >= 0, send, stay)
 
-    def push_after_look_ups(self, answer: ServerReplies) -> None:
+    def push_after_look_ups(self, replies: ServerReplies) -> None:
         """Let the push with these replies wait for the look-ups of the latest traced step."""
         for reply in self.look_ups.early_operations:
-            private.add_control_input(answer.accepted.op.inputs[0].op, reply)
+            private.add_control_input(replies.accepted.op.inputs[0].op, reply)
 
 
 class PipelinedLoop(FitLoop[PipelinedStep]):
@@ -95,20 +95,20 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
 
         def turn(state: State) -> State:
             ticket, batch = state["ticket"], closure_run.batch(state)
-            answer = step.send_pending(state)
+            replies = step.send_pending(state)
             step.begin(ticket, state)
             report = step.run(batch)
             codec_fields = NO_FIELDS if step.coding is None else step.coding.codec_fields
-            step.push_after_look_ups(answer)
+            step.push_after_look_ups(replies)
             bodies = [list(body) for body in step.bodies]
             # Only now: the step was computed from the older parameters.
             with tf.control_dependencies([payload for payload, *_ in bodies]):
-                values = [tf.identity(payload) for payload in answer.payloads]
+                values = [tf.identity(payload) for payload in replies.payloads]
                 step.load(values, step.load_newer, call_number=0)
-                step.refresh_unchanged(answer)
+                step.refresh_unchanged(replies)
             return {
-                **closure_run.fetch(answer.next_ticket),
-                **_make_next_state(state, answer),
+                **closure_run.fetch(replies.next_ticket),
+                **_make_next_state(state, replies),
                 "report": report,
                 "steps": state["steps"] + 1,
                 "pending": bodies,
@@ -120,16 +120,16 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
 
         def drain_pipeline(state: State) -> State:
             state = closure_run.loop(turn, state)
-            answer = step.send_pending(state)
-            step.load(answer.payloads, step.load_newer, call_number=0)
-            step.refresh_unchanged(answer)
+            replies = step.send_pending(state)
+            step.load(replies.payloads, step.load_newer, call_number=0)
+            step.refresh_unchanged(replies)
             closure_run.take_finite_flag(state)
             # Also if the current ticket lies beyond the end of the data: the new one may be of a
             # lost worker, and there may be no other worker left to take it.
             return {
                 **state,
-                **closure_run.fetch(answer.next_ticket),
-                **_make_next_state(state, answer),
+                **closure_run.fetch(replies.next_ticket),
+                **_make_next_state(state, replies),
                 "pending_ticket": tf.constant(NO_TICKET, tf.int64),
             }
 
@@ -152,11 +152,11 @@ def _make_initial_codec_fields(wires: Sequence[CallWire]) -> Fields:
     return {Request.ENCODE_MICROSECONDS: tf.constant(NOT_MEASURED, tf.int64)}
 
 
-def _make_next_state(state: State, answer: ServerReplies) -> State:
+def _make_next_state(state: State, replies: ServerReplies) -> State:
     """Make the part of the loop's state that the reply to the pending push changes."""
     ticket, examples = state["pending_ticket"], state["pending_examples"]
     return {
-        "versions": tf.stack(answer.versions),
-        "fields": make_next_fields(state, answer, ticket=ticket, examples=examples),
+        "versions": tf.stack(replies.versions),
+        "fields": make_next_fields(state, replies, ticket=ticket, examples=examples),
         "ahead": tf.constant(NO_TICKET, tf.int64),
     }

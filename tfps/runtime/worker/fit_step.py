@@ -32,7 +32,7 @@ class FitStep(Step):
 
     servers: Sequence[FitHalf]
     # Set when the worker joins.
-    answer: ServerReplies  # the latest one with a ticket
+    replies: ServerReplies  # the latest one with a ticket
     is_single_step = True  # whether state is exchanged after each step; else after a period
     ahead_ticket: tf.Tensor
     clock: tf.Tensor  # the worker's clock when it joins
@@ -95,10 +95,11 @@ class FitStep(Step):
 
     def join(self) -> None:
         """Enter on all servers, load the parameters, and get the first ticket."""
-        replies = self.send_requests(Kind.JOIN)
-        header, answer = replies[0].header, self.rounds.enter(ServerReplies.from_replies(replies))
-        self.load(answer.payloads, self.load_initial)
-        self._delta_decoder.begin(answer.payloads)
+        messages = self.send_requests(Kind.JOIN)
+        header = messages[0].header
+        replies = self.rounds.enter(ServerReplies.from_replies(messages))
+        self.load(replies.payloads, self.load_initial)
+        self._delta_decoder.begin(replies.payloads)
         for variable, state in self._seed_states(self.closure_run.first):
             self.copies.load_seed(variable, state)
         self.residuals.prepare()
@@ -106,11 +107,11 @@ class FitStep(Step):
             self._seen_writes = private.create_anonymous_variable(
                 shape=[len(self._unchanged)], dtype=tf.int64
             )
-            self._seen_writes.assign(self._stack_writes(answer.other_writes), read_value=False)
-        self.versions = answer.versions
+            self._seen_writes.assign(self._stack_writes(replies.other_writes), read_value=False)
+        self.versions = replies.versions
         self.ahead_ticket = header[Reply.AHEAD_TICKET]
-        self.clock = tf.reduce_max(get_field(replies, Reply.CLOCK))
-        self.answer = answer._replace(
+        self.clock = tf.reduce_max(get_field(messages, Reply.CLOCK))
+        self.replies = replies._replace(
             next_ticket=header[Reply.NEXT_TICKET], next_batches=header[Reply.NEXT_BATCHES]
         )
         self.closure_run.is_finite = tf.constant(True) if self.program.stops_at_nan else None
@@ -209,19 +210,19 @@ class FitStep(Step):
             self._nested_versions = self._versions_as_variable()
         if self._nested_versions is not None:
             self.versions = tf.unstack(self._nested_versions.read_value())
-        answer = self.send_push(call_number, self.encode(call_number, tensors))
+        replies = self.send_push(call_number, self.encode(call_number, tensors))
         if call_number == len(self.program.calls) - 1:
             # The next step is computed from parameters of one round on all servers.
-            answer = self.rounds.complete(answer)
-        took = self.load(answer.payloads, self.load_newer, call_number=call_number)
-        answer = answer._replace(decode_microseconds=took)
+            replies = self.rounds.complete(replies)
+        took = self.load(replies.payloads, self.load_newer, call_number=call_number)
+        replies = replies._replace(decode_microseconds=took)
         if call_number == len(self.program.calls) - 1:
-            self.refresh_unchanged(answer)
-        self.look_ups.continue_after(after=answer.versions)
+            self.refresh_unchanged(replies)
+        self.look_ups.continue_after(after=replies.versions)
         if self._nested_versions is not None:
-            self._nested_versions.assign(tf.stack(answer.versions), read_value=False)
+            self._nested_versions.assign(tf.stack(replies.versions), read_value=False)
         if not is_nested:  # tensors of a branch end with it; the step's last exchange is outside
-            self.answer, self.versions = answer, answer.versions
+            self.replies, self.versions = replies, replies.versions
 
     def decode_reply(
         self, call_number: int | None, coded: CodedVector, data: tf.Tensor
@@ -230,11 +231,11 @@ class FitStep(Step):
             return super().decode_reply(call_number, coded, data)
         return self._delta_decoder.decode_reply(call_number, coded, data)
 
-    def refresh_unchanged(self, answer: ServerReplies) -> None:
+    def refresh_unchanged(self, replies: ServerReplies) -> None:
         """Pull values that no step changes, if others have written them since the last pull."""
         if not self._unchanged:
             return
-        writes = self._stack_writes(answer.other_writes)
+        writes = self._stack_writes(replies.other_writes)
 
         def pull() -> tf.Tensor:
             bodies = {p: Body(tf.zeros([0], tf.uint8)) for p in self._unchanged}
@@ -253,7 +254,7 @@ class FitStep(Step):
             return tf.constant(0)
 
         is_new = tf.reduce_any(writes != self._seen_writes.read_value())
-        tf.cond(tf.logical_and(answer.accepted, is_new), pull, lambda: tf.constant(0))
+        tf.cond(tf.logical_and(replies.accepted, is_new), pull, lambda: tf.constant(0))
 
     def _stack_writes(self, writes: Sequence[tf.Tensor]) -> tf.Tensor:
         return tf.stack([writes[p] for p in self._unchanged])
@@ -295,15 +296,15 @@ class FitStep(Step):
         calls = self.make_requests(
             Kind.PUSH, bodies, call_number=call_number, extra_fields=codec_fields
         )
-        replies, duration = exchange_timed(self.carrier, calls)
-        self.commit_residuals(replies)
+        messages, duration = exchange_timed(self.carrier, calls)
+        self.commit_residuals(messages)
         # With a worse status the worker was evicted, and its further steps do not count.
-        answer, header = (
-            ServerReplies.from_replies(replies, worst_status=Status.DUPLICATE),
-            replies[0].header,
+        replies, header = (
+            ServerReplies.from_replies(messages, worst_status=Status.DUPLICATE),
+            messages[0].header,
         )
-        granted = tf.where(answer.accepted, header[Reply.NEXT_TICKET], NO_TICKET)
-        return answer._replace(
+        granted = tf.where(replies.accepted, header[Reply.NEXT_TICKET], NO_TICKET)
+        return replies._replace(
             next_ticket=granted, next_batches=header[Reply.NEXT_BATCHES], microseconds=duration
         )
 

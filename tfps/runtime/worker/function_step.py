@@ -142,10 +142,10 @@ class FunctionStep(Step):
 
     def run_parts(self, run: Callable[[], Any]) -> Any:
         before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}
-        answer = run()
+        result = run()
         united = [v for v in self._written if not is_seed(v)]  # each device has its own stream
         self.copies.merge_into_all(united, before, self.shares)
-        return answer
+        return result
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
         bodies = self.encode(call_number, tensors)
@@ -174,12 +174,12 @@ class FunctionStep(Step):
         """Load all variables: one request per server, and one for outdated unchanged values."""
         begin = tf.timestamp()
         with tf.control_dependencies([begin]):
-            answer = self._pull_parameters()
+            replies = self._pull_parameters()
         self._times.record_pull(
-            measure_microseconds(begin, until=[*answer.versions, *answer.payloads])
+            measure_microseconds(begin, until=[*replies.versions, *replies.payloads])
         )
-        self._load(answer, self.load_initial)
-        self._unchanged.refresh(answer.other_writes, self._pull_unchanged)
+        self._load(replies, self.load_initial)
+        self._unchanged.refresh(replies.other_writes, self._pull_unchanged)
         for variable, value in self._unchanged.read_values(self.program.variables):
             self.load_initial(variable, value)
         self.residuals.prepare()
@@ -196,10 +196,10 @@ class FunctionStep(Step):
     def _pull_parameters(self) -> ServerReplies:
         return ServerReplies.from_replies(self.send_requests(Kind.PULL))
 
-    def _load(self, answer: ServerReplies, take: Callable[[Any, tf.Tensor], None]) -> None:
+    def _load(self, replies: ServerReplies, take: Callable[[Any, tf.Tensor], None]) -> None:
         """Load all variables of all servers."""
-        self.load(answer.payloads, take)
-        self._versions.assign(tf.stack(answer.versions), read_value=False)
+        self.load(replies.payloads, take)
+        self._versions.assign(tf.stack(replies.versions), read_value=False)
 
     def load_initial(self, variable: Any, value: tf.Tensor) -> None:
         if is_seed(variable):

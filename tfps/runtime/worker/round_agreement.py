@@ -29,22 +29,22 @@ class RoundAgreement:
     ) -> None:
         self._pull_round, self._offers = pull_round, offers
 
-    def enter(self, answer: ServerReplies) -> ServerReplies:
+    def enter(self, replies: ServerReplies) -> ServerReplies:
         """Enter at the next round, and return its parameters."""
         if not self._offers(Kind.ENTER_ROUND):
-            return answer  # there are no rounds
-        found = self._pull_latest_round(Kind.ENTER_ROUND, tf.stack(answer.versions))
+            return replies  # there are no rounds
+        found = self._pull_latest_round(Kind.ENTER_ROUND, tf.stack(replies.versions))
         return self._repeat_until_equal(found, Kind.ENTER_ROUND)
 
-    def complete(self, answer: ServerReplies) -> ServerReplies:
+    def complete(self, replies: ServerReplies) -> ServerReplies:
         """Return the later round's parameters, if servers may differ by a round at a step's end."""
         if not self._offers(Kind.AWAIT_ROUND):
-            return answer  # all servers begin rounds together
-        return self._repeat_until_equal(answer, Kind.AWAIT_ROUND)
+            return replies  # all servers begin rounds together
+        return self._repeat_until_equal(replies, Kind.AWAIT_ROUND)
 
-    def catch_up(self, answer: ServerReplies) -> ServerReplies:
+    def catch_up(self, replies: ServerReplies) -> ServerReplies:
         """Return the parameters of the latest round begun on any server, or of a later one."""
-        found = self._pull_latest_round(Kind.AWAIT_ROUND, tf.stack(answer.versions))
+        found = self._pull_latest_round(Kind.AWAIT_ROUND, tf.stack(replies.versions))
         return self._repeat_until_equal(found, Kind.AWAIT_ROUND)
 
     @staticmethod
@@ -53,8 +53,8 @@ class RoundAgreement:
         is_begin = versions[0] % MAX_CALLS == 0
         return tf.logical_and(is_begin, tf.reduce_all(versions == versions[0]))
 
-    def _repeat_until_equal(self, answer: ServerReplies, kind: Kind) -> ServerReplies:
-        count = len(answer.payloads)
+    def _repeat_until_equal(self, replies: ServerReplies, kind: Kind) -> ServerReplies:
+        count = len(replies.payloads)
 
         def differ(versions: tf.Tensor, accepted: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
             return tf.logical_and(accepted, tf.logical_not(self.are_at_same_round(versions)))
@@ -62,12 +62,12 @@ class RoundAgreement:
         def again(versions: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
             return state_of(self._pull_latest_round(kind, versions))
 
-        def state_of(answer: ServerReplies) -> tuple[tf.Tensor, ...]:
-            versions, writes = tf.stack(answer.versions), tf.stack(answer.other_writes)
-            return (versions, answer.accepted, writes, *answer.payloads)
+        def state_of(replies: ServerReplies) -> tuple[tf.Tensor, ...]:
+            versions, writes = tf.stack(replies.versions), tf.stack(replies.other_writes)
+            return (versions, replies.accepted, writes, *replies.payloads)
 
-        versions, _, writes, *payloads = tf.while_loop(differ, again, state_of(answer))
-        return answer._replace(
+        versions, _, writes, *payloads = tf.while_loop(differ, again, state_of(replies))
+        return replies._replace(
             payloads=payloads,
             versions=tf.unstack(versions, num=count),
             other_writes=tf.unstack(writes, num=count),

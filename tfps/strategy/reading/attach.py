@@ -116,7 +116,7 @@ def attach(
             return Attachment(job, readers, timeout_s=timeout_s)
     except BaseException as error:
         for channel in channels:
-            channel.close(answering=not isinstance(error, ConnectTimeout | tf.errors.OpError))
+            channel.close(is_responding=not isinstance(error, ConnectTimeout | tf.errors.OpError))
         raise
 
 

@@ -186,13 +186,13 @@ class Attachment:
             partial(reader.read, record, resources, patience_s=patience_s)
             for reader, record, resources in zip(self._readers, self._records, wanted, strict=True)
         ]
-        answers = run_in_parallel(reads)
+        replies = run_in_parallel(reads)
         values_found = {
             (server, resource): value
-            for server, ((_, values), resources) in enumerate(zip(answers, wanted, strict=True))
+            for server, ((_, values), resources) in enumerate(zip(replies, wanted, strict=True))
             for resource, value in zip(resources, values, strict=True)
         }
-        return [cells for cells, _ in answers], values_found
+        return [cells for cells, _ in replies], values_found
 
     def _retry_until_timeout(self, call: Callable[[float], Result]) -> Result:
         """Call a function; repeat the call if variables move or a server does not reply in time."""

@@ -226,9 +226,9 @@ class Feeder(BatchSource):
 
     def _serve(self, asked: tf.Tensor) -> list[tf.Tensor]:
         types = [tf.bool, *(spec.dtype for spec in self._flat_specs)]
-        return list(tf.numpy_function(self._answer, [asked], types))
+        return list(tf.numpy_function(self._find_batch, [asked], types))
 
-    def _answer(self, asked: np.ndarray[Any, Any]) -> list[Any]:
+    def _find_batch(self, asked: np.ndarray[Any, Any]) -> list[Any]:
         number, incarnation = (int(value) for value in asked)
         keeper = self.keeper
         batch = None

@@ -77,9 +77,9 @@ class LeaseDesk:
         return tf.unstack(tf.ensure_shape(place, [2]))
 
     def _serve(self, asked: tf.Tensor) -> list[tf.Tensor]:
-        return [tf.numpy_function(self._answer, [asked], tf.int64)]
+        return [tf.numpy_function(self._find_place, [asked], tf.int64)]
 
-    def _answer(self, asked: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _find_place(self, asked: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         name, worker, position, returns_ticket, *ended = (int(value) for value in asked)
         book, place = self._books.get(name), None
         if book is not None:

@@ -64,9 +64,9 @@ class FineTuning:
 
     def run(self, function: Any, batch: int = 0) -> float:
         """Schedule one function; return its result."""
-        answer = self.coordinator.schedule(function, args=(tf.constant(X[batch]),))
+        result = self.coordinator.schedule(function, args=(tf.constant(X[batch]),))
         self.coordinator.join()
-        return float(answer.fetch())
+        return float(result.fetch())
 
     def bytes_of(self, function: Any, batch: int = 0) -> int:
         """Return the bytes that come down for one function."""

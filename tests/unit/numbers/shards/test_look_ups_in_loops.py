@@ -187,15 +187,15 @@ def test_rows_keep_their_place_among_pushes(hashed: tfps.ParameterServerStrategy
         step = step_of(model, 1)
 
         @tf.function
-        def answer(ids: tf.Tensor) -> tf.Tensor:
+        def compute(ids: tf.Tensor) -> tf.Tensor:
             return model(ids)
 
         @tf.function
         def steps(ids: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            before, answered = model(ids), answer(ids)
+            before, computed = model(ids), compute(ids)
             for _ in tf.range(LENGTH):
                 step(ids, labels)
-            return before, answered, model(ids), answer(ids)
+            return before, computed, model(ids), compute(ids)
 
         return steps
 

@@ -1,4 +1,4 @@
-"""Runs of benchmarks with chiefs that answer at once, without a cluster."""
+"""Runs of benchmarks with chiefs that return at once, without a cluster."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from benchmarks.runner import Bench, measure_all
 from benchmarks.staleness import Staleness
 from benchmarks.transport import LARGE_BYTES, MLP_BYTES
 from benchmarks.turn import Turn
-from tests.unit.benchmarks.outputs import answer, sample
+from tests.unit.benchmarks.outputs import chief_result, sample
 
-Answer = Callable[[Mapping[str, Any]], Any]
+MakeResult = Callable[[Mapping[str, Any]], Any]
 
 
 def epoch(_: Mapping[str, Any]) -> Any:
-    return answer(sample(100, worker=1.0, ps=0.5))
+    return chief_result(sample(100, worker=1.0, ps=0.5))
 
 
 def exchanges(case: Mapping[str, Any]) -> Any:
@@ -61,7 +61,7 @@ def pair(_: Mapping[str, Any]) -> Any:
     curve = [(0.0, 0.1), (2.0, 0.86)]
     moved = {"examples": 6400, "bytes_pulled": 100, "bytes_pushed": 100}
     found = {"learning_rate": 0.001, "curve": curve, "memory_mib": 500.0}
-    return {**answer(sample(100)), **found, **moved}
+    return {**chief_result(sample(100)), **found, **moved}
 
 
 def trainings(case: Mapping[str, Any]) -> Any:
@@ -99,7 +99,7 @@ def scenarios(case: Mapping[str, Any]) -> Any:
 
 def faults(case: Mapping[str, Any]) -> Any:
     if case["what"] in ("with", "without"):
-        return answer(sample(100))
+        return chief_result(sample(100))
     if case["what"] == "worker":
         return {"pause_s": 0.2, "trains_s": 2.0}
     moments = {"detected_s": 0.5, "connected_s": 1.5, "restored_s": 3.0, "first_step_s": 4.0}
@@ -127,7 +127,7 @@ def script(case: Mapping[str, Any]) -> Any:
 def tables(case: Mapping[str, Any]) -> Any:
     return [
         {
-            **answer(sample(100)),
+            **chief_result(sample(100)),
             "place": {"tables": count, "ids": ids, "steps_per_execution": length},
             "least_bytes": 1000.0,
             "server_bytes": [] if case["row"] == "single_loop" else [[700.0, 500.0]],
@@ -141,11 +141,12 @@ def tables(case: Mapping[str, Any]) -> Any:
 def links(case: Mapping[str, Any]) -> Any:
     if seeds := case.get("seeds"):
         curve = {"curve": [(1.0, 0.5), (2.0, 0.8)], "bytes": [1_000_000, 2_000_000]}
-        trainings = {seed: {**answer(sample(100)), **curve} for seed in seeds}
-        return {"trainings": trainings, "details": answer()["details"]}
+        trainings = {seed: {**chief_result(sample(100)), **curve} for seed in seeds}
+        return {"trainings": trainings, "details": chief_result()["details"]}
     bytes_per_step = {"up_bytes_per_step": 2e5, "down_bytes_per_step": 1e5}
     sockets = {"socket_bytes_per_step": 3.1e5, "accounting": 0.99, "has_links": True}
-    return {**answer(sample(30.0 if case["way"] == "changes" else 10)), **bytes_per_step, **sockets}
+    result = chief_result(sample(30.0 if case["way"] == "changes" else 10))
+    return {**result, **bytes_per_step, **sockets}
 
 
 def places(case: Mapping[str, Any]) -> Any:
@@ -172,7 +173,7 @@ def places(case: Mapping[str, Any]) -> Any:
     ]
 
 
-ANSWERS: dict[str, Answer] = {
+RESULTS: dict[str, MakeResult] = {
     "batch": pair,
     "checkpoint": saves,
     "consistency": scenarios,
@@ -190,19 +191,19 @@ ANSWERS: dict[str, Answer] = {
 
 
 @dataclass(frozen=True)
-class AnsweredBench(Bench):
-    """A run whose chiefs answer at once, and that remembers what they were asked."""
+class BenchWithoutChiefs(Bench):
+    """A run whose chiefs return at once, and that remembers what they were asked."""
 
     journal: Any = None  # keeps nothing
     titles: list[str] = field(default_factory=list)
     cases: list[Mapping[str, Any]] = field(default_factory=list)
 
-    def answer(self, turn: Turn) -> Any:
+    def get_result(self, turn: Turn) -> Any:
         case = dict(turn.case) | ({"began_s": 0.0} if turn.is_timed else {})
         if turn.tasks is not None and turn.tasks.is_linked:
             case["has_links"] = True
         self.cases.append(json.loads(json.dumps(case)))
-        return ANSWERS[self.benchmark.name](case)
+        return RESULTS[self.benchmark.name](case)
 
     def run(self) -> Results:
         """Take all turns."""
