@@ -101,7 +101,7 @@ def plan(
 def _variables_table(job_plan: JobPlan) -> Any:
     table = _make_table("variable", "shape", "ps", "value", "+ slots", "per step")
     forecast = job_plan.forecast
-    rows = zip(forecast.variables, forecast.places, forecast.slot_bytes(), strict=True)
+    rows = zip(forecast.variables, forecast.server_of_variable, forecast.slot_bytes(), strict=True)
     for variable, server, slot_bytes in rows:
         if variable.owner is None:
             table.add_row(
@@ -118,10 +118,10 @@ def _variables_table(job_plan: JobPlan) -> Any:
 def _servers_table(job_plan: JobPlan) -> Any:
     table = _make_table("ps", "variables", "+ slots", "per step", "memory at least")
     forecast = job_plan.forecast
-    pairs = zip(forecast.variables, forecast.places, strict=True)
+    pairs = zip(forecast.variables, forecast.server_of_variable, strict=True)
     homes = [server for variable, server in pairs if variable.owner is None]
     rows = zip(
-        map(homes.count, range(forecast.servers)),
+        map(homes.count, range(forecast.server_count)),
         forecast.bytes_per_server,
         forecast.step_bytes_per_server,
         job_plan.memory_bytes_per_server,

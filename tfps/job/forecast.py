@@ -61,7 +61,7 @@ def _refusals(optimizer: Any, forecast: Forecast) -> list[str]:
 
     trained = [
         place
-        for shard, place in zip(forecast.variables, forecast.places, strict=True)
+        for shard, place in zip(forecast.variables, forecast.server_of_variable, strict=True)
         if shard.is_trained
     ]
     shards = _count_shards(forecast.variables)

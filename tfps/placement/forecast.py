@@ -60,9 +60,9 @@ class Forecast:
     """A forecast of which server takes which variable.
 
     Args:
-        servers: the number of servers.
+        server_count: the number of servers.
         variables: the variables.
-        places: the server of each variable.
+        server_of_variable: the server of each variable.
         activation_bytes: the largest output of a layer in a step; None: not known.
 
     Example:
@@ -73,15 +73,15 @@ class Forecast:
     >>> momentum = PlannedVariable("sgd/kernel_momentum", (784, 128), "float32", owner=0)
     >>> wanted = [kernel, bias, momentum]
     >>> forecast = Forecast.from_variables(wanted, servers=2, placement=LeastLoaded())
-    >>> forecast.places
+    >>> forecast.server_of_variable
     (0, 1, 0)
     >>> forecast.bytes_per_server
     (802816, 512)
     """
 
-    servers: int
+    server_count: int
     variables: tuple[PlannedVariable, ...]
-    places: tuple[int, ...]
+    server_of_variable: tuple[int, ...]
     activation_bytes: int | None = None
 
     @classmethod
@@ -151,8 +151,8 @@ class Forecast:
         return tuple(totals)
 
     def _totals(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        totals = [0] * self.servers
-        for server, size in zip(self.places, sizes, strict=True):
+        totals = [0] * self.server_count
+        for server, size in zip(self.server_of_variable, sizes, strict=True):
             totals[server] += size
         return tuple(totals)
 

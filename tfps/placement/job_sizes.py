@@ -78,7 +78,7 @@ class JobSizes:
         ]
         return cls(
             workers=workers,
-            servers=forecast.servers,
+            servers=forecast.server_count,
             dense_bytes=_sum_bytes(v for v in dense if v.is_pulled),
             gradient_bytes=_sum_bytes(v for v in dense if v.is_trained),
             slot_bytes=_sum_bytes(v for v in dense if not v.is_pulled),

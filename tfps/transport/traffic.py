@@ -15,12 +15,12 @@ NO_CODEC, ALL_VARIABLES = "none", "all"
 
 
 class CodedPart(NamedTuple):
-    """A part of a message whose variables one codec has coded.
+    """A part of a message whose variables one codec has encoded.
 
-    The layouts of an optimizer call list their parts (`runtime.message.wire.CallWire`: ``coded_up``
-    for requests, ``coded_down`` for replies), and a server adds them to its ledger with each push.
-    All other bytes of a message count as uncoded. The sizes are the same in every such message, and
-    include scales, ids and padding.
+    The layouts of an optimizer call list their parts (`runtime.message.wire.CallWire`:
+    ``encoded_request_parts`` and ``encoded_reply_parts``), and a server adds them to its ledger
+    with each push. All other bytes of a message count as uncoded. The sizes are the same in every
+    such message, and include scales, ids and padding.
 
     Args:
         codec: as `strategy.stats()` calls it, for example ``TopK(0.01)``.

@@ -69,7 +69,7 @@ def test_a_plan_counts_it() -> None:
     )
     plan = plan_job(None, options)
     trained = [v for v in plan.forecast.variables if v.is_trained]
-    homes = zip(plan.forecast.variables, plan.forecast.places, strict=True)
+    homes = zip(plan.forecast.variables, plan.forecast.server_of_variable, strict=True)
     here = sum(v.size_bytes for v, server in homes if server == 0 and v in trained)
     assert more - plain == plan.workers * here
     assert "remove compression.deltas" in plan.memory_problems(ps_memory_gib=0.01)[0]

@@ -71,7 +71,9 @@ def test_a_forecast_comes_true(
     with strategy.scope():
         model = _model()
     _fit(model)
-    expected = {v.path: p for v, p in zip(forecast.variables, forecast.places, strict=True)}
+    expected = {
+        v.path: p for v, p in zip(forecast.variables, forecast.server_of_variable, strict=True)
+    }
     found = {view.variable: view.server for view in strategy.plan.views}
     assert found == expected
     assert strategy.plan.bytes_per_server == forecast.bytes_per_server

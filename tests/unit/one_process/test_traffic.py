@@ -63,7 +63,9 @@ def test_what_a_codec_says_of_a_call_counts_with_each_push(
 
     def coded_wire(half: FitHalf, number: int) -> CallWire:
         up, down = CodedPart("Cast", "all", 64, 128), CodedPart("Quantize", "dense", 64, 256)
-        return dataclasses.replace(plain_wire(half, number), coded_up=(up,), coded_down=(down,))
+        return dataclasses.replace(
+            plain_wire(half, number), encoded_request_parts=(up,), encoded_reply_parts=(down,)
+        )
 
     monkeypatch.setattr(FitHalf, "build_wire", coded_wire)
     before, after = _trained(cluster, tfps.Synchronous())

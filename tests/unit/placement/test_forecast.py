@@ -36,10 +36,10 @@ def test_everything_lies_somewhere_and_slots_beside_their_weights(
     wanted: list[PlannedVariable], servers: int
 ) -> None:
     forecast = Forecast.from_variables(wanted, servers=servers, placement=LeastLoaded())
-    assert all(0 <= place < servers for place in forecast.places)
-    for variable, place in zip(wanted, forecast.places, strict=True):
+    assert all(0 <= place < servers for place in forecast.server_of_variable)
+    for variable, place in zip(wanted, forecast.server_of_variable, strict=True):
         if variable.owner is not None:
-            assert place == forecast.places[variable.owner]
+            assert place == forecast.server_of_variable[variable.owner]
     assert sum(forecast.bytes_per_server) == sum(4 * math.prod(v.shape) for v in wanted)
     trained = sum(v.size_bytes for v in wanted if v.is_trained)
     assert sum(forecast.step_bytes_per_server) == 2 * trained
@@ -68,14 +68,14 @@ def test_rules_and_counts_see_what_a_strategy_sees() -> None:
     forecast = Forecast.from_variables(
         wanted, servers=3, placement=ByPath({"table": 1}, RoundRobin())
     )
-    assert forecast.places == (0, 0, 2, 1)  # TensorFlow counts slots as well
+    assert forecast.server_of_variable == (0, 0, 2, 1)  # TensorFlow counts slots as well
 
 
 def test_counts_of_an_optimizer_follow_its_first_weight() -> None:
     count = PlannedVariable("iteration", (), "int64", follows=1)
     kernel = PlannedVariable("kernel", (2,), "float32")
     forecast = Forecast.from_variables([count, kernel], servers=2, placement=RoundRobin())
-    assert forecast.places == (1, 1)
+    assert forecast.server_of_variable == (1, 1)
 
 
 def test_memory_is_what_lies_there_and_what_is_on_its_way() -> None:

@@ -43,7 +43,7 @@ def test_each_id_finds_its_row_and_its_gradient_goes_there(
     asked = tf.constant(ids, tf.int64)
     rows = DistinctRows.from_ids(_table(rule), asked, devices=devices)
     assert [part.server for part in rows.parts] == [shards - 1 - k for k in range(shards)]
-    brought = [rows_of(rule, k)[part.places.numpy()] for k, part in enumerate(rows.parts)]
+    brought = [rows_of(rule, k)[part.row_indices.numpy()] for k, part in enumerate(rows.parts)]
     ids_of_rows = np.concatenate(brought)
     assert sorted(ids_of_rows) == sorted(set(ids))
     assert int(rows.count) == len(ids_of_rows)

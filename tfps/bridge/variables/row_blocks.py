@@ -50,7 +50,7 @@ def read_block(native: ServerVariable, block: range) -> np.ndarray[Any, Any]:
         shape = (len(block), *native.shape[1:])
         result: np.ndarray[Any, Any] = np.empty(shape, native.dtype.as_numpy_dtype)
         for part in _split_block(native, block):
-            result[part.positions] = _read_rows(part.native, part.places)
+            result[part.positions] = _read_rows(part.native, part.row_indices)
         return result
 
     return _repeat_access(native, read)
@@ -69,7 +69,7 @@ def write_block(native: ServerVariable, block: range, values: np.ndarray[Any, An
         for part in _split_block(native, block):
             with private.placed_on(part.native.device):
                 value = tf.identity(tf.constant(values[part.positions], native.dtype))
-                write_rows(part.native, part.places, value)
+                write_rows(part.native, part.row_indices, value)
             storage = part.native if part.native.slab is None else part.native.slab
             storage.count_write()
 
@@ -104,7 +104,7 @@ class _Part(NamedTuple):
 
     native: Any
     positions: Any  # their positions among all requested rows
-    places: Any  # their rows in the variable; a range, or an array if they are irregular
+    row_indices: Any  # their rows in the variable; a range, or an array if they are irregular
 
 
 def _split_block(native: Any, block: range) -> Iterator[_Part]:
@@ -118,19 +118,19 @@ def _split_block(native: Any, block: range) -> Iterator[_Part]:
         positions = np.flatnonzero(shards == number)
         if not positions.size:
             continue
-        places = rule.place_of(rows[positions])
-        neighbours = range(int(places[0]), int(places[0]) + len(places))
-        is_regular = np.array_equal(places, neighbours)
-        yield _Part(part, positions, neighbours if is_regular else places)
+        row_indices = rule.place_of(rows[positions])
+        neighbours = range(int(row_indices[0]), int(row_indices[0]) + len(row_indices))
+        is_regular = np.array_equal(row_indices, neighbours)
+        yield _Part(part, positions, neighbours if is_regular else row_indices)
 
 
-def _read_rows(native: Any, places: Any) -> np.ndarray[Any, Any]:
-    if not isinstance(places, range):
-        return native.sparse_read(tf.constant(places, tf.int64)).numpy()
+def _read_rows(native: Any, row_indices: Any) -> np.ndarray[Any, Any]:
+    if not isinstance(row_indices, range):
+        return native.sparse_read(tf.constant(row_indices, tf.int64)).numpy()
     # Without a copy, which the server would make of all of it for each block.
     value = native._read_variable_op(no_copy=True)
     with private.placed_on(native.device):
-        part = value[places.start : places.stop]
+        part = value[row_indices.start : row_indices.stop]
     return part.numpy()
 
 

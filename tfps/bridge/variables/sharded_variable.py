@@ -107,8 +107,8 @@ class ShardedVariable(ComposedVariable):
     def _look_up_rows(self, rows: tf.Tensor) -> tf.Tensor:
         divided = RowsByShard.from_rows(self.rule, rows)
         parts = [
-            native.sparse_read(places)
-            for native, places in zip(self.variables, divided.places, strict=True)
+            native.sparse_read(row_indices)
+            for native, row_indices in zip(self.variables, divided.row_indices, strict=True)
         ]
         return tf.dynamic_stitch(divided.positions, parts)
 

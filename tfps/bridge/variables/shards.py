@@ -59,11 +59,11 @@ class RowsByShard(NamedTuple):
 
     Args:
         positions: for each shard, the positions of its rows in the request.
-        places: for each shard, the places of these rows in the shard.
+        row_indices: for each shard, the indices of these rows in the shard.
     """
 
     positions: list[tf.Tensor]
-    places: list[tf.Tensor]
+    row_indices: list[tf.Tensor]
 
     @classmethod
     def from_rows(cls, rule: RowRule, rows: tf.Tensor) -> RowsByShard:
@@ -85,8 +85,8 @@ def split_by_rule(tensor: Any, rule: RowRule) -> list[Any]:
     lengths = rows_per_shard(rule)
     if isinstance(rule, Contiguous):
         return list(tf.split(tensor, lengths))
-    places = [tf.range(length, dtype=tf.int64) for length in lengths]
-    return [tf.gather(tensor, rule.row_at(k, places[k])) for k in range(rule.shards)]
+    row_indices = [tf.range(length, dtype=tf.int64) for length in lengths]
+    return [tf.gather(tensor, rule.row_at(k, row_indices[k])) for k in range(rule.shards)]
 
 
 def join_by_rule(parts: Sequence[tf.Tensor], rule: RowRule) -> tf.Tensor:

@@ -66,7 +66,7 @@ def measure_coded_parts(wire: CallWire, tensors: Mapping[str, Any]) -> list[Code
         for table, each in zip(wire.tables, wire.row_formats, strict=True)
         for part in each.measure_sizes(tf.size(tensors[get_gradient_name(table)].indices, tf.int64))
     ]
-    return [*wire.coded_up, *rows]
+    return [*wire.encoded_request_parts, *rows]
 
 
 def decode_gradients(wire: CallWire, tensors: Mapping[str, tf.Tensor]) -> dict[str, Any]:

@@ -88,8 +88,8 @@ class CallWire:
     row_formats: tuple[RowFormat, ...] = ()  # of the tables
     coded: tuple[CodedVector, ...] = ()  # the gradients that codecs encode
     coded_values: tuple[CodedVector, ...] = ()  # the values that codecs encode
-    coded_up: tuple[CodedPart, ...] = ()  # the encoded sizes of the request
-    coded_down: tuple[CodedPart, ...] = ()  # the encoded sizes of the reply
+    encoded_request_parts: tuple[CodedPart, ...] = ()  # the encoded sizes of the request
+    encoded_reply_parts: tuple[CodedPart, ...] = ()  # the encoded sizes of the reply
     scale: Any = None  # the loss scale, which goes up
 
     @property
@@ -256,8 +256,8 @@ def build_call_wire(
             [*bytes_down, *plain_values.entries(gradients=False, for_server=True)]
         ),
         coded_values=coded_values,
-        coded_up=tuple(each.sizes for each in coded),
-        coded_down=tuple(each.sizes for each in coded_values),
+        encoded_request_parts=tuple(each.sizes for each in coded),
+        encoded_reply_parts=tuple(each.sizes for each in coded_values),
         scale=scale,
     )
 

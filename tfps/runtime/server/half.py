@@ -19,10 +19,10 @@ from tfps.optimizers.wrapped import get_drop_above
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.coding import choose_codecs
-from tfps.runtime.message.places import decode_places
 from tfps.runtime.message.reply_header import ReplyHeader
 from tfps.runtime.message.request_header import SLOTS
 from tfps.runtime.message.row_format import CodedRows, RowFormat, choose_row_formats
+from tfps.runtime.message.row_indices import decode_row_indices
 from tfps.runtime.message.wire import (
     CallWire,
     ServerShards,
@@ -193,17 +193,17 @@ class ServerHalf(PlanFunctions):
         ids: tf.Tensor,
         payload: tf.Tensor,
     ) -> list[tf.Tensor]:
-        server_ledger, places = self.server.ledger, decode_places(shards, ids)
+        server_ledger, row_indices = self.server.ledger, decode_row_indices(shards, ids)
         parts = [
             part
-            for each, of_shard in zip(formats, places, strict=True)
+            for each, of_shard in zip(formats, row_indices, strict=True)
             for part in each.measure_sizes(tf.size(of_shard, tf.int64))
         ]
         with server_ledger.locked():
             ledger = server_ledger.open()
             reply = self.make_row_reply(header, ledger)
             seed = tf.stack([tf.constant(self.server.index, tf.int64), reply.version])
-            rows = read_encoded_rows(shards, formats, places, seed=seed)
+            rows = read_encoded_rows(shards, formats, row_indices, seed=seed)
             ledger.count(ledger.layout.EXCHANGES)
             ledger.count_traffic(
                 received_bytes=ID_BYTES * tf.size(ids, tf.int64),

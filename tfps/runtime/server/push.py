@@ -212,7 +212,7 @@ class Push:
             sent_bytes=wire.reply.size_bytes,
             coded=[
                 *groups.assign_numbers("up", measure_coded_parts(wire, request.tensors)),
-                *groups.assign_numbers("down", wire.coded_down),
+                *groups.assign_numbers("down", wire.encoded_reply_parts),
             ],
         )
         if not self.terms.admission.has_tickets:

@@ -55,14 +55,14 @@ class WholeSum:
         """Do nothing: the memory stays for the next round."""
 
 
-class MeanOfMoves(WholeSum):
+class MeanOfNewValues(WholeSum):
     """The mean of a variable's values after each batch of a round; the round moves it once."""
 
     def add(self, value: MovedState, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
         super().add(value.new, weight, is_first=is_first)
 
 
-class VarianceOfAll(MeanOfMoves):
+class VarianceOfExamples(MeanOfNewValues):
     """The variance of all examples of a round, from each batch's variance about its center.
 
     This is the mean of the batches' variances plus the variance of their centers.
@@ -99,7 +99,7 @@ class VarianceOfAll(MeanOfMoves):
         return mean + tf.cast(between, mean.dtype)
 
 
-class MovesInTurn:
+class SequentialMoves:
     """The value of a variable after the moves of all contributions, in the order of arrival."""
 
     def __init__(self, native: Any, *, create: Create) -> None:
@@ -129,10 +129,10 @@ def create_move_sum(move: ShardMove, *, create: Create, in_sequence: bool) -> Ro
     """
     native, pace = move.shard._value, move.pace
     if in_sequence or pace.only_adds or not native.dtype.is_floating:
-        return MovesInTurn(native, create=create)
+        return SequentialMoves(native, create=create)
     if move.has_center and pace.kept is not None:
-        return VarianceOfAll(native.dtype, native.shape, kept=pace.kept, create=create)
-    return MeanOfMoves(native.dtype, native.shape, create=create)
+        return VarianceOfExamples(native.dtype, native.shape, kept=pace.kept, create=create)
+    return MeanOfNewValues(native.dtype, native.shape, create=create)
 
 
 class RowSum:

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tfps.optimizers.loss_scaling import unscale_gradient
 from tfps.runtime.message.payload import decode_gradients
-from tfps.runtime.message.places import decode_places
 from tfps.runtime.message.row_format import RowFormat, decode_all_rows, encode_all_rows
+from tfps.runtime.message.row_indices import decode_row_indices
 from tfps.runtime.message.wire import (
     CallWire,
     get_gradient_name,
@@ -28,14 +28,14 @@ def unpack_row_gradients(
 ) -> dict[str, tf.IndexedSlices]:
     """Unpack the sparse gradients of table shards from the ids and rows of a push."""
     shards = wire.tables
-    places = decode_places(shards, ids)
-    counts = [tf.size(each, tf.int64) for each in places]
+    row_indices = decode_row_indices(shards, ids)
+    counts = [tf.size(each, tf.int64) for each in row_indices]
     return {
         get_gradient_name(shard): tf.IndexedSlices(
             values, own, tf.constant(shard._value.shape.as_list(), tf.int64)
         )
         for shard, own, values in zip(
-            shards, places, decode_all_rows(rows, wire.row_formats, counts), strict=True
+            shards, row_indices, decode_all_rows(rows, wire.row_formats, counts), strict=True
         )
     }
 
@@ -81,7 +81,7 @@ def compute_received_bytes(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -
 def read_encoded_rows(
     shards: Sequence[Any],
     formats: Sequence[RowFormat],
-    places: Sequence[tf.Tensor],
+    row_indices: Sequence[tf.Tensor],
     *,
     seed: tf.Tensor,
 ) -> tf.Tensor:
@@ -90,8 +90,8 @@ def read_encoded_rows(
     Args:
         shards: shards of tables, as Keras variables.
         formats: the formats of their rows.
-        places: the indices of rows, for each of the shards.
+        row_indices: the indices of rows, for each of the shards.
         seed: int64 [2], the seed of codecs.
     """
-    rows = [shard._value.sparse_read(each) for shard, each in zip(shards, places, strict=True)]
+    rows = [shard._value.sparse_read(each) for shard, each in zip(shards, row_indices, strict=True)]
     return encode_all_rows(formats, rows, seed=seed)

@@ -13,8 +13,8 @@ from tfps.bridge.id_check import RequestedIds, check_ids
 from tfps.bridge.variables.shards import get_shards
 from tfps.optimizers.gathered_rows import concat_rows
 from tfps.runtime.message.payload import Body
-from tfps.runtime.message.places import encode_places
 from tfps.runtime.message.row_format import RowFormat, decode_all_rows
+from tfps.runtime.message.row_indices import encode_row_indices
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.graph_look_ups import GraphLookUps, LookUp
 from tfps.runtime.worker.shard_rows import DistinctRows, ShardRows
@@ -215,9 +215,9 @@ class LookUps:
         """Encode the row indices as bodies of requests, by server."""
         bodies = {}
         for server, parts in asked.items():
-            places = {id(part.shard): part.places for part in parts}
+            row_indices = {id(part.shard): part.row_indices for part in parts}
             shards = self._servers[server].look_up_shards()
-            ids = encode_places(shards, [places.get(id(shard)) for shard in shards])
+            ids = encode_row_indices(shards, [row_indices.get(id(shard)) for shard in shards])
             with tf.control_dependencies(list(after)):
                 bodies[server] = Body(tf.zeros([0], tf.uint8), tf.identity(ids))
         return bodies
@@ -249,7 +249,7 @@ class LookUps:
         Zeros if a lost server has not replied: that step does not count.
         """
         formats = self._get_formats(server, parts)
-        counts = [tf.size(part.places, tf.int64) for part in parts]
+        counts = [tf.size(part.row_indices, tf.int64) for part in parts]
         whole = _count_row_bytes(parts, formats)
         payload = tf.cond(
             tf.equal(whole, tf.size(reply.payload, tf.int64)),
@@ -261,7 +261,7 @@ class LookUps:
 
 def _count_row_bytes(parts: Sequence[ShardRows], formats: Sequence[RowFormat]) -> tf.Tensor:
     """Return the number of bytes of the encoded rows of some shards."""
-    counts = tf.stack([tf.size(part.places, tf.int64) for part in parts])
+    counts = tf.stack([tf.size(part.row_indices, tf.int64) for part in parts])
     return tf.reduce_sum(counts * [each.size_bytes for each in formats])
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfps.bridge.keras_private import LossScaleOptimizer
 from tfps.optimizers.wrapped import unwrap_optimizer
 from tfps.runtime.message.payload import Body
-from tfps.runtime.message.places import encode_places
+from tfps.runtime.message.row_indices import encode_row_indices
 from tfps.runtime.message.wire import CallWire
 from tfps.runtime.worker.shard_rows import DistinctRows, ShardRows
 
@@ -35,7 +35,7 @@ class RowValues(NamedTuple):
     @property
     def values_by_part(self) -> list[tf.Tensor]:
         """The values of the rows of each part."""
-        sizes = [tf.size(part.places) for part in self.parts]
+        sizes = [tf.size(part.row_indices) for part in self.parts]
         if len(sizes) == 1:
             return [self.values]
         return tf.split(self.values, tf.stack(sizes), num=len(sizes))
@@ -66,28 +66,28 @@ def build_row_bodies(
     skips_together = isinstance(unwrap_optimizer(optimizer), LossScaleOptimizer)
     for rows in gradients:
         for part, own in zip(rows.parts, rows.values_by_part, strict=True):
-            places, found = part.places, tf.cast(own, part.native.dtype)
+            row_indices, found = part.row_indices, tf.cast(own, part.native.dtype)
             if skips_together:
-                places, found = _mark_if_not_finite(places, found, of_all=rows.values)
-            pushed.setdefault(part.server, []).append(part._replace(places=places))
+                row_indices, found = _mark_if_not_finite(row_indices, found, of_all=rows.values)
+            pushed.setdefault(part.server, []).append(part._replace(row_indices=row_indices))
             data = formats[id(part.shard)].encode(found, seed=seed)
             values.setdefault(part.server, []).append(data)
     return {p: Body(tf.concat(values[p], 0), _encode_ids(pushed[p])) for p in pushed}
 
 
 def _mark_if_not_finite(
-    places: tf.Tensor, rows: tf.Tensor, *, of_all: tf.Tensor
+    row_indices: tf.Tensor, rows: tf.Tensor, *, of_all: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Add a NaN row if there are no rows and a gradient is not finite, so that all servers skip."""
     is_finite = tf.reduce_all(tf.math.is_finite(of_all))
-    more = tf.cast(tf.logical_not(is_finite) & tf.equal(tf.size(places), 0), tf.int32)
+    more = tf.cast(tf.logical_not(is_finite) & tf.equal(tf.size(row_indices), 0), tf.int32)
     missing = tf.fill(tf.concat([more[None], tf.shape(rows)[1:]], 0), float("nan"))
     return (
-        tf.concat([places, tf.zeros(more[None], tf.int64)], 0),
+        tf.concat([row_indices, tf.zeros(more[None], tf.int64)], 0),
         tf.concat([rows, tf.cast(missing, rows.dtype)], 0),
     )
 
 
 def _encode_ids(parts: Sequence[ShardRows]) -> tf.Tensor:
     """Encode row indices as the ids of a message to one server."""
-    return encode_places([part.shard for part in parts], [part.places for part in parts])
+    return encode_row_indices([part.shard for part in parts], [part.row_indices for part in parts])

@@ -15,7 +15,7 @@ class ShardRows(NamedTuple):
 
     server: int
     shard: Any  # as a Keras variable
-    places: tf.Tensor  # the indices in the shard
+    row_indices: tf.Tensor  # the indices in the shard
 
     @property
     def native(self) -> Any:
@@ -50,9 +50,9 @@ class DistinctRows(NamedTuple):
         if len(shards) > 1:
             order = tf.concat(divided.positions, 0)
             positions = tf.gather(tf.math.invert_permutation(order), positions)
-        return cls(ids, positions, list(map(ShardRows, servers, shards, divided.places)))
+        return cls(ids, positions, list(map(ShardRows, servers, shards, divided.row_indices)))
 
     @property
     def count(self) -> tf.Tensor:
         """The number of rows, int32."""
-        return tf.add_n([tf.size(part.places) for part in self.parts])
+        return tf.add_n([tf.size(part.row_indices) for part in self.parts])

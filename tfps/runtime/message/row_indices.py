@@ -12,22 +12,22 @@ from typing import Any
 import tensorflow as tf
 
 
-def choose_place_dtype(shards: Sequence[Any]) -> tf.DType:
+def choose_index_dtype(shards: Sequence[Any]) -> tf.DType:
     """Return the smaller integer type that can hold all row indices of some shards."""
     most = max(shard._value.shape[0] for shard in shards)
     return tf.int32 if most <= tf.int32.max else tf.int64
 
 
-def encode_places(shards: Sequence[Any], places: Sequence[tf.Tensor | None]) -> tf.Tensor:
+def encode_row_indices(shards: Sequence[Any], row_indices: Sequence[tf.Tensor | None]) -> tf.Tensor:
     """Encode row indices as the ids of a message.
 
     Args:
         shards: shards of tables on one server, as Keras variables.
-        places: the row indices in each of them, int64; None: no rows.
+        row_indices: the row indices in each of them, int64; None: no rows.
     """
-    dtype = choose_place_dtype(shards)
-    counts = [0 if each is None else tf.size(each, tf.int64) for each in places]
-    named = [each for each in places if each is not None]
+    dtype = choose_index_dtype(shards)
+    counts = [0 if each is None else tf.size(each, tf.int64) for each in row_indices]
+    named = [each for each in row_indices if each is not None]
     numbers = tf.concat([tf.convert_to_tensor(counts, tf.int64), *named], 0)
     if dtype == tf.int64:
         return numbers
@@ -35,13 +35,13 @@ def encode_places(shards: Sequence[Any], places: Sequence[tf.Tensor | None]) -> 
     return tf.bitcast(tf.reshape(even, [-1, 2]), tf.int64)
 
 
-def decode_places(shards: Sequence[Any], ids: tf.Tensor) -> list[tf.Tensor]:
+def decode_row_indices(shards: Sequence[Any], ids: tf.Tensor) -> list[tf.Tensor]:
     """Decode the int64 row indices of each shard from the ids of a message."""
-    if choose_place_dtype(shards) == tf.int32:
+    if choose_index_dtype(shards) == tf.int32:
         ids = tf.cast(tf.reshape(tf.bitcast(ids, tf.int32), [-1]), tf.int64)
-    counts, places = ids[: len(shards)], ids[len(shards) :]
-    rest = tf.size(places, tf.int64) - tf.reduce_sum(counts)
+    counts, row_indices = ids[: len(shards)], ids[len(shards) :]
+    rest = tf.size(row_indices, tf.int64) - tf.reduce_sum(counts)
     parts: list[tf.Tensor] = tf.split(
-        places, tf.concat([counts, rest[None]], 0), num=len(shards) + 1
+        row_indices, tf.concat([counts, rest[None]], 0), num=len(shards) + 1
     )
     return parts[:-1]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.runtime.message.places import decode_places, encode_places
+from tfps.runtime.message.row_indices import decode_row_indices, encode_row_indices
 
 MANY_ROWS = 2**31
 
@@ -19,7 +19,7 @@ def _shards(*rows: int) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("rows", "places", "id_count"),
+    ("rows", "row_indices", "id_count"),
     [
         ([10], [[3, 1]], 2),
         ([10], [[3, 1, 9]], 2),
@@ -31,13 +31,13 @@ def _shards(*rows: int) -> list[Any]:
     ],
 )
 def test_what_is_named_is_read(
-    rows: list[int], places: list[list[int] | None], id_count: int
+    rows: list[int], row_indices: list[list[int] | None], id_count: int
 ) -> None:
     shards = _shards(*rows)
-    named = [None if each is None else tf.constant(each, tf.int64) for each in places]
-    ids = encode_places(shards, named)
+    named = [None if each is None else tf.constant(each, tf.int64) for each in row_indices]
+    ids = encode_row_indices(shards, named)
     assert (ids.dtype, ids.shape.rank, len(ids)) == (tf.int64, 1, id_count)
-    found = tf.function(lambda ids: decode_places(shards, ids), autograph=False)(ids)
+    found = tf.function(lambda ids: decode_row_indices(shards, ids), autograph=False)(ids)
     assert all(each.dtype == tf.int64 for each in found)
-    for each, expected in zip(found, places, strict=True):
+    for each, expected in zip(found, row_indices, strict=True):
         np.testing.assert_array_equal(each, expected or [])
