@@ -160,7 +160,7 @@ class RecoveryBenchmark(Benchmark):
 
 def _keep_running(what: str, cluster: LocalCluster) -> None:
     cluster.supervisor.set_server_restarts(lambda: what == SERVER)
-    cluster.supervisor.say = lambda _: None  # of what was to be
+    cluster.supervisor.write_message = lambda _: None  # of what was to be
 
 
 def _tables(

@@ -55,7 +55,7 @@ def fresh_line() -> str:
     return begins
 
 
-def say(text: str) -> None:
+def write_message(text: str) -> None:
     """Write ``tfps: text`` to the error output.
 
     Args:
@@ -78,7 +78,7 @@ def announce(text: str) -> None:
     if _spinner is not None:
         _spinner.update(text=f"tfps: {text}")
     elif sys.stderr is not None and sys.stderr.isatty():
-        say(text)
+        write_message(text)
 
 
 @contextlib.contextmanager
@@ -127,7 +127,7 @@ class MessageHandler(logging.Handler):
         if _has_another_handler(logging.getLogger(record.name)):
             return
         try:
-            say(self.format(record))
+            write_message(self.format(record))
         except Exception:  # noqa: BLE001 - as every handler: logging must not end a program
             self.handleError(record)
 

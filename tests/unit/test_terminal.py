@@ -78,7 +78,7 @@ def test_no_message_stands_in_a_progress_line(redirect: Redirect) -> None:
     stream.write("\r 50/149 ...")
     terminal.open_line(True)
     LOGGER.warning("first")
-    terminal.say("second")
+    terminal.write_message("second")
     assert stream.getvalue() == "\r 50/149 ...\ntfps: warning: first\ntfps: second\n"
 
 
@@ -86,7 +86,7 @@ def test_a_file_has_no_line_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     file = io.StringIO()
     monkeypatch.setattr("sys.stderr", file)
     terminal.open_line(True)
-    terminal.say("text")
+    terminal.write_message("text")
     terminal.announce("what a file does not need")
     terminal.open_line(False)
     assert file.getvalue() == "tfps: text\n"

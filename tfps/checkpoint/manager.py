@@ -203,7 +203,7 @@ class CheckpointManager:
             contents, snapshot = self._snapshot.current()
         strategy = strategy_of(self.model)
         if strategy is not None:
-            strategy.runtime.guests.add(self)
+            strategy.runtime.dependents.add(self)
         counters = None
         began_s = time.monotonic()
         try:

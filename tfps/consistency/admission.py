@@ -68,6 +68,6 @@ def all_hold(logic: Logic, *conditions: Any) -> Any:
     return result
 
 
-def choose_value(logic: Logic, condition: Any, yes: Any, no: Any) -> Any:
+def choose_value(logic: Logic, condition: Any, if_true: Any, if_false: Any) -> Any:
     """Return one of two values; the first, without an operation, if the condition is True."""
-    return yes if condition is True else logic.choose(condition, yes, no)
+    return if_true if condition is True else logic.choose(condition, if_true, if_false)

@@ -12,8 +12,8 @@ class Logic(Protocol):
     def both(self, left: Any, right: Any) -> Any:
         """Return the logical and."""
 
-    def choose(self, condition: Any, yes: Any, no: Any) -> Any:
-        """Return ``yes`` if the condition holds, else ``no``."""
+    def choose(self, condition: Any, if_true: Any, if_false: Any) -> Any:
+        """Return ``if_true`` if the condition holds, else ``if_false``."""
 
     def smaller(self, left: Any, right: Any) -> Any:
         """Return the minimum."""
@@ -30,8 +30,8 @@ class PlainLogic:
     def both(self, left: bool, right: bool) -> bool:
         return left and right
 
-    def choose(self, condition: bool, yes: Any, no: Any) -> Any:
-        return yes if condition else no
+    def choose(self, condition: bool, if_true: Any, if_false: Any) -> Any:
+        return if_true if condition else if_false
 
     def smaller(self, left: int, right: int) -> int:
         return min(left, right)

@@ -31,8 +31,8 @@ class GraphLogic:
     def both(self, left: Any, right: Any) -> tf.Tensor:
         return tf.logical_and(left, right)
 
-    def choose(self, condition: Any, yes: Any, no: Any) -> tf.Tensor:
-        return tf.where(condition, to_constant(yes), to_constant(no))
+    def choose(self, condition: Any, if_true: Any, if_false: Any) -> tf.Tensor:
+        return tf.where(condition, to_constant(if_true), to_constant(if_false))
 
     def smaller(self, left: Any, right: Any) -> tf.Tensor:
         return tf.minimum(to_constant(left), to_constant(right))

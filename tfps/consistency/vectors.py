@@ -10,8 +10,8 @@ import numpy as np
 class Vectors(Protocol):
     """The operations on int64 vectors that differ between NumPy and TensorFlow."""
 
-    def where(self, condition: Any, yes: Any, no: Any) -> Any:
-        """Return ``yes`` where the condition holds, else ``no``."""
+    def where(self, condition: Any, if_true: Any, if_false: Any) -> Any:
+        """Return ``if_true`` where the condition holds, else ``if_false``."""
 
     def sum(self, values: Any) -> Any:
         """Return the sum, a scalar."""
@@ -26,8 +26,8 @@ class Vectors(Protocol):
 class ArrayVectors:
     """The operations of `Vectors` for NumPy arrays."""
 
-    def where(self, condition: Any, yes: Any, no: Any) -> Any:
-        return np.where(condition, yes, no)
+    def where(self, condition: Any, if_true: Any, if_false: Any) -> Any:
+        return np.where(condition, if_true, if_false)
 
     def sum(self, values: Any) -> Any:
         return np.sum(values)

@@ -17,8 +17,8 @@ TOKEN = 1  # has no meaning: a woken worker looks at the ledger again
 class TensorVectors:
     """The operations of `vectors.Vectors` for tensors."""
 
-    def where(self, condition: Any, yes: Any, no: Any) -> tf.Tensor:
-        return tf.where(condition, to_constant(yes), to_constant(no))
+    def where(self, condition: Any, if_true: Any, if_false: Any) -> tf.Tensor:
+        return tf.where(condition, to_constant(if_true), to_constant(if_false))
 
     def sum(self, values: Any) -> tf.Tensor:
         return tf.reduce_sum(values)

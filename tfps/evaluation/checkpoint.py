@@ -23,7 +23,7 @@ class Format(enum.Enum):
 _ENDINGS = {".weights.h5": Format.WEIGHTS, ".keras": Format.MODEL}
 
 
-class Unreadable(Exception):
+class UnreadableCheckpoint(Exception):
     """The checkpoint is incomplete, deleted or damaged; it may be readable a moment later."""
 
 

@@ -30,7 +30,7 @@ class JobEnd(Protocol):
         """Record that a new checkpoint was found."""
 
 
-class Unknown:
+class UnknownJob:
     """Never ends an evaluator, whose job is unknown."""
 
     def end_reason(self) -> str | None:
@@ -79,9 +79,9 @@ def end_of_this_job() -> JobEnd:
         ConfigError: `TF_CONFIG` or ``TFPS_CHIEF_TIMEOUT_S`` is invalid.
     """
     if not os.environ.get("TF_CONFIG", "").strip():
-        return Unknown()
+        return UnknownJob()
     spec = ClusterSpec.from_environment()
     if spec.task_type != "evaluator":  # the cluster cannot end before this process does
-        return Unknown()
+        return UnknownJob()
     timeout_s = timeout_from_environment(CHIEF_TIMEOUT_S, default_s=DEFAULT_CHIEF_TIMEOUT_S)
     return ClusterEnd(spec, chief_timeout_s=timeout_s)

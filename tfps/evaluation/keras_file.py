@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from tfps.errors import CheckpointError
-from tfps.evaluation.checkpoint import Format, Unreadable
+from tfps.evaluation.checkpoint import Format, UnreadableCheckpoint
 from tfps.evaluation.iterations import counter_of
 
 MAX_NAMES_SHOWN = 3
@@ -37,7 +37,7 @@ def load_keras_file(path: str, model: keras.Model, *, format: Format) -> int | N
         The optimizer's counter; None if the file does not contain it.
 
     Raises:
-        Unreadable: the file is deleted or incomplete.
+        UnreadableCheckpoint: the file is deleted or incomplete.
         CheckpointError: the file has weights of another model.
     """
     with tempfile.TemporaryDirectory(prefix="tfps-evaluation-") as folder:
@@ -48,7 +48,7 @@ def load_keras_file(path: str, model: keras.Model, *, format: Format) -> int | N
                 count = _read_counter(file, model.optimizer)
             model.load_weights(copy, objects_to_skip=[model.optimizer])
         except (OSError, KeyError, zipfile.BadZipFile, tf.errors.OpError) as error:
-            raise Unreadable(f"{type(error).__name__}: {_first_line(error)}") from error
+            raise UnreadableCheckpoint(f"{type(error).__name__}: {_first_line(error)}") from error
         except ValueError as error:
             raise CheckpointError(
                 f"{path} does not fit the model: {_shorten_message(error)}. Build the model as in "

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfps.errors import CheckpointError, refuse
 from tfps.evaluation.agenda import Agenda
-from tfps.evaluation.checkpoint import CheckpointFile, Format, Unreadable
+from tfps.evaluation.checkpoint import CheckpointFile, Format, UnreadableCheckpoint
 from tfps.evaluation.checkpoint_folder import CheckpointFolder
 from tfps.evaluation.evaluation_callbacks import EvaluationCallbacks
 from tfps.evaluation.iterations import set_iterations
@@ -146,7 +146,7 @@ class SidecarEvaluator:
         path = self._folder.path_of(checkpoint)
         try:
             count = self._load(checkpoint)
-        except Unreadable as error:
+        except UnreadableCheckpoint as error:
             if agenda.mark_failed(checkpoint, now_s=time.monotonic()) and self._folder.holds(
                 checkpoint
             ):
@@ -183,7 +183,7 @@ class SidecarEvaluator:
         else:
             count = load_keras_file(path, self.model, format=checkpoint.format)
         if self._folder.has_replaced(checkpoint):
-            raise Unreadable("it changed during the read")
+            raise UnreadableCheckpoint("it changed during the read")
         return count
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from tfps.errors import CheckpointError
-from tfps.evaluation.checkpoint import Unreadable
+from tfps.evaluation.checkpoint import UnreadableCheckpoint
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 ITERATIONS = "/_iterations/.ATTRIBUTES/VARIABLE_VALUE"
@@ -39,7 +39,7 @@ def load_tensorflow_checkpoint(path: str, model: keras.Model) -> int | None:
         The optimizer's counter; None if the checkpoint does not contain it.
 
     Raises:
-        Unreadable: the checkpoint is deleted or incomplete.
+        UnreadableCheckpoint: the checkpoint is deleted or incomplete.
         CheckpointError: it has no value, or one of another shape, for some weight.
     """
     try:
@@ -56,7 +56,7 @@ def load_tensorflow_checkpoint(path: str, model: keras.Model) -> int | None:
         counts = [int(reader.get_tensor(key)) for key in shapes if f"/{key}".endswith(ITERATIONS)]
     except (tf.errors.OpError, IndexError) as error:  # the reader's word for truncated data
         reason = (str(error).splitlines() or [""])[0]
-        raise Unreadable(f"{type(error).__name__}: {reason}") from error
+        raise UnreadableCheckpoint(f"{type(error).__name__}: {reason}") from error
     # Wrappers of optimizers have counters too, which may stay at 0.
     return max(counts, default=None)
 

@@ -84,7 +84,7 @@ def run_job(
             announce("saving the model")
             # Not earlier: the results of an earlier run survive one that fails.
             (output / "result.json").unlink(missing_ok=True)
-            saved = save_model(model, output, how=config.training.saved)
+            saved = save_model(model, output, saved_as=config.training.saved)
         cluster = _cluster_fields(strategy, stats)
     result = Result(
         title=workload.title(config),
@@ -151,15 +151,15 @@ def build_model(config: JobConfig, *, steps: int | None, scope: AbstractContextM
     return model
 
 
-def save_model(model: Any, output: Path, *, how: str) -> str:
+def save_model(model: Any, output: Path, *, saved_as: str) -> str:
     """Save a trained model; returns the name of its file or folder.
 
     Args:
         model: the trained model.
         output: the folder of the results.
-        how: the value of `training.saved`.
+        saved_as: the value of `training.saved`.
     """
-    if how == "keras":
+    if saved_as == "keras":
         model.save(output / "model.keras")
         return "model.keras"
     import tfps

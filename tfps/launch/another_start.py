@@ -6,7 +6,7 @@ import enum
 import sys
 
 from tfps.errors import ClusterError
-from tfps.terminal import say
+from tfps.terminal import write_message
 
 
 class AnotherStart(enum.Enum):
@@ -39,9 +39,11 @@ def decide_another_start(error: BaseException, *, has_servers: bool = True) -> A
     if not (isinstance(error, tf.errors.UnavailableError) or is_task_failure(error)):
         return None
     if path := next_checkpoint():
-        say(f"a task was lost; run the script again to resume from {path}")
+        write_message(f"a task was lost; run the script again to resume from {path}")
         return AnotherStart.CHECKPOINT
     if has_servers and has_open_job():
-        say("a task was lost; run the script again to resume with the state of the servers")
+        write_message(
+            "a task was lost; run the script again to resume with the state of the servers"
+        )
         return AnotherStart.JOB
     return None

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from tfps.cluster import missing_tasks
 from tfps.launch.chief import Chief
 from tfps.launch.local_cluster import LocalCluster
-from tfps.launch.output import say
+from tfps.launch.output import write_message
 from tfps.launch.process import TaskProcess
 from tfps.launch.received_signals import ReceivedSignals
 from tfps.recovery.restarts.restart_policy import EndJob
@@ -75,7 +75,7 @@ class ChiefWatch:
             if len(received) > self._has_forwarded:
                 self._forward_signal(process)
             if received and time.monotonic() > self._signals.first_at + GRACE_S:
-                say(f"killing the chief: it still runs after {GRACE_S:g} s")
+                write_message(f"killing the chief: it still runs after {GRACE_S:g} s")
                 process.kill()
             time.sleep(POLL_INTERVAL_S)
         is_expected = bool(received) or self._ends_at < math.inf
@@ -100,11 +100,11 @@ class ChiefWatch:
         if number == signal.SIGINT and os.isatty(2):
             open_line(True)  # which a terminal begins with ^C
         name = signal.Signals(number).name
-        say(f"{name}: stopping (repeat to stop at once); logs in {self._cluster.log_dir}")
+        write_message(f"{name}: stopping (repeat to stop at once); logs in {self._cluster.log_dir}")
 
 
 def _print_job_end(end: EndJob) -> None:
-    say(f"the job cannot continue: {end.reason}")
+    write_message(f"the job cannot continue: {end.reason}")
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from tfps.launch.chief import Chief
 from tfps.launch.chief_watch import ChiefWatch, restore_terminal
 from tfps.launch.local_cluster import LocalCluster
 from tfps.launch.log_folder import LogFolder
-from tfps.launch.output import LogFollower, say
+from tfps.launch.output import LogFollower, write_message
 from tfps.launch.process import TaskProcess, describe_status
 from tfps.launch.process_restarts import ProcessRestarts
 from tfps.launch.received_signals import ReceivedSignals, suspend_together
@@ -80,7 +80,7 @@ def launch(
     fault_tolerance = check_fault_tolerance(fault_tolerance, workers=workers)
     folder = LogFolder(log_dir, prefix="tfps-run-")
     reports_failures = not program.reports_failures
-    well = False
+    succeeded = False
     try:
         with (
             ReceivedSignals() as signals,
@@ -94,11 +94,11 @@ def launch(
             ) as cluster,
         ):
             supervisor = cluster.supervisor
-            supervisor.say = say
+            supervisor.write_message = write_message
             if events is not None:
                 supervisor.events = EventLog(events)
             if reports_failures:
-                say(f"starting {count_tasks(workers=workers, ps=ps)}; {folder}")
+                write_message(f"starting {count_tasks(workers=workers, ps=ps)}; {folder}")
             follower = LogFollower(cluster.logs if reports_failures else {}, target=2)
             chiefs = ProcessRestarts(
                 CHIEF, fault_tolerance=fault_tolerance, signals=signals, events=supervisor.events
@@ -123,14 +123,14 @@ def launch(
                 )
                 if supervisor.ended is None:
                     supervisor.record("job_ended", status=status)
-                well = status == 0 and not (cluster.failures() or supervisor.restarts)
+                succeeded = status == 0 and not (cluster.failures() or supervisor.restarts)
             finally:
                 cluster.close()
                 follower.close()
                 if reports_failures and (text := describe_restarts(supervisor.restarts)):
-                    say(text)
+                    write_message(text)
     finally:
-        folder.end(well=well)
-    if reports_failures and not (well or signals.received):
-        say(f"{program.name} {describe_status(status)}; logs in {folder.path}")
+        folder.end(succeeded=succeeded)
+    if reports_failures and not (succeeded or signals.received):
+        write_message(f"{program.name} {describe_status(status)}; logs in {folder.path}")
     return shell_status(status)

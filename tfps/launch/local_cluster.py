@@ -316,7 +316,7 @@ class LocalCluster:
         atexit.unregister(self._stop_tasks)
         if not failed:
             # Not now: the logs may be needed after the block.
-            atexit.register(self._folder.end, well=True)
+            atexit.register(self._folder.end, succeeded=True)
 
     def __enter__(self) -> LocalCluster:
         return self

@@ -11,7 +11,7 @@ from pathlib import Path
 from tfps.cluster import ClusterSpec
 from tfps.launch.environment import LOG_FILE
 from tfps.launch.folder import make_folder
-from tfps.launch.output import say
+from tfps.launch.output import write_message
 
 
 class LogFolder:
@@ -27,9 +27,9 @@ class LogFolder:
         given = Path(tempfile.mkdtemp(prefix=prefix) if path is None else path)
         self.path = make_folder(given, name="log_dir")
 
-    def end(self, *, well: bool) -> None:
+    def end(self, *, succeeded: bool) -> None:
         """Remove a temporary folder if the job has succeeded, or if the folder is empty."""
-        if self.is_temporary and well:
+        if self.is_temporary and succeeded:
             shutil.rmtree(self.path, ignore_errors=True)
         elif self.is_temporary:
             with contextlib.suppress(OSError):  # it is not empty, or gone
@@ -55,10 +55,10 @@ class TaskLog:
             return
         self._folder = LogFolder(log_dir, prefix="tfps-run-")
         if self._folder.is_temporary:
-            say(f"{spec.task_type} {spec.task_index}: {self._folder}")
+            write_message(f"{spec.task_type} {spec.task_index}: {self._folder}")
         self.path = self._folder.path / f"{spec.task_type}-{spec.task_index}.log"
 
     def end(self, status: int) -> None:
         """Remove a temporary folder after a success; called when the last line was written."""
         if self._folder is not None:
-            self._folder.end(well=status == 0)
+            self._folder.end(succeeded=status == 0)

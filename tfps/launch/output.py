@@ -103,10 +103,10 @@ def prefix_stream(name: str, source: IO[bytes], *, target: int) -> threading.Thr
     return thread
 
 
-def say(text: str) -> None:
+def write_message(text: str) -> None:
     """Write a message of the launcher to the error output."""
     with _write_lock:
-        terminal.say(text)
+        terminal.write_message(text)
 
 
 def share_terminal() -> None:

@@ -138,13 +138,13 @@ class TaskProcess:
         """Return the end of the task's log, without the lines of libraries."""
         return last_lines(self.log_path, count)
 
-    def report(self, how: str) -> str:
-        """Return a message: the task's name, ``how`` it ended, and the last lines of its log."""
+    def report(self, ending: str) -> str:
+        """Return a message: the task's name, its ``ending``, and the last lines of its log."""
         if self.log_path == Path(os.devnull):
-            return f"{self.name} {how}"
+            return f"{self.name} {ending}"
         written = self.last_lines() or last_lines(self.log_path, LAST_RAW_LINES, with_noise=True)
         lines = [f"  | {line}" for line in written] or ["  | (no output)"]
-        head = f"{self.name} {how}; its last lines:"
+        head = f"{self.name} {ending}; its last lines:"
         return "\n".join([head, *lines, f"Its log: {self.log_path}"])
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from tfps.cluster.exit_status import is_worth_another_try
-from tfps.launch.output import say
+from tfps.launch.output import write_message
 from tfps.launch.process import TaskProcess, describe_status
 from tfps.launch.received_signals import ReceivedSignals
 from tfps.recovery.events import EventLog, EventName, EventRecord
@@ -89,14 +89,16 @@ class ProcessRestarts:
             return False
         if not (is_worth_another_try(status) and may_go_on()):
             if status < 0:
-                say(process.report(how))
+                write_message(process.report(how))
             return False
         [action, *_] = self._policy.handle(Death(self._task, status), now_s=time.monotonic())
         if isinstance(action, Restart):
-            say(process.report(f"{how}{action.describe(budget=self._budget)}"))
+            write_message(process.report(f"{how}{action.describe(budget=self._budget)}"))
             self.record("task_died", status=status, after_s=action.after_s)
             return True
-        say(process.report(f"{how} and is not started again: the budget is {self._budget}"))
+        write_message(
+            process.report(f"{how} and is not started again: the budget is {self._budget}")
+        )
         self.record("task_died", status=status)
         self.record("task_given_up")
         return False

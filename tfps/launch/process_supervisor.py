@@ -70,7 +70,7 @@ class ProcessSupervisor:
         events: gets a record of each event.
 
     Attributes:
-        say: receives messages for the user; by default a warning of Python's logging.
+        write_message: receives messages for the user; by default a warning of Python's logging.
         events: the log of events; may be replaced before a task listens.
         restarts: the restarts so far, each as in ``worker 1 (SIGKILL)``.
         ended: why the job cannot go on; None while it can.
@@ -84,7 +84,7 @@ class ProcessSupervisor:
         fault_tolerance: FaultTolerance,
         events: EventLog,
     ) -> None:
-        self.say: Callable[[str], None] = logger.warning
+        self.write_message: Callable[[str], None] = logger.warning
         self.restarts: list[str] = []
         self.ended: EndJob | None = None
         self.events = events
@@ -172,7 +172,7 @@ class ProcessSupervisor:
     def poll(self, *, now_s: float) -> None:
         """Find out which tasks died, hang or returned, and act as the policy decides."""
         if failures := self._owner.starter_failures():
-            self.say(str(failures[0]))
+            self.write_message(str(failures[0]))
             self._end_job(EndJob("the supervisor of the tasks has ended", is_noticed=True))
             return
         looks_for_stopped = now_s >= self._next_poll_s
@@ -215,7 +215,7 @@ class ProcessSupervisor:
         self.record("task_started" if is_first else "task_restarted", task, pid=process.pid)
         if task in self._died_at_s:
             took = format_seconds(now_s - self._died_at_s.pop(task))
-            self.say(f"{_task_name(task)} is back after {took}")
+            self.write_message(f"{_task_name(task)} is back after {took}")
 
     def _handle_death(self, task: Task, status: int, *, now_s: float) -> None:
         process = self._owner.process(task)
@@ -229,13 +229,15 @@ class ProcessSupervisor:
                 self.restarts.append(f"{_task_name(task)} ({in_short})")
                 self._died_at_s[task] = now_s
                 self.record("task_died", task, status=status, after_s=action.after_s, reason=hung)
-                self.say(
+                self.write_message(
                     process.report(how + action.describe(budget=self._settings.restart_budget))
                 )
             elif isinstance(action, GiveUp):
                 self.record("task_died", task, status=status, reason=hung)
                 self.record("task_given_up", task)
-                self.say(process.report(f"{how}{self._reason_not_to_restart(task, usable=usable)}"))
+                self.write_message(
+                    process.report(f"{how}{self._reason_not_to_restart(task, usable=usable)}")
+                )
             elif isinstance(action, EndJob):
                 self._end_job(action)
 
@@ -251,7 +253,7 @@ class ProcessSupervisor:
             try:
                 self._owner.start_again(action.task)
             except OSError as error:  # no memory for another process, for example
-                self.say(f"cannot start {_task_name(action.task)}: {error.strerror}")
+                self.write_message(f"cannot start {_task_name(action.task)}: {error.strerror}")
                 self._handle_death(action.task, CANNOT_START, now_s=time.monotonic())
         elif isinstance(action, Kill):
             process = self._owner.process(action.task)

@@ -23,7 +23,7 @@ from tfps.launch.serving import serve
 from tfps.launch.stop_signals import end_on_signals, unblock_signals
 from tfps.launch.supervisor_pipe import find_supervisor
 from tfps.recovery.fault_tolerance import FaultTolerance
-from tfps.terminal import say
+from tfps.terminal import write_message
 from tfps.training.worker_use import NO_STEP_ON_A_WORKER, WORKER_USE
 
 DEFAULT_WORKERS = 2
@@ -134,11 +134,11 @@ def run_task(
     if supervised:  # the process that has started this one reports signals
         unblock_signals()
     else:
-        last_words = partial(announce_finished, spec) if is_chief else None
-        end_on_signals(stopping, last_words=last_words)
+        before_exit = partial(announce_finished, spec) if is_chief else None
+        end_on_signals(stopping, before_exit=before_exit)
     status = exit_status_of(
         program, supervised=supervised, report_error=report_error, status_of_error=status_of_error
     )
     if status == 0 and is_chief and WORKER_USE.is_missing:
-        say(NO_STEP_ON_A_WORKER)
+        write_message(NO_STEP_ON_A_WORKER)
     return status

@@ -13,7 +13,7 @@ from types import ModuleType, TracebackType
 
 from tfps.cluster.exit_status import status_of
 from tfps.launch.stop_signals import status_of_signal
-from tfps.terminal import say
+from tfps.terminal import write_message
 
 _modules: list[ModuleType] = []  # a script's objects live until the process ends, as Python's do
 
@@ -72,7 +72,7 @@ def exit_status_of(
         if sys.excepthook is not sys.__excepthook__:  # the script's own report
             print_error(error)
         elif not supervised and status_of_signal() is None:
-            say("SIGINT: stopped")
+            write_message("SIGINT: stopped")
         return 130
     except BaseException as error:  # noqa: BLE001 - as at the top of any Python program
         if (signalled := status_of_signal()) is not None:

@@ -33,7 +33,7 @@ from tfps.launch.log_folder import TaskLog
 from tfps.launch.noise import install_noise_filter
 from tfps.launch.tensorflow_import import import_without_keras
 from tfps.package_versions import task_versions
-from tfps.terminal import say
+from tfps.terminal import write_message
 
 logger = logging.getLogger(__name__)
 
@@ -190,6 +190,6 @@ def start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
 
 def _end_at_once(name: str, number: int, _frame: FrameType | None) -> None:
     # Not by an exception: TensorFlow's threads would keep the process from ending.
-    say(f"{signal.Signals(number).name}: {name} stops at once")
+    write_message(f"{signal.Signals(number).name}: {name} stops at once")
     sys.stdout.flush()
     os._exit(128 + number)

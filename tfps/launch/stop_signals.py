@@ -26,7 +26,7 @@ def end_on_signals(
     numbers: Sequence[int] = STOP_SIGNALS,
     *,
     grace_s: float = GRACE_S,
-    last_words: Callable[[int], object] | None = None,
+    before_exit: Callable[[int], object] | None = None,
 ) -> None:
     """Let a first signal raise `KeyboardInterrupt` or `SystemExit`, and end the process in time.
 
@@ -41,7 +41,7 @@ def end_on_signals(
     Args:
         numbers: the numbers of the signals.
         grace_s: the most seconds from the first signal to the end.
-        last_words: called with the status before the thread ends the process.
+        before_exit: called with the status before the thread ends the process.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -57,7 +57,7 @@ def end_on_signals(
 
     threading.Thread(
         target=_end_in_time,
-        args=(next_signal, report, grace_s, last_words),
+        args=(next_signal, report, grace_s, before_exit),
         name="tfps-signals",
         daemon=True,
     ).start()
@@ -116,7 +116,7 @@ def _end_in_time(
     next_signal: Callable[[float | None], int | None],
     report: _SignalReport,
     grace_s: float,
-    last_words: Callable[[int], object] | None,
+    before_exit: Callable[[int], object] | None,
 ) -> None:
     number = next_signal(None)
     assert number is not None
@@ -133,8 +133,8 @@ def _end_in_time(
         _write_directly("stopped at once", is_last=True)
     status = 128 + number
     try:
-        if last_words is not None:
-            last_words(status)
+        if before_exit is not None:
+            before_exit(status)
     finally:
         os._exit(status)
 

@@ -85,7 +85,7 @@ class StrategyRecovery:
         self._supervisor: TaskSupervisor | None = None
         if waits:
             tasks, job = runtime.processes.values(), weakref.ref(runtime)
-            self._supervisor = request_server_restarts(tasks, unless=lambda: _has_ended(job()))
+            self._supervisor = request_server_restarts(tasks, not_needed=lambda: _has_ended(job()))
 
     def restore(self, restarted: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
         """Fill servers that were restarted; see `JobView`."""

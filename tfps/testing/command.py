@@ -168,11 +168,11 @@ class Command:
             for process in psutil.Process(self.process.pid).children(recursive=True):
                 self._family.setdefault(process.pid, process)
 
-    def _check_deadline(self, what: str) -> None:
+    def _check_deadline(self, description: str) -> None:
         if time.monotonic() > self._ends_at:
             raise AssertionError(
-                f"{what}: waited {self._deadline_s:g} s; raise deadline_s if it needs longer\n"
-                f"{self.describe()}"
+                f"{description}: waited {self._deadline_s:g} s; raise deadline_s if it needs longer"
+                f"\n{self.describe()}"
             )
 
 

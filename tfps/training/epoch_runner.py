@@ -203,8 +203,8 @@ class EpochRunner:
         tickets = steps * max(1, sum(self._strategy.alive_workers()))
         if request.tickets is not None:
             tickets = min(tickets, request.tickets)
-        alone = LocalSteps(steps, synchronous_periods=True)
-        run = self._new_run(request, tickets=tickets, alone=alone)
+        warm_up_mode = LocalSteps(steps, synchronous_periods=True)
+        run = self._new_run(request, tickets=tickets, warm_up_mode=warm_up_mode)
         try:
             self._state.run, self._state.epoch_runner = run, self
             run.run_to(None)
@@ -244,10 +244,14 @@ class EpochRunner:
             progress.show(self._warmed_up_steps + completed, note)
 
     def _new_run(
-        self, request: TicketRunRequest, *, tickets: int | None, alone: LocalSteps | None = None
+        self,
+        request: TicketRunRequest,
+        *,
+        tickets: int | None,
+        warm_up_mode: LocalSteps | None = None,
     ) -> TicketRun:
         compiled = self.compiler.compile(
-            request.source, step=self._step(), hooks=self.hooks, alone=alone
+            request.source, step=self._step(), hooks=self.hooks, warm_up_mode=warm_up_mode
         )
         for update in self._strategy.updates.get_program_updates(compiled.program):
             update.refresh_mirrors()

@@ -66,7 +66,7 @@ class StepCompiler:
         *,
         step: Callable[[Any], Any],
         hooks: BatchHooks,
-        alone: LocalSteps | None = None,
+        warm_up_mode: LocalSteps | None = None,
     ) -> CompiledProgram:
         """Return the program of a step, compiled for the servers and the workers.
 
@@ -74,13 +74,13 @@ class StepCompiler:
             source: the source of batches.
             step: from a batch to logs.
             hooks: of the loop that follows the run.
-            alone: the mode of a warm-up, which needs no server; None: that of the strategy.
+            warm_up_mode: the mode of a warm-up, which needs no server; None: that of the strategy.
         """
         if source.may_widen_spec and type(source) in self._specs:
             # As in Keras: one trace for the first shape, and one for all others.
             source.batch_spec = relaxed_spec(source.batch_spec, self._specs[type(source)])
         self._specs[type(source)] = source.batch_spec
-        key = (source.trace_key(), (hooks.is_lock_step, hooks.stops_at_nan), alone)
+        key = (source.trace_key(), (hooks.is_lock_step, hooks.stops_at_nan), warm_up_mode)
         if key not in self.compiled or not self.compiled[key].is_current:
             strategy, self.is_new = self._strategy, True
             program = Program(
@@ -97,11 +97,13 @@ class StepCompiler:
                 program = discover_program(program, strategy)
                 for name, spec in program.find_unreported_outputs().items():
                     logger.warning(NOT_IN_LOGS, self._model.name, name, spec)
-                mode = alone or self._choose_mode(program)
+                mode = warm_up_mode or self._choose_mode(program)
                 refuse_several_exchanges(program, mode=mode, model=self._model.name)
-                codecs = strategy.runtime.compression if alone is None else None
-                program = apply_mode(program, mode, compression=codecs, adds_counts=alone is None)
-                if alone is None:
+                codecs = strategy.runtime.compression if warm_up_mode is None else None
+                program = apply_mode(
+                    program, mode, compression=codecs, adds_counts=warm_up_mode is None
+                )
+                if warm_up_mode is None:
                     pipelines = self._should_pipeline(program, mode, hooks)
                     program = program.with_schedule(is_pipelined=pipelines)
                 program = choose_row_tables(program)

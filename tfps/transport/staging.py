@@ -263,8 +263,8 @@ def _next_access_number(seat_table: tf.Tensor) -> tf.Tensor:
     return tf.reduce_max(seat_table[:, Column.LAST_ACCESS]) + 1
 
 
-def _run_if(condition: tf.Tensor, act: Callable[[], tf.Tensor]) -> tf.Tensor:
-    return tf.cond(condition, act, lambda: tf.constant(0))
+def _run_if(condition: tf.Tensor, branch: Callable[[], tf.Tensor]) -> tf.Tensor:
+    return tf.cond(condition, branch, lambda: tf.constant(0))
 
 
 def _zero_after(operation: Any) -> tf.Tensor:

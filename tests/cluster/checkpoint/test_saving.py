@@ -139,7 +139,7 @@ def test_the_servers_forget_what_was_written(
             with pytest.raises(Exception, match="snapshot_"):
                 part.write(tmp_path)
     manager.save()
-    strategy.runtime.guests.add(manager)
+    strategy.runtime.dependents.add(manager)
     manager.close()
     assert [manifest.number for manifest in manager.checkpoints] == [1, 2]
     assert not list(tmp_path.glob("writing-*"))

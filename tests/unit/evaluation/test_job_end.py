@@ -12,7 +12,7 @@ from tests.messages import raises
 from tfps.cluster import ClusterSpec
 from tfps.errors import ConfigError
 from tfps.evaluation import job_end
-from tfps.evaluation.job_end import ClusterEnd, Unknown, end_of_this_job
+from tfps.evaluation.job_end import ClusterEnd, UnknownJob, end_of_this_job
 
 
 def _listen() -> tuple[socket.socket, str]:
@@ -45,7 +45,7 @@ def test_only_an_evaluator_waits_for_its_cluster(
     if task_type is not None:
         spec = ClusterSpec(jobs={"chief": ("c:1",), "worker": ("w:1",), "ps": ("p:1",)})
         monkeypatch.setenv("TF_CONFIG", json.dumps(spec.tf_config(task_type, 0)))
-    expected = ClusterEnd if task_type == "evaluator" else Unknown
+    expected = ClusterEnd if task_type == "evaluator" else UnknownJob
     assert type(end_of_this_job()) is expected
 
 

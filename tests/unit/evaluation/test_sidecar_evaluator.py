@@ -31,7 +31,7 @@ from tfps.evaluation.tensorflow_checkpoint import load_tensorflow_checkpoint
 pytestmark = pytest.mark.timeout(120)
 
 
-class _Over(job_end.Unknown):
+class _Over(job_end.UnknownJob):
     """The job is over when the evaluator starts."""
 
     def end_reason(self) -> str | None:

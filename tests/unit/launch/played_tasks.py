@@ -66,7 +66,7 @@ class PlayedTasks:
         self.supervisor = ProcessSupervisor(
             owner, TASKS, fault_tolerance=fault_tolerance, events=self.events
         )
-        self.supervisor.say = self.said.append
+        self.supervisor.write_message = self.said.append
         self.supervisor.mark_started()
 
     def process(self, task: tuple[str, int]) -> PlayedTask:

@@ -28,17 +28,17 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("well", [True, False])
-def test_a_temporary_folder_goes_after_a_success(temporary: Path, well: bool) -> None:
+@pytest.mark.parametrize("succeeded", [True, False])
+def test_a_temporary_folder_goes_after_a_success(temporary: Path, succeeded: bool) -> None:
     folder = LogFolder(None, prefix="tfps-run-")
     assert str(folder) == f"logs (kept on failure) in {folder.path}"
     (folder.path / "worker-0.log").write_text("line\n")
-    folder.end(well=well)
-    assert folder.path.exists() == (not well)
+    folder.end(succeeded=succeeded)
+    assert folder.path.exists() == (not succeeded)
 
 
 def test_a_failure_without_a_log_leaves_no_folder(temporary: Path) -> None:
-    LogFolder(None, prefix="tfps-run-").end(well=False)
+    LogFolder(None, prefix="tfps-run-").end(succeeded=False)
     assert list(temporary.iterdir()) == []
 
 
@@ -53,10 +53,10 @@ def test_a_folder_that_cannot_be_is_one_error(temporary: Path, make: Callable[[P
     )
 
 
-@pytest.mark.parametrize("well", [True, False])
-def test_a_folder_of_the_users_stays(temporary: Path, well: bool) -> None:
+@pytest.mark.parametrize("succeeded", [True, False])
+def test_a_folder_of_the_users_stays(temporary: Path, succeeded: bool) -> None:
     folder = LogFolder(temporary / "mine" / "logs", prefix="tfps-run-")
-    folder.end(well=well)
+    folder.end(succeeded=succeeded)
     assert folder.path.is_dir()
     assert str(folder) == f"logs in {temporary / 'mine' / 'logs'}"
 

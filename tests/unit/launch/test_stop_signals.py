@@ -17,7 +17,7 @@ BEGIN = """
 import ctypes, os, sys, threading, time
 from tfps.launch.stop_signals import end_on_signals
 end_on_signals(
-    grace_s=GRACE_S, last_words=lambda status: os.write(1, f"last words {status}\\n".encode())
+    grace_s=GRACE_S, before_exit=lambda status: os.write(1, f"last words {status}\\n".encode())
 )
 print("ready", flush=True)
 """

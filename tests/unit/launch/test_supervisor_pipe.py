@@ -96,7 +96,7 @@ def test_servers_are_started_again_as_long_as_the_chief_can_use_them(
     tasks: PlayedTasks, pipe: SupervisorPipe, chief: RemoteSupervisor
 ) -> None:
     is_over = False
-    assert request_server_restarts(ADDRESSES, unless=lambda: is_over) is chief
+    assert request_server_restarts(ADDRESSES, not_needed=lambda: is_over) is chief
     pipe.exchange()
     _die(tasks, SERVER, 0.0, 0.3)
     assert tasks.started == [SERVER]

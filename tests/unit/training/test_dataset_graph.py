@@ -14,7 +14,7 @@ from tests.messages import raises
 from tfps.errors import ConfigError
 from tfps.training.input.dataset_function import is_dataset_function, takes_context
 from tfps.training.input.dataset_graph import (
-    NotPortable,
+    NotPortableError,
     make_deterministic,
     make_operations_deterministic,
     portable_graph,
@@ -70,7 +70,7 @@ def test_copies_make_the_same_batches(make: Callable[[], tf.data.Dataset]) -> No
     ],
 )
 def test_bound_datasets_say_why(make: Callable[[], tf.data.Dataset], reason: str) -> None:
-    with raises(NotPortable, reason):
+    with raises(NotPortableError, reason):
         make_deterministic(portable_graph(make()))
 
 

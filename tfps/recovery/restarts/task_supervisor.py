@@ -65,20 +65,20 @@ def are_restarted(addresses: Iterable[str]) -> bool:
 
 
 def request_server_restarts(
-    addresses: Iterable[str], *, unless: Callable[[], bool]
+    addresses: Iterable[str], *, not_needed: Callable[[], bool]
 ) -> TaskSupervisor | None:
     """Ask the supervisor of these tasks to start lost servers again too, not only workers.
 
     Args:
         addresses: the tasks' addresses, ``host:port``.
-        unless: returns whether the servers are not needed any more.
+        not_needed: returns whether the servers are not needed any more.
 
     Returns:
         The supervisor, or None if there is none.
     """
     supervisor = get_supervisor(addresses)
     if supervisor is not None:
-        supervisor.set_server_restarts(lambda: not unless())
+        supervisor.set_server_restarts(lambda: not not_needed())
     return supervisor
 
 

@@ -46,7 +46,7 @@ def trace_packed(call: Call, *, strategy: PackedStrategy) -> tuple[Any, bool]:
         UnsupportedError: the function does what the strategy's mode cannot allow.
     """
     program, discovery = _discover(call, strategy)
-    states = [] if program.noise is None else [program.noise.state]
+    states = [] if program.draw_seeds is None else [program.draw_seeds.state]
     if not program.variables and program.metrics == states:
         outputs = call()
         captured = {tensor.device for tensor, _ in private.current_graph().captures}
@@ -138,7 +138,7 @@ def _discover(call: Call, strategy: PackedStrategy) -> tuple[Program, Discovery]
         state=state,
         paces=discovery.compute_paces(state),
         metrics=[v for v in discovery.found_variables if not isinstance(v._value, ServerVariable)],
-        noise=discovery.noise,
+        draw_seeds=discovery.draw_seeds,
         looked_up=[v for v in on_servers if discovery.is_only_looked_up(v)],
         read_whole=[v for v in on_servers if discovery.is_read_whole(v)],
         calls=discovery.calls,

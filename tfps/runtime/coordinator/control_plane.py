@@ -65,11 +65,11 @@ def is_bringing_back() -> bool:
 @contextlib.contextmanager
 def fail_lost_servers_at_once() -> Iterator[None]:
     """Fail calls to lost servers immediately on this thread, which has a lock that they need."""
-    _thread.lets_go = True
+    _thread.fails_at_once = True
     try:
         yield
     finally:
-        _thread.lets_go = False
+        _thread.fails_at_once = False
 
 
 def waits_for_lost_servers() -> bool:
@@ -77,7 +77,7 @@ def waits_for_lost_servers() -> bool:
 
     A thread that fills a server does not wait: the server may be lost again in that time.
     """
-    return not (getattr(_thread, "lets_go", False) or is_bringing_back())
+    return not (getattr(_thread, "fails_at_once", False) or is_bringing_back())
 
 
 def never_returns() -> bool:

@@ -151,7 +151,7 @@ class Runtime(Storage):
         self.push_functions: weakref.WeakSet[Any] = weakref.WeakSet()
         # Objects with a `close` of their own, called first: they use the servers apart from
         # training.
-        self.guests: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.dependents: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @property
     def closed(self) -> bool:
@@ -322,7 +322,7 @@ class Runtime(Storage):
         Guests can end their work if all tasks reply (``is_responding``).
         """
         if not self.closed:
-            self._mark_closed(reason, with_guests=is_responding)
+            self._mark_closed(reason, closes_dependents=is_responding)
             # The collector would close channels that stay open, and wait for a server that is gone.
             for channel in self._channels():
                 channel.close(is_responding=is_responding, error=self.make_closed_error)
@@ -330,9 +330,9 @@ class Runtime(Storage):
     def _channels(self) -> list[ControlChannel]:
         return [*(server.control for server in self.servers), *self.worker_channels]
 
-    def _mark_closed(self, reason: str, *, with_guests: bool) -> None:
-        for guest in list(self.guests) if with_guests else []:
-            guest.close()
+    def _mark_closed(self, reason: str, *, closes_dependents: bool) -> None:
+        for dependent in list(self.dependents) if closes_dependents else []:
+            dependent.close()
         self.close_reason = reason
         self.on_access = self.refuse_if_closed
 
@@ -361,7 +361,7 @@ class Runtime(Storage):
                 is_responding=True,
             )
             return
-        self._mark_closed(reason, with_guests=True)
+        self._mark_closed(reason, closes_dependents=True)
         self.collect()
         local = [self.local_slots, self.local_times, self.residuals, self.local_values]
         if any(each.has_names for each in local):

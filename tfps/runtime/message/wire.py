@@ -157,9 +157,13 @@ def split_tensors(
     }
 
 
-def build_parameter_layout(variables: Iterable[Any], beside: Iterable[LayoutEntry] = ()) -> Layout:
+def build_parameter_layout(
+    variables: Iterable[Any], further_entries: Iterable[LayoutEntry] = ()
+) -> Layout:
     """Build the layout of variables' values, followed by further entries."""
-    return Layout.from_entries([*(_make_entry(variable._value) for variable in variables), *beside])
+    return Layout.from_entries(
+        [*(_make_entry(variable._value) for variable in variables), *further_entries]
+    )
 
 
 def build_report_layout(program: Program) -> Layout:

@@ -55,7 +55,7 @@ class ReplicaBarrier:
 
     def __init__(self, step: DividedStep, *, shares: Sequence[tf.Tensor]) -> None:
         self.step, self._shares = step, shares
-        self._brought: list[Any] = [None] * len(shares)
+        self._device_values: list[Any] = [None] * len(shares)
 
     def get_replica(self) -> Replica:
         """Return the view of the step for the device of this thread's trace."""
@@ -64,11 +64,11 @@ class ReplicaBarrier:
 
     def run_once(self, device: int, value: Any, function: Callable[[list[Any]], Any]) -> Any:
         """Call a function once, with a list of the values that all devices pass to this method."""
-        self._brought[device] = value
+        self._device_values[device] = value
 
         def together(_: Any) -> Any:
             with StepScope(self.step):
-                return function(list(self._brought))
+                return function(list(self._device_values))
 
         return tf.distribute.get_replica_context().merge_call(together)
 

@@ -25,8 +25,8 @@ from tfps.optimizers.wrapped import get_nested_optimizers
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import refuse_python_functions
 from tfps.runtime.program.devices import Devices, ReplicaBarrier
+from tfps.runtime.program.draw_seeds import DrawSeeds
 from tfps.runtime.program.metric_states import MetricStates
-from tfps.runtime.program.noise import DrawSeeds
 from tfps.runtime.program.pace import Assignment, MovingPace, find_pace
 from tfps.runtime.program.program import Program, is_metric, is_seed, refuse_outside_scope
 from tfps.runtime.program.step_results import StepResults, describe_output
@@ -58,7 +58,7 @@ class Discovery:
         self.found_variables: list[Any] = []
         self.copies: dict[int, WorkerVariable] = {}
         self.draws: dict[int, int | None] = {}  # see `Program.draws_per_step`
-        self.noise: DrawSeeds | None = None
+        self.draw_seeds: DrawSeeds | None = None
         self.calls: list[OptimizerCall] = []
         self._centers: dict[int, Any] = {}  # the mean's variable, by the id of the variance
         self.normalizing: list[Any] = []  # layers that normalize by the statistics of their batch
@@ -109,8 +109,8 @@ class Discovery:
         """Return a seed, or None for the only worker, which draws as Keras does in one process."""
         if self.strategy.runtime.workers == 1:
             return None
-        self.noise = self.noise or DrawSeeds()
-        return self.noise.next()
+        self.draw_seeds = self.draw_seeds or DrawSeeds()
+        return self.draw_seeds.next()
 
     def get_copy_on(self, device: int, keras_variable: Any) -> WorkerVariable:
         return self.get_copy(keras_variable)
@@ -296,7 +296,7 @@ def discover_program(program: Program, strategy: TracedStrategy) -> Program:
         ),
         seeds=seeds,
         draws_per_step=draws,
-        noise=discovery.noise,
+        draw_seeds=discovery.draw_seeds,
         calls=calls,
         results=StepResults(
             tf.nest.flatten(concrete.structured_outputs),

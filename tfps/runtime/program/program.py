@@ -16,8 +16,8 @@ from tfps.errors import UnsupportedError
 from tfps.optimizers.optimizer_call import OptimizerCall, collect_optimizers
 from tfps.optimizers.wrapped import get_nested_optimizers
 from tfps.runtime.program.devices import Devices
+from tfps.runtime.program.draw_seeds import DrawSeeds
 from tfps.runtime.program.metric_totals import MetricTotals
-from tfps.runtime.program.noise import DrawSeeds
 from tfps.runtime.program.pace import MovingPace
 from tfps.runtime.program.schedule import Schedule
 from tfps.runtime.program.step_results import StepResults
@@ -56,7 +56,7 @@ class Program:
     # branch.
     seeds: Sequence[Any] = ()
     draws_per_step: Sequence[int | None] = ()
-    noise: DrawSeeds | None = None  # seeds of `tf.random` in a step; None: left to TensorFlow
+    draw_seeds: DrawSeeds | None = None  # seeds of `tf.random` in a step; None: left to TensorFlow
     # The exchanges of a step in order; empty for a step that changes no variable.
     calls: Sequence[OptimizerCall] = ()
     outputs: Any = None  # the structure that the step returns, as specs

@@ -53,17 +53,17 @@ class GraphLookUps:
         self._last_before = max((each._id for each in self.graph.get_operations()), default=-1)
         self._levels = Levels[Any](inputs=self._inputs, is_movable=self._make_movable)
 
-    def delay(self, look_up: LookUp, *, like: Any) -> tf.Tensor | None:
+    def delay(self, look_up: LookUp, *, shard: Any) -> tf.Tensor | None:
         """Delay a look-up; return a placeholder for its rows, or None if it cannot be delayed.
 
         Args:
             look_up: with ids of this graph.
-            like: a shard of the table, as a TensorFlow variable.
+            shard: a shard of the table, as a TensorFlow variable.
         """
         level = self._levels.compute_level(look_up.ids.op)
         if level is None:
             return None
-        rows = DeferredTensor([look_up.ids.shape[0], *like.shape[1:]], like.dtype)
+        rows = DeferredTensor([look_up.ids.shape[0], *shard.shape[1:]], shard.dtype)
         self._levels.set_reply_level(rows.tensor.op, level=level)
         self._pending.append(PendingLookUp(look_up, level, rows))
         return rows.tensor

@@ -77,12 +77,12 @@ class LookUps:
             after: tensors that are ready when the rows have the values of this step.
         """
         self.early_operations: list[Any] = []  # look-ups that wait for no operation of the step
-        self._around: Any = private.current_graph()
+        self._step_graph: Any = private.current_graph()
         self._in_function, self._after, self._has_pushed = in_function, after, False
         self._distinct: dict[int, DistinctRows] = {}  # by the index of the table
         self._graphs: dict[Any, GraphLookUps] = {}
         if not in_function:
-            self._get_graph_look_ups(self._around)
+            self._get_graph_look_ups(self._step_graph)
 
     def _get_graph_look_ups(self, graph: Any) -> GraphLookUps | None:
         """Return the delayed look-ups of the current graph; None if its end is not reported."""
@@ -99,14 +99,14 @@ class LookUps:
     def _follows_pushes(self, graph: Any) -> bool:
         """Return whether pushes may come before the inputs of a graph."""
         step = graph.outer_graph if self._in_function else graph
-        return self._has_pushed or step is not self._around
+        return self._has_pushed or step is not self._step_graph
 
     def rows(self, number: int, ids: tf.Tensor) -> tf.Tensor:
         """Return the rows of a table, by its index, for an int64 vector of ids."""
         look_ups, rows = self._get_graph_look_ups(private.current_graph()), None
         if look_ups is not None:
             native = get_shards(self._tables[number])[0]._value
-            rows = look_ups.delay(LookUp(number, ids), like=native)
+            rows = look_ups.delay(LookUp(number, ids), shard=native)
         return self.look_up_now(number, ids) if rows is None else rows
 
     def look_up_now(self, number: int, ids: tf.Tensor) -> tf.Tensor:

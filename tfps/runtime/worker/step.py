@@ -66,7 +66,7 @@ class Step:
         self.copies.assign(keras_variable, value)
 
     def draw_seed(self) -> tf.Tensor | None:
-        return None if self.program.noise is None else self.program.noise.next()
+        return None if self.program.draw_seeds is None else self.program.draw_seeds.next()
 
     def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
         return self.look_up_on(0, keras_variable, ids)

@@ -137,14 +137,14 @@ class ResidentArrays(BatchSource):
         offset, batch_size = tf.unstack(numbers)
         begin = (claim.position + offset) * batch_size
         examples = tf.shape(order, out_type=tf.int64)[0]
-        there = tf.logical_and(claim.ticket >= 0, begin < examples)
-        begin = tf.where(there, begin, 0)
+        is_found = tf.logical_and(claim.ticket >= 0, begin < examples)
+        begin = tf.where(is_found, begin, 0)
         length: Any = tf.nest.flatten(self.batch_spec)[0].shape[0]
         if length is None:  # the last batch may be shorter
             length = tf.minimum(examples - begin, batch_size)
         indices = tf.slice(order, [begin], [length])
         parts = [tf.gather(array, indices) for array in arrays]
-        return there, tf.nest.pack_sequence_as(self.batch_spec, parts)
+        return is_found, tf.nest.pack_sequence_as(self.batch_spec, parts)
 
 
 def _spec_of_batches(adapter: ArrayDataAdapter) -> Any:

@@ -219,17 +219,17 @@ class WorkerPipelines(BatchSource):
 
         def draw() -> list[tf.Tensor]:
             optional = iterator.get_next_as_optional()
-            there = optional.has_value()
+            is_found = optional.has_value()
 
             def take() -> list[tf.Tensor]:
                 return tf.nest.flatten(optional.get_value(), expand_composites=True)
 
-            return [there, *tf.cond(there, take, lambda: empty_batch(self.batch_spec))]
+            return [is_found, *tf.cond(is_found, take, lambda: empty_batch(self.batch_spec))]
 
-        there, *components = tf.cond(
+        is_found, *components = tf.cond(
             claim.ticket >= 0, draw, lambda: [tf.constant(False), *empty_batch(self.batch_spec)]
         )
-        return there, restore_batch(self.batch_spec, components)
+        return is_found, restore_batch(self.batch_spec, components)
 
 
 def _make_iterator_factory(dataset: Callable[[], Any]) -> Callable[[], Any]:

@@ -44,7 +44,7 @@ SEED_INPUTS = {
 OPERATIONS_WITHOUT_SEED = ("ShuffleDataset", "ShuffleDatasetV2", "ShuffleAndRepeatDataset")
 
 
-class NotPortable(Exception):
+class NotPortableError(Exception):
     """Raised if a dataset must be iterated in its own process; the message says why."""
 
 
@@ -52,24 +52,24 @@ def portable_graph(dataset: tf.data.Dataset) -> tf.compat.v1.GraphDef:
     """Return a dataset's graph, which any task can iterate.
 
     Raises:
-        NotPortable: its batches depend on this process, or it holds too many data.
+        NotPortableError: its batches depend on this process, or it holds too many data.
     """
     if calls_python(dataset):
-        raise NotPortable("it calls Python")
+        raise NotPortableError("it calls Python")
     _check_size(_estimate_graph_bytes(dataset))
     policy = tf.data.experimental.ExternalStatePolicy.FAIL
     try:
         graph = to_graph(dataset, external_state=policy)
     except tf.errors.FailedPreconditionError as error:
-        raise NotPortable(_short_message(error)) from None
+        raise NotPortableError(_short_message(error)) from None
     _check_size(graph.ByteSize())
     for node in iterate_nodes(graph):
         if node.op.startswith(TASK_BOUND_OPERATIONS) or node.op in OPERATIONS_WITHOUT_SEED:
-            raise NotPortable(f"its {node.op} works in one task only")
+            raise NotPortableError(f"its {node.op} works in one task only")
     try:
         tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
     except tf.errors.OpError as error:
-        raise NotPortable(f"TensorFlow cannot read its graph: {error.message}") from None
+        raise NotPortableError(f"TensorFlow cannot read its graph: {error.message}") from None
     return graph
 
 
@@ -80,7 +80,7 @@ def make_deterministic(graph: tf.compat.v1.GraphDef) -> None:
     operations that may change the order keep it.
 
     Raises:
-        NotPortable: something cannot be settled.
+        NotPortableError: something cannot be settled.
     """
     for node in iterate_nodes(graph):
         if "deterministic" in node.attr:
@@ -98,7 +98,7 @@ def reads_files(graph: tf.compat.v1.GraphDef) -> bool:
 
 def _check_size(held_bytes: int) -> None:
     if held_bytes > MAX_GRAPH_BYTES:
-        raise NotPortable(
+        raise NotPortableError(
             f"it holds {held_bytes / 2**20:.0f} MB of data, more than {MAX_GRAPH_BYTES >> 20} MB"
         )
 
@@ -133,7 +133,7 @@ def _make_nodes_deterministic(nodes: Iterable[Any]) -> None:
 
 def _set_seed(node: Any, constants: list[Any]) -> None:
     if any(constant is None or constant.op != "Const" for constant in constants):
-        raise NotPortable(f"it computes the seed of its {node.op}")
+        raise NotPortableError(f"it computes the seed of its {node.op}")
     seeds = [int(tf.make_ndarray(constant.attr["value"].tensor)) for constant in constants]
     if any(seeds):
         return
@@ -155,7 +155,7 @@ def _check_cache(node: Any, by_name: dict[str, Any]) -> None:
         or constant.op != "Const"
         or tf.make_ndarray(constant.attr["value"].tensor).item()
     ):
-        raise NotPortable("it is cached in a file, which one task can write")
+        raise NotPortableError("it is cached in a file, which one task can write")
 
 
 def _short_message(error: tf.errors.OpError) -> str:

@@ -20,7 +20,7 @@ from tfps.training.input.dataset_function import (
     WorkerPipelines,
     is_dataset_function,
 )
-from tfps.training.input.dataset_graph import NotPortable
+from tfps.training.input.dataset_graph import NotPortableError
 from tfps.training.input.early_dataset import move_to_this_task
 from tfps.training.input.feeder import Feeder
 from tfps.training.input.shard_pipelines import ShardPipelines
@@ -66,7 +66,7 @@ def choose_source(
     dataset = move_to_this_task(made)
     try:
         return WorkerDataset(dataset, identity=made, coordinator=coordinator, workers=workers)
-    except NotPortable as reason:
+    except NotPortableError as reason:
         chief = coordinator.strategy.runtime.topology.chief
         return Feeder(dataset, reason=str(reason), device=chief, period_steps=period_steps)
 

@@ -211,8 +211,8 @@ class Feeder(BatchSource):
             f=self._function,
         )
         private.run_independently(outputs[0].op)
-        there, *components = outputs
-        return there, restore_batch(self.batch_spec, components)
+        is_found, *components = outputs
+        return is_found, restore_batch(self.batch_spec, components)
 
     def hold_from(self, position: int) -> None:
         """Keep batches from a position of the run on, which may be requested again."""

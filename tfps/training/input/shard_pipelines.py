@@ -16,7 +16,7 @@ from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
 from tfps.training.input.batch import common_spec, empty_batch, number_batches, restore_batch
 from tfps.training.input.dataset_function import dataset_of_pipeline, takes_context
 from tfps.training.input.dataset_graph import make_operations_deterministic, without_global_seed
-from tfps.training.input.lease_desk import NO_SHARD, LeaseDesk
+from tfps.training.input.lease_service import NO_SHARD, LeaseService
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class ShardPass:
 
     def __init__(self, book: ShardBook) -> None:
         self.book = book
-        self.name: int | None = None  # at the desk
+        self.name: int | None = None  # by which the lease service knows it
         self.on_workers: Sequence[Any] = ()
 
 
@@ -61,7 +61,7 @@ class ShardPipelines(BatchSource):
     ) -> None:
         self._function, self._number = function, number
         self._coordinator, self._workers = coordinator, workers
-        self._desk = LeaseDesk.for_coordinator(coordinator)
+        self._lease_service = LeaseService.for_coordinator(coordinator)
         self._passes = itertools.count()
         self._book: ShardBook | None = None
         self.batch_spec: Any = None
@@ -95,8 +95,8 @@ class ShardPipelines(BatchSource):
     def arguments(self, data_pass: ShardPass, offset_steps: int) -> Any:
         self._book = data_pass.book
         if data_pass.name is not None:
-            self._desk.close(data_pass.name)
-        data_pass.name = self._desk.open(data_pass.book)  # of this run
+            self._lease_service.close(data_pass.name)
+        data_pass.name = self._lease_service.open(data_pass.book)  # of this run
         if not data_pass.on_workers:
             number = next(self._passes)
             data_pass.on_workers = private.create_on_workers(
@@ -126,7 +126,7 @@ class ShardPipelines(BatchSource):
         nowhere = [tf.constant(NO_SHARD, tf.int64), tf.constant(0, tf.int64)]
 
         def ask(ended: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-            return self._desk.ask(
+            return self._lease_service.ask(
                 name,
                 worker=worker,
                 position=claim.position,
@@ -135,20 +135,20 @@ class ShardPipelines(BatchSource):
             )
 
         def draw_next(shard: tf.Tensor, index: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
-            number, there, *components = self._draw_batch_at(iterator, pipelines, (shard, index))
-            place = tf.cond(there, lambda: [shard, index], lambda: ask([shard, number]))
-            return [*place, there, *components]
+            number, is_found, *components = self._draw_batch_at(iterator, pipelines, (shard, index))
+            place = tf.cond(is_found, lambda: [shard, index], lambda: ask([shard, number]))
+            return [*place, is_found, *components]
 
         place = tf.cond(claim.ticket >= 0, lambda: ask(nowhere), lambda: nowhere)
         scalar = tf.TensorShape([])
-        _, _, there, *components = tf.while_loop(
-            lambda shard, _, there, *__: (shard >= 0) & ~there,
+        _, _, is_found, *components = tf.while_loop(
+            lambda shard, _, is_found, *__: (shard >= 0) & ~is_found,
             draw_next,
             [*place, tf.constant(False), *empty_batch(self.batch_spec)],
             shape_invariants=[scalar, scalar, scalar, *(s.shape for s in self._flat_specs)],
             parallel_iterations=1,
         )
-        return there, restore_batch(self.batch_spec, components)
+        return is_found, restore_batch(self.batch_spec, components)
 
     def _is_at_work(self, worker: int) -> bool:
         queue = private.get_closure_queue(self._coordinator)
@@ -211,13 +211,15 @@ class ShardPipelines(BatchSource):
         invariants = [scalar, scalar, scalar, *(spec.shape for spec in self._flat_specs)]
 
         def draw(*_: Any) -> list[tf.Tensor]:
-            number, (drawn, there, *components) = iterator.get_next()
-            return [number, drawn, there, *components]
+            number, (drawn, is_found, *components) = iterator.get_next()
+            return [number, drawn, is_found, *components]
 
         def keep_drawing() -> list[tf.Tensor]:
             return list(
                 tf.while_loop(
-                    lambda number, drawn, there, *_: (drawn == shard) & there & (number < index),
+                    lambda number, drawn, is_found, *_: (
+                        (drawn == shard) & is_found & (number < index)
+                    ),
                     draw,
                     draw(),
                     shape_invariants=invariants,
@@ -236,8 +238,8 @@ class ShardPipelines(BatchSource):
 
         found = keep_drawing()
         elsewhere = (found[1] != shard) | (found[0] > index)
-        number, _, there, *components = tf.cond(elsewhere, restart, lambda: found)
-        return [number, there, *components]
+        number, _, is_found, *components = tf.cond(elsewhere, restart, lambda: found)
+        return [number, is_found, *components]
 
 
 RANDOM_IN_FUNCTION = (

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.training.input.dataset_graph import NotPortable, portable_graph
+from tfps.training.input.dataset_graph import NotPortableError, portable_graph
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ def pipeline_per_worker(dataset: Any) -> Callable[..., tf.data.Dataset] | None:
         return None
     try:
         graph = tf.constant(portable_graph(dataset).SerializeToString())
-    except NotPortable as reason:
+    except NotPortableError as reason:
         logger.warning(
             "auto_shard_policy=%s needs the dataset on the workers, but %s; the chief iterates "
             "it instead, and each example is used once.",

@@ -19,7 +19,7 @@ from tfps.training.input.batch import (
     restore_batch,
 )
 from tfps.training.input.dataset_graph import (
-    NotPortable,
+    NotPortableError,
     make_deterministic,
     portable_graph,
     reads_files,
@@ -51,7 +51,7 @@ class WorkerDataset(BatchSource):
         workers: how many there are.
 
     Raises:
-        NotPortable: the dataset must be iterated on the chief.
+        NotPortableError: the dataset must be iterated on the chief.
     """
 
     may_widen_spec = True
@@ -125,8 +125,8 @@ class WorkerDataset(BatchSource):
         invariants = [tf.TensorShape([]), tf.TensorShape([]), *(s.shape for s in self._flat_specs)]
 
         def draw() -> list[tf.Tensor]:
-            number, (there, *components) = iterator.get_next()
-            return [number, there, *components]
+            number, (is_found, *components) = iterator.get_next()
+            return [number, is_found, *components]
 
         def draw_up_to_ticket() -> list[tf.Tensor]:
             return list(
@@ -154,8 +154,8 @@ class WorkerDataset(BatchSource):
             return list(tf.cond(found[0] > wanted, restart, lambda: found))
 
         nothing = [tf.constant(0, tf.int64), tf.constant(False), *empty_batch(self.batch_spec)]
-        _, there, *components = tf.cond(claim.ticket >= 0, find_batch, lambda: nothing)
-        return there, restore_batch(self.batch_spec, components)
+        _, is_found, *components = tf.cond(claim.ticket >= 0, find_batch, lambda: nothing)
+        return is_found, restore_batch(self.batch_spec, components)
 
     def _create(self, worker: int) -> tf.data.Dataset:
         """Make the dataset on a worker; it lives as long as this source, and so do its caches."""
@@ -185,7 +185,7 @@ class WorkerDataset(BatchSource):
             return number_batches(dataset)
 
     def _check_files(self, coordinator: Any, workers: int) -> None:
-        """Raise NotPortable if a worker cannot read the files, which the chief has."""
+        """Raise NotPortableError if a worker cannot read the files, which the chief has."""
 
         @tf.function(autograph=False)
         def first(graph: tf.Tensor) -> tf.Tensor:
@@ -200,7 +200,7 @@ class WorkerDataset(BatchSource):
                     if alive:
                         first(self._graph)
             except (tf.errors.NotFoundError, tf.errors.PermissionDeniedError) as error:
-                raise NotPortable(
+                raise NotPortableError(
                     f"worker {worker} cannot read its files: {error.message}"
                 ) from None
             except tf.errors.UnavailableError:

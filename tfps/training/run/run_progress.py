@@ -94,10 +94,10 @@ class RunProgress:
         server, keeper = self._runtime.ticket_server, self._keeper
         while True:
             starts, closed = server.starts, 0 if keeper is None else keeper.closed
-            went_back = self._went_back_count
+            went_back_count = self._went_back_count
             report = self.compiled.servers[0].read_report()
             is_same = (server.starts, server.lost) == (starts, None)
-            if is_same and self.take_report(report, went_back=went_back):
+            if is_same and self.take_report(report, went_back_count=went_back_count):
                 break  # else it goes on from what was seen before
         if keeper is not None:
             keeper.drop_seen(closed)
@@ -108,15 +108,17 @@ class RunProgress:
         is_last = self.completed >= self.steps or not self.running
         self.traffic.sample(self.completed, now_s=self.sampled_s, is_last=is_last)
 
-    def take_report(self, report: tuple[np.ndarray[Any, Any], ...], *, went_back: int) -> bool:
+    def take_report(
+        self, report: tuple[np.ndarray[Any, Any], ...], *, went_back_count: int
+    ) -> bool:
         """Use a report of the ticket server, unless the run went back since it was requested.
 
         Args:
             report: its ledger, the totals of metrics, and the newest outputs.
-            went_back: how often it had when the report was asked for.
+            went_back_count: how often it had gone back when the report was asked for.
         """
         with self._sampling:
-            if self._went_back_count != went_back:
+            if self._went_back_count != went_back_count:
                 return False
             self.cells, self.metrics, self.outputs = report
             self.completed = int(self.cells[self._layout.COMPLETED]) - self._completed_before

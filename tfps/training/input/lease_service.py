@@ -14,10 +14,10 @@ from tfps.bridge.functions.server_function import trace_server_function
 from tfps.consistency.shard_book import BatchPlace, ShardBook
 
 NO_SHARD = -1
-_desks: weakref.WeakKeyDictionary[Any, LeaseDesk] = weakref.WeakKeyDictionary()
+_services: weakref.WeakKeyDictionary[Any, LeaseService] = weakref.WeakKeyDictionary()
 
 
-class LeaseDesk:
+class LeaseService:
     """Leases batches of all inputs of a coordinator with one function, so one closure fits all.
 
     Args:
@@ -33,11 +33,11 @@ class LeaseDesk:
         )
 
     @classmethod
-    def for_coordinator(cls, coordinator: Any) -> LeaseDesk:
-        """Return the coordinator's desk, created on first use."""
-        if coordinator not in _desks:
-            _desks[coordinator] = cls(coordinator.strategy.runtime.topology.chief)
-        return _desks[coordinator]
+    def for_coordinator(cls, coordinator: Any) -> LeaseService:
+        """Return the coordinator's service, created on first use."""
+        if coordinator not in _services:
+            _services[coordinator] = cls(coordinator.strategy.runtime.topology.chief)
+        return _services[coordinator]
 
     def open(self, book: ShardBook) -> int:
         """Serve a `ShardBook` until it is closed or collected; return its name for requests."""
