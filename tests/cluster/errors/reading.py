@@ -19,7 +19,7 @@ MOST_LINES = 30
 
 
 @dataclass
-class Reading:
+class PrintedError:
     """An error as Python prints it."""
 
     error: BaseException | None = None
@@ -29,7 +29,7 @@ class Reading:
 @contextlib.contextmanager
 def reading(
     kind: type[BaseException], caplog: pytest.LogCaptureFixture, *, shows_line: bool = True
-) -> Iterator[Reading]:
+) -> Iterator[PrintedError]:
     """Expect an error that is short, points at the line of the mistake once, and is not logged.
 
     Args:
@@ -37,7 +37,7 @@ def reading(
         caplog: what was logged.
         shows_line: whether a line of the user's own is to blame.
     """
-    read = Reading()
+    read = PrintedError()
     caplog.clear()
     try:
         yield read

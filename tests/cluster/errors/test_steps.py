@@ -339,13 +339,13 @@ def test_train_step_that_returns_an_object_is_refused(
 def test_callback_keeps_its_exception(
     strategy: tfps.ParameterServerStrategy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Raising(keras.callbacks.Callback):
+    class RaisingCallback(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             raise KeyError("wrong key")  # the mistake
 
     model = _model(strategy)
     with reading(KeyError, caplog) as read:
-        model.fit(X, Y, batch_size=8, verbose=0, callbacks=[Raising()])
+        model.fit(X, Y, batch_size=8, verbose=0, callbacks=[RaisingCallback()])
     assert MISTAKE in read.text
 
 

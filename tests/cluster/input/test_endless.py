@@ -24,7 +24,7 @@ def _endless(context: tf.distribute.InputContext) -> tf.data.Dataset:
     return _share(context).repeat()
 
 
-class Begun(keras.callbacks.Callback):
+class BeginCallback(keras.callbacks.Callback):
     """Notes whether a loop has begun."""
 
     begun = False
@@ -58,7 +58,7 @@ CALLS: dict[str, tuple[str, Callable[..., Any]]] = {
 @pytest.mark.parametrize("call", CALLS)
 def test_endless_input_is_refused(call: str, model: keras.Model) -> None:
     steps, use = CALLS[call]
-    callback = Begun()
+    callback = BeginCallback()
     with raises(ValueError, "without an end", remedy=f"`{steps}`"):
         use(model, callbacks=[callback], verbose=0)
     assert not callback.begun
@@ -67,7 +67,7 @@ def test_endless_input_is_refused(call: str, model: keras.Model) -> None:
 @pytest.mark.parametrize("call", CALLS)
 def test_endless_input_with_its_steps(call: str, model: keras.Model) -> None:
     steps, use = CALLS[call]
-    callback = Begun()
+    callback = BeginCallback()
     use(model, **{steps: 3}, callbacks=[callback], verbose=0)
     assert callback.begun
 

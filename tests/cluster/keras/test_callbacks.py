@@ -167,7 +167,7 @@ def test_every_hook_can_stop_the_training(comparison: Comparison) -> None:
     comparison.run(use=use)
 
 
-class Busy(keras.callbacks.Callback):
+class BusyCallback(keras.callbacks.Callback):
     """Looks at everything, and changes something, in the middle of an epoch."""
 
     def __init__(self, folder: Path) -> None:
@@ -198,7 +198,7 @@ def test_hooks_that_evaluate_predict_save_and_assign(
     comparison: Comparison, tmp_path: Path
 ) -> None:
     def use(model: keras.Model) -> dict[str, Any]:
-        busy = Busy(_folder(tmp_path))
+        busy = BusyCallback(_folder(tmp_path))
         fit(model, validation_data=VALIDATION, callbacks=[busy])
         return {"seen": busy.seen}
 

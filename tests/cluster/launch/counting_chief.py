@@ -35,11 +35,11 @@ def counts_of(strategy: tfps.ParameterServerStrategy) -> list[int]:
     return counts
 
 
-def say(word: str, strategy: tfps.ParameterServerStrategy) -> None:
+def print_word(word: str, strategy: tfps.ParameterServerStrategy) -> None:
     print(word, *counts_of(strategy), flush=True)
 
 
-class Say(keras.callbacks.Callback):
+class PrintUpdates(keras.callbacks.Callback):
     def __init__(self, strategy: tfps.ParameterServerStrategy) -> None:
         super().__init__()
         self._strategy = strategy
@@ -62,10 +62,10 @@ def main(mode: str, what: str, rounds: int) -> None:
     with strategy.scope():
         model = counting_model()
     model.optimizer.build(model.trainable_variables)
-    say("found", strategy)
+    print_word("found", strategy)
     if what == "fit":
         data = np.zeros([STEPS, 1])
-        callbacks = [Say(strategy)] if rounds > 9 else []
+        callbacks = [PrintUpdates(strategy)] if rounds > 9 else []
         model.fit(data, data, batch_size=1, epochs=rounds, verbose=0, callbacks=callbacks)
     else:
 
@@ -79,7 +79,7 @@ def main(mode: str, what: str, rounds: int) -> None:
             while rounds > 9 and not strategy.coordinator.done():
                 print("update", strategy.stats().updates_applied, flush=True)
             strategy.coordinator.join()
-    say("ended", strategy)
+    print_word("ended", strategy)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ X = np.ones((8, 4), "float32")
 Y = X.sum(axis=1)
 
 
-class Left(NamedTuple):
+class LeftCluster(NamedTuple):
     """A cluster whose block was left, and the objects that were made on it."""
 
     cluster: LocalCluster
@@ -37,7 +37,7 @@ class Left(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
+def left(tmp_path_factory: pytest.TempPathFactory) -> LeftCluster:
     folder = tmp_path_factory.mktemp("left")
     with pytest.MonkeyPatch.context() as patch:
         # A guard that goes on would find its tasks lost within a second.
@@ -47,19 +47,19 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
             strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
             model = small_fit(strategy)
             coordinator = strategy.coordinator
-    return Left(cluster, strategy, coordinator, model, other)
+    return LeftCluster(cluster, strategy, coordinator, model, other)
 
 
 def _constant() -> tf.Tensor:
     return tf.constant(1)
 
 
-def _layer(left: Left) -> None:
+def _layer(left: LeftCluster) -> None:
     with left.strategy.scope():
         keras.layers.Dense(1).build((None, 4))
 
 
-USES: dict[str, Callable[[Left], Any]] = {
+USES: dict[str, Callable[[LeftCluster], Any]] = {
     "fit": lambda left: left.model.fit(X, Y, verbose=0),
     "evaluate": lambda left: left.model.evaluate(X, Y, verbose=0),
     "predict": lambda left: left.model.predict(X, verbose=0),
@@ -83,14 +83,14 @@ USES: dict[str, Callable[[Left], Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("use", USES)
-def test_a_closed_strategy_says_so(left: Left, use: str) -> None:
+def test_a_closed_strategy_says_so(left: LeftCluster, use: str) -> None:
     with pytest.raises(RuntimeError, match="because its LocalCluster is closed.*inside the `with`"):
         USES[use](left)
 
 
 @pytest.mark.repeats
 @pytest.mark.parametrize("name", ["model.keras", "model.weights.h5"])
-def test_saving_too_late_spares_the_file(left: Left, tmp_path: Path, name: str) -> None:
+def test_saving_too_late_spares_the_file(left: LeftCluster, tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text("an earlier one")
     save = left.model.save_weights if "weights" in name else left.model.save
@@ -100,13 +100,13 @@ def test_saving_too_late_spares_the_file(left: Left, tmp_path: Path, name: str) 
 
 
 @pytest.mark.repeats
-def test_no_strategy_on_a_closed_cluster(left: Left) -> None:
+def test_no_strategy_on_a_closed_cluster(left: LeftCluster) -> None:
     with raises(ClusterError, "LocalCluster is closed", remedy="start another cluster"):
         tfps.ParameterServerStrategy(left.cluster.cluster_resolver)
 
 
 @pytest.mark.repeats
-def test_nothing_asks_the_tasks_at_exit(left: Left) -> None:
+def test_nothing_asks_the_tasks_at_exit(left: LeftCluster) -> None:
     # Each session that is left open waits for three seconds for its task when it is collected.
     targets = {f"grpc://{address}" for _, _, address in left.cluster.spec.tasks("worker", "ps")}
     sessions = [
@@ -120,7 +120,7 @@ def test_nothing_asks_the_tasks_at_exit(left: Left) -> None:
 
 @pytest.mark.rare
 def test_the_next_cluster_hears_nothing_of_it(
-    left: Left,
+    left: LeftCluster,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],

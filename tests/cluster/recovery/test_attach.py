@@ -60,9 +60,11 @@ class StopOnEvent(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-def _fit(model: keras.Model, told: threading.Event) -> None:
+def _fit(model: keras.Model, stops_training: threading.Event) -> None:
     data = np.zeros([40, 1])
-    model.fit(data, data, batch_size=1, epochs=100_000, verbose=0, callbacks=[StopOnEvent(told)])
+    model.fit(
+        data, data, batch_size=1, epochs=100_000, verbose=0, callbacks=[StopOnEvent(stops_training)]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +98,8 @@ def test_what_cannot_be_attached_to(
     monkeypatch.delenv("TFPS_JOB_SECRET")
     with raises(ConfigError, "'night'", received=1, remedy="2"):
         tfps.attach("night", servers[:1])
-    with socket.create_server(("127.0.0.1", 0)) as stranger:
-        address = f"127.0.0.1:{stranger.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as other_server:
+        address = f"127.0.0.1:{other_server.getsockname()[1]}"
         with raises(ConnectTimeout, address, remedy="TF_CONFIG"):
             tfps.attach("night", [servers[0], address], timeout_s=3)
     with raises(ConnectTimeout, "ps 1", received=address, remedy="refused"):
@@ -109,7 +111,7 @@ def test_reading_from_a_process_of_its_own(
 ) -> None:
     """It has no model and knows only the addresses; a killed reader leaves no trace."""
     local, strategy, model = job
-    script, told = tmp_path / "reader.py", threading.Event()
+    script, stops_training = tmp_path / "reader.py", threading.Event()
     script.write_text(READER)
     command = [sys.executable, str(script), ",".join(local.spec.jobs["ps"])]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -125,11 +127,11 @@ def test_reading_from_a_process_of_its_own(
             )
             outputs.append(found.stdout)
         finally:
-            told.set()
+            stops_training.set()
 
     thread = threading.Thread(target=look)
     thread.start()
-    _fit(model, told)
+    _fit(model, stops_training)
     thread.join()
     (output,) = outputs
     versions = [int(line.split()[1]) for line in output.splitlines() if line.startswith("read ")]

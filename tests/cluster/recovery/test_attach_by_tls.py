@@ -27,7 +27,7 @@ SECRET = "correct horse"
 STEPS = 6
 
 
-class Guarded:
+class EncryptedJob:
     """A named job whose server shows a certificate, and the readers that it admits."""
 
     def __init__(self, cluster: LocalCluster, port: int, tls: tfps.TLS) -> None:
@@ -48,7 +48,7 @@ class Guarded:
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EncryptedJob]:
     folder: Path = tmp_path_factory.mktemp("tls")
     tls = made_tls(folder / "job")
     variables = {
@@ -64,12 +64,12 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
             patch.setenv(name, value)
         environment = variables | {"TFPS_DATA_PORT": str(port)}
         with LocalCluster(workers=1, ps=1, log_dir=folder, environment=environment) as cluster:
-            guarded = Guarded(cluster, port, tls)
+            guarded = EncryptedJob(cluster, port, tls)
             yield guarded
             guarded.strategy.close()
 
 
-def test_it_reads_what_the_chief_would(job: Guarded) -> None:
+def test_it_reads_what_the_chief_would(job: EncryptedJob) -> None:
     job.fit()
     with job.attach() as reader:
         values, versions = reader.pull()
@@ -92,11 +92,11 @@ def test_it_reads_what_the_chief_would(job: Guarded) -> None:
         assert versions[0] < read[-1] <= updates_of(job.model)
 
 
-def test_who_may_not_read(job: Guarded, tmp_path: Path) -> None:
+def test_who_may_not_read(job: EncryptedJob, tmp_path: Path) -> None:
     """Each gets one error that says what to look at."""
-    stranger = made_tls(tmp_path / "other")
+    other_tls = made_tls(tmp_path / "other")
     with raises(ConfigError, "tls", remedy="certificate"):
-        job.attach(tls=stranger)
+        job.attach(tls=other_tls)
     with raises(ConfigError, "'night'"):
         job.attach(secret="battery staple")
     with raises(ConfigError, "'day'"):
@@ -107,7 +107,7 @@ def test_who_may_not_read(job: Guarded, tmp_path: Path) -> None:
         tfps.attach("night", [nobody], secret=SECRET, tls=job.tls, timeout_s=3)
 
 
-def test_a_server_that_hangs_is_not_waited_for(job: Guarded) -> None:
+def test_a_server_that_hangs_is_not_waited_for(job: EncryptedJob) -> None:
     """The server is read again when it goes on."""
     with job.attach(timeout_s=1.0) as reader:
         job.cluster.suspend("ps", 0)
@@ -119,7 +119,7 @@ def test_a_server_that_hangs_is_not_waited_for(job: Guarded) -> None:
         assert reader.pull()[1] == job.strategy.pull()[1]
 
 
-def test_arguments_that_do_not_fit(job: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_that_do_not_fit(job: EncryptedJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TFPS_JOB_SECRET")
     with pytest.raises(ConfigError) as raised:
         tfps.attach("night", tls=True)  # type: ignore[arg-type]

@@ -80,8 +80,8 @@ def test_training_goes_on(
         assert stats.examples_seen == epochs * job.examples
         assert stats.versions == (steps, steps)
         name = f"{task[0]} {task[1]}"
-        [told] = cluster.supervisor.restarts
-        assert told.startswith(f"{name} (hung, SIGKILL")
+        [restart] = cluster.supervisor.restarts
+        assert restart.startswith(f"{name} (hung, SIGKILL")
         records = EventLog(cluster.log_dir / "events.jsonl").read()
         [died] = [record for record in records if record.event == "task_died"]
         assert (died.task, died.status, died.reason) == (name, -9, "did not respond for 2 s")

@@ -58,16 +58,16 @@ def test_the_error_names_the_newest_checkpoint(
     loop.schedule(LATER)
     manager.wait()
     os.kill(fresh.pid("ps", index), signal.SIGKILL)
-    told = f"The newest checkpoint in {manager.directory} is number 7: start the job again"
+    message = f"The newest checkpoint in {manager.directory} is number 7: start the job again"
     if every_steps is None:
-        told = f"There is no checkpoint in {manager.directory}: start the job again"
+        message = f"There is no checkpoint in {manager.directory}: start the job again"
     with pytest.raises(tf.errors.UnavailableError) as found:  # noqa: PT012 - either says so
         loop.schedule(2)
         loop.coordinator.join()
-    assert told in str(found.value)
+    assert message in str(found.value)
     with pytest.raises(tf.errors.UnavailableError) as found:
         loop.schedule(1)
-    assert told in str(found.value)
+    assert message in str(found.value)
     numbers = [manifest.number for manifest in manager.checkpoints]
     assert numbers == ([] if every_steps is None else [5, 6, 7])
     strategy.close()

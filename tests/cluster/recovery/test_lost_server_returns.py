@@ -81,9 +81,9 @@ def test_fit_goes_on(
     assert 0 <= stats.updates_lost < steps
     assert killer.traces == TracedUnits.traces
     # The supervisor of the tasks tells of the restart when training ends.
-    told = job.cluster.supervisor.restarts[-1]
-    assert told.startswith(f"ps {index} (SIGKILL, back at update ")
-    assert told.endswith(f"{stats.updates_lost} updates lost on its rows)")
+    restart = job.cluster.supervisor.restarts[-1]
+    assert restart.startswith(f"ps {index} (SIGKILL, back at update ")
+    assert restart.endswith(f"{stats.updates_lost} updates lost on its rows)")
     job.strategy.close()
 
 
@@ -173,9 +173,9 @@ def _repeat(cluster: LocalCluster, folder: Path, *, index: int, mode: tfps.Synch
     if mode == tfps.Synchronous():
         assert steps // 2 <= stats.updates_applied < steps  # a save may cut a round in two
     assert stats.updates_lost == 0
-    told = job.cluster.supervisor.restarts[-1]
-    assert told.startswith(f"ps {index} (SIGKILL, all servers back at update ")
-    repeated = told.rpartition(": ")[2].removesuffix(" are repeated)")
+    restart = job.cluster.supervisor.restarts[-1]
+    assert restart.startswith(f"ps {index} (SIGKILL, all servers back at update ")
+    repeated = restart.rpartition(": ")[2].removesuffix(" are repeated)")
     # None are where the kill came just after a checkpoint.
     assert (f"repeating {repeated}" in line.notes) == (repeated != "0 steps")
     job.strategy.close()

@@ -62,5 +62,5 @@ def test_closing_is_quiet_and_the_next_strategy_works(
         strategy.close()
     finally:
         logging.getLogger("tensorflow").removeHandler(caplog.handler)
-    told = [record.getMessage() for record in caplog.records if record.levelno > logging.INFO]
-    assert told == []
+    warnings = [record.getMessage() for record in caplog.records if record.levelno > logging.INFO]
+    assert warnings == []

@@ -51,15 +51,15 @@ def test_scheduled_steps_lose_no_update(strategy: tfps.ParameterServerStrategy) 
 
         return strategy.run(replica)
 
-    told = _told(strategy)
+    durations = _duration_counts(strategy)
     for _ in range(STEPS):
         coordinator.schedule(step)
     coordinator.join()
     after = strategy.stats()
     # A worker tells of an exchange with its next push; its first pull is no typical one.
-    for kind, untold in ((PUSH, WORKERS), (PULL, WORKERS)):
-        assert STEPS - untold <= _told(strategy)[kind] - told[kind] < STEPS
-    assert _told(strategy)[UPDATE] - told[UPDATE] == STEPS
+    for kind, missing in ((PUSH, WORKERS), (PULL, WORKERS)):
+        assert STEPS - missing <= _duration_counts(strategy)[kind] - durations[kind] < STEPS
+    assert _duration_counts(strategy)[UPDATE] - durations[UPDATE] == STEPS
     for name in ("pull_seconds", "push_seconds", "update_seconds"):
         quantiles = getattr(after, name)
         assert 0 < quantiles.p50 <= quantiles.p99, name
@@ -148,12 +148,12 @@ def test_what_a_fit_tells_of_its_exchanges(strategy: tfps.ParameterServerStrateg
     data, lives = np.zeros([STEPS * BATCH, 1], "float32"), strategy.stats().worker_lives
     found = []
     for _ in range(3):
-        before = _told(strategy)
+        before = _duration_counts(strategy)
         model.fit(data, data, batch_size=BATCH, epochs=1, verbose=0)
-        found.append(_told(strategy) - before)
+        found.append(_duration_counts(strategy) - before)
         model.evaluate(data, data, batch_size=BATCH, verbose=0)
-    assert [told[PULL] for told in found] == [0, WORKERS, WORKERS]
-    assert [told[PUSH] for told in found] == [STEPS] * 3
+    assert [counts[PULL] for counts in found] == [0, WORKERS, WORKERS]
+    assert [counts[PUSH] for counts in found] == [STEPS] * 3
     while strategy.stats().steps_per_s is None:  # two looks at a training have seen the same
         model.fit(data, data, batch_size=BATCH, epochs=1, verbose=0)
         model.evaluate(data, data, batch_size=BATCH, verbose=0)
@@ -163,8 +163,8 @@ def test_what_a_fit_tells_of_its_exchanges(strategy: tfps.ParameterServerStrateg
     assert stats.worker_lives == lives == (1,) * WORKERS
 
 
-def _told(strategy: tfps.ParameterServerStrategy) -> np.ndarray[Any, Any]:
-    """How many durations of each kind the first server has been told of."""
+def _duration_counts(strategy: tfps.ParameterServerStrategy) -> np.ndarray[Any, Any]:
+    """Return how many durations of each kind the first server has counted."""
     server = strategy.runtime.ticket_server
     begin = server.layout.duration(0, 0)
     durations = server.cells()[begin : begin + 4 * DURATION_BINS]

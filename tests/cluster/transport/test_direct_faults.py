@@ -115,18 +115,18 @@ def test_strangers_change_nothing(job: CountingJob) -> None:
     plane = job.strategy.runtime.data_plane
     assert isinstance(plane, DataPlane)
     endpoints = plane.endpoints
-    strangers: list[socket.socket] = []
+    unknown_clients: list[socket.socket] = []
 
     def knock() -> None:
         for endpoint in endpoints.values():
             for data in (os.urandom(4096), b"tfps-hi\0\1", b""):
-                stranger = socket.create_connection((endpoint.host, endpoint.port))
-                stranger.sendall(data)
-                strangers.append(stranger)
+                unknown_client = socket.create_connection((endpoint.host, endpoint.port))
+                unknown_client.sendall(data)
+                unknown_clients.append(unknown_client)
 
     assert fit(job, knock, every_steps=200) > 2
-    for stranger in strangers:
-        stranger.close()
+    for unknown_client in unknown_clients:
+        unknown_client.close()
 
 
 # Tasks that hang for longer: tests/cluster/recovery/test_stopped_worker.py, test_stopped_server.py.

@@ -43,9 +43,9 @@ def compare(report: Report) -> None:
             )
             _train(strategy.scope(), synchronized=synchronized, batch=8)
             strategy.close()
-        told = [text for text in messages.texts if "synchronized=True" in text]
+        warnings = [text for text in messages.texts if "synchronized=True" in text]
         case = f"2 workers, synchronized={synchronized}: warnings that name the layer"
-        found = sum("norm: " in text for text in told)
+        found = sum("norm: " in text for text in warnings)
         report.line(case, expected=int(synchronized), got=found)
     expected = _train(contextlib.nullcontext(), synchronized=False, batch=16)
     devices = {"TFPS_LOGICAL_CPUS": "2"}

@@ -233,16 +233,16 @@ def test_workers_that_die_are_started_again_and_work(script: Path) -> None:
     )
     records = [json.loads(line) for line in (logs / "events.jsonl").read_text().splitlines()]
     assert {record["version"] for record in records} == {1}
-    told = [(r["event"], r.get("task"), r.get("status"), r.get("restarts")) for r in records]
-    assert told[0] == ("job_started", None, None, None)
-    assert {*told[1:4]} == {
+    events = [(r["event"], r.get("task"), r.get("status"), r.get("restarts")) for r in records]
+    assert events[0] == ("job_started", None, None, None)
+    assert {*events[1:4]} == {
         ("task_started", name, None, None) for name in ("worker 0", "worker 1", "ps 0")
     }
     for name in ("worker 0", "worker 1"):
         died, restarted = ("task_died", name, -9, 1), ("task_restarted", name, None, 1)
-        assert told[4:].index(died) < told[4:].index(restarted)
-    assert told[-1] == ("job_ended", None, 0, None)
-    assert len(told) == 9
+        assert events[4:].index(died) < events[4:].index(restarted)
+    assert events[-1] == ("job_ended", None, 0, None)
+    assert len(events) == 9
 
 
 # Quicker ones: unit/recovery/test_restart_policy.py has the reasons that end a job, and

@@ -103,10 +103,12 @@ def test_a_job_that_lost_a_server_goes_on_from_its_checkpoint(tmp_path: Path) ->
             if task.name() == "ps 0":
                 task.send_signal(signal.SIGKILL)
         assert command.wait() == 0, command.describe()
-        said, told = command.errors, command.output
-    assert "run the script again to resume from " in said
-    assert "command 0 ended with status 75 and is started again in 250 ms (restart 1 of 3)" in said
-    begins = [int(line.split()[-1]) for line in told.splitlines() if "begins at" in line]
+        errors, output = command.errors, command.output
+    assert "run the script again to resume from " in errors
+    assert (
+        "command 0 ended with status 75 and is started again in 250 ms (restart 1 of 3)" in errors
+    )
+    begins = [int(line.split()[-1]) for line in output.splitlines() if "begins at" in line]
     assert len(begins) == 2
     assert begins[1] > 0
 

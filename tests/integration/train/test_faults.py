@@ -85,9 +85,9 @@ def test_a_killed_chief_is_reported_and_ends_the_job(tmp_path):
         command.wait_for(f"Epoch {int(epoch) + 1}/400")
         chief.send_signal(signal.SIGKILL)
         assert command.wait() == 137, command.describe()
-        said = command.errors
-    assert re.search(r"(?m)^tfps: chief ended by SIGKILL; its last lines:$", said), said
-    assert "Its log: runs/fashion_mnist/logs/chief-0.log\n" in said
+        errors = command.errors
+    assert re.search(r"(?m)^tfps: chief ended by SIGKILL; its last lines:$", errors), errors
+    assert "Its log: runs/fashion_mnist/logs/chief-0.log\n" in errors
     events = EventLog(tmp_path / "runs" / "fashion_mnist" / "events.jsonl").read()
     assert (events[-1].event, events[-1].status) == ("job_ended", -9)
 
@@ -104,9 +104,9 @@ def test_the_next_chief_of_a_job_with_a_name_goes_on(tmp_path):
         (chief,) = [task for task in command.children() if "train" in task.cmdline()[1:6]]
         chief.send_signal(signal.SIGKILL)
         assert command.wait() == 0, command.describe()
-        said, told = command.errors, command.output
-    assert "chief ended by SIGKILL and is started again in 250 ms (restart 1 of 3); its" in said
-    assert told.count("job      night resumes at epoch 3\n") == 1
+        errors, printed = command.errors, command.output
+    assert "chief ended by SIGKILL and is started again in 250 ms (restart 1 of 3); its" in errors
+    assert printed.count("job      night resumes at epoch 3\n") == 1
     output = tmp_path / "runs" / "fashion_mnist"
     result = json.loads((output / "result.json").read_text())
     assert [epoch["epoch"] for epoch in result["history"]] == [3, 4, 5, 6]
@@ -131,9 +131,9 @@ def test_a_lost_server_is_told_in_short(tmp_path):
         assert command.wait() == 1, command.describe()
         assert "Traceback" not in command.errors
         assert not RAW.search(command.output + command.errors.replace(str(tmp_path), ""))
-        said = command.errors
-    assert "tfps: ps 0 ended by SIGKILL; its last lines:\n  | tfps: ps 0 serves" in said
-    assert said.endswith(
+        errors = command.errors
+    assert "tfps: ps 0 ended by SIGKILL; its last lines:\n  | tfps: ps 0 serves" in errors
+    assert errors.endswith(
         "Error: The job cannot continue: what ps 0 held is lost with it. Start the job again from "
         "its last checkpoint.\n"
     )
@@ -182,10 +182,14 @@ def test_a_lost_server_is_started_again_and_training_goes_on(tmp_path):
         [server] = [task for task in command.children() if task.name() == "ps 0"]
         server.send_signal(signal.SIGKILL)
         assert command.wait() == 0, command.describe()
-        said, told = command.errors, command.output
-    assert "ps 0 ended by SIGKILL and is started again in 250 ms (restart 1 of 3)" in said
-    assert re.search(r"back again: ps 0 \(back at update \d+ of \d+: \d+ updates? lost", said), said
-    assert re.search(r"^1 restart: ps 0 \(SIGKILL, back at update \d+ of \d+: ", told, re.M), told
+        errors, printed = command.errors, command.output
+    assert "ps 0 ended by SIGKILL and is started again in 250 ms (restart 1 of 3)" in errors
+    assert re.search(r"back again: ps 0 \(back at update \d+ of \d+: \d+ updates? lost", errors), (
+        errors
+    )
+    assert re.search(r"^1 restart: ps 0 \(SIGKILL, back at update \d+ of \d+: ", printed, re.M), (
+        printed
+    )
     output = tmp_path / "runs" / "fashion_mnist"
     result = json.loads((output / "result.json").read_text())
     assert result["examples_seen"] == 6 * 9_500

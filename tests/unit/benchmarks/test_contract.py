@@ -24,7 +24,7 @@ from tests.unit.benchmarks.outputs import Outputs, check_report, expected_keys, 
 
 
 @dataclass(frozen=True)
-class Played:
+class QuickRun:
     """A quick run with results, and what it has written to a folder."""
 
     bench: BenchWithoutChiefs
@@ -44,10 +44,10 @@ KINDS = [
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Played:
+def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> QuickRun:
     folder = tmp_path_factory.mktemp("run")
     bench = BenchWithoutChiefs(request.param().quick(), folder)
-    return Played(bench, outputs(bench.benchmark, bench.run(), folder), folder)
+    return QuickRun(bench, outputs(bench.benchmark, bench.run(), folder), folder)
 
 
 def test_every_benchmark_is_played_and_has_tables_for_its_page() -> None:
@@ -56,7 +56,7 @@ def test_every_benchmark_is_played_and_has_tables_for_its_page() -> None:
     assert len(names) == 13
 
 
-def test_every_turn_is_announced_and_understood_by_a_chief(played: Played) -> None:
+def test_every_turn_is_announced_and_understood_by_a_chief(played: QuickRun) -> None:
     benchmark, bench = played.benchmark, played.bench
     assert len(bench.titles) == len(bench.cases) > 0
     for case in bench.cases:
@@ -73,7 +73,7 @@ def test_every_turn_is_announced_and_understood_by_a_chief(played: Played) -> No
     assert (groups, case) == ({"ps": [7]}, bench.cases[0])
 
 
-def test_the_report_has_its_keys_and_every_aim_is_shown(played: Played) -> None:
+def test_the_report_has_its_keys_and_every_aim_is_shown(played: QuickRun) -> None:
     content = played.written.content
     check_report(content, played.benchmark.name)
     assert keys_of(content) == expected_keys(played.benchmark.name)
@@ -90,7 +90,7 @@ def test_no_aim_is_judged_that_was_not_measured() -> None:
             assert {bar.holds for bar in kind().bars(Results())} <= {None}
 
 
-def test_a_run_is_put_on_its_page(played: Played, tmp_path: Path) -> None:
+def test_a_run_is_put_on_its_page(played: QuickRun, tmp_path: Path) -> None:
     pages = Pages(tmp_path / "docs")
     shutil.copytree(FOLDER, pages.folder, ignore=shutil.ignore_patterns("data"))
     name = played.benchmark.name

@@ -52,7 +52,7 @@ class _Cluster:
         self.closure_queue = SimpleNamespace(
             is_closed=False, membership=self.membership, is_recalled=lambda: recalled
         )
-        self.told: list[Exception] = []
+        self.reported: list[Exception] = []
         self.worker = SimpleNamespace(
             _cluster=self,
             worker_index=3,
@@ -72,7 +72,7 @@ class _Cluster:
         private.Closure.execute_on(SimpleNamespace(function=function), self.worker)
 
     def _tell(self, error: Exception, graph: Any, worker: int) -> Exception:
-        self.told.append(error)
+        self.reported.append(error)
         return error
 
 
@@ -114,7 +114,7 @@ def test_a_closure_with_an_unread_request_is_run_again(
     with caplog.at_level(logging.WARNING):
         cluster.execute(function, monkeypatch)
     assert function.calls == 3
-    assert cluster.told == []
+    assert cluster.reported == []
     # Threads that wait for the worker hear that it begins anew.
     assert cluster.membership.events == 2 * ["takes", "fails", "ends"] + ["takes", "ends"]
     assert len(caplog.records) == 2
@@ -130,7 +130,7 @@ def test_a_closure_without_an_answer_is_run_again_where_no_server_is_lost(
     cluster, function = _Cluster(), _Function(no_reply)
     cluster.execute(function, monkeypatch)
     assert function.calls == 2
-    assert cluster.told == []
+    assert cluster.reported == []
     assert cluster.membership.events == ["takes", "fails", "ends", "takes", "ends"]
     function.errors = [no_reply] * 2 * MAX_ATTEMPTS
     with raises(tf.errors.UnavailableError, NO_REPLY):
@@ -155,7 +155,7 @@ def test_a_request_that_is_never_read_is_an_error(monkeypatch: pytest.MonkeyPatc
     with raises(tf.errors.InternalError, "Unable to parse request"):
         cluster.execute(function, monkeypatch)
     assert function.calls == MAX_ATTEMPTS
-    assert cluster.told == [UNREAD]
+    assert cluster.reported == [UNREAD]
 
 
 @pytest.mark.parametrize("error", OTHERS, ids=lambda error: type(error).__name__)
@@ -166,7 +166,7 @@ def test_a_closure_that_fails_otherwise_is_not_run_again(
     with pytest.raises(type(error)):
         cluster.execute(function, monkeypatch)
     assert function.calls == 1
-    assert cluster.told == [error]
+    assert cluster.reported == [error]
 
 
 def test_a_closure_that_another_worker_runs_is_not_run_again(

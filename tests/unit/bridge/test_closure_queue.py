@@ -170,12 +170,12 @@ def test_an_error_reaches_who_waits(cluster: Cluster, monkeypatch: pytest.Monkey
 
 
 def test_failures_are_told(cluster: Cluster) -> None:
-    told: queue.Queue[int] = queue.Queue()
-    cluster.queue.on_failure = told.put
+    failed_workers: queue.Queue[int] = queue.Queue()
+    cluster.queue.on_failure = failed_workers.put
     closure = cluster.put()
     worker, run = cluster.who_took(closure)
     run.end(tf.errors.CancelledError(None, None, ""))
-    assert told.get(timeout=DEADLINE_S) == worker
+    assert failed_workers.get(timeout=DEADLINE_S) == worker
     closure.next_run().end()
     assert cluster.queue.wait(timeout=DEADLINE_S)
 

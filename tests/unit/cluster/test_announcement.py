@@ -38,12 +38,12 @@ def test_announce_at_exit(
 
 
 def test_a_task_that_has_moved_is_told_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     monkeypatch.setattr(announcement, "connection_problem", lambda address, **_: None)
     monkeypatch.setattr(
-        announcement, "report_end_to_task", lambda task, status: told.append(task[2])
+        announcement, "report_end_to_task", lambda task, status: reported.append(task[2])
     )
     spec = ClusterSpec(jobs={"chief": ("moved:1",), "worker": ("w:1",), "ps": ("p:1",)})
     record_move(spec, spec.with_address("ps", 0, "q:1"))
     assert announce_finished(spec.for_task("chief", 0), 0) == ["worker 0", "ps 0"]
-    assert told == ["w:1", "q:1"]
+    assert reported == ["w:1", "q:1"]

@@ -87,7 +87,7 @@ class Job:
         self.runs: dict[int, Run] = {}
         self.members: dict[int, int] = {}
         self.latest: dict[int, int] = {}
-        self.untold: list[tuple[int, int, int]] = []  # server, worker, incarnation
+        self.unsent: list[tuple[int, int, int]] = []  # server, worker, incarnation
         self._incarnations = itertools.count(1)
 
     def send(self, worker: int, *, is_answered: bool = True) -> None:
@@ -126,11 +126,11 @@ class Job:
         """Evict a worker, also in a function, which goes on until a server refuses it."""
         incarnation = self.members.pop(worker, None)
         if incarnation is not None:
-            self.untold += [(server, worker, incarnation) for server in range(SERVERS)]
+            self.unsent += [(server, worker, incarnation) for server in range(SERVERS)]
 
     def tell(self, pick: int) -> None:
-        if self.untold:
-            index, worker, incarnation = self.untold.pop(pick % len(self.untold))
+        if self.unsent:
+            index, worker, incarnation = self.unsent.pop(pick % len(self.unsent))
             self.servers[index].do(decide.evict, worker=worker, incarnation=incarnation)
 
     def lose(self, index: int) -> None:

@@ -42,12 +42,12 @@ def _raised(error: Exception, supervisor: Any) -> Exception:
 )
 def test_who_keeps_the_tasks_says_why_the_job_cannot_go_on(supervisor: Any, expected: str) -> None:
     for error in (LOST, tf.errors.DeadlineExceededError(None, None, "Graph execution error: ...")):
-        told = _raised(error, supervisor)
-        assert isinstance(told, ClusterError)
-        check_message(str(told), "The job cannot continue", received=expected)
+        raised = _raised(error, supervisor)
+        assert isinstance(raised, ClusterError)
+        check_message(str(raised), "The job cannot continue", received=expected)
 
 
-class Late:
+class LateSupervisor:
     """A supervisor that looks at its tasks after the connection with one has broken."""
 
     give_up_reason = ""
@@ -63,15 +63,15 @@ class Late:
 
 def test_a_keeper_that_does_not_know_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "REASON_TIMEOUT_S", 60.0)
-    told = str(_raised(LOST, Late()))
-    check_message(told, "The job cannot continue", received="no worker is left")
+    raised = str(_raised(LOST, LateSupervisor()))
+    check_message(raised, "The job cannot continue", received="no worker is left")
 
 
 @pytest.mark.parametrize("supervisor", [None, NOTHING])
 def test_a_task_that_nobody_knows_more_of_is_named_by_the_error(supervisor: Any) -> None:
-    told = _raised(LOST, supervisor)
-    assert isinstance(told, ClusterError)
-    check_message(str(told), "/job:ps/replica:0/task:0", remedy="Start the job again")
+    raised = _raised(LOST, supervisor)
+    assert isinstance(raised, ClusterError)
+    check_message(str(raised), "/job:ps/replica:0/task:0", remedy="Start the job again")
 
 
 @pytest.mark.parametrize("supervisor", [None, NOTHING])

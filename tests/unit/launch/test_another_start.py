@@ -66,7 +66,7 @@ def test_a_named_job_is_on_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "status", "told"),
+    ("found", "status", "expected"),
     [
         (AnotherStart.CHECKPOINT, TEMPORARY_STATUS, [TEMPORARY_STATUS]),
         (AnotherStart.JOB, TEMPORARY_STATUS, []),  # which ends with the servers
@@ -76,7 +76,7 @@ def test_a_named_job_is_on_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_other_tasks_start_again_unless_they_hold_the_job(
     found: AnotherStart | None,
     status: int,
-    told: list[int],
+    expected: list[int],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -84,12 +84,12 @@ def test_the_other_tasks_start_again_unless_they_hold_the_job(
         return status_of_error(LOST)
 
     at_exit: list[Any] = []
-    heard: list[int] = []
+    reported: list[int] = []
     for name in ("share_terminal", "install_noise_filter", "end_on_signals", "prepare_process"):
         monkeypatch.setattr(launch_run, name, lambda *_, **__: None)
     monkeypatch.setattr(launch_run, "exit_status_of", run)
     monkeypatch.setattr("atexit.register", at_exit.append)
-    monkeypatch.setattr(launch_run, "announce_finished", lambda _, status: heard.append(status))
+    monkeypatch.setattr(launch_run, "announce_finished", lambda _, status: reported.append(status))
     monkeypatch.setattr(launch_run, "decide_another_start", lambda _, **__: found)
     monkeypatch.setenv(SUPERVISED, "")
     spec = ClusterSpec(
@@ -102,4 +102,4 @@ def test_the_other_tasks_start_again_unless_they_hold_the_job(
     assert is_worth_another_try(ended) is (found is not None)
     for end in reversed(at_exit):
         end()
-    assert heard == told
+    assert reported == expected

@@ -67,7 +67,7 @@ class PlayedChief:
         self.is_stopped = True
 
 
-class Started:
+class StartedTasks:
     """Everything that was started, and how it will end."""
 
     def __init__(self, folder: Path) -> None:
@@ -97,15 +97,17 @@ class Started:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Started:
-    started = Started(tmp_path)
+def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> StartedTasks:
+    started = StartedTasks(tmp_path)
     monkeypatch.setattr(launcher, "LocalCluster", started.make_tasks)
     monkeypatch.setattr(launcher, "Chief", started.make_chief)
     monkeypatch.setattr(ChiefWatch, "run", lambda *_: started.end())
     return started
 
 
-def test_the_tasks_and_their_chief_are_those_asked_for(started: Started, tmp_path: Path) -> None:
+def test_the_tasks_and_their_chief_are_those_asked_for(
+    started: StartedTasks, tmp_path: Path
+) -> None:
     fault_tolerance = FaultTolerance(restart_budget=5)
     assert (
         started.launch(JOB, fault_tolerance=fault_tolerance, events=tmp_path / "events.jsonl") == 0
@@ -140,7 +142,7 @@ def test_the_tasks_and_their_chief_are_those_asked_for(started: Started, tmp_pat
     ],
 )
 def test_the_end_is_told_once(
-    started: Started,
+    started: StartedTasks,
     program: ChiefProgram,
     status: int,
     said: str,
@@ -153,7 +155,7 @@ def test_the_end_is_told_once(
     assert started.records() == [("job_started", None), ("job_ended", status)]
 
 
-def test_what_the_keeper_has_ended_is_recorded_by_it(started: Started) -> None:
+def test_what_the_keeper_has_ended_is_recorded_by_it(started: StartedTasks) -> None:
     def end() -> int:
         started.tasks[0].supervisor.ended = EndJob("no worker is left")
         return 1
@@ -163,7 +165,7 @@ def test_what_the_keeper_has_ended_is_recorded_by_it(started: Started) -> None:
     assert started.records() == []
 
 
-def test_the_next_chief_goes_on(started: Started, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_next_chief_goes_on(started: StartedTasks, capsys: pytest.CaptureFixture[str]) -> None:
     started.ends(-9, TEMPORARY_STATUS, 0)
     assert started.launch(NAMED) == 0
     assert [chief.command for chief in started.chiefs] == [["train"], ["again"], ["again"]]
@@ -191,7 +193,7 @@ def test_the_next_chief_goes_on(started: Started, capsys: pytest.CaptureFixture[
     ],
 )
 def test_other_ends_of_a_chief_end_the_job(
-    started: Started, program: ChiefProgram, statuses: list[int]
+    started: StartedTasks, program: ChiefProgram, statuses: list[int]
 ) -> None:
     started.ends(*statuses)
     assert started.launch(
@@ -200,7 +202,7 @@ def test_other_ends_of_a_chief_end_the_job(
     assert len(started.chiefs) == len(statuses)
 
 
-def test_no_chief_goes_on_with_servers_that_are_lost(started: Started) -> None:
+def test_no_chief_goes_on_with_servers_that_are_lost(started: StartedTasks) -> None:
     def end() -> int:
         started.tasks[0].supervisor.ended = EndJob(
             "what ps 0 held is lost with it", is_noticed=True
@@ -212,7 +214,7 @@ def test_no_chief_goes_on_with_servers_that_are_lost(started: Started) -> None:
     assert len(started.chiefs) == 1
 
 
-def test_a_task_that_does_not_start_ends_the_chief(started: Started) -> None:
+def test_a_task_that_does_not_start_ends_the_chief(started: StartedTasks) -> None:
     def end() -> int:
         raise ClusterError("fork server ended with status 1")
 

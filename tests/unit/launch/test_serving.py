@@ -26,10 +26,10 @@ def _quick_replies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "REPLY_DELAY_S", 0.0)
 
 
-@pytest.mark.parametrize(("told", "status"), [(0, 0), (1, 1), (7, 1), (75, 75), (130, 1)])
-def test_the_message_ends_the_task(told: int, status: int) -> None:
+@pytest.mark.parametrize(("received", "status"), [(0, 0), (1, 1), (7, 1), (75, 75), (130, 1)])
+def test_the_message_ends_the_task(received: int, status: int) -> None:
     end = ServiceEnd()
-    threading.Timer(0.1, end.record_status, [told]).start()
+    threading.Timer(0.1, end.record_status, [received]).start()
     assert end.wait("127.0.0.1:1", chief_timeout_s=30) == status
     assert end.reason
 

@@ -126,7 +126,7 @@ TABLES: dict[str, Table] = {
 
 
 @dataclass(frozen=True)
-class Same:
+class SameNumbers:
     """The numbers of one process.
 
     Args:
@@ -145,7 +145,7 @@ class Same:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedCase:
     """An `UnsupportedError` before anything is applied, with what its message must contain."""
 
     key: str
@@ -158,7 +158,7 @@ class Learns:
     """Several workers, for which one process has no numbers: the loss falls."""
 
 
-Outcome = Same | Refused | Learns
+Outcome = SameNumbers | RefusedCase | Learns
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def assert_outcome(strategy: tfps.ParameterServerStrategy, case: Case) -> None:
     """Try a combination on a strategy that has its mode, division and numbers of tasks."""
     table = TABLES[case.table]
     optimizer = table.optimizers[case.name]
-    if isinstance(case.outcome, Same):
+    if isinstance(case.outcome, SameNumbers):
         _assert_same_as_one_process(strategy, case, table, optimizer, case.outcome)
         return
     keras.utils.set_random_seed(1)
@@ -203,7 +203,7 @@ def assert_outcome(strategy: tfps.ParameterServerStrategy, case: Case) -> None:
         model = table.make(optimizer)
         model.optimizer.build(model.trainable_variables)
     train = WAYS[case.way]
-    if isinstance(case.outcome, Refused):
+    if isinstance(case.outcome, RefusedCase):
         outcome = case.outcome
         with raises(
             UnsupportedError, outcome.key, received=outcome.received, remedy=outcome.remedy
@@ -217,7 +217,11 @@ def assert_outcome(strategy: tfps.ParameterServerStrategy, case: Case) -> None:
 
 
 def _assert_same_as_one_process(
-    strategy: tfps.ParameterServerStrategy, case: Case, table: Table, optimizer: Make, same: Same
+    strategy: tfps.ParameterServerStrategy,
+    case: Case,
+    table: Table,
+    optimizer: Make,
+    same: SameNumbers,
 ) -> None:
     def make() -> keras.Model:
         model = table.make(optimizer)

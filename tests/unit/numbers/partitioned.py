@@ -40,7 +40,7 @@ def strategy_with(
         strategy.close()
 
 
-class Scaled(keras.layers.Layer):
+class ScaledLayer(keras.layers.Layer):
     """A weight with a regularizer and a constraint on its rows, and one on its items."""
 
     def build(self, input_shape: Any) -> None:
@@ -65,7 +65,7 @@ def of_many_layers(optimizer: Callable[[], Any]) -> keras.Model:
     table = keras.layers.Embedding(11, 6, name="table")(numbers)
     mixed = keras.layers.EinsumDense("abc,cd->abd", output_shape=(8, 6), bias_axes="d")(table)
     seen = keras.layers.MultiHeadAttention(2, 3)(mixed, mixed)
-    x = keras.layers.Concatenate()([keras.layers.Flatten()(seen), Scaled()(inputs)])
+    x = keras.layers.Concatenate()([keras.layers.Flatten()(seen), ScaledLayer()(inputs)])
     x = keras.layers.BatchNormalization()(keras.layers.Dense(7, "relu")(x))
     model = keras.Model(inputs, keras.layers.Dense(3)(x))
     model.compile(optimizer(), cross_entropy(), metrics=["accuracy"])

@@ -25,7 +25,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 DIVISIONS = {**PARTITIONERS, "whole": Whole()}
 
 
-class Saved(NamedTuple):
+class SavedState(NamedTuple):
     """The state that one training has left, in every form."""
 
     folder: Path
@@ -38,17 +38,17 @@ def as_checkpoint(model: keras.Model) -> tf.train.Checkpoint:
     return tf.train.Checkpoint(model=model, optimizer=model.optimizer)
 
 
-def save(model: keras.Model, folder: Path) -> Saved:
+def save(model: keras.Model, folder: Path) -> SavedState:
     model.save(folder / "model.keras")
     model.save_weights(folder / "model.weights.h5")
     as_checkpoint(model).write(str(folder / "checkpoint"))
     tfps.CheckpointManager(model, folder / "managed").save(background=False)
     model.export(str(folder / "exported"), verbose=False)
     slots = [v.numpy() for v in model.optimizer.variables]
-    return Saved(folder, model.get_weights(), slots, model.predict(X, verbose=0))
+    return SavedState(folder, model.get_weights(), slots, model.predict(X, verbose=0))
 
 
-def restored_from(make: Callable[[], keras.Model], saved: Saved) -> dict[str, keras.Model]:
+def restored_from(make: Callable[[], keras.Model], saved: SavedState) -> dict[str, keras.Model]:
     """A model from every form that brings the optimizer too; all forms gave the same numbers."""
     whole = keras.saving.load_model(saved.folder / "model.keras")
     weights, checkpoint, managed = make(), make(), make()
@@ -63,7 +63,7 @@ def restored_from(make: Callable[[], keras.Model], saved: Saved) -> dict[str, ke
     return {"keras": whole, "checkpoint": checkpoint, "managed": managed}
 
 
-def uninterrupted_from(saved: Saved, *, local: str) -> keras.Model:
+def uninterrupted_from(saved: SavedState, *, local: str) -> keras.Model:
     """Check that the exported model serves the same in one process; train the saved one on."""
     with tf.device(local):
         exported = tf.saved_model.load(str(saved.folder / "exported"))
@@ -115,7 +115,7 @@ class Journey(NamedTuple):
 
         keras.utils.set_random_seed(1)
         forms = itertools.cycle(["keras", "checkpoint", "managed"])
-        saved: Saved | None = None
+        saved: SavedState | None = None
         uninterrupted: keras.Model | None = None
         for number, (name, count) in enumerate(self.stations()):
             place = folder / str(number)

@@ -40,7 +40,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 }
 
 
-class Saved:
+class SavedState:
     """Two checkpoints of a model, the older one with all weights 1, the newer one with 2.
 
     Args:
@@ -76,7 +76,9 @@ def _said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return lines
 
 
-def _check_each_file(saved: Saved, caplog: pytest.LogCaptureFixture, damages: list[str]) -> None:
+def _check_each_file(
+    saved: SavedState, caplog: pytest.LogCaptureFixture, damages: list[str]
+) -> None:
     assert saved.restored_epoch() == 2
     assert not _said(caplog)
     for name in saved.files:
@@ -94,7 +96,7 @@ def _check_each_file(saved: Saved, caplog: pytest.LogCaptureFixture, damages: li
 
 
 def test_in_one_process(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    saved = Saved(small_model(), tmp_path)
+    saved = SavedState(small_model(), tmp_path)
     assert len(saved.files) == 3
     _check_each_file(saved, caplog, list(DAMAGES))
 
@@ -107,7 +109,7 @@ def test_on_servers(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    saved = Saved(small_model_on(strategy), tmp_path, shared=shared)
+    saved = SavedState(small_model_on(strategy), tmp_path, shared=shared)
     assert {name[:7] for name in saved.files} == {"ps-0000", "ps-0001", MARKER[:7]}
     # What is cut off or deleted is found before any server is asked, as above.
     _check_each_file(saved, caplog, ["one bit"])
@@ -121,7 +123,7 @@ def test_it_counts_for_nothing_when_others_go(
     damage: str, finds_out: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A restore compares the values; a save checks all other files by itself."""
-    saved = Saved(small_model(), tmp_path)  # keeps three
+    saved = SavedState(small_model(), tmp_path)  # keeps three
     (values,) = (tmp_path / NEW).glob("*.data-*")
     DAMAGES[damage](values)
     if finds_out:
@@ -135,7 +137,7 @@ def test_it_counts_for_nothing_when_others_go(
 
 @pytest.mark.repeats
 def test_what_is_said_of_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    saved = Saved(small_model(), tmp_path)
+    saved = SavedState(small_model(), tmp_path)
     index = tmp_path / NEW / "chief-00000.index"
     size_bytes = index.stat().st_size
     _truncate(index)
@@ -154,7 +156,7 @@ def test_files_of_another_checkpoint(
     names: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each file is whole in itself; so are all of them together."""
-    saved = Saved(small_model(), tmp_path)
+    saved = SavedState(small_model(), tmp_path)
     for name in names:
         for path in (tmp_path / OLD).glob(name):
             shutil.copy(path, tmp_path / NEW / path.name)
@@ -163,7 +165,7 @@ def test_files_of_another_checkpoint(
 
 
 def test_all_damaged(tmp_path: Path) -> None:
-    saved = Saved(small_model(), tmp_path)
+    saved = SavedState(small_model(), tmp_path)
     _flip(tmp_path / OLD / "chief-00000.data-00000-of-00001")
     (tmp_path / NEW / MARKER).unlink()
     with raises(CheckpointDamaged, "every checkpoint in") as raised:
@@ -179,7 +181,7 @@ def test_all_damaged(tmp_path: Path) -> None:
 @pytest.mark.rare
 def test_one_without_checksums_is_restored(tmp_path: Path) -> None:
     """Earlier versions wrote it so; TensorFlow's own comparisons still apply."""
-    saved = Saved(small_model(), tmp_path)
+    saved = SavedState(small_model(), tmp_path)
     expected = state_of(saved.model)
     values: dict[str, Any] = json.loads((tmp_path / NEW / MARKER).read_text()) | {"format": 1}
     del values["checksum"], values["checksums"]

@@ -15,8 +15,8 @@ from tests.unit.numbers.combinations import (
     Case,
     Learns,
     Outcome,
-    Refused,
-    Same,
+    RefusedCase,
+    SameNumbers,
     assert_outcome,
 )
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
@@ -26,17 +26,17 @@ from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)
 
-SAME, LEARNS = Same(), Learns()
-LATE, OF_TWO_BATCHES = Same(is_late=True), Same(batches=2)
-BY_WORKERS = Same(keeps_slots=True)  # which update by themselves
-WHOLE = Same(whole=True, tolerance=2e-5)
-WHOLE_OF_TWO_BATCHES = Same(whole=True, batches=2)
-WHOLE_BY_WORKERS = Same(whole=True, keeps_slots=True, tolerance=2e-5)
-NO_WARM_UP = Refused(
+SAME, LEARNS = SameNumbers(), Learns()
+LATE, OF_TWO_BATCHES = SameNumbers(is_late=True), SameNumbers(batches=2)
+BY_WORKERS = SameNumbers(keeps_slots=True)  # which update by themselves
+WHOLE = SameNumbers(whole=True, tolerance=2e-5)
+WHOLE_OF_TWO_BATCHES = SameNumbers(whole=True, batches=2)
+WHOLE_BY_WORKERS = SameNumbers(whole=True, keeps_slots=True, tolerance=2e-5)
+NO_WARM_UP = RefusedCase(
     "warm_up_steps=2", "a scheduled function that calls an optimizer", "learning rate schedule"
 )
-NO_SHARES = Refused("adaptive_batches=", "a scheduled function", "leave adaptive_batches out")
-NO_ROWS = Refused("SparseUpdates", "row gradients", "strategy.push_rows(")
+NO_SHARES = RefusedCase("adaptive_batches=", "a scheduled function", "leave adaptive_batches out")
+NO_ROWS = RefusedCase("SparseUpdates", "row gradients", "strategy.push_rows(")
 
 Outcomes = dict[str, Outcome]
 OF_FIT: Outcomes = {
@@ -57,10 +57,10 @@ OF_FUNCTIONS: Outcomes = {
 }
 ROWS_OF_FIT: Outcomes = {
     **OF_FIT,
-    "warm-up": Refused("SparseUpdates", "warm_up_steps", "Choose one of those"),
-    "adaptive": Refused("SparseUpdates", "adaptive_batches", "Choose one of those"),
-    "local": Refused("SparseUpdates", "tfps.LocalSteps, which", "Choose one of those"),
-    "local rounds": Refused(
+    "warm-up": RefusedCase("SparseUpdates", "warm_up_steps", "Choose one of those"),
+    "adaptive": RefusedCase("SparseUpdates", "adaptive_batches", "Choose one of those"),
+    "local": RefusedCase("SparseUpdates", "tfps.LocalSteps, which", "Choose one of those"),
+    "local rounds": RefusedCase(
         "SparseUpdates", "tfps.LocalSteps or warm_up_steps, which", "Choose one of those"
     ),
 }
@@ -155,22 +155,22 @@ def _of_two_workers() -> Iterable[Case]:
 
 def _refusals() -> Iterable[Case]:
     """Refusals of single optimizers, of tables above a limit, and of other ways to train."""
-    averages = Refused("LocalSteps", "use_ema=True", "use_ema=False")
+    averages = RefusedCase("LocalSteps", "use_ema=True", "use_ema=False")
     for way in ("fit", "functions"):
         yield Case("local", way, "no table", averages, "averages")
-    remembers = Refused("SparseUpdates", "GapAware, which", "Choose one of those")
+    remembers = RefusedCase("SparseUpdates", "GapAware, which", "Choose one of those")
     yield Case("asynchronous", "fit", "SparseUpdates", remembers, "remembers")
-    two_calls = Refused("adaptive_batches=", "2 exchanges", "Leave adaptive_batches out")
+    two_calls = RefusedCase("adaptive_batches=", "2 exchanges", "Leave adaptive_batches out")
     yield Case("adaptive", "fit of two calls", "no table", two_calls)
     for way, name in itertools.product(
         ("gradients of another function", "on the coordinator", "strategy.push"),
         ("adam", "in stale", "scaled", "around scaled"),
     ):
         yield Case("asynchronous", way, "SparseUpdates", NO_ROWS, name)
-    push = Refused("Synchronous(backup_workers=0, ", "strategy.push()", "Keras optimizer")
+    push = RefusedCase("Synchronous(backup_workers=0, ", "strategy.push()", "Keras optimizer")
     yield Case("synchronous", "strategy.push in a function", "no table", push)
     for mode in ("synchronous", "bounded"):
-        push_rows = Refused("consistency=", "strategy.push_rows()", "Keras optimizer")
+        push_rows = RefusedCase("consistency=", "strategy.push_rows()", "Keras optimizer")
         yield Case(mode, "push_rows in a function", "no table", push_rows, division=None)
     for mode in ("rounds", "bounded", "local"):
         yield Case(f"{mode} after a warm-up", "functions", "no table", NO_WARM_UP)
@@ -181,10 +181,10 @@ def _refusals() -> Iterable[Case]:
         "warm-up": "tfps.LocalSteps or warm_up_steps",
     }.items():
         received = f"a table of 1.2 MiB with {cause}"
-        whole = Refused("shared/embeddings: ", received, "expected at most 1 MiB")
+        whole = RefusedCase("shared/embeddings: ", received, "expected at most 1 MiB")
         too_large = Case(mode, "fit", "large table", whole, limit_bytes=1 << 20)
         yield dataclasses.replace(too_large, division=None)
-    whole = Refused("embeddings: ", "consistency=LocalSteps", "tfps.Asynchronous()")
+    whole = RefusedCase("embeddings: ", "consistency=LocalSteps", "tfps.Asynchronous()")
     too_large = Case("local", "functions", "large table", whole, limit_bytes=1 << 20)
     yield dataclasses.replace(too_large, division=None)
 

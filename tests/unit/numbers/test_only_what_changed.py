@@ -100,13 +100,17 @@ def test_a_variable_that_no_gradient_reaches_is_idle(
 ) -> None:
     """It is trainable, and the optimizer knows it; the step stops its gradient."""
 
-    class Stopped(keras.layers.Dense):
+    class StoppedGradient(keras.layers.Dense):
         def call(self, inputs: Any) -> Any:
             return keras.ops.stop_gradient(super().call(inputs))
 
     def make() -> keras.Model:
         model = keras.Sequential(
-            [keras.Input((8,)), Stopped(WIDE, name="idle"), keras.layers.Dense(3, name="head")]
+            [
+                keras.Input((8,)),
+                StoppedGradient(WIDE, name="idle"),
+                keras.layers.Dense(3, name="head"),
+            ]
         )
         model.compile("sgd", cross_entropy())
         return model

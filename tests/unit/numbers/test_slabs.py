@@ -277,7 +277,7 @@ def test_a_tape_on_the_coordinator(strategy: tfps.ParameterServerStrategy) -> No
 def test_a_step_of_two_optimizers(strategy: tfps.ParameterServerStrategy) -> None:
     """Each optimizer has its own part, as in a GAN, and the middle layer belongs to both."""
 
-    class Alternating(keras.Model):
+    class AlternatingModel(keras.Model):
         def __init__(self) -> None:
             super().__init__(name="model")
             self.parts = [
@@ -317,7 +317,7 @@ def test_a_step_of_two_optimizers(strategy: tfps.ParameterServerStrategy) -> Non
     def life(scope: Scope) -> keras.Model:
         keras.utils.set_random_seed(5)
         with scope():
-            model = Alternating()
+            model = AlternatingModel()
             model.compile(optimizer=keras.optimizers.Adam(0.01))
             model.build((None, 8))
             model.optimizer.build(model._of(0, 1))

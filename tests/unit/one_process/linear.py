@@ -75,7 +75,7 @@ def gradients(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float64).sum(0) / BATCH
 
 
-class Leftovers:
+class WorkerResiduals:
     """The residuals of gradients that the workers of a strategy keep.
 
     Args:

@@ -62,9 +62,9 @@ def test_steps_of_fit_are_known(
     fit(model, steps=SAVED)
     manager.save(background=False)
     fit(model, steps=LOST)
-    told = f"back at update {SAVED} of {SAVED + LOST}: {LOST} updates lost"
+    message = f"back at update {SAVED} of {SAVED + LOST}: {LOST} updates lost"
     for loss in lose(strategy, [0, 1]):
-        assert told in str(loss)
+        assert message in str(loss)
     assert strategy.stats().versions == (SAVED + LOST, SAVED + LOST)
     assert strategy.stats().updates_lost == 2 * LOST
     assert model.counts() == [SAVED, SAVED]

@@ -76,8 +76,8 @@ def test_parameters_are_encoded_on_servers_and_decoded_on_workers(
     pushes = sum(strategy.stats().exchanges) - 2 * WORKERS  # but for the joins
     assert _counted(strategy, ENCODE) == 2 * pushes
     # A worker's last one is not reported.
-    told = _counted(strategy, DECODE) - pushes
-    assert pushes - 2 * WORKERS <= told < pushes
+    decoded = _counted(strategy, DECODE) - pushes
+    assert pushes - 2 * WORKERS <= decoded < pushes
     strategy.close()
 
 

@@ -16,8 +16,8 @@ from tests.messages import raises
 from tests.unit.one_process.linear import (
     BATCH,
     ITEMS,
-    Leftovers,
     Linear,
+    WorkerResiduals,
     examples,
     gradients,
     linear,
@@ -31,7 +31,7 @@ STEPS = 6
 MIXED = ByPath({"part_0": TopK(0.1), "part_1": Quantize(1), "part_2": Identity()}, TopK(0.05))
 
 Make = Callable[..., tfps.ParameterServerStrategy]
-Left = Callable[[tfps.ParameterServerStrategy], Leftovers]
+Left = Callable[[tfps.ParameterServerStrategy], WorkerResiduals]
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def coded(monkeypatch: pytest.MonkeyPatch) -> list[CodedVector]:
 @pytest.fixture
 def left(coded: list[CodedVector]) -> Left:
     """Return a function that finds the residuals of a strategy's workers."""
-    return lambda strategy: Leftovers(strategy, coded)
+    return lambda strategy: WorkerResiduals(strategy, coded)
 
 
 @pytest.fixture

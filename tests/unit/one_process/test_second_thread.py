@@ -203,7 +203,7 @@ def test_fit_waits_for_what_another_thread_has_begun(make_strategy: Make, method
     model, begun = small(make_strategy()), threading.Event()
     returned, ended = list[Any](), threading.Event()
 
-    class Begun(keras.callbacks.Callback):
+    class BeginCallback(keras.callbacks.Callback):
         def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
             begun.set()
 
@@ -211,7 +211,11 @@ def test_fit_waits_for_what_another_thread_has_begun(make_strategy: Make, method
 
     def call() -> None:
         data = {"x": X} if method == "predict" else {"x": X, "y": Y}
-        options: dict[str, Any] = {"batch_size": BATCH, "verbose": 0, "callbacks": [Begun()]}
+        options: dict[str, Any] = {
+            "batch_size": BATCH,
+            "verbose": 0,
+            "callbacks": [BeginCallback()],
+        }
         try:
             returned.append(getattr(model, method)(**data, **options))
         finally:

@@ -38,7 +38,7 @@ MODES = {
 REFUSED_IN_FUNCTIONS = ("pipelined", "adaptive", "warm-up")
 
 
-class Named(NamedTuple):
+class ServerResource(NamedTuple):
     """A resource of a server."""
 
     device: str
@@ -54,16 +54,16 @@ class OpenedResources:
     """
 
     def __init__(self) -> None:
-        self.eagerly: dict[Named, str] = {}
+        self.eagerly: dict[ServerResource, str] = {}
 
     def note(self, kind: str, _: Any, attributes: Any, outputs: Any, *__: Any, **___: Any) -> None:
         """Called by TensorFlow after each operation of this thread."""
         found = dict(zip(attributes[::2], attributes[1::2], strict=True))
         if found.get("shared_name") and tf.executing_eagerly():
             container, name = (_text(found[key]) for key in ("container", "shared_name"))
-            self.eagerly[Named(outputs[0].device, container, name)] = kind
+            self.eagerly[ServerResource(outputs[0].device, container, name)] = kind
 
-    def held(self, strategy: tfps.ParameterServerStrategy) -> set[Named]:
+    def held(self, strategy: tfps.ParameterServerStrategy) -> set[ServerResource]:
         """The resources that a strategy's servers hold for it, without freed variables."""
         context, found = _context(), dict(self.eagerly)
         for function in context.list_function_names():
@@ -75,7 +75,7 @@ class OpenedResources:
                     container, name = (
                         node.attr[k].s.decode() for k in ("container", "shared_name")
                     )
-                    found[Named(node.device, container, name)] = node.op
+                    found[ServerResource(node.device, container, name)] = node.op
         runtime = strategy.runtime
         containers = (runtime.container, runtime.container.replace("_", "-"))
         return {
@@ -96,15 +96,15 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _is_there(named: Named) -> bool:
+def _is_there(named: ServerResource) -> bool:
     resource = NamedResource(named.container, named.name, named.device)
     with tf.device(named.device):
         return bool(tf.raw_ops.VarIsInitializedOp(resource=resource.handle()))
 
 
-def _recorded(strategy: tfps.ParameterServerStrategy) -> set[Named]:
+def _recorded(strategy: tfps.ParameterServerStrategy) -> set[ServerResource]:
     return {
-        Named(resource.device, resource.container, resource.shared_name)
+        ServerResource(resource.device, resource.container, resource.shared_name)
         for contents in strategy.runtime.contents
         for resource in contents.records
     }
@@ -175,7 +175,7 @@ def test_what_is_made_beside_the_record_is_found(
             kept = open_mutex(container, "beside")
     else:
         kept = trace_server_function(lock, device=device, signature=[])
-    beside = Named(device, container, "beside")
+    beside = ServerResource(device, container, "beside")
     assert opened.held(strategy) - _recorded(strategy) == {beside}
     NamedResource(container, "beside", device).destroy()
     del kept

@@ -11,7 +11,7 @@ from tfps.optimizers.correction import Correction, ParameterChange
 
 
 @keras.saving.register_keras_serializable("tests")
-class Measured(Correction):
+class DistanceMeter(Correction):
     """Adds up how far variables have moved while each gradient was computed."""
 
     def _add_slots(self, variables: list[Any]) -> None:
@@ -23,9 +23,9 @@ class Measured(Correction):
         return gradient
 
 
-def descend_by_one() -> Measured:
+def descend_by_one() -> DistanceMeter:
     """With gradients of -1 a weight counts updates, and moves by the staleness of each one."""
-    return Measured(keras.optimizers.SGD(1.0))
+    return DistanceMeter(keras.optimizers.SGD(1.0))
 
 
 def total_staleness(strategy: tfps.ParameterServerStrategy) -> int:

@@ -34,11 +34,11 @@ WRAPPERS = {"LossScaleOptimizer", "MultiOptimizer"}
 OF_WHOLE_VARIABLES = {"Lamb", "Adafactor", "Muon"}
 
 
-class Marked(keras.optimizers.SGD):
+class ElementwiseSGD(keras.optimizers.SGD):
     tfps_elementwise = True
 
 
-class Unmarked(Marked):
+class UndeclaredSGD(ElementwiseSGD):
     pass
 
 
@@ -80,7 +80,7 @@ VARIANTS: dict[str, Callable[[], Any]] = {
     "loss_scale_multi": lambda: keras.optimizers.LossScaleOptimizer(
         _multi(), initial_scale=4.0, dynamic_growth_steps=5
     ),
-    "own_class": lambda: Marked(0.1, momentum=0.9),
+    "own_class": lambda: ElementwiseSGD(0.1, momentum=0.9),
 }
 
 
@@ -120,8 +120,8 @@ def test_every_class_of_keras_is_known() -> None:
 
 
 def test_a_class_of_ones_own_must_say_so_itself() -> None:
-    assert is_elementwise(Marked(0.1))
-    assert not is_elementwise(Unmarked(0.1))
+    assert is_elementwise(ElementwiseSGD(0.1))
+    assert not is_elementwise(UndeclaredSGD(0.1))
 
 
 # The numbers of every class are those of Keras below; how an update is masked differs by these.

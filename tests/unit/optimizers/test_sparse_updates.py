@@ -96,7 +96,7 @@ def _lazily(optimizer: Any) -> list[np.ndarray]:
     return _state(optimizer, variables)
 
 
-class _Served:
+class _ServedTable:
     """A table and a bias on a server, and a function that pushes rows for the one."""
 
     def __init__(self, optimizer: Any, *, in_slab: bool = False) -> None:
@@ -160,17 +160,17 @@ def _assert_close(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_rows_that_did_not_come_stay(name: str, in_slab: bool) -> None:
     make = OPTIMIZERS[name]
-    _assert_close(_Served(SparseUpdates(make()), in_slab=in_slab).train(), _lazily(make()))
+    _assert_close(_ServedTable(SparseUpdates(make()), in_slab=in_slab).train(), _lazily(make()))
 
 
 @pytest.mark.parametrize("name", ["SGD", "Adagrad", "clipvalue"])
 def test_some_optimizers_have_the_numbers_of_dense_gradients(name: str) -> None:
-    found = _Served(SparseUpdates(OPTIMIZERS[name]())).train()
+    found = _ServedTable(SparseUpdates(OPTIMIZERS[name]())).train()
     _assert_close(found[:2], _dense(OPTIMIZERS[name]())[:2])
 
 
 def test_without_it_all_rows_are_updated() -> None:
-    _assert_close(_Served(OPTIMIZERS["Adam"]()).train(), _dense(OPTIMIZERS["Adam"]()))
+    _assert_close(_ServedTable(OPTIMIZERS["Adam"]()).train(), _dense(OPTIMIZERS["Adam"]()))
 
 
 @pytest.mark.parametrize(
@@ -183,13 +183,13 @@ def test_without_it_all_rows_are_updated() -> None:
     ids=["around StalenessAware", "inside of StalenessAware", "inside of LossScaleOptimizer"],
 )
 def test_in_and_around_other_wrappers(wrap: Callable[[Any], Any]) -> None:
-    found = _Served(wrap(keras.optimizers.Adam(0.1))).train()
+    found = _ServedTable(wrap(keras.optimizers.Adam(0.1))).train()
     _assert_close(found, _lazily(keras.optimizers.Adam(0.1)))
 
 
 def test_no_operation_reads_or_writes_the_whole_table() -> None:
     """The table and its slots take one gather and one scatter each."""
-    served = _Served(SparseUpdates(keras.optimizers.Adam(0.1)))
+    served = _ServedTable(SparseUpdates(keras.optimizers.Adam(0.1)))
     served.train()
     graph = served.serve.graph.as_graph_def()
     own = {v.value.shared_name for v in served.variables + served.optimizer.variables}
@@ -210,7 +210,7 @@ def test_no_operation_reads_or_writes_the_whole_table() -> None:
     )
 
 
-def _slots_of_table(served: _Served) -> list[Any]:
+def _slots_of_table(served: _ServedTable) -> list[Any]:
     return [v for v in served.optimizer.variables if tuple(v.shape) == (ROWS, WIDTH)]
 
 

@@ -29,7 +29,7 @@ class FakeRuntime:
     workers, closed = WORKERS, False
 
     def __init__(self, mode: Mode) -> None:
-        self.mode, self.told = mode, list[Any]()
+        self.mode, self.requests = mode, list[Any]()
         self.is_back = threading.Event()
         channel = SimpleNamespace(is_reachable=lambda *, timeout_s: self.is_back.wait(timeout_s))
         self.worker_channels = [channel] * WORKERS
@@ -39,10 +39,10 @@ class FakeRuntime:
         return next(self._next)
 
     def expect(self, there: list[bool]) -> None:
-        self.told.append(("expect", there))
+        self.requests.append(("expect", there))
 
     def evict(self, slot: int, incarnation: int) -> None:
-        self.told.append(("evict", slot, incarnation))
+        self.requests.append(("evict", slot, incarnation))
 
 
 def _closure(*, trains: bool = True, tag: int | None = None) -> Any:
@@ -70,13 +70,13 @@ def test_all_that_are_there_are_expected_when_work_begins(runtime: FakeRuntime) 
     membership = _membership(runtime, range(2))
     assert not membership.on_schedule(_closure(trains=False), is_idle=True)
     assert membership.on_schedule(_closure(), is_idle=True)
-    assert runtime.told == [("expect", [True, True, False])]
+    assert runtime.requests == [("expect", [True, True, False])]
     assert not membership.on_schedule(_closure(), is_idle=False)
     assert membership.get_member(0) == (0, 1)
     assert not membership.is_member(2)
     membership.on_start(2, _closure())
     assert membership.get_member(2) == (2, 3)
-    assert len(runtime.told) == 1
+    assert len(runtime.requests) == 1
 
 
 def test_an_incarnation_lasts_until_there_is_nothing_to_run(runtime: FakeRuntime) -> None:
@@ -86,14 +86,14 @@ def test_an_incarnation_lasts_until_there_is_nothing_to_run(runtime: FakeRuntime
     membership.on_start(0, _closure(tag=0, trains=False))  # makes a dataset for it
     membership.on_start(0, _closure())
     assert membership.get_member(0) == (0, 1)
-    assert runtime.told == []
+    assert runtime.requests == []
     membership.on_leave(0)
     membership.on_leave(0)
-    assert runtime.told == [("evict", 0, 1)]
+    assert runtime.requests == [("evict", 0, 1)]
     membership.on_start(0, _closure())
     assert membership.get_member(0) == (0, 2)
     membership.on_start(0, _closure(trains=False))
-    assert runtime.told[-1] == ("evict", 0, 2)
+    assert runtime.requests[-1] == ("evict", 0, 2)
 
 
 def test_who_has_failed_is_not_expected(runtime: FakeRuntime) -> None:
@@ -102,12 +102,12 @@ def test_who_has_failed_is_not_expected(runtime: FakeRuntime) -> None:
     membership.on_start(1, _closure())
     membership.on_error(1)
     assert membership.on_schedule(_closure(), is_idle=True)
-    assert runtime.told == [("evict", 1, 1), ("expect", [True, False, True])]
+    assert runtime.requests == [("evict", 1, 1), ("expect", [True, False, True])]
     membership.evict_all()
-    assert runtime.told[2:] == [("evict", 0, 2), ("evict", 2, 3)]
+    assert runtime.requests[2:] == [("evict", 0, 2), ("evict", 2, 3)]
     membership.on_idle(1)
     membership.on_schedule(_closure(), is_idle=True)
-    assert runtime.told[-1] == ("expect", [True, True, True])
+    assert runtime.requests[-1] == ("expect", [True, True, True])
 
 
 @pytest.mark.parametrize("runtime", [BoundedStaleness(1)], indirect=True)
@@ -116,7 +116,7 @@ def test_a_clock_expects_nobody(runtime: FakeRuntime) -> None:
     assert not membership.on_schedule(_closure(), is_idle=True)
     membership.on_start(0, _closure())
     assert membership.is_member(0)
-    assert runtime.told == []
+    assert runtime.requests == []
 
 
 def test_nothing_begins_while_workers_return(runtime: FakeRuntime) -> None:
@@ -142,7 +142,7 @@ def test_nothing_begins_while_workers_return(runtime: FakeRuntime) -> None:
     threads.append(threading.Thread(target=membership.on_start, args=[1, _closure()]))
     threads[1].start()
     assert not resting.wait(0.1)  # 0 still runs, and may wait for 1, which therefore leaves
-    assert runtime.told == [("evict", 1, 2)]
+    assert runtime.requests == [("evict", 1, 2)]
     membership.on_end(0)
     assert resting.wait(DEADLINE_S)
     assert not membership.is_member(1)
@@ -157,7 +157,7 @@ def test_nothing_is_said_to_a_closed_strategy(runtime: FakeRuntime) -> None:
     membership.on_start(0, _closure())
     runtime.closed = True
     membership.on_leave(0)
-    assert runtime.told == []
+    assert runtime.requests == []
     with pytest.raises(tf.errors.CancelledError, match="closed"):
         membership.on_start(0, _closure())
 
@@ -187,10 +187,10 @@ def test_work_may_be_scheduled_while_a_server_is_lost(
     with monkeypatch.context() as patch:
         patch.setattr(runtime, "expect", lost)
         assert not membership.on_schedule(_closure(), is_idle=True)
-    assert runtime.told == [("evict", 0, 1), ("evict", 1, 2)]
+    assert runtime.requests == [("evict", 0, 1), ("evict", 1, 2)]
     assert not membership.is_member(0)
     assert membership.on_schedule(_closure(), is_idle=True)
-    assert runtime.told[2:] == [("expect", [True, True, False])]
+    assert runtime.requests[2:] == [("expect", [True, True, False])]
 
 
 def test_nobody_waits_for_a_lost_server_with_what_ends_of_functions_need(
@@ -213,10 +213,10 @@ def test_nobody_waits_for_a_lost_server_with_what_ends_of_functions_need(
 
 
 def test_all_other_servers_hear_who_leaves_where_one_does_not_answer() -> None:
-    told = []
+    requests = []
 
     def evict(*sent: int, patience_s: float) -> None:
-        told.append(sent)
+        requests.append(sent)
 
     def lost(*_: int, patience_s: float) -> None:
         raise tf.errors.UnavailableError(None, None, "it does not respond")
@@ -226,4 +226,4 @@ def test_all_other_servers_hear_who_leaves_where_one_does_not_answer() -> None:
     servers[3].lost = "it is known to be lost"
     with pytest.raises(tf.errors.UnavailableError, match="it does not respond"):
         Runtime.evict(SimpleNamespace(servers=servers), 1, 7)  # type: ignore[arg-type]
-    assert told == [(1, 7)]
+    assert requests == [(1, 7)]

@@ -60,8 +60,10 @@ def test_a_header_says_nothing_of_what_is_left_out() -> None:
 
 def test_a_header_says_who_asks_and_what_is_told() -> None:
     caller = {Request.WORKER: tf.constant(1, tf.int64), Request.INCARNATION: 4, Request.TICKET: 13}
-    told = {Request.CLOCK: 9, Request.EXAMPLES: tf.constant(32, tf.int32)}
-    fields = _fields(build_request_header(Kind.PUSH, {**caller, **told, Request.BASE_VERSION: 5}))
+    step_fields = {Request.CLOCK: 9, Request.EXAMPLES: tf.constant(32, tf.int32)}
+    fields = _fields(
+        build_request_header(Kind.PUSH, {**caller, **step_fields, Request.BASE_VERSION: 5})
+    )
     asked = (Request.WORKER, Request.INCARNATION, Request.TICKET, Request.BASE_VERSION)
     assert [fields[field] for field in asked] == [1, 4, 13, 5]
     assert (fields[Request.CLOCK], fields[Request.EXAMPLES]) == (9, 32)

@@ -24,7 +24,7 @@ ITEMS = 16
 
 
 @dataclass(frozen=True)
-class Counted(ErrorFeedback):
+class CountingFeedback(ErrorFeedback):
     """Keeps what is left out, as ever, and how many pushes there were."""
 
     def specs(self, items: int) -> tuple[tf.TensorSpec, ...]:
@@ -42,8 +42,8 @@ class CountedTopK(TopK):
     """A codec of a user's own with a memory of its own."""
 
     @property
-    def memory(self) -> Counted:
-        return Counted(self)
+    def memory(self) -> CountingFeedback:
+        return CountingFeedback(self)
 
 
 CODECS = [TopK(0.1), TopK(0.5), Quantize(1), CountedTopK(0.1)]

@@ -88,10 +88,14 @@ def test_a_variable_that_moves_keeps_its_name() -> None:
     assert new.shared_name == "variables/adam/iteration"
     assert new.numpy() == 2.0
     assert storage.bytes_per_server == bytes_before
-    stranger = LocalServer().storage.create_variable(3.0, device=DEVICE, path="adam/iteration")
-    another = storage.create_variable(3.0, device=DEVICE, path="adam/iteration", replaces=stranger)
+    foreign_variable = LocalServer().storage.create_variable(
+        3.0, device=DEVICE, path="adam/iteration"
+    )
+    another = storage.create_variable(
+        3.0, device=DEVICE, path="adam/iteration", replaces=foreign_variable
+    )
     assert another.shared_name == "variables/adam/iteration>2"
-    storage.free(stranger)  # of another container
+    storage.free(foreign_variable)  # of another container
     assert new.numpy() == 2.0
 
 

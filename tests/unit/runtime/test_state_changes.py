@@ -26,7 +26,7 @@ def changes_by(
     def traced(*batch: tf.Tensor) -> None:
         copies = {id(variable): WorkerVariable(variable) for variable in variables}
         mapping = [(variable, copies[id(variable)]) for variable in variables]
-        scope = _Assigning(mapping)
+        scope = _CopyScope(mapping)
         with scope:
             update(*batch)
         handles = [copies[id(variable)].handle for variable in variables]
@@ -37,7 +37,7 @@ def changes_by(
     return found[0].changes
 
 
-class _Assigning(keras.StatelessScope):
+class _CopyScope(keras.StatelessScope):
     """Sends reads and writes to copies, as `bridge.step_scope.StepScope` does."""
 
     def __init__(self, mapping: Sequence[tuple[Any, WorkerVariable]]) -> None:

@@ -53,9 +53,9 @@ def test_reason_and_operation(message: str) -> None:
 
 
 def test_lines_of_a_python_function() -> None:
-    told = parse_graph_error(f"KeyError: 'k'{TRACE}{APPENDIX}")
-    assert told.reason == "KeyError: 'k'"
-    assert [(frame.filename, frame.lineno) for frame in told.frames] == [("train.py", 7)]
+    error = parse_graph_error(f"KeyError: 'k'{TRACE}{APPENDIX}")
+    assert error.reason == "KeyError: 'k'"
+    assert [(frame.filename, frame.lineno) for frame in error.frames] == [("train.py", 7)]
 
 
 @given(reason=st.from_regex(r"[a-z]([a-z (){},.=\-]{0,20}[a-z])?(\n[a-z]{1,9})?", fullmatch=True))

@@ -26,7 +26,7 @@ VERSIONS = {"tfps": "0.2.0", "tensorflow": "2.21.0", "keras": "3.15.0", "python"
 OTHER = ChiefIdentity("other", "d:1", "night", is_ready=True)
 
 
-class World:
+class FakeTasks:
     """Tasks that answer, and what becomes of a probe of another chief."""
 
     def __init__(self) -> None:
@@ -72,85 +72,87 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    world = World()
-    monkeypatch.setattr(module, "ask", world.ask)
-    monkeypatch.setattr(module, "observe_once", world.observe)
+def fake_tasks(monkeypatch: pytest.MonkeyPatch) -> FakeTasks:
+    fake_tasks = FakeTasks()
+    monkeypatch.setattr(module, "ask", fake_tasks.ask)
+    monkeypatch.setattr(module, "observe_once", fake_tasks.observe)
     monkeypatch.setattr(module, "task_versions", lambda: VERSIONS)
-    monkeypatch.setattr(module, "call_task", world.call)
-    monkeypatch.setattr(module, "accepts_connections", lambda _: world.chief != "is gone")
-    return world
+    monkeypatch.setattr(module, "call_task", fake_tasks.call)
+    monkeypatch.setattr(module, "accepts_connections", lambda _: fake_tasks.chief != "is gone")
+    return fake_tasks
 
 
-def test_tasks_of_nobody_are_taken_and_taken_again(world: World) -> None:
+def test_tasks_of_nobody_are_taken_and_taken_again(fake_tasks: FakeTasks) -> None:
     own = this_chief().process
-    world.take()
+    fake_tasks.take()
     confirm_tasks(SPEC, job="", timeout_s=1)
-    world.take()  # the next strategy of this process
-    assert (world.served, world.probes) == ([own] * 3, 0)
+    fake_tasks.take()  # the next strategy of this process
+    assert (fake_tasks.served, fake_tasks.probes) == ([own] * 3, 0)
 
 
-def test_all_other_versions_are_named_and_the_tasks_are_left(world: World) -> None:
-    _, first, second = world.tasks
-    world.versions[first] |= {"tfps": "0.1.0", "keras": "3.15.9"}
-    world.silent.add(second)
+def test_all_other_versions_are_named_and_the_tasks_are_left(fake_tasks: FakeTasks) -> None:
+    _, first, second = fake_tasks.tasks
+    fake_tasks.versions[first] |= {"tfps": "0.1.0", "keras": "3.15.9"}
+    fake_tasks.silent.add(second)
     with pytest.raises(ConfigError) as raised:
-        world.take()
+        fake_tasks.take()
     problems = raised.value.problems
     check_message(problems[0], "worker 0 at w:1", received="tfps 0.1.0 (here 0.2.0)")
     check_message(problems[1], "worker 1 at w:2", received="an older tfps", remedy="the same tfps")
-    assert world.served == [""] * 3
+    assert fake_tasks.served == [""] * 3
 
 
-def test_a_plain_server_of_tensorflow_is_not_asked_for_versions(world: World) -> None:
-    world.silent.update(world.tasks)
-    world.older = False
-    world.take()
+def test_a_plain_server_of_tensorflow_is_not_asked_for_versions(fake_tasks: FakeTasks) -> None:
+    fake_tasks.silent.update(fake_tasks.tasks)
+    fake_tasks.older = False
+    fake_tasks.take()
     confirm_tasks(SPEC, job="", timeout_s=1)
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
-def test_one_task_of_a_chief_that_lives_is_enough(world: World, index: int) -> None:
-    task = list(world.tasks)[index]
-    world.tasks[task].reply_to(Question(OTHER, takes=True))
+def test_one_task_of_a_chief_that_lives_is_enough(fake_tasks: FakeTasks, index: int) -> None:
+    task = list(fake_tasks.tasks)[index]
+    fake_tasks.tasks[task].reply_to(Question(OTHER, takes=True))
     with raises(TasksInUse, "d:1", received="job night", remedy="TF_CONFIG"):
-        world.take()
-    assert world.served == ["other" if each == task else "" for each in world.tasks]
+        fake_tasks.take()
+    assert fake_tasks.served == ["other" if each == task else "" for each in fake_tasks.tasks]
 
 
 @pytest.mark.parametrize(("what", "probes"), [("is gone", 1), ("hangs", POLICY.misses)])
-def test_a_chief_that_is_gone_is_replaced(world: World, what: str, probes: int) -> None:
-    world.chief = what
-    for task in world.tasks.values():
+def test_a_chief_that_is_gone_is_replaced(fake_tasks: FakeTasks, what: str, probes: int) -> None:
+    fake_tasks.chief = what
+    for task in fake_tasks.tasks.values():
         task.reply_to(Question(OTHER, takes=True))
-    world.take()
-    assert set(world.served) == {this_chief().process}
-    assert world.probes == 2 * probes  # for the first server, then for all others
+    fake_tasks.take()
+    assert set(fake_tasks.served) == {this_chief().process}
+    assert fake_tasks.probes == 2 * probes  # for the first server, then for all others
 
 
-def test_a_chief_that_starts_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = next(iter(world.tasks.values()))
+def test_a_chief_that_starts_is_waited_for(
+    fake_tasks: FakeTasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = next(iter(fake_tasks.tasks.values()))
     starting = ChiefIdentity("other", "d:1", "night")
-    world.chief = "is gone"  # its server does not listen yet
+    fake_tasks.chief = "is gone"  # its server does not listen yet
     first.reply_to(Question(starting, takes=True))
     waits = list[float]()
 
     def sleep(seconds: float) -> None:
         waits.append(seconds)
         if len(waits) == 3:
-            world.chief = "replies"
+            fake_tasks.chief = "replies"
             first.reply_to(Question(OTHER, takes=True))
 
     monkeypatch.setattr("tfps.strategy.take_tasks.time.sleep", sleep)
     with pytest.raises(TasksInUse):
-        world.take()
+        fake_tasks.take()
     assert len(waits) == 3
 
 
-def test_who_was_taken_for_gone_finds_it_out(world: World) -> None:
-    world.take()
-    for task in world.tasks.values():
+def test_who_was_taken_for_gone_finds_it_out(fake_tasks: FakeTasks) -> None:
+    fake_tasks.take()
+    for task in fake_tasks.tasks.values():
         task.reply_to(Question(OTHER, takes=True, replaces=this_chief().process))
     with pytest.raises(TasksInUse):
         confirm_tasks(SPEC, job="", timeout_s=1)
-    assert world.served == ["other"] * 3
+    assert fake_tasks.served == ["other"] * 3

@@ -32,7 +32,7 @@ CONNECTIONS = 10
 HELLO = Hello(job=JOB, worker=0, incarnation=0, plan=str(PLAN))
 
 
-class Served:
+class ServedFunctions:
     """Functions that a data server serves to workers of this process.
 
     Args:
@@ -120,7 +120,7 @@ class Served:
 @contextlib.contextmanager
 def served(
     functions: Mapping[Entry, Any], encryption: Encryption, *, tcp: bool = False
-) -> Iterator[Served]:
+) -> Iterator[ServedFunctions]:
     """Serve functions until the block ends.
 
     Args:
@@ -130,7 +130,7 @@ def served(
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(data_server, "session_options", _session_options)
-        server = Served(functions, encryption)
+        server = ServedFunctions(functions, encryption)
         if tcp:
             server.endpoint = replace(server.endpoint, unix_name="")
         yield server

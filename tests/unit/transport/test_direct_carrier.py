@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tests.unit.transport.direct.certificates import made_tls, needs_openssl
 from tests.unit.transport.direct.wire import encoded
-from tests.unit.transport.served import HELLO, SECRET, Served, served
+from tests.unit.transport.served import HELLO, SECRET, ServedFunctions, served
 from tfps.bridge.named_functions import register_named_function
 from tfps.transport.carrier import ServerCall
 from tfps.transport.direct import Plain
@@ -57,7 +57,7 @@ def _tensors() -> dict[str, tf.Tensor]:
 
 
 @pytest.fixture(scope="module", params=["plain", pytest.param("tls", marks=needs_openssl)])
-def echo(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Served]:
+def echo(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[ServedFunctions]:
     register_named_function("test_note", _note)
     is_tls = request.param == "tls"
     encryption = made_tls(tmp_path_factory.mktemp("tls") / "job") if is_tls else Plain()
@@ -65,7 +65,7 @@ def echo(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Serv
         yield server
 
 
-def _call(echo: Served, rows: bytes) -> ServerCall:
+def _call(echo: ServedFunctions, rows: bytes) -> ServerCall:
     follows = tf.constant(np.frombuffer(rows, np.uint8)) if rows else tf.zeros([0], tf.uint8)
     segments = Segments.pack(LAYOUT, _tensors())
     call: ServerCall = echo.call(
@@ -75,7 +75,7 @@ def _call(echo: Served, rows: bytes) -> ServerCall:
 
 
 @pytest.mark.parametrize("rows", [b"", bytes(range(100))], ids=["no rows", "rows"])
-def test_segments_are_the_payload(echo: Served, rows: bytes) -> None:
+def test_segments_are_the_payload(echo: ServedFunctions, rows: bytes) -> None:
     """To two servers at once, of which one gets a payload that is joined."""
 
     @tf.function
@@ -91,7 +91,7 @@ def test_segments_are_the_payload(echo: Served, rows: bytes) -> None:
         assert reply[2].numpy().tobytes() == expected
 
 
-def test_who_dies_within_a_message_is_not_answered(echo: Served) -> None:
+def test_who_dies_within_a_message_is_not_answered(echo: ServedFunctions) -> None:
     """Whatever has arrived of a push, its function does not run; other connections do not care."""
     call, threads_before = _call(echo, b""), echo.threads
     header, ids, payload = (tensor.numpy() for tensor in call.joined.tensors)
@@ -106,7 +106,7 @@ def test_who_dies_within_a_message_is_not_answered(echo: Served) -> None:
     assert _received_bytes == [LAYOUT.size_bytes]
 
 
-def _die_after(echo: Served, part: bytes) -> None:
+def _die_after(echo: ServedFunctions, part: bytes) -> None:
     """Connect to the server, send the first part of a message, and leave."""
     raw = socket.create_connection((echo.endpoint.host, echo.endpoint.port))
     with echo.encryption.connect(raw) as sock:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.unit.transport.served import JOB, Served, served
+from tests.unit.transport.served import JOB, ServedFunctions, served
 from tfps.bridge.named_functions import register_named_function
 from tfps.transport import links
 from tfps.transport.direct import Plain
@@ -45,7 +45,7 @@ def gate() -> Gate:
 
 
 @pytest.fixture
-def server(gate: Gate) -> Iterator[Served]:
+def server(gate: Gate) -> Iterator[ServedFunctions]:
     def make_function(kind: Kind) -> Any:
         def function(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
             asked = tf.constant(int(kind), tf.int64)
@@ -60,7 +60,9 @@ def server(gate: Gate) -> Iterator[Served]:
         yield server
 
 
-def _sends(server: Served, kind: Kind, *, worker: int, incarnation: int) -> threading.Thread:
+def _sends(
+    server: ServedFunctions, kind: Kind, *, worker: int, incarnation: int
+) -> threading.Thread:
     call = server.call(kind, tf.zeros([1], tf.uint8), worker=worker, incarnation=incarnation)
     thread = threading.Thread(target=lambda: server.carrier.exchange({0: call}))
     thread.start()
@@ -68,7 +70,9 @@ def _sends(server: Served, kind: Kind, *, worker: int, incarnation: int) -> thre
 
 
 @pytest.mark.parametrize("joins", [1, 2], ids=["same worker", "another worker"])
-def test_a_worker_joins_after_what_it_has_begun(server: Served, gate: Gate, joins: int) -> None:
+def test_a_worker_joins_after_what_it_has_begun(
+    server: ServedFunctions, gate: Gate, joins: int
+) -> None:
     pushes = _sends(server, Kind.PUSH, worker=1, incarnation=1)
     assert gate.entered.wait(DEADLINE_S)
     follows = _sends(server, Kind.JOIN, worker=joins, incarnation=2)
@@ -81,7 +85,7 @@ def test_a_worker_joins_after_what_it_has_begun(server: Served, gate: Gate, join
 
 
 def test_what_never_ends_is_not_waited_for(
-    server: Served, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    server: ServedFunctions, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The push waits for others on the server, which refuses it when the worker joins."""
     monkeypatch.setattr(links, "UNFINISHED_EXCHANGE_TIMEOUT_S", 0.05)
@@ -94,7 +98,7 @@ def test_what_never_ends_is_not_waited_for(
 
 
 def test_a_cancelled_closure_sends_nothing_more_once_it_is_waited_for(
-    server: Served, gate: Gate
+    server: ServedFunctions, gate: Gate
 ) -> None:
     pushes = _sends(server, Kind.PUSH, worker=1, incarnation=1)
     assert gate.entered.wait(DEADLINE_S)
@@ -115,7 +119,7 @@ def test_a_cancelled_closure_sends_nothing_more_once_it_is_waited_for(
 
 
 def test_a_cancelled_exchange_that_never_ends_is_not_waited_for(
-    server: Served, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    server: ServedFunctions, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(links, "UNFINISHED_EXCHANGE_TIMEOUT_S", 0.05)
     pushes = _sends(server, Kind.PUSH, worker=1, incarnation=1)

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.messages import check_message, raises
-from tests.unit.transport.served import SECRET, Served, served
+from tests.unit.transport.served import SECRET, ServedFunctions, served
 from tfps.errors import ProtocolError
 from tfps.transport.direct import ConnectionLost, FrameLimits, Plain
 from tfps.transport.links import Peers
@@ -64,7 +64,7 @@ def test_a_header_of_another_length_is_refused() -> None:
 
 
 @pytest.fixture
-def server() -> Iterator[Served]:
+def server() -> Iterator[ServedFunctions]:
     """A server of pushes of 64 bytes, with replies of the same size."""
 
     def echo(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
@@ -74,13 +74,13 @@ def server() -> Iterator[Served]:
         yield server
 
 
-def _push(server: Served, payload_bytes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _push(server: ServedFunctions, payload_bytes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     header = _header(job=server.service.job_id, plan=server.service.plan_id)
     return np.array(header), np.empty(0, np.int64), np.zeros(payload_bytes, np.uint8)
 
 
 def test_a_server_receives_no_more_than_its_largest_request(
-    server: Served, caplog: pytest.LogCaptureFixture
+    server: ServedFunctions, caplog: pytest.LogCaptureFixture
 ) -> None:
     connection = server.connect()
     connection.send(*_push(server, 65))
@@ -91,7 +91,7 @@ def test_a_server_receives_no_more_than_its_largest_request(
     check_message(caplog.text, "payload", received="65 bytes", remedy="expected at most 64\n")
 
 
-def test_a_worker_receives_no_more_than_the_largest_reply(server: Served) -> None:
+def test_a_worker_receives_no_more_than_the_largest_reply(server: ServedFunctions) -> None:
     peers = Peers({0: server.endpoint}, SECRET.hex()).to_json().encode()
     request, number = _push(server, 64), np.array([0])
     for rows_bytes in (8, 0):

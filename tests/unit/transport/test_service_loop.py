@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.transport.direct.certificates import made_tls, needs_openssl
-from tests.unit.transport.served import CONNECTIONS, Served, served
+from tests.unit.transport.served import CONNECTIONS, ServedFunctions, served
 from tfps.bridge.named_functions import register_named_function
 from tfps.transport.direct import Connection, ConnectionLost, Encryption, FrameLimits, Plain
 from tfps.transport.message import REPLY_FIELDS, Kind, Request
@@ -122,20 +122,20 @@ def _served(encryption: Encryption, *, has_gate: bool) -> Any:
 
 
 @pytest.fixture
-def server(encryption: Encryption) -> Iterator[Served]:
+def server(encryption: Encryption) -> Iterator[ServedFunctions]:
     """Its pushes never wait for others, but at the mutex."""
     with _served(encryption, has_gate=False) as server:
         yield server
 
 
 @pytest.fixture
-def gated(encryption: Encryption) -> Iterator[Served]:
+def gated(encryption: Encryption) -> Iterator[ServedFunctions]:
     """Its pushes may have to wait at a gate."""
     with _served(encryption, has_gate=True) as server:
         yield server
 
 
-def _send(server: Served, connection: Connection, content: int, **options: Any) -> None:
+def _send(server: ServedFunctions, connection: Connection, content: int, **options: Any) -> None:
     payload = tf.fill([8], tf.constant(content, tf.uint8))
     call = server.call(options.pop("kind", Kind.PUSH), payload, **options)
     connection.send(*(tensor.numpy() for tensor in call.tensors))
@@ -146,14 +146,14 @@ def _wait_until_counted(pushes: int) -> None:
         time.sleep(0.01)
 
 
-def _end(server: Served, connections: list[Connection]) -> None:
+def _end(server: ServedFunctions, connections: list[Connection]) -> None:
     for connection in connections:
         connection.close()
     while server.threads:
         time.sleep(0.01)
 
 
-def test_a_push_runs_on_the_thread_that_begins_it(server: Served) -> None:
+def test_a_push_runs_on_the_thread_that_begins_it(server: ServedFunctions) -> None:
     """So do the operations after the mutex and a kernel, which TensorFlow could move to others."""
     connection = server.connect()
     for worker in range(20):
@@ -164,7 +164,7 @@ def test_a_push_runs_on_the_thread_that_begins_it(server: Served) -> None:
         assert len(set(_threads[4 * push : 4 * push + 4])) == 1
 
 
-def test_each_request_of_a_step_has_its_own_answer_on_one_thread(server: Served) -> None:
+def test_each_request_of_a_step_has_its_own_answer_on_one_thread(server: ServedFunctions) -> None:
     connection = server.connect()
     for number in range(12):
         kind = Kind.LOOK_UP if number % 3 else Kind.PUSH
@@ -177,7 +177,7 @@ def test_each_request_of_a_step_has_its_own_answer_on_one_thread(server: Served)
         assert len(set(_threads[4 * request : 4 * request + 4])) == 1
 
 
-def test_pushes_wait_for_the_mutex_on_their_own_threads(server: Served) -> None:
+def test_pushes_wait_for_the_mutex_on_their_own_threads(server: ServedFunctions) -> None:
     """All connections but two may wait so: other requests get replies meanwhile."""
     working = server.connect()
     _send(server, working, LONG)
@@ -197,7 +197,7 @@ def test_pushes_wait_for_the_mutex_on_their_own_threads(server: Served) -> None:
     _end(server, [*waiting, working, other])
 
 
-def test_a_worker_that_dies_waiting_for_the_mutex_is_counted_once(server: Served) -> None:
+def test_a_worker_that_dies_waiting_for_the_mutex_is_counted_once(server: ServedFunctions) -> None:
     """Its push has arrived whole: it counts, and its loop ends."""
     working, dying, other = (server.connect() for _ in range(3))
     _send(server, working, LONG, worker=0)
@@ -215,7 +215,7 @@ def test_a_worker_that_dies_waiting_for_the_mutex_is_counted_once(server: Served
 
 
 def test_the_end_of_the_job_ends_who_waits_for_the_mutex(
-    server: Served, caplog: pytest.LogCaptureFixture
+    server: ServedFunctions, caplog: pytest.LogCaptureFixture
 ) -> None:
     working, *waiting = [server.connect() for _ in range(4)]
     _send(server, working, LONG)
@@ -235,7 +235,7 @@ def test_the_end_of_the_job_ends_who_waits_for_the_mutex(
     assert caplog.messages == []
 
 
-def test_who_waits_at_the_gate_holds_up_nobody(gated: Served) -> None:
+def test_who_waits_at_the_gate_holds_up_nobody(gated: ServedFunctions) -> None:
     """All connections but one may wait there: others push on, and the gate releases in turn."""
     waiting = [gated.connect() for _ in range(CONNECTIONS - 1)]
     for number, connection in enumerate(waiting):
@@ -254,7 +254,7 @@ def test_who_waits_at_the_gate_holds_up_nobody(gated: Served) -> None:
 
 
 def test_the_loop_of_a_worker_that_dies_at_the_gate_ends_once_it_is_released(
-    gated: Served,
+    gated: ServedFunctions,
 ) -> None:
     dying, other = gated.connect(), gated.connect()
     _send(gated, dying, WAITS)
@@ -267,7 +267,7 @@ def test_the_loop_of_a_worker_that_dies_at_the_gate_ends_once_it_is_released(
 
 
 def test_the_end_of_the_job_ends_who_waits_at_the_gate(
-    gated: Served, caplog: pytest.LogCaptureFixture
+    gated: ServedFunctions, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No thread is left waiting for a gate that no request opens any more."""
     waiting = [gated.connect() for _ in range(3)]

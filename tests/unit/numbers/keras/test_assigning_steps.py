@@ -62,7 +62,7 @@ def test_a_layer_that_assigns_in_every_call(comparison: Comparison) -> None:
     comparison.run(counting, every_way)
 
 
-class Evaluated(keras.Model):
+class BestAccuracyModel(keras.Model):
     """Keeps the best accuracy of an evaluation as a weight, and adapts to the examples it tests."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Evaluated(keras.Model):
 
 
 def evaluated() -> keras.Model:
-    model = Evaluated()
+    model = BestAccuracyModel()
     model.compile(keras.optimizers.SGD(0.1, momentum=0.9), cross_entropy())
     return model
 
@@ -159,7 +159,7 @@ def test_functions_that_run_during_a_prediction_keep_their_counts(cluster: Clust
     assert counted == functions + 1
 
 
-class Predicting(keras.Model):
+class PredictionCounter(keras.Model):
     """Counts the rows that it predicts in a metric; trains where it is told to."""
 
     trains = False
@@ -184,7 +184,7 @@ class Predicting(keras.Model):
 
 
 def predicting() -> keras.Model:
-    model = Predicting()
+    model = PredictionCounter()
     model.compile("sgd", cross_entropy())
     model(X)
     return model

@@ -192,7 +192,7 @@ class Outputs(keras.metrics.Metric):
         return {"largest": tf.reduce_max(mean), "examples": self.count}
 
 
-class Scaled(keras.layers.Layer):
+class ScaledLayer(keras.layers.Layer):
     """Weights with a regularizer and a constraint, and a count of its calls."""
 
     def build(self, input_shape: Any) -> None:
@@ -212,7 +212,7 @@ class Scaled(keras.layers.Layer):
 @pytest.mark.repeats
 def test_own_layer_and_own_metric(comparison: Comparison) -> None:
     def make() -> keras.Model:
-        model = keras.Sequential([keras.Input((8,)), Scaled()])
+        model = keras.Sequential([keras.Input((8,)), ScaledLayer()])
         model.compile("adam", cross_entropy(), metrics=[Outputs()])
         return model
 

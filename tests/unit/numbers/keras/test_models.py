@@ -41,7 +41,7 @@ class OwnStep(keras.Model):
         return loss, tape.gradient(loss, self.trainable_variables)
 
 
-class Tracked(OwnStep):
+class TrackerModel(OwnStep):
     """Reports its trackers under other names, as Keras's example of a VAE does."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Tracked(OwnStep):
 @pytest.mark.repeats
 def test_results_of_metrics_under_other_names(comparison: Comparison) -> None:
     def make() -> keras.Model:
-        model = Tracked()
+        model = TrackerModel()
         model.compile("adam", cross_entropy())
         return model
 
@@ -115,7 +115,7 @@ def test_own_train_test_and_predict_step(comparison: Comparison) -> None:
     comparison.run(make, use)
 
 
-class Accumulating(OwnStep):
+class AccumulatingModel(OwnStep):
     """Applies the sum of two batches' gradients in a branch."""
 
     def build(self, input_shape: Any) -> None:
@@ -144,7 +144,7 @@ class Accumulating(OwnStep):
 @pytest.mark.repeats
 def test_optimizer_call_in_a_branch(comparison: Comparison) -> None:
     def make() -> keras.Model:
-        model = Accumulating()
+        model = AccumulatingModel()
         model.compile("sgd", cross_entropy())
         return model
 
@@ -152,7 +152,7 @@ def test_optimizer_call_in_a_branch(comparison: Comparison) -> None:
     assert iterations(model) == STEPS
 
 
-class Counting(keras.Model):
+class CountingModel(keras.Model):
     """Adds a loss, counts its calls and keeps a moving average."""
 
     def __init__(self) -> None:
@@ -175,7 +175,7 @@ class Counting(keras.Model):
 @pytest.mark.repeats
 def test_added_loss_and_own_state(comparison: Comparison) -> None:
     def make() -> keras.Model:
-        model = Counting()
+        model = CountingModel()
         model.compile("adam", "mse")
         return model
 

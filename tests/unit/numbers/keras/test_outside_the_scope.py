@@ -40,7 +40,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> Callable[[Callable[[], Any]
 Warned = Callable[[Callable[[], Any]], list[str]]
 
 
-def _stranger(*, is_built: bool = True) -> keras.Model:
+def _model_outside(*, is_built: bool = True) -> keras.Model:
     inputs = [keras.Input((8,))] if is_built else []
     model = keras.Sequential([*inputs, keras.layers.Dense(3)], name="stranger")
     model.compile("sgd", cross_entropy())
@@ -52,16 +52,16 @@ def _stranger(*, is_built: bool = True) -> keras.Model:
 def test_model_from_outside_the_scope_warns_once(
     is_built: bool, work: WorkerUse, warnings_of: Warned
 ) -> None:
-    model = _stranger(is_built=is_built)
+    model = _model_outside(is_built=is_built)
     [warning] = warnings_of(lambda: fit(model))
     check_message(warning, "the model stranger", remedy="`with strategy.scope():`")
     assert warnings_of(lambda: (fit(model), model.evaluate(X, LABELS, verbose=0))) == []
-    assert len(warnings_of(lambda: fit(_stranger()))) == 1, "each model once"
+    assert len(warnings_of(lambda: fit(_model_outside()))) == 1, "each model once"
 
 
 @pytest.mark.repeats
 def test_an_evaluation_warns_as_well(work: WorkerUse, warnings_of: Warned) -> None:
-    model = _stranger()
+    model = _model_outside()
     work.begin()  # whatever the workers have had to do before
     [warning] = warnings_of(lambda: model.evaluate(X, LABELS, verbose=0))
     check_message(warning, "stranger", received="evaluate", remedy="`with strategy.scope():`")
@@ -73,16 +73,16 @@ def test_other_models_from_outside_the_scope_do_not_warn(
     work: WorkerUse, warnings_of: Warned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
-        model = _stranger()
+        model = _model_outside()
     assert warnings_of(lambda: fit(model)) == [], "another strategy's"
-    assert warnings_of(lambda: _stranger().predict(X, verbose=0)) == []
+    assert warnings_of(lambda: _model_outside().predict(X, verbose=0)) == []
     monkeypatch.setattr("tfps.training.trainer.WORKER_USE", WorkerUse())
-    assert warnings_of(lambda: fit(_stranger())) == [], "no strategy is open"
+    assert warnings_of(lambda: fit(_model_outside())) == [], "no strategy is open"
 
 
 def _in_scope(strategy: tfps.ParameterServerStrategy) -> keras.Model:
     with strategy.scope():
-        return _stranger()
+        return _model_outside()
 
 
 def _schedule(strategy: tfps.ParameterServerStrategy) -> None:
@@ -117,7 +117,7 @@ def test_what_runs_on_workers(
 def test_model_from_outside_the_scope_is_refused(
     is_built: bool, strategy: tfps.ParameterServerStrategy
 ) -> None:
-    model = _stranger(is_built=is_built)
+    model = _model_outside(is_built=is_built)
     remedy = "inside `with strategy.scope():`"
     with strategy.scope(), raises(UnsupportedError, "stranger: ", remedy=remedy):
         fit(model)

@@ -69,7 +69,7 @@ class Clip(keras.constraints.Constraint):
         return tf.clip_by_value(weights, -self.most, self.most)
 
 
-class Halved(keras.optimizers.SGD):
+class HalvingSGD(keras.optimizers.SGD):
     """Has a tensor of its own."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -83,7 +83,7 @@ class Halved(keras.optimizers.SGD):
 def clipped() -> keras.Model:
     head = keras.layers.Dense(3, kernel_constraint=Clip(0.2))
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(6, "relu"), head])
-    model.compile(Halved(WarmUp()), cross_entropy())
+    model.compile(HalvingSGD(WarmUp()), cross_entropy())
     return model
 
 
@@ -105,7 +105,7 @@ def test_tensors_are_constants(kind: str, comparison: Comparison) -> None:
     comparison.run(MAKERS[kind])
 
 
-class Followed(WarmUp):
+class ScheduleOfVariable(WarmUp):
     """Returns the value of a variable that the program assigns."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class Followed(WarmUp):
 class SetsRate(keras.callbacks.Callback):
     """Assigns the schedule's variable."""
 
-    def __init__(self, schedule: Followed, *, each_batch: bool) -> None:
+    def __init__(self, schedule: ScheduleOfVariable, *, each_batch: bool) -> None:
         super().__init__()
         self._schedule, self._each_batch = schedule, each_batch
 
@@ -136,10 +136,10 @@ class SetsRate(keras.callbacks.Callback):
 def test_a_raw_variable_is_followed(
     made_inside: bool, each_batch: bool, comparison: Comparison
 ) -> None:
-    outside = [Followed(), Followed()]
+    outside = [ScheduleOfVariable(), ScheduleOfVariable()]
 
     def make() -> keras.Model:
-        schedule = Followed() if made_inside else outside.pop()
+        schedule = ScheduleOfVariable() if made_inside else outside.pop()
         model = compiled(keras.optimizers.SGD(schedule))
         model.schedule = schedule
         return model
@@ -157,7 +157,7 @@ def test_a_raw_variable_is_followed(
 def test_a_raw_variable_is_followed_in_a_custom_loop(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:
-    def train(model: keras.Model, schedule: Followed, run: Callable[[Any], None]) -> Any:
+    def train(model: keras.Model, schedule: ScheduleOfVariable, run: Callable[[Any], None]) -> Any:
         optimizer, loss_of = model.optimizer, cross_entropy()
 
         @tf.function
@@ -172,7 +172,7 @@ def test_a_raw_variable_is_followed_in_a_custom_loop(
             run(step)
         return model.get_weights()
 
-    def made(schedule: Followed) -> keras.Model:
+    def made(schedule: ScheduleOfVariable) -> keras.Model:
         keras.utils.set_random_seed(1)
         model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(3)])
         model.compile(keras.optimizers.Adam(schedule))
@@ -185,7 +185,7 @@ def test_a_raw_variable_is_followed_in_a_custom_loop(
         coordinator.schedule(step)
         coordinator.join()
 
-    here, there = Followed(), Followed()
+    here, there = ScheduleOfVariable(), ScheduleOfVariable()
     with strategy.scope():
         distributed = made(there)
     assert_same(train(distributed, there, run), train(made(here), here, lambda step: step()))
@@ -200,7 +200,7 @@ class HashTable(WarmUp):
         return self.table.lookup(tf.cast(step, tf.int32))  # the user's line
 
 
-class Counting(Followed):
+class Counting(ScheduleOfVariable):
     def __call__(self, step: Any) -> Any:
         self.rate.assign_add(0.1)  # the user's line
         return self.rate * 1.0

@@ -44,9 +44,9 @@ def test_flags_are_those_of_the_first_fit(
         return {"loss": losses, "weights": model.get_weights()}
 
     comparison.run(make, use)
-    told = [r.getMessage() for r in caplog.records if "trainable was changed" in r.getMessage()]
-    assert len(told) == 1
-    check_message(told[0], "dense", received="trainable", remedy="model.compile()")
+    warnings = [r.getMessage() for r in caplog.records if "trainable was changed" in r.getMessage()]
+    assert len(warnings) == 1
+    check_message(warnings[0], "dense", received="trainable", remedy="model.compile()")
 
 
 @pytest.mark.repeats

@@ -18,7 +18,7 @@ from tests.unit.numbers.comparison import BATCH, LABELS, Comparison, X, compiled
 pytestmark = pytest.mark.timeout(180)
 
 
-class Returning(keras.Model):
+class ReturningModel(keras.Model):
     """A model whose step returns further values beside the loss."""
 
     further: Callable[[], dict[str, Any]]
@@ -29,7 +29,7 @@ class Returning(keras.Model):
 
 def returning(further: Callable[[], dict[str, Any]]) -> keras.Model:
     inputs = keras.Input((8,))
-    model = Returning(inputs, keras.layers.Dense(3)(inputs))
+    model = ReturningModel(inputs, keras.layers.Dense(3)(inputs))
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.further = further
     return model
@@ -70,7 +70,7 @@ def test_what_no_report_holds_is_named(
     check_message(warning, "'rows'", received="Ragged", remedy="tf.ensure_shape()")
 
 
-class Counting(keras.Model):
+class CountingModel(keras.Model):
     """A model whose first step makes a variable."""
 
     steps: tf.Variable | None = None
@@ -85,7 +85,7 @@ class Counting(keras.Model):
 def test_a_variable_that_the_first_step_makes(comparison: Comparison) -> None:
     def make() -> keras.Model:
         inputs = keras.Input((8,))
-        model = Counting(inputs, keras.layers.Dense(3)(inputs))
+        model = CountingModel(inputs, keras.layers.Dense(3)(inputs))
         model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         return model
 

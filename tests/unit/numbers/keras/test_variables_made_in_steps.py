@@ -24,7 +24,7 @@ from tests.unit.numbers.comparison import (
 pytestmark = pytest.mark.timeout(180)
 
 
-class Doubled(layers.Layer):
+class DoublingLayer(layers.Layer):
     """A layer whose shape Keras finds by a trace, where it also looks after earlier variables."""
 
     def call(self, x: Any) -> Any:
@@ -32,7 +32,7 @@ class Doubled(layers.Layer):
 
 
 def another() -> keras.Model:
-    model = keras.Sequential([keras.Input((8,)), Doubled(), layers.Dense(3)])
+    model = keras.Sequential([keras.Input((8,)), DoublingLayer(), layers.Dense(3)])
     model.compile("sgd", cross_entropy(), metrics=["accuracy"])
     return model
 

@@ -32,7 +32,7 @@ def make_model() -> keras.Model:
     return model
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if "synchronized" in r.getMessage()]
 
 
@@ -61,7 +61,7 @@ def test_fit_says_so(
     model.fit(X, X[:, :1], batch_size=4, verbose=0)
     model.evaluate(X, X[:, :1], verbose=0)
     strategy.close()
-    found = told(caplog)
+    found = warnings_of(caplog)
     assert len(found) == workers - 1
     for message in found:
         check_message(message, "/shared: ", received="2 workers", remedy="synchronized=False")
@@ -83,4 +83,4 @@ def test_scheduled_functions_say_so(
         strategy.coordinator.schedule(step)
     strategy.coordinator.join()
     strategy.close()
-    assert len(told(caplog)) == 1
+    assert len(warnings_of(caplog)) == 1

@@ -150,7 +150,7 @@ def test_every_dtype_is_written_as_keras_writes_it(
     np.testing.assert_array_equal(again.get_weights()[0], model.get_weights()[0])
 
 
-class Doubled(keras.layers.Embedding):
+class DoublingEmbedding(keras.layers.Embedding):
     """Takes over from a file something else than what it has written."""
 
     def load_own_variables(self, store: Any) -> None:
@@ -162,7 +162,7 @@ def test_a_layer_may_do_with_a_file_what_it_likes(
     strategy: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:
     with strategy.scope():
-        model = keras.Sequential([keras.Input((5,)), Doubled(ROWS, WIDTH)])
+        model = keras.Sequential([keras.Input((5,)), DoublingEmbedding(ROWS, WIDTH)])
     (before,) = model.get_weights()
     model.save_weights(tmp_path / "a.weights.h5")
     model.load_weights(tmp_path / "a.weights.h5")

@@ -79,7 +79,7 @@ def test_a_frozen_table_is_divided_and_travels_by_rows(
     assert stats.bytes_pulled < TABLE_BYTES
 
 
-class Nested(keras.Model):
+class NestedModel(keras.Model):
     """A model that looks up in a function of its own, which the tape sees from outside."""
 
     def __init__(self) -> None:
@@ -92,13 +92,13 @@ class Nested(keras.Model):
 
 
 def _nested() -> keras.Model:
-    model = Nested()
+    model = NestedModel()
     model(IDS[:2])
     model.compile(keras.optimizers.Adam(0.01), cross_entropy())
     return model
 
 
-class Tied(keras.Model):
+class TiedModel(keras.Model):
     """A model that reads its table by rows and as a whole."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class Tied(keras.Model):
 
 
 def _tied() -> keras.Model:
-    model = Tied()
+    model = TiedModel()
     model.compile(keras.optimizers.SGD(0.5), cross_entropy())
     return model
 

@@ -110,7 +110,7 @@ def test_it_is_saved_and_goes_on(strategy: tfps.ParameterServerStrategy, tmp_pat
     assert_same_state(loaded, model)
 
 
-class _Gathering(keras.layers.Layer):
+class _GatherLayer(keras.layers.Layer):
     """Looks rows up by itself."""
 
     def build(self, _: Any) -> None:
@@ -123,7 +123,7 @@ class _Gathering(keras.layers.Layer):
 @pytest.mark.rare
 def test_rows_of_another_layer_are_refused(strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
-        layers = [_Gathering(), keras.layers.Flatten(), keras.layers.Dense(3)]
+        layers = [_GatherLayer(), keras.layers.Flatten(), keras.layers.Dense(3)]
         model = keras.Sequential([keras.Input((5,), dtype="int32"), *layers])
         model.compile(LAZY["adam"](), cross_entropy())
     with raises(

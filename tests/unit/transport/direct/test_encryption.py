@@ -46,7 +46,7 @@ def other_tls(tmp_path_factory: pytest.TempPathFactory) -> TLS:
     return made_tls(tmp_path_factory.mktemp("tls") / "other")
 
 
-class Meeting:
+class ListenerAndClient:
     """A listener, and a client over TCP."""
 
     def __init__(self, server: Encryption) -> None:
@@ -67,7 +67,7 @@ class Meeting:
             endpoint = replace(endpoint, unix_name="")
         return connect(endpoint, HELLO, secret=b"s", encryption=client, timeout_s=timeout_s)
 
-    def __enter__(self) -> Meeting:
+    def __enter__(self) -> ListenerAndClient:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -78,9 +78,9 @@ class Meeting:
 @pytest.mark.parametrize("payload_bytes", [0, 100, 16_384, 1_000_000])
 def test_messages_arrive_encrypted(tls: TLS, payload_bytes: int) -> None:
     noted = NotedSockets(tls)
-    with Meeting(noted) as meeting:
-        client = meeting.connect(noted)
-        server = meeting.arrived.get()
+    with ListenerAndClient(noted) as pair:
+        client = pair.connect(noted)
+        server = pair.arrived.get()
         for sender, receiver in ((client, server), (server, client)):
             sender.send(*message(5, payload_bytes))
             assert_equal(receiver.receive(LIMITS), message(5, payload_bytes))
@@ -94,9 +94,9 @@ def test_messages_arrive_encrypted(tls: TLS, payload_bytes: int) -> None:
 @needs_openssl
 def test_segments_arrive_encrypted(tls: TLS) -> None:
     arrays = [*segments(), np.arange(50_000), *segments()]
-    with Meeting(tls) as meeting:
-        client = meeting.connect(tls)
-        server = meeting.arrived.get()
+    with ListenerAndClient(tls) as pair:
+        client = pair.connect(tls)
+        server = pair.arrived.get()
         header, ids, payload = message(5, 100)
         client.send(header, ids, payload, *arrays)
         received = server.receive(LIMITS)
@@ -108,9 +108,9 @@ def test_segments_arrive_encrypted(tls: TLS) -> None:
 @needs_openssl
 def test_a_send_waits_for_the_message_that_another_thread_receives(tls: TLS) -> None:
     """OpenSSL must not be entered twice; both come through in the end."""
-    with Meeting(tls) as meeting:
-        client = meeting.connect(tls)
-        server = meeting.arrived.get()
+    with ListenerAndClient(tls) as pair:
+        client = pair.connect(tls)
+        server = pair.arrived.get()
         for _ in range(20):
             with ThreadPoolExecutor(2) as pool:
                 received = pool.submit(client.receive, LIMITS)
@@ -125,9 +125,9 @@ def test_a_send_waits_for_the_message_that_another_thread_receives(tls: TLS) -> 
 
 @needs_openssl
 def test_close_wakes_a_reader_of_tls(tls: TLS) -> None:
-    with Meeting(tls) as meeting:
-        client = meeting.connect(tls)
-        server = meeting.arrived.get()
+    with ListenerAndClient(tls) as pair:
+        client = pair.connect(tls)
+        server = pair.arrived.get()
         with ThreadPoolExecutor(1) as pool:
             received = pool.submit(client.receive, LIMITS)
             server.send(*message())
@@ -141,45 +141,45 @@ def test_close_wakes_a_reader_of_tls(tls: TLS) -> None:
 
 @needs_openssl
 def test_a_unix_socket_stays_plain(tls: TLS) -> None:
-    with Meeting(tls) as meeting:
-        client = meeting.connect(Plain(), unix=True)
+    with ListenerAndClient(tls) as pair:
+        client = pair.connect(Plain(), unix=True)
         assert "unix" in client.peer
         client.close()
-        meeting.arrived.get().close()
+        pair.arrived.get().close()
 
 
 @needs_openssl
 def test_certificates_of_another_authority_are_refused(
     tls: TLS, other_tls: TLS, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Meeting(tls) as meeting:
+    with ListenerAndClient(tls) as pair:
         with raises(HandshakeError, "TLS", received="certificate verify failed"):
-            meeting.connect(other_tls)
+            pair.connect(other_tls)
         mixed = TLS(other_tls.certificate, other_tls.key, tls.authority)
         with raises(HandshakeError, "TLS"):
-            meeting.connect(mixed)
+            pair.connect(mixed)
     check_message(caplog.text, "127.0.0.1", received="TLS failed")
-    assert meeting.arrived.empty()
+    assert pair.arrived.empty()
 
 
 @needs_openssl
 def test_both_sides_need_tls(tls: TLS) -> None:
-    with Meeting(tls) as meeting:
+    with ListenerAndClient(tls) as pair:
         with raises(ConnectionLost, "handshake", remedy="TLS"):
-            meeting.connect(Plain(), timeout_s=0.05)
-    with Meeting(Plain()) as meeting:
+            pair.connect(Plain(), timeout_s=0.05)
+    with ListenerAndClient(Plain()) as pair:
         with raises(HandshakeError, "TLS"):
-            meeting.connect(tls)
+            pair.connect(tls)
 
 
 @needs_openssl
 def test_the_listener_ends_tls_handshakes_too(tls: TLS) -> None:
-    with Meeting(tls) as meeting:
-        stranger = socket.create_connection(("127.0.0.1", meeting.listener.port))
+    with ListenerAndClient(tls) as pair:
+        unknown_client = socket.create_connection(("127.0.0.1", pair.listener.port))
         while "tfps-handshake" not in {thread.name for thread in threading.enumerate()}:
             time.sleep(0.001)
-    with stranger:
-        read_to_the_end(stranger)
+    with unknown_client:
+        read_to_the_end(unknown_client)
 
 
 @needs_openssl

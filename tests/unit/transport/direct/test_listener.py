@@ -67,7 +67,7 @@ class Server:
         while not self.arrived.empty():
             self.arrived.get()[0].close()
 
-    def stranger(self) -> socket.socket:
+    def unknown_client(self) -> socket.socket:
         """A connection whose server side has spoken, so that a thread waits for an answer."""
         sock = socket.create_connection((self.tcp.host, self.tcp.port))
         assert sock.recv(1)
@@ -183,10 +183,10 @@ def test_strangers_are_refused_and_logged_once(
     server: Server, act: Callable[[socket.socket], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
-        with server.stranger() as stranger:
-            act(stranger)
-            if stranger.fileno() >= 0:
-                read_to_the_end(stranger)
+        with server.unknown_client() as unknown_client:
+            act(unknown_client)
+            if unknown_client.fileno() >= 0:
+                read_to_the_end(unknown_client)
             while not caplog.records:
                 time.sleep(0.001)
     _assert_talks(server, _connect(server.tcp))
@@ -199,8 +199,8 @@ def test_strangers_are_refused_and_logged_once(
 
 def test_a_stranger_that_says_nothing_is_closed_in_time(caplog: pytest.LogCaptureFixture) -> None:
     server = Server(handshake_s=0.02)
-    with server.stranger() as stranger:
-        read_to_the_end(stranger)
+    with server.unknown_client() as unknown_client:
+        read_to_the_end(unknown_client)
     server.close()
     check_message(caplog.text, "handshake", received="in time")
 
@@ -223,12 +223,12 @@ def test_many_strangers_do_not_keep_a_task_out(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The oldest of them is closed for it."""
-    strangers = [server.stranger() for _ in range(MAX_HANDSHAKES)]
+    unknown_clients = [server.unknown_client() for _ in range(MAX_HANDSHAKES)]
     _assert_talks(server, _connect(server.tcp))
-    read_to_the_end(strangers[0])
+    read_to_the_end(unknown_clients[0])
     check_message(caplog.text, "handshakes", received=MAX_HANDSHAKES)
-    for stranger in strangers:
-        stranger.close()
+    for unknown_client in unknown_clients:
+        unknown_client.close()
 
 
 def test_a_listener_without_descriptors_goes_on_later(
@@ -310,7 +310,7 @@ def test_close_ends_what_is_going_on_and_keeps_what_was_handed_out() -> None:
     server = Server()
     client = _connect(server.endpoint)
     connection, _ = server.arrived.get()
-    with server.stranger() as silent, server.stranger() as half:
+    with server.unknown_client() as silent, server.unknown_client() as half:
         half.sendall(b"tfps")
         server.close()
         server.close()

@@ -15,7 +15,7 @@ from hypothesis import given
 from tfps.transport.direct.stream import MAX_BUFFERS, RECORD_BYTES, SocketStream, TlsStream
 
 
-class Reluctant(socket.socket):
+class ShortSendSocket(socket.socket):
     """A socket that takes at most `most_bytes` bytes per call, as after a signal."""
 
     most_bytes = 1
@@ -34,7 +34,7 @@ def test_what_the_system_left_over_is_sent(
 ) -> None:
     left, right = socket.socketpair()
     data = b"".join(parts)
-    with Reluctant(fileno=left.detach()) as sender, right:
+    with ShortSendSocket(fileno=left.detach()) as sender, right:
         sender.most_bytes = most_bytes
         SocketStream(sender, chunk_bytes=chunk_bytes).send(parts, len(data))
         received = bytearray(len(data))
@@ -68,7 +68,7 @@ def test_arrays_of_any_shape_and_dtype_are_sent(most_bytes: int) -> None:
     ]
     data = b"".join(array.tobytes() for array in arrays)
     left, right = socket.socketpair()
-    with Reluctant(fileno=left.detach()) as sender, right:
+    with ShortSendSocket(fileno=left.detach()) as sender, right:
         sender.most_bytes = most_bytes
         SocketStream(sender).send(arrays, len(data))
         assert right.recv(1000, socket.MSG_WAITALL | socket.MSG_DONTWAIT) == data
