@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -35,55 +36,67 @@ PROGRAM = "tfps.job.version_check"
 DEADLINE_S = 600.0
 
 logger = logging.getLogger(__name__)
-_lock = threading.Lock()
-_accepted: set[str] = set()
 
 
-def check_newer_versions() -> None:
-    """Refuse versions newer than the tested ones that fail the check; warn of others, once.
+class VersionCheck:
+    """Checks versions newer than the tested ones, once for each process.
 
-    Raises:
-        UnsupportedError: functions have other parameters, or the numbers differ.
-        ConfigError: ``TFPS_UNTESTED`` has another value than 1.
+    Args:
+        run: runs the program that compares numbers; returns why it failed, or an empty text.
     """
-    newer = find_newer_packages()
-    if not newer:
-        return
-    with _lock:
-        names = " and ".join(f"{PACKAGES[name].title} {get_version(name)}" for name in newer)
-        if names in _accepted:
+
+    def __init__(self, run: Callable[[], str]) -> None:
+        self._run, self._lock = run, threading.Lock()
+        self._accepted: set[str] = set()
+
+    def check(self) -> None:
+        """Refuse versions newer than the tested ones that fail the check; warn of others, once.
+
+        Raises:
+            UnsupportedError: functions have other parameters, or the numbers differ.
+            ConfigError: ``TFPS_UNTESTED`` has another value than 1.
+        """
+        newer = find_newer_packages()
+        if not newer:
             return
-        if untested_is_allowed():
-            checked = f"{UNTESTED_VARIABLE}=1 skips the check"
-        else:
-            _check(names)
-            checked = "the check has passed"
-        _accepted.add(names)
-        logger.warning("not tested with %s; %s", names, checked)
+        with self._lock:
+            names = " and ".join(f"{PACKAGES[name].title} {get_version(name)}" for name in newer)
+            if names in self._accepted:
+                return
+            if untested_is_allowed():
+                checked = f"{UNTESTED_VARIABLE}=1 skips the check"
+            else:
+                self._refuse_failing(names)
+                checked = "the check has passed"
+            self._accepted.add(names)
+            logger.warning("not tested with %s; %s", names, checked)
+
+    def _refuse_failing(self, names: str) -> None:
+        changed = find_changed_parameters()
+        if changed:
+            raise UnsupportedError(
+                format_refusal(f"These functions have changed: {'; '.join(changed)}.")
+            )
+        passed = _record()
+        if passed.exists():
+            return
+        logger.info("trying %s, which takes half a minute, once in this environment", names)
+        failure = self._run()
+        if failure:
+            raise UnsupportedError(format_refusal(f"The check failed: {failure}."))
+        try:
+            passed.parent.mkdir(parents=True, exist_ok=True)
+            passed.write_text(json.dumps(_environment(), indent=1))
+        except OSError as error:  # a machine without a home: the check runs again
+            logger.warning("could not remember that the check has passed: %s", error)
 
 
-def _check(names: str) -> None:
-    changed = find_changed_parameters()
-    if changed:
-        raise UnsupportedError(
-            format_refusal(f"These functions have changed: {'; '.join(changed)}.")
-        )
-    passed = _record()
-    if passed.exists():
-        return
-    logger.info("trying %s, which takes half a minute, once in this environment", names)
-    failure = _run()
-    if failure:
-        raise UnsupportedError(format_refusal(f"The check failed: {failure}."))
-    try:
-        passed.parent.mkdir(parents=True, exist_ok=True)
-        passed.write_text(json.dumps(_environment(), indent=1))
-    except OSError as error:  # a machine without a home: the check runs again
-        logger.warning("could not remember that the check has passed: %s", error)
+def run_program(program: str = PROGRAM) -> str:
+    """Run the program that trains and compares; return why it failed, or an empty text.
 
-
-def _run() -> str:
-    """Run the program; return why it failed, or an empty text."""
+    Args:
+        program: the module that is run.
+    """
     home = str(Path(tfps.__file__).resolve().parent.parent)
     environment = os.environ | {
         UNTESTED_VARIABLE: "1",
@@ -93,7 +106,7 @@ def _run() -> str:
     environment.pop("TF_CONFIG", None)
     try:
         ended = subprocess.run(
-            [sys.executable, "-m", PROGRAM],
+            [sys.executable, "-m", program],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -103,15 +116,18 @@ def _run() -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"python -m {PROGRAM} took more than {DEADLINE_S:.0f} s"
+        return f"python -m {program} took more than {DEADLINE_S:.0f} s"
     if ended.returncode == 0:
         return ""
-    lines = ended.stderr.strip().splitlines() or [f"python -m {PROGRAM} printed nothing"]
+    lines = ended.stderr.strip().splitlines() or [f"python -m {program} printed nothing"]
     return f"{lines[-1]} (status {ended.returncode})"
 
 
+check_newer_versions = VersionCheck(run_program).check
+
+
 def _environment() -> dict[str, str | None]:
-    """Return a text of all that the check's result depends on."""
+    """Return everything that the result of the check depends on."""
     return {**task_versions(), "numpy": np.__version__, "prefix": sys.prefix}
 
 

@@ -84,7 +84,7 @@ USES: dict[str, Callable[[LeftCluster], Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("use", USES)
 def test_a_closed_strategy_says_so(left: LeftCluster, use: str) -> None:
-    with pytest.raises(RuntimeError, match="because its LocalCluster is closed.*inside the `with`"):
+    with raises(RuntimeError, "LocalCluster", received="closed", remedy="inside the `with`"):
         USES[use](left)
 
 
@@ -130,7 +130,7 @@ def test_the_next_cluster_hears_nothing_of_it(
         strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
         model = small_fit(strategy)
         strategy.close()  # leaving the block still ends what TensorFlow has on the tasks
-        with pytest.raises(StrategyClosed, match=r"because strategy\.close\(\) was called"):
+        with raises(StrategyClosed, "strategy.close()"):
             model.predict(X, verbose=0)
     with LocalCluster(1, 1, log_dir=tmp_path) as cluster:
         small_fit(tfps.ParameterServerStrategy(cluster.cluster_resolver))
@@ -155,7 +155,7 @@ def test_what_runs_when_the_block_is_left_is_cancelled(tmp_path: Path) -> None:
         strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
         coordinator = tfps.ClusterCoordinator(strategy)
         coordinator.schedule(long)
-    with pytest.raises(StrategyClosed, match="its LocalCluster is closed"):
+    with raises(StrategyClosed, "LocalCluster", received="closed"):
         coordinator.join()
 
 

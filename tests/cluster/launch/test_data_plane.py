@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.launch.small_fit import small_fit
-from tests.messages import check_message
+from tests.messages import check_message, raises
 from tfps.cluster import lease_ports
 from tfps.errors import ConfigError, TaskFailed
 from tfps.launch import LocalCluster
@@ -65,7 +65,7 @@ def test_a_chief_with_another_secret_is_told_so(
 ) -> None:
     if secret:
         monkeypatch.setenv("TFPS_JOB_SECRET", secret)
-    with pytest.raises(ConfigError, match="TFPS_JOB_SECRET: worker 0, ps 0 received"):
+    with raises(ConfigError, "TFPS_JOB_SECRET", received="worker 0, ps 0"):
         _strategy(guarded)
 
 
@@ -79,7 +79,7 @@ def test_a_task_that_comes_back_with_another_secret(
         with monkeypatch.context() as patch:
             patch.setenv("TFPS_JOB_SECRET", "battery staple")
             guarded.restart("worker", 0)
-        with pytest.raises(tf.errors.UnavailableError, match="TFPS_JOB_SECRET"):
+        with raises(tf.errors.UnavailableError, "TFPS_JOB_SECRET"):
             small_fit(strategy)
     log = guarded.logs["ps 0"].read_text()
     check_message(log, "this machine", received="wrong secret", remedy="TFPS_JOB_SECRET")

@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.messages import raises
 from tfps.cluster import lease_ports
 from tfps.errors import TaskFailed
 from tfps.launch import LocalCluster
@@ -127,5 +128,5 @@ def test_tasks_end_with_a_chief_that_is_terminated() -> None:
 def test_what_keeps_every_task_from_starting_is_said(tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("raise ImportError('not a real one')")
     environment = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', os.curdir)}"}
-    with assert_no_leaks(), pytest.raises(TaskFailed, match="not a real one"):
+    with assert_no_leaks(), raises(TaskFailed, "not a real one"):
         LocalCluster(1, 1, log_dir=tmp_path / "logs", environment=environment)

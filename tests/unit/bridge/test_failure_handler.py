@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from tests.messages import raises
 from tfps.bridge.closures import failure_handler
 from tfps.bridge.closures.closure_error import NOT_A_MEMBER
 from tfps.bridge.closures.failure_handler import FailureHandler, NoServerReturn, UnknownHealth
@@ -142,7 +143,7 @@ def test_what_fails_after_the_end_is_no_loss(
             handler.stop()
             raise LOST
 
-    with pytest.raises(tf.errors.CancelledError, match="closed"):
+    with raises(tf.errors.CancelledError, "strategy", received="closed"):
         closure()
     assert (failed, handler.lost_workers, caplog.records) == ([], frozenset(), [])
 

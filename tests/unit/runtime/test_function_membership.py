@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from tests.messages import raises
 from tfps.consistency.mode import Mode
 from tfps.consistency.modes import BoundedStaleness
 from tfps.consistency.synchronous import Synchronous
@@ -158,7 +159,7 @@ def test_nothing_is_said_to_a_closed_strategy(runtime: FakeRuntime) -> None:
     runtime.closed = True
     membership.on_leave(0)
     assert runtime.requests == []
-    with pytest.raises(tf.errors.CancelledError, match="closed"):
+    with raises(tf.errors.CancelledError, "strategy", received="closed"):
         membership.on_start(0, _closure())
 
 

@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.messages import raises
 from tests.unit.upstream.conftest import MakeStrategy
 
 partitioners = tf.distribute.experimental.partitioners
@@ -148,7 +149,7 @@ def test_shape_and_dtype_may_be_found_out(
 @pytest.mark.parametrize("shards", [None, [], [0, 1, 1], [2, 2, 1]], ids=str)
 def test_a_partitioner_with_wrong_shards(shards: Any, make_strategy: MakeStrategy) -> None:
     strategy = make_strategy(lambda shape, dtype: shards)
-    with strategy.scope(), pytest.raises(ValueError, match="variable_partitioner"):
+    with strategy.scope(), raises(ValueError, "variable_partitioner"):
         tf.Variable([[[0, 1], [2, 3]], [[0, 1], [2, 3]]])
 
 
