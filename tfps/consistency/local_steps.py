@@ -1,4 +1,4 @@
-"""Local steps: workers train alone for a period, and then send the differences."""
+"""Local steps: workers train their own copies for a period, and then send the differences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfps.errors import refuse
 
 @dataclass(frozen=True)
 class LocalSteps(Mode):
-    """The mode in which workers train alone for some steps, then send the servers the difference.
+    """The mode in which workers train their own copies for some steps, then send the differences.
 
     Use it for slow networks, and for models whose step is short compared to an exchange with the
     servers: one exchange serves several steps. The more steps, the further the workers' parameters
@@ -44,8 +44,8 @@ class LocalSteps(Mode):
         elasticity: the fraction of the distance by which worker and servers move towards each
             other, from 0 to 1, both excluded (alpha in the paper, which takes about 0.9 divided by
             the number of workers); None: the worker takes over the servers' parameters.
-        warm_up_steps: the number of steps of `fit` that each worker first takes alone; see
-            `tfps.consistency.warm_up`.
+        warm_up_steps: the number of steps of `fit` that each worker first takes on its own copy of
+            the weights, before all continue from the mean; see `tfps.consistency.warm_up`.
 
     Raises:
         ConfigError: a number out of range, or an elasticity of synchronous periods.

@@ -36,5 +36,5 @@ class Mode:
 
     @property
     def warm_up_steps(self) -> int:
-        """The number of steps of `fit` that each worker first takes alone."""
+        """The number of steps of `fit` that each worker first takes on its own copy."""
         return 0

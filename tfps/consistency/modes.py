@@ -28,8 +28,8 @@ class Asynchronous(Mode):
             Then the exchange takes no time, if a core is free for it; every gradient is one update
             of its own worker older, which counts as staleness. Only for models whose step calls its
             optimizer once; others are not pipelined, with a warning.
-        warm_up_steps: the number of steps of `fit` that each worker first takes alone; see
-            `tfps.consistency.warm_up`.
+        warm_up_steps: the number of steps of `fit` that each worker first takes on its own copy of
+            the weights, before all continue from the mean; see `tfps.consistency.warm_up`.
 
     Raises:
         ConfigError: a number of steps out of range.
@@ -69,8 +69,8 @@ class BoundedStaleness(Mode):
     Args:
         bound_steps: the number of steps by which a worker may be ahead of the slowest one and still
             start another; 0 is a barrier at every step.
-        warm_up_steps: the number of steps of `fit` that each worker first takes alone; see
-            `tfps.consistency.warm_up`.
+        warm_up_steps: the number of steps of `fit` that each worker first takes on its own copy of
+            the weights, before all continue from the mean; see `tfps.consistency.warm_up`.
 
     Raises:
         ConfigError: a number that is not a whole number from 0.

@@ -45,8 +45,8 @@ class Synchronous(Mode):
         backup_workers: the number of workers that a round does not wait for; fewer than there are.
         adaptive_batches: the number of batches in a round for each worker, shared out by measured
             speed; 1: each takes one.
-        warm_up_steps: the number of steps of `fit` that each worker first takes alone; see
-            `tfps.consistency.warm_up`.
+        warm_up_steps: the number of steps of `fit` that each worker first takes on its own copy of
+            the weights, before all continue from the mean; see `tfps.consistency.warm_up`.
 
     Raises:
         ConfigError: a number that is not a whole number from 0, or no batch.

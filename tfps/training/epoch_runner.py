@@ -198,7 +198,7 @@ class EpochRunner:
         )
 
     def _warm_up(self, request: TicketRunRequest) -> None:
-        """Run the first steps, which each worker takes alone; see `tfps.consistency.warm_up`."""
+        """Run the first steps, each worker on its own copy; see `tfps.consistency.warm_up`."""
         steps = self._strategy.consistency.warm_up_steps
         tickets = steps * max(1, sum(self._strategy.alive_workers()))
         if request.tickets is not None:

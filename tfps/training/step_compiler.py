@@ -74,7 +74,7 @@ class StepCompiler:
             source: the source of batches.
             step: from a batch to logs.
             hooks: of the loop that follows the run.
-            warm_up_mode: the mode of a warm-up, which needs no server; None: that of the strategy.
+            warm_up_mode: the mode of a warm-up; None compiles for the mode of the strategy.
         """
         if source.may_widen_spec and type(source) in self._specs:
             # As in Keras: one trace for the first shape, and one for all others.
