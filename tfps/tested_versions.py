@@ -39,7 +39,7 @@ class Row:
 
 @functools.cache
 def read_version_rows() -> tuple[Row, ...]:
-    """Return all rows, the newest TensorFlow first, and of one TensorFlow the newest Keras."""
+    """Return the rows of tested pairs, the newest TensorFlow first, then the newest Keras."""
     rows = (Row(**row) for row in tomllib.loads(FILE.read_text()).get("row", ()))
     return tuple(sorted(rows, key=order, reverse=True))
 

@@ -128,7 +128,7 @@ def find_moves(
 
 
 def logical_rows_at(rule: RowRule, shard: int, places: range) -> np.ndarray[Any, Any]:
-    """Return the logical numbers of the rows at some places of a shard."""
+    """Return the numbers that a range of a shard's rows have in the whole variable."""
     return rule.row_at(shard, np.arange(places.start, places.stop))
 
 

@@ -32,7 +32,7 @@ def blank_window() -> Window:
 
 
 def window_after(number: int) -> Window:
-    """Return a window without tickets that refuses all functions up to a number."""
+    """Return a window in which no ticket was applied, and all functions up to a number were."""
     window = blank_window()
     window[TICKET_CELLS:] = key_of_function(number, WRITE_BACK)
     return window

@@ -53,7 +53,9 @@ def make_returned_ledger(
 
 
 def applied_on_lost_server(layout: LedgerLayout, seen: Sequence[int] | None) -> Window:
-    """Return a window with the open tickets that were applied, if no server survived.
+    """Return a window in which only the workers' open tickets of `fit` were applied.
+
+    For the case that no server has survived.
 
     Pushes of scheduled functions are lost with the rows, and come again.
 

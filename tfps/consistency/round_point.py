@@ -101,7 +101,7 @@ def make_ledger_at_point(
 
 
 def choose_next_position(layout: LedgerLayout, ledgers: Collection[Sequence[int]]) -> int:
-    """Return a new position for all servers, where a round begins.
+    """Return the position at which the round after the newest one begins, for all servers.
 
     Contributions to a round that was not completed do not count towards another one.
     """

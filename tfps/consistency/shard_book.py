@@ -83,14 +83,14 @@ class ShardBook:
             self._lengths[place.shard] = length
 
     def has_place(self, position: int) -> bool:
-        """Return whether a batch belongs to a ticket."""
+        """Return whether a ticket was assigned a batch that exists, as far as is known."""
         with self._lock:
             known = self._read(position)
             return known >= 0 and self._may_have_batch(*divmod(known, MAX_BATCHES))
 
     @property
     def exhausted(self) -> bool:
-        """Whether every batch belongs to a ticket."""
+        """Whether every batch was assigned to a ticket."""
         with self._lock:
             return not any(map(self._has_more, range(len(self._next))))
 

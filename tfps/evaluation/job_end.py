@@ -73,7 +73,7 @@ class ClusterEnd:
 
 
 def end_of_this_job() -> JobEnd:
-    """Return the end of the job whose evaluator this process is according to `TF_CONFIG`.
+    """Return the object that detects the end of this process's job, as `TF_CONFIG` describes it.
 
     Raises:
         ConfigError: `TF_CONFIG` or ``TFPS_CHIEF_TIMEOUT_S`` is invalid.

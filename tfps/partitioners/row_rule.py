@@ -67,7 +67,7 @@ class RowRule(Protocol):
 
 
 def rows_of(rule: RowRule, shard: int) -> np.ndarray[Any, Any]:
-    """Return the logical numbers of a shard's rows, in the shard's order.
+    """Return the numbers that a shard's rows have in the whole variable, in the shard's order.
 
     Example:
 

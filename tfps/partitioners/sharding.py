@@ -1,4 +1,4 @@
-"""The division of a variable into shards, as a value that prints."""
+"""The division of a variable into shards, and the interface of partitioners."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Advice:
 
 
 def sizes_of_strategies(sizes: JobSizes) -> list[StrategySizes]:
-    """Return the sizes of each strategy for a job, in the order of the report.
+    """Return the memory and traffic of a job under each strategy, in the order of the report.
 
     Args:
         sizes: the sizes of the job.

@@ -45,7 +45,7 @@ class Recovery(Protocol):
         """Record that a run is about to issue its first tickets."""
 
     def end_run(self, run: TicketRun, *, is_whole: bool) -> None:
-        """Record that a run was drained for good; unless it is whole, an error has ended it."""
+        """Record that a run was drained and has ended; ``is_whole`` is False after an error."""
 
     def abandon_run(self) -> None:
         """Record that a run has ended with an error."""

@@ -52,7 +52,8 @@ class TrainableFlags:
             _apply_flags(now)
 
     def _flags(self) -> dict[int, tuple[Any, bool]]:
-        """Read layers, each before those in it, then variables: a layer sets all below it."""
+        """Return the flags of all layers and variables, by id, outer layers first."""
+        # In the order of writing them back: a layer's flag sets those of all that it contains.
         flagged = [*self._model._flatten_layers(), *self._model.variables]
         return {id(each): (each, each.trainable) for each in flagged}
 

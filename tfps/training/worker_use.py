@@ -13,7 +13,7 @@ NO_STEP_ON_A_WORKER = (
 
 
 class Closable(Protocol):
-    """The resources that a strategy holds on its cluster."""
+    """The part of a strategy's runtime that tells whether the strategy is closed."""
 
     @property
     def closed(self) -> bool:

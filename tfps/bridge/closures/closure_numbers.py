@@ -62,7 +62,7 @@ class ClosureNumbers:
             self._next = itertools.count(number + 1)
 
     def get_number(self, closure: Any) -> int:
-        """Return the number of a closure; a new number for None, which is work without repeats.
+        """Return the number of a closure; None, for work that is never repeated, gets a new number.
 
         Raises:
             RuntimeError: more closures are under way than there are cells.

@@ -34,7 +34,7 @@ class LifeCounter:
         self._lost.add(worker)
 
     def record_work(self, worker: int) -> None:
-        """Record that a worker takes a closure; after a loss this begins another life."""
+        """Record that a worker takes a closure; the first one after a loss begins another life."""
         if worker in self._lost:
             self._lost.remove(worker)
             self._returns[worker] += 1

@@ -88,7 +88,7 @@ class ServerOptimizerCall:
         return isinstance(update, ServerUpdate) and update.is_maskable(names, device=device)
 
     def trace_learning_rate(self) -> tf.Tensor:
-        """Trace the learning rate of the next update, for a maskable call."""
+        """Trace the learning rate of the next update; only for a call that `is_maskable`."""
         update = self.get_update(self.optimizer)
         assert isinstance(update, ServerUpdate)
         return update.trace_learning_rate()

@@ -72,7 +72,7 @@ class BatchSource(ABC):
 
     @abstractmethod
     def argument_specs(self, arguments: Any) -> Any:
-        """Return specs to trace the closure with, from this source's arguments of a ticket run."""
+        """Return the specs of a ticket run's arguments, with which the closure is traced."""
 
     def bind(self, arguments: Any, worker: int) -> Any:
         """Return the arguments of one worker's closure."""

@@ -94,7 +94,7 @@ class WorkerDataset(BatchSource):
         return ("worker_dataset", str(self.batch_spec))
 
     def new_pass(self) -> WorkerPass:
-        """Start a new pass over the dataset, in the order of its next iteration."""
+        """Start the next pass over the dataset, in the order that its next iteration would have."""
         number = _passes_of.get(self._identity, 0)
         _passes_of[self._identity] = number + 1
         return WorkerPass(number)
