@@ -56,8 +56,8 @@ def short_reason(error: OSError | tf.errors.OpError) -> str:
     lines = [line.strip() for line in error.message.splitlines() if line.strip()]
     # A session first names the line of Python that made the operation, then the reason. After that
     # of a full disk it adds a hint about full memory.
-    said = [line for line in lines if not line.startswith(("[[", "Hint: "))]
-    return said[-1] if said else type(error).__name__
+    reasons = [line for line in lines if not line.startswith(("[[", "Hint: "))]
+    return reasons[-1] if reasons else type(error).__name__
 
 
 @contextlib.contextmanager
@@ -76,10 +76,10 @@ def translate_write_errors(folder: Path) -> Iterator[None]:
         reason = file_error(error, folder)
         if reason is None:
             raise
-        said = (
+        message = (
             f"cannot save a checkpoint in {folder}: {short_reason(reason)}. Earlier checkpoints "
             "are unchanged. Free space there, or let the chief and the servers that share the "
             "folder write into it"
         )
-        logger.error("%s", said)
-        raise CheckpointNotSaved(said) from error
+        logger.error("%s", message)
+        raise CheckpointNotSaved(message) from error

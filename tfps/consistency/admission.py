@@ -64,7 +64,7 @@ def all_hold(logic: Logic, *conditions: Any) -> Any:
     result: Any = True
     for condition in conditions:
         if condition is not True:
-            result = condition if result is True else logic.both(result, condition)
+            result = condition if result is True else logic.logical_and(result, condition)
     return result
 
 

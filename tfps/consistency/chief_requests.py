@@ -26,7 +26,7 @@ def open_tickets(ledger: Ledger, *, count: Any, term: Any, move: Any) -> Any:
     """
     layout, logic = ledger.layout, ledger.logic
     obeyed = ledger.read(layout.TERM) == term
-    is_new = logic.both(obeyed, move > ledger.read(layout.MOVE))
+    is_new = logic.logical_and(obeyed, move > ledger.read(layout.MOVE))
     upcoming = ledger.read(layout.NEXT)
     first = logic.choose(is_new, upcoming, ledger.read(layout.LIMIT) - count)
     ledger.write_if(is_new, layout.MOVE, move)
@@ -51,7 +51,7 @@ def move_limit(ledger: Ledger, *, limit: Any, term: Any, move: Any) -> Any:
     """
     layout, logic = ledger.layout, ledger.logic
     obeyed = ledger.read(layout.TERM) == term
-    is_new = logic.both(obeyed, move > ledger.read(layout.MOVE))
+    is_new = logic.logical_and(obeyed, move > ledger.read(layout.MOVE))
     upcoming = ledger.read(layout.NEXT)
     ledger.write_if(is_new, layout.MOVE, move)
     ledger.write_if(is_new, layout.LIMIT, logic.choose(limit >= 0, limit, upcoming))

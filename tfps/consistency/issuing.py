@@ -40,8 +40,10 @@ class _DrawnTicket:
 def _draw_ticket(ledger: Ledger, alive: Any) -> _DrawnTicket:
     layout, logic = ledger.layout, ledger.logic
     count, upcoming = ledger.read(layout.RETURNED), ledger.read(layout.NEXT)
-    is_returned = logic.both(alive, count > 0)
-    is_new = logic.both(logic.both(alive, count <= 0), upcoming < ledger.read(layout.LIMIT))
+    is_returned = logic.logical_and(alive, count > 0)
+    is_new = logic.logical_and(
+        logic.logical_and(alive, count <= 0), upcoming < ledger.read(layout.LIMIT)
+    )
     position = logic.position_of_smallest(
         ledger.read, begin=layout.returned(0), capacity=layout.most_returned, count=count
     )
@@ -111,7 +113,7 @@ def _issue_several(
     layout, logic = ledger.layout, ledger.logic
     drawn = _draw_ticket(ledger, alive)
     left = ledger.read(layout.LIMIT) - ledger.read(layout.NEXT)
-    fresh = logic.smaller(quota, left)
+    fresh = logic.minimum(quota, left)
     ledger.count_if(drawn.is_new, layout.NEXT, fresh)
     returned = ledger.read(layout.returned_batches(drawn.position))
     count = logic.choose(drawn.is_returned, returned, logic.choose(drawn.is_new, fresh, 0))
@@ -137,7 +139,7 @@ def withdraw(ledger: Ledger, *, ticket: Any) -> Any:
         count=count,
     )
     last = logic.choose(count > 0, count - 1, 0)
-    found = logic.both(count > 0, ledger.read(layout.returned(position)) == ticket)
+    found = logic.logical_and(count > 0, ledger.read(layout.returned(position)) == ticket)
     for field in (layout.returned, layout.returned_batches):
         ledger.write_if(found, field(position), ledger.read(field(last)))
     ledger.count_if(found, layout.RETURNED, -1)

@@ -207,7 +207,7 @@ class Ledger:
 
     def is_alive(self, worker: Any, incarnation: Any) -> Any:
         """Return whether this incarnation of the worker takes part."""
-        return self.logic.both(
+        return self.logic.logical_and(
             self.read(self.layout.active(worker)) == 1,
             self.read(self.layout.incarnation(worker)) == incarnation,
         )
@@ -223,8 +223,8 @@ def close(
 ) -> Any:
     """Close the ticket that a worker pushed before. Returns whether it is counted now."""
     layout, logic = ledger.layout, ledger.logic
-    closed = logic.both(
-        logic.both(alive, ticket >= 0), ledger.read(layout.unclosed(worker)) == ticket
+    closed = logic.logical_and(
+        logic.logical_and(alive, ticket >= 0), ledger.read(layout.unclosed(worker)) == ticket
     )
     ledger.count_if(closed, layout.COMPLETED, steps)
     ledger.count_if(closed, layout.EXAMPLES, examples)
@@ -257,7 +257,7 @@ def remove(ledger: Ledger, *, worker: Any, leaves: Any, closed: Any) -> None:
         closed: whether this request has closed the ticket that it pushed last.
     """
     layout, logic = ledger.layout, ledger.logic
-    was_active = logic.both(leaves, ledger.read(layout.active(worker)) == 1)
+    was_active = logic.logical_and(leaves, ledger.read(layout.active(worker)) == 1)
     position = ledger.read(layout.RETURNED)
     unclosed, held_batches = layout.unclosed(worker), layout.held_batches(worker)
     for field, together in (
@@ -266,9 +266,9 @@ def remove(ledger: Ledger, *, worker: Any, leaves: Any, closed: Any) -> None:
         (unclosed, layout.unclosed_batches(worker)),
     ):
         ticket = ledger.read(field)
-        returns = logic.both(leaves, ticket >= 0)
+        returns = logic.logical_and(leaves, ticket >= 0)
         if field is unclosed:
-            returns = logic.both(returns, logic.choose(closed, 0, 1) == 1)
+            returns = logic.logical_and(returns, logic.choose(closed, 0, 1) == 1)
         ledger.write_if(returns, layout.returned(position), ticket)
         ledger.write_if(returns, layout.returned_batches(position), ledger.read(together))
         ledger.count_if(returns, layout.RETURNED)
@@ -294,7 +294,7 @@ def evict(ledger: Ledger, *, worker: Any, incarnation: Any) -> Any:
 def finish(ledger: Ledger, *, alive: Any, worker: Any, ticket: Any) -> Any:
     """Close an evaluation ticket immediately; without a push, no other server has to know of it."""
     layout, logic = ledger.layout, ledger.logic
-    done = logic.both(alive, ledger.read(layout.held(worker)) == ticket)
+    done = logic.logical_and(alive, ledger.read(layout.held(worker)) == ticket)
     ledger.count_if(done, layout.COMPLETED)
     ledger.count_if(done, layout.evaluation_steps(worker))
     return done

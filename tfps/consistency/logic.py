@@ -9,13 +9,13 @@ from typing import Any, Protocol
 class Logic(Protocol):
     """The operations that differ between Python values and tensors."""
 
-    def both(self, left: Any, right: Any) -> Any:
+    def logical_and(self, left: Any, right: Any) -> Any:
         """Return the logical and."""
 
     def choose(self, condition: Any, if_true: Any, if_false: Any) -> Any:
         """Return ``if_true`` if the condition holds, else ``if_false``."""
 
-    def smaller(self, left: Any, right: Any) -> Any:
+    def minimum(self, left: Any, right: Any) -> Any:
         """Return the minimum."""
 
     def position_of_smallest(
@@ -27,13 +27,13 @@ class Logic(Protocol):
 class PlainLogic:
     """The operations of `Logic` for Python booleans and integers."""
 
-    def both(self, left: bool, right: bool) -> bool:
+    def logical_and(self, left: bool, right: bool) -> bool:
         return left and right
 
     def choose(self, condition: bool, if_true: Any, if_false: Any) -> Any:
         return if_true if condition else if_false
 
-    def smaller(self, left: int, right: int) -> int:
+    def minimum(self, left: int, right: int) -> int:
         return min(left, right)
 
     def position_of_smallest(

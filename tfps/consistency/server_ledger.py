@@ -28,13 +28,13 @@ Cells: TypeAlias = np.ndarray[Any, Any]
 class GraphLogic:
     """The operations of `Logic` for scalar tensors."""
 
-    def both(self, left: Any, right: Any) -> tf.Tensor:
+    def logical_and(self, left: Any, right: Any) -> tf.Tensor:
         return tf.logical_and(left, right)
 
     def choose(self, condition: Any, if_true: Any, if_false: Any) -> tf.Tensor:
         return tf.where(condition, to_constant(if_true), to_constant(if_false))
 
-    def smaller(self, left: Any, right: Any) -> tf.Tensor:
+    def minimum(self, left: Any, right: Any) -> tf.Tensor:
         return tf.minimum(to_constant(left), to_constant(right))
 
     def position_of_smallest(

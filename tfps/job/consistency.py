@@ -61,8 +61,8 @@ def describe_mode(section: ConsistencySection) -> str:
         },
     }
     any_mode = {f"after {counted(warm_up, 'step')} of warm-up": warm_up > 0}
-    said = [text for text, applies in (settings[section.mode] | any_mode).items() if applies]
-    return ", ".join([section.mode.replace("_", " "), *said])
+    texts = [text for text, applies in (settings[section.mode] | any_mode).items() if applies]
+    return ", ".join([section.mode.replace("_", " "), *texts])
 
 
 def keeps_tables_whole(config: JobConfig) -> bool:

@@ -321,9 +321,9 @@ RUNS_EAGERLY = (
 
 def warn_once(model: Any, topic: str, message: str, *arguments: Any) -> None:
     """Log a warning, the first time for a model."""
-    said = model.__dict__.setdefault("_tfps_said", set())
-    if topic not in said:
-        said.add(topic)
+    warned_topics = model.__dict__.setdefault("_tfps_warned", set())
+    if topic not in warned_topics:
+        warned_topics.add(topic)
         logger.warning(message, *arguments)
 
 

@@ -121,8 +121,8 @@ class FollowedVariables:
                 raise _resource_error(captured.name, format_creation(captured.op))
         names = {name for followed in self._followed.values() for name in followed.names}
         for opened in graph.get_operations() if names else ():
-            if opened.type == "VarHandleOp" and _name(opened) in names:
-                writer = _writer(opened.outputs[0])
+            if opened.type == "VarHandleOp" and _get_shared_name(opened) in names:
+                writer = _find_writer(opened.outputs[0])
                 if writer is not None:
                     raise UnsupportedError(
                         "an optimizer, a schedule or a constraint: received an assignment of a "
@@ -147,12 +147,12 @@ class FollowedVariables:
         return called
 
 
-def _name(opened: Any) -> str:
+def _get_shared_name(opened: Any) -> str:
     name: str = opened.get_attr("shared_name").decode()
     return name
 
 
-def _writer(handle: tf.Tensor) -> Any:
+def _find_writer(handle: tf.Tensor) -> Any:
     """Return an operation that changes a resource, also in a branch or a loop; None without one."""
     for operation in handle.consumers():
         if _only_reads(operation, handle):
@@ -160,7 +160,7 @@ def _writer(handle: tf.Tensor) -> Any:
         functions, first = _CALLS.get(operation.type, ((), 0))
         position = next(k for k, each in enumerate(operation.inputs) if each is handle)
         graphs = [get_function_graph(operation, operation.get_attr(name)) for name in functions]
-        inside = [_writer(graph.inputs[position - first]) for graph in graphs]
+        inside = [_find_writer(graph.inputs[position - first]) for graph in graphs]
         return next((writer for writer in inside if writer is not None), operation)
     return None
 

@@ -124,8 +124,8 @@ def check_whole_tables(program: Program, reason: str | None) -> None:
                 f"tables to workers; expected at most {WHOLE_BYTES >> 20} MiB for a table on a "
                 f"worker. {MODES_BY_ROWS}"
             )
-        if not table.__dict__.get("_tfps_said_whole"):
-            table.__dict__["_tfps_said_whole"] = True
+        if not table.__dict__.get("_tfps_warned_whole"):
+            table.__dict__["_tfps_warned_whole"] = True
             message = "%s: each step sends the whole table of %s to the workers, because %s. %s"
             logger.warning(message, table.path, size, READ_WHOLE, LOOK_ROWS_UP)
 
@@ -145,12 +145,12 @@ def _warn_of_full_updates(program: Program, tables: Sequence[Any]) -> None:
     """Log, once for each large table that is updated as a whole, that `SparseUpdates` helps."""
     for table in tables:
         size_bytes = get_size_bytes(table._value)
-        if size_bytes < LARGE_TABLE_BYTES or table.__dict__.get("_tfps_said_rows"):
+        if size_bytes < LARGE_TABLE_BYTES or table.__dict__.get("_tfps_warned_rows"):
             continue
         for call in program.optimizer_calls:
             gains = suggest_sparse_updates(call.optimizer, table)
             if gains is not None:
-                table.__dict__["_tfps_said_rows"] = True
+                table.__dict__["_tfps_warned_rows"] = True
                 logger.warning(
                     "%s: each update writes all %d MiB of the table on the servers; "
                     "tfps.optimizers.SparseUpdates(%s(...)) would update only the rows of the "

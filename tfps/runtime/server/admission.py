@@ -168,7 +168,7 @@ def decide_push(ledger: Ledger, terms: PushTerms, arrival: ReceivedPush) -> Push
     else:
         version = ledger.read(layout.VERSION)
         staleness = version - base_version
-        staleness_bin = logic.smaller(staleness, STALENESS_BINS - 1)
+        staleness_bin = logic.minimum(staleness, STALENESS_BINS - 1)
         if terms.admission.checks_versions:
             is_reached = staleness >= 0
             staleness_bin = logic.choose(is_reached, staleness_bin, 0)
