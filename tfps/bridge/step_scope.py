@@ -55,7 +55,7 @@ def current_step() -> StepTrace | None:
 
 
 def read_current_value(keras_variable: Any) -> tf.Tensor:
-    """Read a Keras variable; in a step, the worker's copy."""
+    """Read a Keras variable, or in a step the worker's copy of it."""
     return tf.convert_to_tensor(keras_variable.value)
 
 

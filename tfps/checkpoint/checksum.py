@@ -48,7 +48,7 @@ def text_checksum(text: str) -> int:
 
 
 def checksum_of(path: Path) -> Checksum:
-    """Return the checksum of a file; for a file of values, only its size."""
+    """Return the checksum of a file, or only the size of a file of values."""
     if VALUES_INFIX in path.name:
         return Checksum(os.stat(path).st_size, None)
     content = path.read_bytes()

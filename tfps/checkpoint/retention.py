@@ -118,7 +118,7 @@ class KeepEvery:
 
 @dataclass(frozen=True)
 class KeepBest:
-    """Keeps the checkpoints with the best value of a metric; of equal ones the newer.
+    """Keeps the checkpoints with the best value of a metric, the newer ones of equal value.
 
     Use it to keep the model with the lowest validation loss, for example. A checkpoint without the
     metric, or whose value is NaN, is never among the best.

@@ -106,7 +106,7 @@ class Quantize:
         return math.ceil(items / self.block_items)
 
     def _block_width(self, items: int) -> int:
-        """Return the number of items of a block; at most those of a row."""
+        """Return the number of items of a block, at most those of a row."""
         return min(self.block_items, max(1, items))
 
     def _to_blocks(self, rows: tf.Tensor, items: int) -> tf.Tensor:
@@ -121,7 +121,7 @@ class Quantize:
         return tf.reshape(blocks, filled)[:, :items]
 
     def _scales(self, blocks: tf.Tensor, items: int) -> tf.Tensor:
-        """Return the value of each block's highest level; with 1 bit the mean magnitude."""
+        """Return the value of each block's highest level, or with 1 bit the mean magnitude."""
         sizes = tf.abs(blocks)
         if self.bits == 1:
             full, rest = divmod(items, self.block_items)

@@ -141,7 +141,7 @@ class LedgerLayout:
         return self.histograms + STALENESS_BINS + kind * DURATION_BINS + bin_index
 
     def coded(self, group_number: Any, *, is_plain: Any) -> Any:
-        """Return the cell of a group's encoded bytes; with ``is_plain`` 1, of its plain bytes."""
+        """Return the cell of a group's encoded bytes, or with ``is_plain`` 1 of its plain bytes."""
         begin = self.histograms + STALENESS_BINS + 6 * DURATION_BINS
         return begin + 2 * group_number + is_plain
 

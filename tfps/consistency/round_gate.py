@@ -120,7 +120,7 @@ class RoundGate:
     def wait(
         self, contribution: Contribution, apply: Apply, *, for_all: bool = False
     ) -> tf.Operation:
-        """Trace waiting until the worker may continue; not under the mutex.
+        """Trace waiting until the worker may continue, without holding the mutex.
 
         Args:
             contribution: the worker's contribution.

@@ -68,7 +68,7 @@ class Waiters:
             self._put(worker, tf.constant([TOKEN], tf.int64))
 
     def take_token(self, worker: tf.Tensor) -> tf.Tensor:
-        """Wait until a worker's queue has a token, and remove it; not under the server's mutex."""
+        """Wait until a worker's queue has a token, and remove it, without holding the mutex."""
 
         def take(index: int) -> tf.Tensor:
             (token,) = tf.raw_ops.QueueDequeueV2(

@@ -31,6 +31,9 @@ class Agenda:
             tf_keras it is also complete after a checkpoint with at least this number in its name
             (``ckpt-12`` of epoch 12). None for no limit.
 
+    Attributes:
+        evaluations: the number of checkpoints that were evaluated.
+
     Example:
 
     >>> from tfps.evaluation.checkpoint import File, checkpoints_among

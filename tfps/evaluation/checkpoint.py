@@ -60,7 +60,7 @@ class CheckpointFile:
 
     @property
     def age(self) -> tuple[int, tuple[tuple[int, str], ...], str, int]:
-        """A key that is larger for newer checkpoints; for equal times, by the numbers in names.
+        """A key that is larger for newer checkpoints; for equal times, numbers in the names decide.
 
         Names with the same numbers, such as ``ckpt-1`` and ``ckpt-01``, are ordered as well.
         """

@@ -151,7 +151,7 @@ class ForkServer:
 
 
 class ForkedProcess:
-    """A child of a fork server; a `tfps.launch.process.Process`."""
+    """A child of a fork server, as a `tfps.launch.process.Process`."""
 
     stdout: IO[bytes] | None = None  # its output is in its log
     stderr: IO[bytes] | None = None

@@ -202,7 +202,7 @@ class ServerUpdate:
     def store_sent_values(
         self, names: Collection[str], sender: WorkerVersion, *, device: str, is_first: bool
     ) -> None:
-        """Trace storing the values that one server sends a worker; under the server's mutex.
+        """Trace storing the values that one server sends a worker, under the server's mutex.
 
         Args:
             names: the names of variables and slabs, also of other optimizers.

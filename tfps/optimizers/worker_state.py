@@ -14,9 +14,9 @@ from tfps.optimizers.worker_memory import WorkerMemory, WorkerVersion
 class SenderState(NamedTuple):
     """The tensor that a server stores for one variable and the worker that pushes."""
 
-    memory: WorkerMemory
-    target: UpdateTarget
-    sender: WorkerVersion
+    memory: WorkerMemory  # stores the tensors of all workers
+    target: UpdateTarget  # the variable
+    sender: WorkerVersion  # the worker that pushes
 
     @property
     def has_own_state(self) -> tf.Tensor:

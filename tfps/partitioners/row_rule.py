@@ -79,7 +79,7 @@ def rows_of(rule: RowRule, shard: int) -> np.ndarray[Any, Any]:
 
 
 def rows_per_shard(rule: RowRule) -> tuple[int, ...]:
-    """Return the number of rows of each shard: as equal as possible, the first ones one more.
+    """Return the number of rows of each shard; the first shards may have one more than the others.
 
     Example:
 

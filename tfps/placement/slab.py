@@ -14,7 +14,7 @@ ALIGNMENT_BYTES = 64
 
 
 def padded_items(items: int, dtype: str) -> int:
-    """Return the room of a tensor in items: a multiple of 64 bytes, at least 64.
+    """Return the items that a tensor takes up in a slab: a multiple of 64 bytes, at least 64.
 
     Payloads and slabs follow the same rule, so a slab's bytes are those of its variables packed.
 
@@ -52,7 +52,7 @@ class Member:
 
     name: str
     shape: tuple[int, ...]
-    offset_items: int
+    offset_items: int  # the index of its first item in the slab
 
     @property
     def items(self) -> int:
@@ -72,9 +72,9 @@ class SlabLayout:
     48
     """
 
-    server: int
+    server: int  # the index of the server
     dtype: str
-    members: tuple[Member, ...]
+    members: tuple[Member, ...]  # in the order of their offsets
 
     @classmethod
     def from_variables(

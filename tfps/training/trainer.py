@@ -54,7 +54,7 @@ HOOKED_METHODS = ("make_train_function", "make_test_function")
 
 
 class Trainer:
-    """The hooks; one object for all strategies, since Keras is patched once."""
+    """Implements `TrainerHooks` for all strategies, since Keras is patched once."""
 
     def is_tfps_strategy(self, strategy: object) -> bool:
         return bool(getattr(strategy, "_is_tfps_strategy", False))
@@ -320,7 +320,7 @@ RUNS_EAGERLY = (
 
 
 def warn_once(model: Any, topic: str, message: str, *arguments: Any) -> None:
-    """Log a warning, the first time for a model."""
+    """Log a warning, once for each model and topic."""
     warned_topics = model.__dict__.setdefault("_tfps_warned", set())
     if topic not in warned_topics:
         warned_topics.add(topic)

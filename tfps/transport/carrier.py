@@ -13,11 +13,11 @@ from tfps.transport.packing import Segments
 
 
 class Message(NamedTuple):
-    """A request or a reply: int64 header, int64 ids (rows; may be empty), uint8 payload."""
+    """A request or a reply."""
 
-    header: tf.Tensor
-    ids: tf.Tensor
-    payload: tf.Tensor
+    header: tf.Tensor  # int64 fields
+    ids: tf.Tensor  # int64; the ids of rows, often none
+    payload: tf.Tensor  # uint8
 
     @classmethod
     def signature(cls, header_fields: int) -> list[tf.TensorSpec]:

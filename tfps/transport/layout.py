@@ -12,12 +12,12 @@ from tfps.placement.slab import padded_items
 
 @dataclass(frozen=True)
 class Segment:
-    """The position of one tensor in a payload, in items within the block of its dtype."""
+    """The position of one tensor in a payload."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    offset_items: int
+    offset_items: int  # the index of its first item in the block of its dtype
 
     @property
     def items(self) -> int:
@@ -33,7 +33,7 @@ class Block:
     """All segments of one dtype, one after the other."""
 
     dtype: str
-    offset_bytes: int
+    offset_bytes: int  # where the block begins in the payload
     segments: tuple[Segment, ...]
 
     @property

@@ -23,10 +23,10 @@ class CodedPart(NamedTuple):
     such message, and include scales, ids and padding.
 
     Args:
-        codec: as `strategy.stats()` calls it, for example ``TopK(0.01)``.
-        group: of variables, likewise; of `ByPath` the pattern that chose the codec.
-        sent_bytes: that lie in the payload.
-        plain_bytes: that would without the codec.
+        codec: the codec, as `strategy.stats()` calls it, for example ``TopK(0.01)``.
+        group: the variables, likewise: the pattern of a `ByPath` that chose the codec.
+        sent_bytes: the bytes in the payload.
+        plain_bytes: the bytes that the payload would have without the codec.
     """
 
     codec: str
@@ -36,11 +36,11 @@ class CodedPart(NamedTuple):
 
 
 class CountedPart(NamedTuple):
-    """The amounts that a ledger adds per message: bytes of a group, coded and uncoded."""
+    """The amounts that a ledger adds for each message with variables of a group."""
 
-    group_number: int
-    sent_bytes: int
-    plain_bytes: int
+    group_number: int  # see `CodedGroups`
+    sent_bytes: int  # after encoding
+    plain_bytes: int  # before encoding
 
 
 class CodedGroups:

@@ -287,7 +287,7 @@ class ServerVariable(private.BaseResourceVariable):
         return bool(self._rows_per_chunk() < self._shape[0])
 
     def _rows_per_chunk(self) -> int:
-        """Return the number of rows to move in one operation; at least one."""
+        """Return the number of rows to move in one operation, at least one."""
         row_bytes = self._shape[1:].num_elements() * self._dtype.size
         return max(1, self._tfps_chunk_bytes // max(1, row_bytes))
 

@@ -83,7 +83,7 @@ def request_server_restarts(
 
 
 def describe_restarts(restarts: Iterable[str]) -> str:
-    """Return a sentence about restarts; an empty string if there were none.
+    """Return a sentence about restarts, or an empty string if there were none.
 
     Example:
 

@@ -12,8 +12,8 @@ class UpdateOperation(NamedTuple):
     """One operation that writes a variable."""
 
     device: str
-    operation: str
-    variable: str
+    operation: str  # its type, such as ``AssignAddVariableOp``
+    variable: str  # the shared name
 
 
 def update_operations(concrete_function: Any) -> list[UpdateOperation]:

@@ -80,7 +80,7 @@ class DeltaEncoder:
     def record_full_values(
         self, header: Sequence[tf.Tensor], version: tf.Tensor, *, counts: tf.Tensor
     ) -> None:
-        """Trace recording that a worker gets full values; under the server's mutex.
+        """Trace recording that a worker gets full values, under the server's mutex.
 
         Args:
             header: the header of its request.

@@ -119,7 +119,7 @@ class ServerHalf(PlanFunctions):
         return self.held
 
     def trace_unchanged_number(self) -> tf.Tensor | int:
-        """Trace the version number of the values in `unchanged`; 0 without any; under the mutex."""
+        """Trace the version number of `unchanged` values, or 0 without any, under the mutex."""
         raise NotImplementedError
 
     def build_wire(self, number: int) -> CallWire:

@@ -88,9 +88,9 @@ class RoundBarrier:
     A worker gets, as its version, the server's position when its parameters were read.
     """
 
-    call: ServerOptimizerCall
-    rounds: RoundGate
-    contributions: Contributions
+    call: ServerOptimizerCall  # applies the mean
+    rounds: RoundGate  # decides when a round is complete
+    contributions: Contributions  # the sums of the round
     call_id: int  # see `consistency.rounds`
     # Whether a push has the number of its examples as weight. Pushes of scheduled functions, which
     # choose batches themselves, all weigh the same.
@@ -126,7 +126,7 @@ class RoundBarrier:
     def contribute(
         self, tensors: Mapping[str, Any], arrival: ReceivedPush, verdict: PushVerdict
     ) -> tf.Tensor:
-        """Add a push to the round, which applies the mean when it is complete; an `Application`."""
+        """Add a push to its round, which applies the mean when complete; see `Application`."""
         one = tf.constant(1, tf.int64)
         return self.contributions.add(
             tensors,

@@ -48,7 +48,7 @@ class Reports:
         self._outputs.assign(outputs)
 
     def trace_latest(self) -> dict[str, tf.Tensor]:
-        """Trace reading the totals and the outputs, in a report's layout; under the mutex."""
+        """Trace reading the totals and the outputs, in a report's layout, under the mutex."""
         return {METRICS: self._metrics.read_value(), OUTPUTS: self._outputs.read_value()}
 
     def read(self, reset: tf.Tensor, initial: tf.Tensor) -> list[tf.Tensor]:

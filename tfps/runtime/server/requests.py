@@ -20,7 +20,7 @@ Trace = Callable[[Sequence[tf.Tensor], tf.Tensor, tf.Tensor], Sequence[tf.Tensor
 
 
 def read_values(held: ServerShards) -> list[tf.Tensor]:
-    """Trace reading the current values of variables and slabs; under the server's mutex."""
+    """Trace reading the current values of variables and slabs, under the server's mutex."""
     return [native.read_value() for native in held.natives]
 
 

@@ -25,8 +25,8 @@ class RoundPull:
     """
 
     server: Server
-    rounds: RoundGate
-    plan: PlanHeader
+    rounds: RoundGate  # decides when the reply is sent
+    plan: PlanHeader  # compares the plan of the request
     trace_unchanged_number: Callable[[], tf.Tensor | int]  # see `ServerHalf`
     delta_encoder: DeltaEncoder  # the values that workers hold
     held: ServerShards

@@ -28,7 +28,7 @@ class RoundSum(Protocol):
 
 
 class WholeSum:
-    """The sum of whole tensors; of bools the newest value.
+    """The sum of whole tensors, or the newest value if they are bools.
 
     Args:
         dtype: the type of the tensors.

@@ -47,12 +47,12 @@ class Update(Protocol):
 class ServerOptimizerCall:
     """Traces the changes of one call on one server; all of it runs under the server's mutex."""
 
-    wire: CallWire
-    number: int
+    wire: CallWire  # the layouts of its messages
+    number: int  # the index of the call in the step
     is_last: bool  # whether it ends the step
     optimizer: Any  # the step's optimizer; None: the call carries only state
     server: Server
-    get_update: Callable[[Any], Update]
+    get_update: Callable[[Any], Update]  # from the optimizer
 
     @property
     def is_update(self) -> bool:
@@ -67,7 +67,7 @@ class ServerOptimizerCall:
     def apply_at_once(
         self, tensors: Mapping[str, Any], arrival: ReceivedPush, verdict: PushVerdict
     ) -> tf.Tensor:
-        """Apply a push immediately, as an update of its own; an `Application`."""
+        """Apply a push immediately, as an update of its own; see `Application`."""
         context = self._context(arrival, verdict)
         if self.wire.scale is not None:
             context = replace(context, loss_scale=tensors[get_scale_name(self.wire.scale)])
@@ -88,7 +88,7 @@ class ServerOptimizerCall:
         return isinstance(update, ServerUpdate) and update.is_maskable(names, device=device)
 
     def trace_learning_rate(self) -> tf.Tensor:
-        """Trace the learning rate of the next update; only for a call that `is_maskable`."""
+        """Trace the learning rate of the next update, for a call that `is_maskable`."""
         update = self.get_update(self.optimizer)
         assert isinstance(update, ServerUpdate)
         return update.trace_learning_rate()

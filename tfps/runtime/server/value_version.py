@@ -39,7 +39,7 @@ class ValueVersion:
         self._number = create(np.int64(0), name="handed_out/number")
 
     def trace_number(self) -> tf.Tensor:
-        """Trace the number of the current values, int64; under the server's mutex.
+        """Trace the number of the current values, int64, under the server's mutex.
 
         It is a time stamp, so that a restarted server does not use a number twice.
         """

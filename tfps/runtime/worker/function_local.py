@@ -40,7 +40,7 @@ class LocalCalls(LocalUpdates, FunctionStep):
         return (self._server_values if is_weight else self._counts_at_begin).read(variable)
 
     def compute_push_position(self) -> tf.Tensor:
-        """Return the position of the period's last call; at the function's end the one after it."""
+        """Return the position of the period's last call, or at the function's end the next one."""
         last = self.calls_done.read_value() + self._calls.read_value()
         return last if self._ends else last - 1
 

@@ -98,7 +98,7 @@ class LocalUpdates(Step):
         raise NotImplementedError
 
     def compute_changes(self) -> dict[str, tf.Tensor]:
-        """Compute the changes of a period, by name; under elastic averaging the weights."""
+        """Compute the changes of a period by name, or under elastic averaging the weights."""
         is_elastic, tensors = self.local.elasticity is not None, {}
         for weight in self.weights:
             value = self.copies.read(weight)

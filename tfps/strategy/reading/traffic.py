@@ -1,4 +1,4 @@
-"""`stats().traffic`: the bytes between workers and each server, sent and before coding."""
+"""`stats().traffic`: the bytes between workers and each server, before and after encoding."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ SOCKET, MESSAGE = "socket", "message"
 
 @dataclass(frozen=True, kw_only=True)
 class CodecTraffic:
-    """Counts the bytes of all variables that one codec encodes; "none" means no codec."""
+    """The bytes of all variables that one codec encodes, in one direction.
+
+    Attributes:
+        codec: the codec, for example ``TopK(0.01)``; "none" for variables without a codec.
+        group: the variables: "all", or the pattern of a `ByPath` that chose the codec.
+        sent_bytes: the bytes that are sent.
+        plain_bytes: the bytes without the codec.
+    """
 
     codec: str
     group: str
@@ -38,7 +45,7 @@ class Traffic:
         counted_at: "socket": with `direct`, the bytes written to the socket, before encryption,
             since the server's process has opened the job; "message": otherwise, the bytes that
             servers exchange with TensorFlow's RPC, without its overhead.
-        plain_bytes: the same size before coding.
+        plain_bytes: the same size before encoding.
         codecs: the shares of codecs and groups of variables; one entry without codecs.
         megabytes_per_s: the rate in the current or last epoch of `fit`, from the first observed
             step to the last; None before two samples, a second apart or at the epoch's end.

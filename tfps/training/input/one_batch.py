@@ -13,7 +13,7 @@ class OneBatch(BatchSource):
     """Passes one batch as an argument of the closure, with one ticket.
 
     Args:
-        batch: structure of arrays, with Nones at its end left out.
+        batch: a structure of arrays; Nones at the end of a tuple are left out.
     """
 
     may_widen_spec = True

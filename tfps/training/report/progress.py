@@ -36,7 +36,7 @@ class ClusterPace(Protocol):
         """Describe the pace, such as ``2/2 workers - staleness 0.9``."""
 
     def step_rate(self, kind: str, *, since_s: float) -> StepRate | None:
-        """Return the rate as the servers count steps, since a moment; None: not measured."""
+        """Return the rate of the newest run of a kind, or None if none has begun since a moment."""
 
 
 class ClusterProgbar:

@@ -45,8 +45,8 @@ class Frame(NamedTuple):
     Frame(header_fields=4, ids=2, payload_bytes=256)
     """
 
-    header_fields: int
-    ids: int
+    header_fields: int  # 8 bytes each
+    ids: int  # the number of ids, 8 bytes each
     payload_bytes: int
 
     def pack(self) -> bytes:
