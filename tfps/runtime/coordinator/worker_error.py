@@ -87,8 +87,6 @@ def select_user_frames(frames: Sequence[FrameSummary]) -> list[FrameSummary]:
     """Return the user's lines below the first line of a library, the outermost first.
 
     The lines above it are in an exception's traceback anyway.
-
-    Lines above the first one of a library called that; they are in an exception's traceback.
     """
     starters = [k for k, frame in enumerate(frames) if frame.filename.startswith(STARTERS)]
     inside = frames[starters[-1] + 1 :] if starters else frames
