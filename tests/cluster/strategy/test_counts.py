@@ -17,7 +17,7 @@ from tfps.launch import LocalCluster
 from tfps.runtime.server.server_optimizer_call import PULL, PUSH, UPDATE
 from tfps.transport.tokens import EXCHANGE
 
-STEPS, BATCH, WORKERS, SERVERS = 400, 2, 4, 2
+STEPS, BATCH, WORKERS, SERVERS = 400, 2, 2, 2
 PUSHES = 40
 
 pytestmark = pytest.mark.timeout(180)

@@ -90,13 +90,11 @@ def test_life_of_a_model(strategy: tfps.ParameterServerStrategy, tmp_path: Path)
         np.testing.assert_array_equal(weight, reference)
     for value, reference in zip(loaded.optimizer.variables, model.optimizer.variables, strict=True):
         np.testing.assert_array_equal(value.numpy(), reference.numpy(), err_msg=reference.path)
-    np.testing.assert_allclose(loaded.predict(NEW_X, verbose=0), predictions, atol=1e-6)
 
-    for call in ("train_on_batch", "test_on_batch"):
-        losses = [
-            getattr(each, call)(X[:10], Y[:10], return_dict=True)["loss"] for each in (model, local)
-        ]
-        assert float(losses[0]) == pytest.approx(float(losses[1]), abs=1e-5), call
+    losses = [
+        each.train_on_batch(X[:10], Y[:10], return_dict=True)["loss"] for each in (model, local)
+    ]
+    assert float(losses[0]) == pytest.approx(float(losses[1]), abs=1e-5)
     _assert_same_weights(model, local)
     assert strategy.stats().fallback_steps == 0
 
