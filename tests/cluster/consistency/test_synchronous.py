@@ -101,6 +101,9 @@ def test_hooks_in_lock_step_see_whole_rounds(job: CountingJob) -> None:
     assert counts == [1, 1, 2, 2, 3]
 
 
+# Quicker ones: a round goes on without a worker in tests/unit/one_process/test_requests_of_fit.py,
+# and a worker dies and comes back in ../training/test_lost_worker.py.
+@pytest.mark.repeats
 @pytest.mark.conformance
 def test_a_worker_that_dies_is_not_waited_for(job: CountingJob) -> None:
     before, other = job.updates(), job.strategy.stats().versions[0]

@@ -69,7 +69,8 @@ def test_shapes_that_do_not_fit(loop: Loop, caplog: pytest.LogCaptureFixture) ->
         loop.run(step)
 
 
-@pytest.mark.quick("True")
+# An operation beside a model is in test_steps.py.
+@pytest.mark.quick("False")
 @pytest.mark.parametrize("uses_model", [True, False])
 def test_failing_operation(uses_model: bool, loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
     @tf.function

@@ -49,8 +49,9 @@ INPUTS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-# A function is a `DatasetCreator` in tests/cluster/input/test_ways.py.
-@pytest.mark.quick("arrays")
+# Quicker ones: a generator in ../input/test_ways.py, and shards, with a worker that dies, in
+# test_lost_worker.py.
+@pytest.mark.repeats
 @pytest.mark.parametrize("kind", INPUTS)
 def test_each_example_once_per_epoch(
     kind: str, model: keras.Model, strategy: tfps.ParameterServerStrategy
@@ -67,6 +68,8 @@ def test_each_example_once_per_epoch(
     assert np.isfinite(history["loss"]).all()
 
 
+# A quicker one is tests/unit/one_process/test_dataset_functions.py.
+@pytest.mark.repeats
 def test_dataset_function_knows_its_worker(model: keras.Model) -> None:
     contexts = []
 
@@ -94,6 +97,8 @@ def test_slow_worker_still_shows_its_share(model: keras.Model) -> None:
     assert _visits(model) == [1] * EXAMPLES
 
 
+# A quicker one is tests/unit/numbers/metrics/test_exact.py.
+@pytest.mark.repeats
 def test_evaluate_is_exact_and_distributed(
     model: keras.Model, strategy: tfps.ParameterServerStrategy
 ) -> None:

@@ -179,6 +179,8 @@ def test_a_second_signal_ends_a_script_that_does_not_listen(script: Path) -> Non
         assert command.wait() == 128 + signal.SIGINT
 
 
+# A quicker one is tests/unit/launch/test_process.py, whose task ends with its parent.
+@pytest.mark.repeats
 def test_everything_ends_when_the_command_is_killed(script: Path) -> None:
     script.write_text(f"{WHEN_ALL_SERVE}time.sleep(100)")
     arguments = [*TFPS, "run", "--workers", "1", str(script)]

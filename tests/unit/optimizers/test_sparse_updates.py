@@ -156,6 +156,7 @@ def _assert_close(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
         np.testing.assert_allclose(one, two, atol=1e-6)
 
 
+@pytest.mark.quick("*-alone", "SGD-*", "Adam-*")
 @pytest.mark.parametrize("in_slab", [False, True], ids=["alone", "in a slab"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_rows_that_did_not_come_stay(name: str, in_slab: bool) -> None:

@@ -112,7 +112,7 @@ MODES = [
 ]
 
 
-@pytest.mark.quick("Asynchronous(pipeline_steps=0*", "*backup_workers=1*")
+@pytest.mark.quick("Asynchronous(pipeline_steps=0*")
 @pytest.mark.parametrize("mode", MODES, ids=repr)
 def test_two_workers_count_every_call(cluster: Clusters, mode: Any) -> None:
     resolver = cluster(workers=2).cluster_resolver
