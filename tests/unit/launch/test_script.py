@@ -29,11 +29,12 @@ def _run(script: Path, *arguments: str, plain: bool) -> subprocess.CompletedProc
 
 
 SCRIPTS = {
-    "names": "import sys; print(__name__, __file__, sys.argv, sys.path[0], __builtins__)",
-    "neighbour": "import neighbour; print(neighbour.__file__)",
-    "main module": "import __main__; X = 3; print(__main__.X)",
-    "pickle": "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))))",
-    "source": "import inspect\ndef f(): return 1\nprint(inspect.getsource(f))",
+    "names": "import sys; print(__name__, __file__, sys.argv, sys.path[0], __builtins__)\n"
+    "import neighbour; print(neighbour.__file__)\n"
+    "import __main__; X = 3; print(__main__.X)\n"
+    "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))))\n"
+    "import inspect\ndef f(): return 1\nprint(inspect.getsource(f))\n"
+    "x: 'undefined' = 1\nprint(__annotations__)",
     "traceback": "def f():\n    raise ValueError('wrong')\nf()",
     "chain": "try:\n    1/0\nexcept ZeroDivisionError as e:\n    raise ValueError from e",
     "syntax": "print('never'\n",
@@ -46,7 +47,6 @@ SCRIPTS = {
     "def f(): time.sleep(0.3); print('thread')\nthreading.Thread(target=f).start()",
     "pool": "from concurrent.futures import ThreadPoolExecutor as P\n"
     "p = P(1); p.submit(print, 'pool')",
-    "annotations": "x: 'undefined' = 1\nprint(__annotations__)",
     "unflushed": "import sys; sys.stdout.write('no line end')",
     "spawn": "import multiprocessing as m\ndef f(): print('spawned', flush=True)\n"
     "if __name__ == '__main__':\n"

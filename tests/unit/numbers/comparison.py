@@ -46,6 +46,13 @@ def compiled(optimizer: Any = None, **options: Any) -> keras.Model:
     return model
 
 
+def linear(optimizer: Any = "sgd") -> keras.Model:
+    """One layer, compiled: for what does not depend on the model, and is traced sooner."""
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(3)])
+    model.compile(optimizer, cross_entropy())
+    return model
+
+
 def densify(optimizer: Any) -> None:
     """Give an optimizer the gradients of tables as whole tensors.
 

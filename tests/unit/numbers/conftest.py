@@ -1,4 +1,4 @@
-"""One worker and two servers within this process, so that numbers are Keras's own.
+"""One worker and its servers within this process, so that numbers are Keras's own.
 
 What only compares numbers needs no process and no network; a test of each kind runs on a real
 cluster too, below ``tests/cluster``.
@@ -47,11 +47,21 @@ def strategy_options() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
+def servers(pytestconfig: pytest.Config) -> int:
+    """How many `strategy` has; a folder may override this fixture.
+
+    A third of the time would go into the traces of a second one, which `make test-all` has. Tests
+    whose numbers depend on it make a strategy of their own, such as test_equality.py.
+    """
+    return 1 if pytestconfig.getoption("quickly") else 2
+
+
+@pytest.fixture(scope="module")
 def strategy(
-    cluster: Clusters, strategy_options: dict[str, Any]
+    cluster: Clusters, strategy_options: dict[str, Any], servers: int
 ) -> Iterator[tfps.ParameterServerStrategy]:
     """Shared by a module's tests."""
-    resolver = cluster(workers=1, ps=2).cluster_resolver
+    resolver = cluster(workers=1, ps=servers).cluster_resolver
     strategy = tfps.ParameterServerStrategy(resolver, **strategy_options)
     yield strategy
     strategy.close()

@@ -23,13 +23,13 @@ MODES: dict[str, Any] = {
 }
 
 
-@pytest.mark.quick("synchronous-2")
+@pytest.mark.quick("asynchronous-2")
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("mode", MODES)
 def test_each_run_has_noise_of_its_own(
     cluster: Callable[..., InProcessCluster], workers: int, mode: str
 ) -> None:
-    resolver = cluster(workers=workers, ps=2).cluster_resolver
+    resolver = cluster(workers=workers).cluster_resolver
     strategy = tfps.ParameterServerStrategy(resolver, consistency=MODES[mode])
     try:
         steps = Steps(strategy)

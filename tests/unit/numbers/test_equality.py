@@ -63,8 +63,9 @@ VARIANTS |= {
     ),
 }
 
-# How an update comes about: by itself, by all servers together, by several steps.
-WAYS = ["Adam", "loss_scale_and_global_clipnorm", "accumulation"]
+# How an update comes about: by all servers together, by several steps; one by itself is in
+# tests/cluster/training/test_same_numbers.py.
+WAYS = ["loss_scale_and_global_clipnorm", "accumulation"]
 
 # Where nothing is stale, not a bit differs.
 IDENTICAL = {

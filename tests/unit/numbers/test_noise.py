@@ -78,8 +78,9 @@ def test_one_worker_draws_what_one_process_draws(
 def test_each_batch_has_noise_of_its_own(
     cluster: Callable[..., InProcessCluster], workers: int, draw: str, mode: str
 ) -> None:
-    resolver = cluster(workers=workers, ps=2).cluster_resolver
-    strategy = tfps.ParameterServerStrategy(resolver, consistency=mode)
+    strategy = tfps.ParameterServerStrategy(
+        cluster(workers=workers).cluster_resolver, consistency=mode
+    )
     try:
         met, _ = met_in_fit(strategy, lambda: Random(DRAW[draw]))
         again = met if draw == "samples" else met_in_fit(strategy, lambda: Random(DRAW[draw]))[0]

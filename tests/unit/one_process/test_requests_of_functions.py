@@ -172,7 +172,7 @@ def test_rows_of_a_table_are_looked_up_by_their_ids(function_jobs: Jobs[Function
 
 
 def test_a_bound_holds_up_the_fast(function_jobs: Jobs[FunctionJob]) -> None:
-    job = function_jobs(tfps.BoundedStaleness(1), calls=2)
+    job = function_jobs(tfps.BoundedStaleness(1))
     clocks = [job.begin(worker).clock for worker in range(2)]
     with ThreadPoolExecutor(2) as pool:
         assert job.push(0, clock=clocks[0]).status is Status.OK
@@ -192,7 +192,7 @@ def test_a_bound_holds_up_the_fast(function_jobs: Jobs[FunctionJob]) -> None:
 
 
 def test_an_older_incarnation_is_refused(function_jobs: Jobs[FunctionJob]) -> None:
-    job = function_jobs(tfps.BoundedStaleness(1), calls=2)
+    job = function_jobs(tfps.BoundedStaleness(1))
     job.begin(0)
     older = job.incarnations[0]
     assert job.begin(0).status is Status.OK
@@ -202,7 +202,7 @@ def test_an_older_incarnation_is_refused(function_jobs: Jobs[FunctionJob]) -> No
 
 
 def test_a_round_is_one_mean(function_jobs: Jobs[FunctionJob]) -> None:
-    job = function_jobs(tfps.Synchronous(), calls=2)
+    job = function_jobs(tfps.Synchronous())
     at, before = job.begin(0).version, job.weight(0)
     assert job.begin(1).version == at
     with ThreadPoolExecutor(2) as pool:
@@ -261,7 +261,7 @@ def test_a_push_that_is_too_stale_is_dropped(function_jobs: Jobs[FunctionJob]) -
 
 
 def test_who_is_expected_is_waited_for(function_jobs: Jobs[FunctionJob]) -> None:
-    job = function_jobs(tfps.Synchronous(), calls=2)
+    job = function_jobs(tfps.Synchronous())
     job.strategy.runtime.expect([True, True])
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(job.begin, 0)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tests.unit.numbers.comparison import Comparison
+from tests.unit.numbers.comparison import Comparison, linear
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -23,7 +23,7 @@ def asynchronous_execution() -> Iterator[None]:
 def test_training_ends_asynchronous_execution_and_says_so_once(
     comparison: Comparison, asynchronous_execution: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    comparison.run()
+    comparison.run(linear)
     assert tf.config.experimental.get_synchronous_execution()
     said = [each for each in caplog.messages if "set_synchronous_execution" in each]
     assert len(said) == 1
@@ -39,7 +39,7 @@ def eager_functions() -> Iterator[None]:
 def test_functions_that_run_eagerly_elsewhere_are_graphs_on_workers(
     comparison: Comparison, eager_functions: None
 ) -> None:
-    comparison.run()
+    comparison.run(linear)
     strategy = comparison.strategy
     coordinator = tfps.ClusterCoordinator(strategy)
     with strategy.scope():

@@ -30,6 +30,12 @@ from tfps.errors import UnsupportedError
 pytestmark = pytest.mark.timeout(180)
 
 
+@pytest.fixture(scope="module")
+def servers() -> int:
+    """Some optimizers look at the whole model, which two servers hold."""
+    return 2
+
+
 def test_optimizer_from_outside_the_scope_and_its_learning_rate(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:

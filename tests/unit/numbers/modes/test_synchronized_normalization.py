@@ -36,7 +36,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if "synchronized" in r.getMessage()]
 
 
-@pytest.mark.quick("2-synchronous")
+@pytest.mark.quick("2-asynchronous")
 @pytest.mark.parametrize(
     ("workers", "mode"),
     [

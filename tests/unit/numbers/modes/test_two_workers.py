@@ -24,7 +24,7 @@ def pair(cluster: Callable[..., InProcessCluster]) -> InProcessCluster:
 
 
 def test_a_round_is_the_mean_of_two_gradients(pair: InProcessCluster) -> None:
-    assert_gradients_are_averaged(pair, rounds=100)
+    assert_gradients_are_averaged(pair, rounds=20)
 
 
 @pytest.mark.slow
