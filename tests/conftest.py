@@ -121,7 +121,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="try a quarter of the examples of property tests, leave TensorFlow's tuning of inputs "
         "out, and on clusters its optimization of graphs; what runs as a command has both all the "
-        "same, but for the long script of the pages",
+        "same, but for the long script of the pages; train for fewer epochs, and compare numbers "
+        "with one server instead of two",
     )
     parser.addoption(
         "--gpus",

@@ -51,10 +51,11 @@ def installed(
     there are not read, so that an editable installation of this checkout stays invisible.
     """
     folder = tmp_path_factory.mktemp("installed")
-    venv.create(folder, with_pip=True, symlinks=True)
+    venv.create(folder, symlinks=True)
     binaries = folder / "bin"
+    pip = [sys.executable, "-m", "pip", "--python", str(binaries / "python")]
     subprocess.run(
-        [binaries / "python", "-m", "pip", "install", "--no-deps", "--no-index", wheel],
+        [*pip, "install", "--no-deps", "--no-index", wheel],
         check=True,
         capture_output=True,
         text=True,

@@ -31,13 +31,20 @@ print("runs as", role, flush=True)
 if role == "evaluator":
     sys.exit(0)
 """
+# Without TensorFlow, whose import takes most of the chief's time.
+WHEN_ALL_SERVE = """
+from tfps.cluster import ClusterSpec, wait_for_tasks
+wait_for_tasks(ClusterSpec.from_environment(), timeout_s=100)
+print("all serve", flush=True)
+exec(sys.argv[1])
+"""
 
 
 @pytest.fixture
 def spec() -> Iterator[ClusterSpec]:
-    with lease_ports(4) as lease:
-        chief, first, second, ps = (f"127.0.0.1:{port}" for port in lease.ports)
-        yield ClusterSpec(jobs={"chief": (chief,), "worker": (first, second), "ps": (ps,)})
+    with lease_ports(3) as lease:
+        chief, worker, ps = (f"127.0.0.1:{port}" for port in lease.ports)
+        yield ClusterSpec(jobs={"chief": (chief,), "worker": (worker,), "ps": (ps,)})
 
 
 @pytest.fixture
@@ -70,12 +77,16 @@ def _task(
 def test_workers_and_servers_end_as_the_chief_did(
     spec: ClusterSpec, script: Path, end: str, chief_status: int, status: int
 ) -> None:
+    said = "counted 10.0"
+    if end != "pass":
+        said = "all serve"
+        script.write_text(ROLE + WHEN_ALL_SERVE)
     with contextlib.ExitStack() as stack:
         # The chief comes first: it waits for the others.
         chief = stack.enter_context(_task(spec, ("chief", 0), script, end))
         others = [
             stack.enter_context(_task(spec, task, script, end))
-            for task in (("worker", 0), ("worker", 1), ("ps", 0))
+            for task in (("worker", 0), ("ps", 0))
         ]
         for other in others:
             other.wait_for("serves at")
@@ -85,7 +96,7 @@ def test_workers_and_servers_end_as_the_chief_did(
             assert evaluator.output == "runs as evaluator\n"
         assert chief.wait() == chief_status, chief.describe()
         assert "runs as chief" in chief.output
-        assert "counted 10.0" in chief.output
+        assert said in chief.output
         for other in others:
             assert other.wait() == status, other.describe()
             assert "runs as" not in other.output
