@@ -36,7 +36,9 @@ def open_line(is_open: bool) -> None:
 
 
 def share_line(file_number: int | None) -> None:
-    """Share the state of the last line between several processes on one terminal.
+    """Make this process share the state of the last line with others on its terminal.
+
+    Each of these processes calls it.
 
     Args:
         file_number: an open file that they share; None: stop sharing.

@@ -130,6 +130,8 @@ class LedgerLayout:
     def staleness_counts(self, cells: Any) -> dict[int, int]:
         """Return the number of gradients for each staleness; those without gradients are left out.
 
+        The last one, ``STALENESS_BINS - 1``, also counts all that are larger.
+
         Args:
             cells: the cells of a ledger.
         """

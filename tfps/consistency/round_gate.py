@@ -96,7 +96,10 @@ class RoundGate:
     def push(
         self, contribution: Contribution, admission: tuple[tf.Tensor, Rounds], *, apply: Apply
     ) -> tf.Tensor:
-        """Count a contribution. Returns whether its worker has to wait.
+        """Count a contribution, and apply the sums if it completes an optimizer call.
+
+        Returns:
+            Whether its worker has to wait.
 
         Args:
             contribution: the contribution.

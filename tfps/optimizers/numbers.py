@@ -1,4 +1,4 @@
-"""Checks the ranges of numbers that an optimizer receives as arguments."""
+"""Finds numbers out of range among the arguments of an optimizer, and describes them."""
 
 from __future__ import annotations
 

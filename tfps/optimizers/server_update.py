@@ -88,7 +88,11 @@ class UpdateContext:
         return replace(self, discounts=(*self.discounts, wrapper.discount))
 
     def set_rate(self, optimizer: Any) -> Any:
-        """Set the learning rate of this update in a copy of an optimizer, and return the copy."""
+        """Set the learning rate of this update in an optimizer, which must be a temporary copy.
+
+        Returns:
+            The same object, changed.
+        """
         if self.rate is not None:
             optimizer.__dict__["_learning_rate"] = self.rate
         if self.discounts:

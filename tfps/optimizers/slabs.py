@@ -38,7 +38,7 @@ class SlabStorage(Protocol):
         path: str,
         **options: Any,
     ) -> ShardedVariable:
-        """Create a variable whose rows are on several servers."""
+        """Create a variable from its shards, each a variable on a server of its own, in no slab."""
 
     def create_slab(
         self, variables: Sequence[ServerVariable], *, layout: SlabLayout, name: str, filled: bool

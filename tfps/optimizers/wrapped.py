@@ -71,7 +71,7 @@ def get_drop_above(optimizer: Any) -> int | None:
 
 
 def get_devices(optimizer: Any) -> list[str]:
-    """Return the devices of the servers that store an optimizer's variables or their shards."""
+    """Return the devices of the servers that store the variables an optimizer trains."""
     return list(
         dict.fromkeys(p._value.device for p in get_all_shards(optimizer._trainable_variables))
     )

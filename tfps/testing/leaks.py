@@ -24,7 +24,7 @@ KEPT_PROGRAMS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver
 
 @dataclass(frozen=True)
 class ProcessSnapshot:
-    """The child processes, ports and threads of this process at one moment.
+    """The descendants of this process, their ports, and its own threads, at one moment.
 
     Use it to compare two moments yourself; `assert_no_leaks` does this for a block.
 

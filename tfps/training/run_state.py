@@ -57,7 +57,7 @@ class Recovery(Protocol):
         """
 
     def end(self, reason: str) -> bool:
-        """Stop waiting for servers; return whether one was lost."""
+        """Give up the servers that are still lost; return whether there was one."""
 
 
 class RunState:

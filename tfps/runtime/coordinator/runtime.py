@@ -317,9 +317,10 @@ class Runtime(Storage):
         return [server.cells() for server in self.servers]
 
     def abandon(self, reason: str, *, is_responding: bool) -> None:
-        """Stop using the tasks, which are about to end with all resources of this job.
+        """Stop using the tasks, and free nothing on them.
 
-        Guests can end their work if all tasks reply (``is_responding``).
+        They are about to end, or the resources of the job stay as they are. Guests can end their
+        work if all tasks reply (``is_responding``).
         """
         if not self.closed:
             self._mark_closed(reason, closes_dependents=is_responding)

@@ -35,7 +35,9 @@ class MovingPace:
 def find_pace(
     variable: Any, assignments: Sequence[Assignment], *, devices: int
 ) -> MovingPace | None:
-    """Return the pace of a variable; None if its new value is not of this form.
+    """Return how much of its old value a step keeps in a variable.
+
+    None unless the new value is ``kept * old + c``, where ``c`` comes from the batch.
 
     Args:
         variable: a Keras variable that no optimizer updates.

@@ -44,7 +44,7 @@ class ExampleOrders:
             self._next = tf.cast(tf.concat(parts, 0), tf.int64)
 
     def draw(self) -> tf.Tensor:
-        """Return the next order: the indices of all examples, int64."""
+        """Return the order of the next pass, shuffled as `fit` asks for: all indices, int64."""
         self.draw_ahead()
         order = self._next
         if self._is_shuffled:

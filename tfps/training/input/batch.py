@@ -99,7 +99,9 @@ def number_batches(batches: tf.data.Dataset, *labels: tf.Tensor) -> tf.data.Data
 
 
 def numbered_spec(components: Sequence[Any]) -> Any:
-    """Return the spec of the elements of `number_batches` without labels.
+    """Return the spec of the elements of `number_batches` that is called without labels.
+
+    An element is (number, (whether it is a batch, *components)).
 
     Args:
         components: the flat specs of the batches.
