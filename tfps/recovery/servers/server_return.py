@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfps.bridge.closures.closure_queue import ClosureQueue
 from tfps.bridge.closures.failure_handler import FailureHandler
-from tfps.bridge.variables.server_access import watch_accesses
+from tfps.bridge.variables.server_access import LOSS_ERRORS, watch_accesses
 from tfps.errors import CheckpointError
 from tfps.recovery.probing.connections import cut_connections
 from tfps.recovery.restarts.task_supervisor import get_supervisor
@@ -39,17 +39,6 @@ WARNING_INTERVAL_S = 60.0
 JOIN_TIMEOUT_S = 10.0
 # How long gRPC may pause before a worker connects again to a server that is back.
 RECONNECT_S = 30.0
-# TensorFlow's errors for a server that is gone, or was restarted and does not know this process.
-LOSS_ERRORS = (
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.FailedPreconditionError,
-    tf.errors.InternalError,
-    tf.errors.InvalidArgumentError,
-    tf.errors.NotFoundError,
-    tf.errors.UnavailableError,
-    tf.errors.UnknownError,
-)
 
 
 class JobView(Protocol):

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tfps.bridge.closures.closure_numbers import ClosureNumbers
 from tfps.bridge.functions.function_table import FunctionTables
+from tfps.bridge.variables.server_access import check_failed_accesses
 from tfps.cluster import ClusterSpec, has_clients, record_move
 from tfps.cluster.introduction import this_chief
 from tfps.cluster.served_chief import Question
@@ -79,6 +80,7 @@ class Runtime(Storage):
         super().__init__(container=get_container_name(job), servers=self.topology.servers)
         for contents, held_values in zip(self.contents, held or [], strict=False):
             contents.held = dict(held_values)
+        check_failed_accesses(self.container, self)
         self.job, self.workers = job, cluster.count("worker")
         self.max_workers = max_workers or self.workers
         self.cluster = cluster
@@ -157,6 +159,16 @@ class Runtime(Storage):
     def closed(self) -> bool:
         """Whether the servers are no longer used."""
         return bool(self.close_reason)
+
+    def check_server(self, device: str) -> None:
+        """Check the server of a device after an access to one of its variables has failed.
+
+        Raises:
+            tf.errors.UnavailableError: it is gone, was restarted or does not reply.
+        """
+        for server in [] if self.closed else self.servers:
+            if server.device == device:
+                server.check()
 
     def refuse_if_closed(self) -> None:
         """Raise `StrategyClosed` if the servers are no longer used; called before each use."""

@@ -204,6 +204,10 @@ class Server:
         except tf.errors.UnavailableError as error:
             self.lost = error.message
 
+    def check(self) -> None:
+        """Raise `UnavailableError` if the server is gone, was restarted or does not reply."""
+        self.cells(patience_s=PROBE_TIMEOUT_S)
+
     def cells(self, *, patience_s: float = CALL_TIMEOUT_S) -> np.ndarray[Any, Any]:
         """Return the current ledger."""
         return self._sample(patience_s=patience_s)[0]
