@@ -353,36 +353,36 @@ def _predicting_on_workers(model: Any, strategy: FitStrategy) -> Iterator[None]:
 
 
 def _build_symbolically(model: Any, strategy: FitStrategy, data_batch: Any) -> None:
-    """Build the model, unless it has no `call`: a user's own step then builds what it uses."""
-    if model.optimizer is not None:
-        assign_strategy(model.optimizer, strategy)
+    """Build the model; what only its step can build, the step builds, as in one process."""
+    optimizer = model.optimizer
+    if optimizer is not None:
+        assign_strategy(optimizer, strategy)
     refuse_outside_scope(model.trainable_variables)
     if type(model).call is keras.Model.call:
         return
+    attributes = model.__dict__
+    is_known = optimizer is None or optimizer.built
     try:
         with strategy.scope():
+            # The optimizer is built last, with the variables of all layers.
+            attributes["optimizer"] = optimizer if is_known else None
             model._symbolic_build(data_batch=data_batch)
+        is_called = True
+    except Exception:  # noqa: BLE001 - the step raises its own, if it has one
+        is_called = False
+    finally:
+        attributes["optimizer"] = optimizer
+    is_built = all(layer.built for layer in model._flatten_layers())
+    if is_called and is_built and not is_known:
+        with strategy.scope():
+            optimizer.build(model.trainable_variables)
         return
-    except Exception as error:  # noqa: BLE001 - raised below, as itself
-        reason = _original_error(error)
-    # In one process nothing is built before the step runs, and the error is that of the step. That
-    # may have none: only without variables a value that a branch or a loop writes stays inside.
+    if is_known and (is_called or is_built):
+        return
+    if is_called and not is_training():
+        return  # training builds the other layers, and the optimizer
     compiler = StepCompiler(model, strategy=strategy, kind="train" if is_training() else "test")
     compiler.try_step(tf.nest.map_structure(_spec_of, data_batch))
-    if not _is_built(model):
-        raise reason
-
-
-def _is_built(model: Any) -> bool:
-    parts = [*model._flatten_layers(), model.optimizer, model._compile_metrics, model._compile_loss]
-    return all(part.built for part in parts if part is not None)
-
-
-def _original_error(error: Exception) -> BaseException:
-    """Return the error that Keras wraps into a `RuntimeError` of its own."""
-    if isinstance(error, RuntimeError) and str(error).startswith("Unable to automatically build"):
-        return error.__context__ or error
-    return error
 
 
 def _spec_of(item: Any) -> Any:
