@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -137,6 +139,32 @@ class BatchKeeper:
                     self._kept.pop(closed, None)
 
 
+# The feeders that workers may ask, by their numbers, and the chief's functions that reply for all
+# feeders of equal types. A new generator finds that of the one before, so no step is traced again.
+_feeders: weakref.WeakValueDictionary[int, Feeder] = weakref.WeakValueDictionary()
+_functions: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
+_numbers = itertools.count()
+
+
+def _get_function(types: tuple[tf.DType, ...], device: str) -> Any:
+    """Return the chief's function from (position, incarnation, feeder) to a batch."""
+    function = _functions.get((types, device))
+    if function is None:
+
+        def serve(asked: tf.Tensor) -> list[tf.Tensor]:
+            return list(tf.numpy_function(_find_batch, [asked], [tf.bool, *types]))
+
+        signature = [tf.TensorSpec([3], tf.int64)]
+        function = trace_server_function(serve, device=device, signature=signature)
+        _functions[types, device] = function
+    return function
+
+
+def _find_batch(asked: np.ndarray[Any, Any]) -> list[Any]:
+    position, incarnation, number = (int(value) for value in asked)
+    return _feeders[number].find_batch(position, worker=incarnation)
+
+
 class Feeder(BatchSource):
     """A dataset, generator or `PyDataset`, iterated on the chief.
 
@@ -150,6 +178,7 @@ class Feeder(BatchSource):
         period_steps: of a worker, for one ticket of the servers.
     """
 
+    may_widen_spec = True
     until_seen = False  # see `BatchKeeper`
 
     def __init__(
@@ -161,15 +190,16 @@ class Feeder(BatchSource):
         self.keeper: BatchKeeper | None = None
         self._first_number = 0
         self._device = device
-        signature = [tf.TensorSpec([2], tf.int64)]
-        self._function = trace_server_function(self._serve, device=device, signature=signature)
+        self._function = _get_function(tuple(spec.dtype for spec in self._flat_specs), device)
+        self._number = next(_numbers)
+        _feeders[self._number] = self
 
     @property
     def description(self) -> str:
         return f"a dataset, iterated on the chief and sent batch by batch: {self._reason}"
 
     def trace_key(self) -> Any:
-        return ("feeder", id(self))
+        return ("feeder", str(self.batch_spec))
 
     @property
     def input_graphs(self) -> list[Any]:
@@ -197,13 +227,15 @@ class Feeder(BatchSource):
 
     def arguments(self, keeper: BatchKeeper, offset_steps: int) -> Any:
         self.keeper, self._first_number = keeper, offset_steps
-        return (tf.constant(0),)
+        return (tf.constant(self._number, tf.int64),)
 
     def argument_specs(self, arguments: Any) -> Any:
-        return arguments
+        return (tf.TensorSpec([], tf.int64),)
 
     def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
-        asked = tf.stack([tf.where(claim.ticket >= 0, claim.position, -1), claim.incarnation])
+        (number,) = arguments
+        position = tf.where(claim.ticket >= 0, claim.position, -1)
+        asked = tf.stack([position, claim.incarnation, number])
         outputs = tf.raw_ops.RemoteCall(
             target=self._device,
             args=[asked],
@@ -224,16 +256,17 @@ class Feeder(BatchSource):
         if self.keeper is not None:
             self.keeper.on_drained()
 
-    def _serve(self, asked: tf.Tensor) -> list[tf.Tensor]:
-        types = [tf.bool, *(spec.dtype for spec in self._flat_specs)]
-        return list(tf.numpy_function(self._find_batch, [asked], types))
+    def find_batch(self, position: int, *, worker: int) -> list[Any]:
+        """Return whether there is a batch at a position of the run, and its components.
 
-    def _find_batch(self, asked: np.ndarray[Any, Any]) -> list[Any]:
-        number, incarnation = (int(value) for value in asked)
+        Args:
+            position: below 0, a worker without a ticket asks.
+            worker: the incarnation of the worker that asks.
+        """
         keeper = self.keeper
         batch = None
-        if number >= 0 and keeper is not None:
-            batch = keeper.get(number + self._first_number, worker=incarnation)
+        if position >= 0 and keeper is not None:
+            batch = keeper.get(position + self._first_number, worker=worker)
         if batch is None:
             return [np.array(False), *(empty_component(spec) for spec in self._flat_specs)]
         flat = tf.nest.flatten(batch, expand_composites=True)

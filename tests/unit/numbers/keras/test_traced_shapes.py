@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
@@ -70,6 +70,12 @@ def dataset_functions(model: keras.Model) -> Iterator[Any]:
         yield model.fit(x, steps_per_epoch=2, verbose=0).history["loss"]
 
 
+def generators(model: keras.Model, lengths: Iterable[int] = LENGTHS) -> Iterator[Any]:
+    for length in lengths:
+        data = (batch(length) for _ in range(2))
+        yield model.fit(data, steps_per_epoch=2, verbose=0).history["loss"]
+
+
 @pytest.fixture
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the programs that were compiled."""
@@ -89,7 +95,7 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         single_batches,
         *(
             pytest.param(each, marks=pytest.mark.repeats)
-            for each in (batches_for_evaluation, arrays, datasets, dataset_functions)
+            for each in (batches_for_evaluation, arrays, datasets, dataset_functions, generators)
         ),
     ],
 )
@@ -98,6 +104,14 @@ def test_two_traces_for_all_shapes(
 ) -> None:
     comparison.run(compiled, lambda model: {"losses": np.array(list(use(model)))})
     assert len(compilations) == 2
+
+
+def test_a_new_generator_needs_no_new_trace(
+    comparison: Comparison, compilations: list[str]
+) -> None:
+    """Each one was compiled for anew, and the servers kept much of the memory of the old ones."""
+    comparison.run(compiled, lambda model: {"losses": list(generators(model, [4, 4, 4]))})
+    assert len(compilations) == 1
 
 
 def test_functions_that_reduce_retracing(strategy: tfps.ParameterServerStrategy) -> None:
