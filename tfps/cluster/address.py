@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 LARGEST_PORT = 65_535  # a TCP port is a 16-bit number
 
 
@@ -24,6 +26,25 @@ def split_address(address: str) -> tuple[str, int]:
         raise ValueError(problem)
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """Return an address, with an IPv6 host in brackets.
+
+    Example:
+
+    >>> join_address("::1", 2222)
+    '[::1]:2222'
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine's own, which no other machine reaches by it."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def address_problem(address: object) -> str | None:

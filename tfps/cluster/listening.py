@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import psutil
 
-from tfps.cluster.address import split_address
+from tfps.cluster.address import join_address, split_address
 from tfps.cluster.ports import PortLease
 from tfps.cluster.spec import ClusterSpec
 from tfps.errors import PortInUse
@@ -65,8 +65,7 @@ def address_towards(address: str, *, port: int) -> str:
         port: the port of this process.
     """
     with socket.create_connection(split_address(address)) as connection:
-        host = connection.getsockname()[0]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return join_address(connection.getsockname()[0], port)
 
 
 def is_elsewhere(address: str) -> bool:

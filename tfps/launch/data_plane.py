@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Callable
 
 from tfps.cluster import ClusterSpec, data_connections
-from tfps.cluster.address import LARGEST_PORT, split_address
+from tfps.cluster.address import LARGEST_PORT, is_loopback, split_address
 from tfps.errors import ConfigError
 
 DATA_PORT = "TFPS_DATA_PORT"
@@ -62,7 +61,7 @@ def start_data_plane(spec: ClusterSpec, *, target: Callable[[], str]) -> None:
         target=target,
         device=device,
         # A task with a loopback address has no clients on other machines.
-        host=host if _is_loopback(host) else "",
+        host=host if is_loopback(host) else "",
         port=data_port(),
         secret=secret,
         encryption=encryption,
@@ -76,10 +75,3 @@ def start_data_plane(spec: ClusterSpec, *, target: Callable[[], str]) -> None:
 
     server.take_role(READER, serve_reader)
     server.register()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

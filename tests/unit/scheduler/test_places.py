@@ -1,0 +1,245 @@
+"""Places of tasks: assignment, return, registration anew, and the first 10 s of a scheduler."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.messages import check_message
+from tfps.scheduler.places import GRACE_S, Places, PlaceState
+from tfps.scheduler.registration import SERVING_ROLES, Registration
+
+LATER_S = GRACE_S + 1
+
+
+def _places(*, workers: int = 2, servers: int = 1) -> Places:
+    return Places.of_cluster(workers=workers, servers=servers, started_s=0.0)
+
+
+def _task(
+    number: int,
+    role: str | None = None,
+    index: int | None = None,
+    *,
+    host: str = "10.0.0.1",
+    is_return: bool = False,
+) -> Registration:
+    address = "" if role == "evaluator" else f"{host}:{1000 + number}"
+    return Registration(
+        role=role, index=index, address=address, is_return=is_return, host=host, number=number
+    )
+
+
+def _come(places: Places, *tasks: Registration, now_s: float = 1.0) -> Places:
+    for task in tasks:
+        places = places.register(task, now_s=now_s)
+        assert not places.refusals
+    return places
+
+
+def _refused(places: Places, task: Registration, *, now_s: float = 1.0) -> str:
+    changed = places.register(task, now_s=now_s)
+    (refusal,) = changed.refusals
+    assert refusal.number == task.number
+    assert replace(changed, refusals=()) == replace(places, refusals=()), "the job goes on"
+    return refusal.reason
+
+
+def _holders(places: Places) -> dict[str, int]:
+    return {
+        place.name: place.holder.number for place in places.places if place.is_held and place.holder
+    }
+
+
+def _full() -> Places:
+    """Two workers, on hosts of their own."""
+    tasks = [_task(0, "chief"), _task(1, "ps"), _task(2, "worker"), _task(3, "worker", host="b")]
+    places = _come(_places(), *tasks)
+    assert places.is_complete
+    return places
+
+
+def test_without_a_role_servers_come_first() -> None:
+    places = _come(_places(), _task(3), _task(2), _task(1))
+    assert _holders(places) == {}
+    assert places.missing() == (
+        "chief 0, worker 0, worker 1, ps 0 (tasks that have come and wait for a place: 3)"
+    )
+    places = _come(places, _task(0, "chief"))
+    assert _holders(places) == {"chief 0": 0, "ps 0": 3, "worker 0": 2, "worker 1": 1}
+    assert places.is_complete
+
+
+def test_tasks_without_a_role_make_room_for_one_that_has_it() -> None:
+    places = _come(_places(), _task(1), _task(2), _task(3, "ps"), now_s=LATER_S)
+    places = _come(places, _task(0, "chief"), now_s=LATER_S)
+    assert _holders(places) == {"chief 0": 0, "ps 0": 3, "worker 0": 1, "worker 1": 2}
+
+
+def test_a_task_that_names_its_index_gets_it_at_once() -> None:
+    assert _holders(_come(_places(), _task(1, "worker", 1))) == {"worker 1": 1}
+
+
+def test_a_task_returns_to_the_place_last_held_from_its_host() -> None:
+    places = _full().end(2, now_s=2.0).end(3, now_s=3.0)
+    assert places.missing() == "worker 0, worker 1"
+    assert _holders(_come(places, _task(4, "worker", host="b"), now_s=LATER_S))["worker 1"] == 4
+    assert _holders(_come(places, _task(4, host="b"), now_s=LATER_S))["worker 1"] == 4
+    assert _holders(_come(places, _task(4, host="c"), now_s=LATER_S))["worker 0"] == 4
+    assert _holders(_come(places, _task(4, "worker", 0, host="b"), now_s=4.0))["worker 0"] == 4
+
+
+def test_a_place_whose_task_the_chief_holds_alive_is_not_free() -> None:
+    places = _full().end(3, now_s=20.0)
+    alive = {("worker", 1)}
+    asked = places.register(_task(4, "worker"), now_s=21.0, alive=alive)
+    check_message(asked.refusals[0].reason, "role", received="one more worker", remedy="stop")
+    assert _holders(asked) == _holders(places)
+    named = places.register(_task(4, "worker", 1), now_s=21.0, alive=alive)
+    assert "worker 1 at b:1003 is alive" in named.refusals[0].reason
+    assert _holders(places.register(_task(4, "worker"), now_s=21.0))["worker 1"] == 4
+
+
+def test_a_newcomer_takes_no_place_of_a_task_that_returns() -> None:
+    """A scheduler that has just been started knows nothing of the tasks that live."""
+    places = _come(_places(), _task(1, "worker", 0, is_return=True), _task(9, "worker"))
+    places = _come(places, _task(0, "chief", 0, is_return=True), _task(2, "ps", 0, is_return=True))
+    assert places.missing() == "worker 1 (tasks that have come and wait for a place: 1)"
+    assert _holders(places.settle(now_s=GRACE_S))["worker 1"] == 9
+    returned = places.register(_task(3, "worker", 1, is_return=True), now_s=2.0)
+    assert _holders(returned)["worker 1"] == 3
+    assert [refusal.number for refusal in returned.refusals] == [9]
+    assert returned.is_complete
+
+
+def test_a_task_registers_anew_before_the_end_of_its_old_connection_is_known() -> None:
+    full = _full()
+    again = replace(_task(2, "worker", 0, is_return=True), number=9)
+    places = _come(full, again, now_s=20.0)
+    assert _holders(places) == _holders(full) | {"worker 0": 9}
+    assert _holders(places.end(2, now_s=30.0)) == _holders(places)
+
+
+def test_more_tasks_than_places_and_wrong_indices() -> None:
+    places = _full()
+    check_message(
+        _refused(places, _task(4, "chief")), "role", received="chief", remedy="10.0.0.1:1000"
+    )
+    _refused(places, _task(4))
+    check_message(
+        _refused(places, _task(4, "worker", 2)), "index", received="2", remedy="at most 1"
+    )
+    check_message(_refused(places, _task(4, "ps", 0)), "index", received="0", remedy="is alive")
+    check_message(
+        _refused(places, replace(_task(4), address="10.0.0.1:1002")),
+        "address",
+        received="10.0.0.1:1002",
+        remedy="worker 0",
+    )
+
+
+def test_a_loopback_address_is_refused_beside_others() -> None:
+    local = [_task(0, "chief", host="127.0.0.1"), _task(1, "ps", host="localhost")]
+    places = _come(_places(), *local)
+    places = places.register(_task(2, "worker"), now_s=1.0)
+    assert [refusal.number for refusal in places.refusals] == [0, 1]
+    check_message(
+        places.refusals[0].reason, "address", received="127.0.0.1:1000", remedy="10.0.0.1:1002"
+    )
+    assert places.missing() == (
+        "chief 0, worker 0, worker 1, ps 0 (tasks that have come and wait for a place: 1)"
+    )
+    assert "127.0.0.1:1004" in _refused(_full().end(2, now_s=2.0), _task(4, host="127.0.0.1"))
+
+
+def test_evaluators_are_as_many_as_come_and_not_waited_for() -> None:
+    places = _come(_places(), _task(8, "evaluator"), _task(9, "evaluator"))
+    assert _holders(places) == {"evaluator 0": 8, "evaluator 1": 9}
+    places = places.end(8, now_s=2.0)
+    assert _holders(_come(places, _task(10, "evaluator")))["evaluator 0"] == 10
+    assert "index" in _refused(places, _task(10, "evaluator", 1))
+
+
+ROLES = st.lists(st.sampled_from([None, "worker", "ps", "chief"]), max_size=8)
+
+
+@given(ROLES, st.integers(1, 3), st.integers(1, 2), st.sampled_from([1.0, LATER_S]))
+def test_tasks_that_fit_complete_the_cluster_in_any_order(
+    roles: list[str | None], workers: int, servers: int, now_s: float
+) -> None:
+    """A task is refused exactly if no place is left, and a full cluster is complete."""
+    places = _places(workers=workers, servers=servers)
+    room = {"chief": 1, "worker": workers, "ps": servers}
+    taken: Counter[str | None] = Counter()
+    for number, role in enumerate(roles):
+        places = places.register(_task(number, role), now_s=now_s)
+        serving = sum(count for kind, count in taken.items() if kind != "chief")
+        fits = taken["chief"] < 1 if role == "chief" else serving < workers + servers
+        fits = fits and (role is None or taken[role] < room[role])
+        assert [refusal.number for refusal in places.refusals] == ([] if fits else [number])
+        taken[role] += fits
+    assert places.is_complete == (sum(taken.values()) == 1 + workers + servers)
+    if places.is_complete:
+        held = {(place.role, place.index): place.holder for place in places.places}
+        assert all(task and task.role in (None, role) for (role, _), task in held.items())
+        assert not places.waiting
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["come", "end", "wait"]),
+        st.sampled_from([None, *SERVING_ROLES, "chief"]),
+        st.sampled_from([None, 0, 1]),
+        st.booleans(),
+        st.integers(0, 9),
+    ),
+    max_size=30,
+)
+
+
+@given(EVENTS)
+def test_a_task_keeps_its_place_until_it_ends(
+    events: list[tuple[str, str | None, int | None, bool, int]],
+) -> None:
+    places, now_s = _places(), 0.0
+    came: set[int] = set()
+    gone: set[int] = set()
+    for number, (event, role, index, is_return, chosen) in enumerate(events):
+        before = _holders(places)
+        now_s += 1.0
+        if event == "come":
+            named = index if role else None
+            task = _task(number, role, named, host=f"h{chosen % 2}", is_return=is_return)
+            places = places.register(task, now_s=now_s)
+            came.add(number)
+        elif event == "end":
+            places = places.end(chosen, now_s=now_s)
+            gone |= {chosen} & came
+        else:
+            places = places.settle(now_s=now_s)
+        gone |= {refusal.number for refusal in places.refusals}
+        after = _holders(places)
+        waiting = [task.number for task in places.waiting]
+        assert all(
+            after.get(name) == holder for name, holder in before.items() if holder not in gone
+        )
+        assert sorted([*after.values(), *waiting]) == sorted(came - gone), "each is in one place"
+        if places.has_returns and now_s < GRACE_S:
+            held = [place for place in places.places if place.is_held and place.name not in before]
+            assert all(place.holder and place.holder.index is not None for place in held)
+
+
+@given(EVENTS, st.sampled_from(["h0", "h1"]))
+def test_a_task_that_names_its_lost_place_gets_it(
+    events: list[tuple[str, str | None, int | None, bool, int]], host: str
+) -> None:
+    places = _full()
+    for number, (_, _, _, _, chosen) in enumerate(events):
+        places = places.end(chosen % 4, now_s=20.0 + number)
+    for place in places.places:
+        if place.state is PlaceState.LOST:
+            task = _task(50, place.role, place.index, host=host, is_return=True)
+            assert _holders(places.register(task, now_s=60.0))[place.name] == 50

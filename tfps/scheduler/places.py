@@ -1,0 +1,330 @@
+"""Decides which task takes which place of the cluster. Pure.
+
+A task that names its index gets that place at once. The others wait until the scheduler has run
+for `GRACE_S`: it may have replaced one that died, and the tasks that this one had given places to
+name theirs within a second. They wait less long if the tasks that have come fill the whole cluster.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from tfps.cluster.validation import JOB_ORDER
+from tfps.scheduler.registration import SERVING_ROLES, Registration
+
+GRACE_S = 10.0
+
+Alive = Collection[tuple[str, int]]
+
+
+class PlaceState(enum.Enum):
+    """Names whether a place has a task."""
+
+    MISSING = "missing"  # no task has come for it
+    HELD = "held"
+    LOST = "lost"  # the connection of its task has ended
+
+
+@dataclass(frozen=True)
+class TaskPlace:
+    """A role and an index, and the task that holds it or held it last.
+
+    Args:
+        role: the type of the task.
+        index: its position among the tasks of this type.
+        state: whether the place has a task.
+        holder: the present or the last task; None if there was none.
+        since_s: when the state began.
+    """
+
+    role: str
+    index: int
+    state: PlaceState = PlaceState.MISSING
+    holder: Registration | None = None
+    since_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.role} {self.index}"
+
+    @property
+    def is_held(self) -> bool:
+        return self.state is PlaceState.HELD
+
+    def is_free(self, alive: Alive) -> bool:
+        """Return whether another task may take it: not while the chief holds its task alive."""
+        return not self.is_held and (self.role, self.index) not in alive
+
+    def was_lost_on(self, host: str) -> bool:
+        """Return whether the last task came from a host."""
+        return (
+            self.state is PlaceState.LOST and self.holder is not None and self.holder.host == host
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.holder.address}" if self.holder else self.name
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A task that gets no place, and the reason.
+
+    Args:
+        number: the number of its connection.
+        reason: what was received, what was expected, and the remedy.
+    """
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places of a cluster, and the tasks that wait for one.
+
+    Each method returns the places that follow, with the tasks refused on the way.
+
+    Args:
+        places: of the chief, the workers and the servers, and of the evaluators that have come.
+        started_s: when the scheduler was started.
+        waiting: the tasks without a place, in the order in which they came.
+        is_complete: whether all places were held at one time, so that the tasks know the cluster.
+        has_returns: whether a task has come back that had its place from an earlier scheduler.
+        refusals: the tasks that the last call refused.
+
+    Example:
+
+    >>> places = Places.of_cluster(workers=1, servers=1, started_s=0.0)
+    >>> for number, role in enumerate(["chief", None, None]):
+    ...     task = Registration(role=role, index=None, address=f"a:{number + 1}", number=number)
+    ...     places = places.register(task, now_s=1.0)
+    >>> [str(place) for place in places.places if place.is_held]
+    ['chief 0 at a:1', 'worker 0 at a:3', 'ps 0 at a:2']
+    """
+
+    places: tuple[TaskPlace, ...]
+    started_s: float
+    waiting: tuple[Registration, ...] = ()
+    is_complete: bool = False
+    has_returns: bool = False
+    refusals: tuple[Refusal, ...] = ()
+
+    @classmethod
+    def of_cluster(cls, *, workers: int, servers: int, started_s: float) -> Places:
+        """Return the places of a cluster that no task has come to yet."""
+        counts = {"chief": 1, "worker": workers, "ps": servers}
+        places = [TaskPlace(role, index) for role in JOB_ORDER for index in range(counts[role])]
+        return cls(tuple(places), started_s)
+
+    def register(self, task: Registration, *, now_s: float, alive: Alive = ()) -> Places:
+        """Give a task a place, let it wait, or refuse it.
+
+        Args:
+            task: the task; its number is new.
+            now_s: the present time.
+            alive: the tasks (role, index) that the chief holds alive.
+        """
+        before = replace(self, refusals=())
+        for place in self.places if task.is_return else ():
+            is_own = (place.role, place.index) == (task.role, task.index)
+            if is_own and place.is_held and place.holder and place.holder.address == task.address:
+                # It has lost its connection before the scheduler has noticed.
+                before = before._free_place_of(place.holder.number, now_s=now_s)
+        problem = before._address_problem(task)
+        if problem:
+            return before._refuse({task.number: problem})
+        if task.role == "evaluator":
+            return before._add_evaluator(task, now_s=now_s)
+        changed = replace(before, has_returns=self.has_returns or task.is_return)
+        if task.index is None:
+            changed = replace(changed, waiting=(*self.waiting, task))
+        else:
+            assert task.role is not None
+            places = [place for place in before.places if place.role == task.role]
+            if task.index >= len(places):
+                expected = f"at most {len(places) - 1}, the last {task.role} of this cluster"
+                return before._refuse({task.number: _index_text(task.index, expected)})
+            place = places[task.index]
+            if not place.is_free(alive):
+                expected = f"the index of a free place; {place} is alive"
+                return before._refuse({task.number: _index_text(task.index, expected)})
+            changed = changed._give(place, task, now_s=now_s)
+        return changed.settle(now_s=now_s, alive=alive)
+
+    def end(self, number: int, *, now_s: float, alive: Alive = ()) -> Places:
+        """Free the place of a task whose connection has ended."""
+        return self._free_place_of(number, now_s=now_s).settle(now_s=now_s, alive=alive)
+
+    def settle(self, *, now_s: float, alive: Alive = ()) -> Places:
+        """Give places to waiting tasks for which the time has come; refuse those too many.
+
+        Args:
+            now_s: the present time.
+            alive: the tasks (role, index) that the chief holds alive.
+        """
+        changed = replace(self, refusals=())._refuse(self._surplus(alive))
+        changed = changed._refuse(changed._local_addresses())
+        free = changed._free(alive)
+        is_full = len(changed.waiting) == len(free) and not changed.has_returns
+        if is_full or now_s >= self.started_s + GRACE_S:
+            for task in changed.waiting:
+                if task.role is not None:
+                    changed = changed._give(changed._choose(task, alive), task, now_s=now_s)
+            free = [place for place in changed._free(alive) if place.role in SERVING_ROLES]
+            # Until then one with a role may still come, for which these would have to make room.
+            if changed.is_complete or len(changed.waiting) == len(free):
+                for task in changed.waiting:
+                    changed = changed._give(changed._choose(task, alive), task, now_s=now_s)
+        is_complete = all(place.is_held for place in changed.places if place.role in JOB_ORDER)
+        return replace(changed, is_complete=changed.is_complete or is_complete)
+
+    def missing(self) -> str:
+        """Return the places without a task as text, and how many tasks wait to get one."""
+        names = [place.name for place in self.places if not place.is_held]
+        count = f" (tasks that have come and wait for a place: {len(self.waiting)})"
+        return ", ".join(names) + (count if self.waiting else "")
+
+    def jobs(self) -> dict[str, list[str]]:
+        """Return the value of ``cluster`` in `TF_CONFIG`; all places must have had a task."""
+        return {
+            role: [
+                place.holder.address for place in self.places if place.role == role and place.holder
+            ]
+            for role in JOB_ORDER
+        }
+
+    def _free_place_of(self, number: int, *, now_s: float) -> Places:
+        places = [
+            replace(place, state=PlaceState.LOST, since_s=now_s)
+            if place.is_held and place.holder is not None and place.holder.number == number
+            else place
+            for place in self.places
+        ]
+        waiting = tuple(task for task in self.waiting if task.number != number)
+        return replace(self, places=tuple(places), waiting=waiting)
+
+    def _tasks(self) -> list[tuple[str, Registration]]:
+        """Return the tasks that will be in `TF_CONFIG`, each with a name."""
+        held = [
+            (place.name, place.holder) for place in self.places if place.is_held and place.holder
+        ]
+        tasks = held + [(task.role or "a task", task) for task in self.waiting]
+        return [(name, task) for name, task in tasks if task.role != "evaluator"]
+
+    def _address_problem(self, task: Registration) -> str | None:
+        if task.role == "evaluator":
+            return None
+        for name, other in self._tasks():
+            if task.address.lower() == other.address.lower():
+                return (
+                    f"address: received {task.address}, the address of {name}; give each task its "
+                    "own (--address)"
+                )
+            if self.is_complete and task.is_local != other.is_local:
+                return _local_text(task, name, other)
+        return None
+
+    def _local_addresses(self) -> dict[int, str]:
+        """Return the tasks with a loopback address if others are elsewhere, with the reason."""
+        tasks = self._tasks()
+        elsewhere = [(name, task) for name, task in tasks if not task.is_local]
+        if self.is_complete or not elsewhere:
+            return {}
+        return {task.number: _local_text(task, *elsewhere[0]) for _, task in tasks if task.is_local}
+
+    def _surplus(self, alive: Alive) -> dict[int, str]:
+        """Return the waiting tasks for which no place is left, the latest ones, with the reason."""
+        left = Counter(place.role for place in self._free(alive))
+        serving = sum(left[role] for role in SERVING_ROLES)
+        surplus = {}
+        for task in self.waiting:
+            is_serving = task.role != "chief"
+            if (task.role is None or left[task.role] > 0) and (serving > 0 or not is_serving):
+                left[task.role or ""] -= 1
+                serving -= is_serving
+            else:
+                surplus[task.number] = self._surplus_text(task)
+        return surplus
+
+    def _surplus_text(self, task: Registration) -> str:
+        roles = (task.role,) if task.role else SERVING_ROLES
+        places = [place for place in self.places if place.role in roles]
+        taken = ", ".join(str(place) for place in places[:4]) + (", ..." if len(places) > 4 else "")
+        kinds = " and ".join(
+            f"{[each.role for each in places].count(role)} {role}" for role in roles
+        )
+        return (
+            f"role: received one more {' or '.join(roles)} at {task.address}, expected {kinds} "
+            f"({taken}); stop this task, or start the scheduler for more tasks"
+        )
+
+    def _add_evaluator(self, task: Registration, *, now_s: float) -> Places:
+        others = {
+            place.index for place in self.places if place.role == "evaluator" and place.is_held
+        }
+        if task.index in others:
+            expected = f"another index; evaluator {task.index} is alive"
+            return self._refuse({task.number: _index_text(task.index, expected)})
+        free = next(index for index in range(len(others) + 1) if index not in others)
+        index = free if task.index is None else task.index
+        place = TaskPlace("evaluator", index)
+        kept = [each for each in self.places if (each.role, each.index) != ("evaluator", index)]
+        return replace(self, places=(*kept, place))._give(place, task, now_s=now_s)
+
+    def _free(self, alive: Alive) -> list[TaskPlace]:
+        return [
+            place for place in self.places if place.is_free(alive) and place.role != "evaluator"
+        ]
+
+    def _choose(self, task: Registration, alive: Alive) -> TaskPlace:
+        """Return the free place last held from the task's host, else one never held, else any."""
+        roles = (task.role,) if task.role else SERVING_ROLES
+
+        def rank(place: TaskPlace) -> tuple[bool, int, bool, int]:
+            is_other = not place.was_lost_on(task.host)
+            return is_other, roles.index(place.role), place.holder is not None, place.index
+
+        return min((place for place in self._free(alive) if place.role in roles), key=rank)
+
+    def _give(self, place: TaskPlace, task: Registration, *, now_s: float) -> Places:
+        given = replace(place, state=PlaceState.HELD, holder=task, since_s=now_s)
+        waiting = tuple(each for each in self.waiting if each.number != task.number)
+        return replace(
+            self,
+            places=tuple(given if each == place else each for each in self.places),
+            waiting=waiting,
+        )
+
+    def _refuse(self, reasons: dict[int, str]) -> Places:
+        """Take tasks out, and add the reasons to the refusals."""
+
+        def is_refused(place: TaskPlace) -> bool:
+            return place.is_held and place.holder is not None and place.holder.number in reasons
+
+        return replace(
+            self,
+            places=tuple(
+                TaskPlace(place.role, place.index) if is_refused(place) else place
+                for place in self.places
+            ),
+            waiting=tuple(task for task in self.waiting if task.number not in reasons),
+            refusals=(*self.refusals, *(Refusal(*each) for each in reasons.items())),
+        )
+
+
+def _index_text(index: int | None, expected: str) -> str:
+    return (
+        f"index: received {index}, expected {expected}. Correct --index (TFPS_INDEX), or leave it "
+        "out for any free place"
+    )
+
+
+def _local_text(task: Registration, name: str, other: Registration) -> str:
+    return (
+        f"address: received {task.address}, while {name} is at {other.address}: a loopback address "
+        "is not reached from other machines, expected addresses of one network for all tasks; give "
+        "--scheduler by a name or address of the network, or --address"
+    )
