@@ -7,6 +7,10 @@ import os
 
 from tfps.errors import ConfigError
 
+CHIEF_TIMEOUT_S = "TFPS_CHIEF_TIMEOUT_S"
+DEFAULT_CHIEF_TIMEOUT_S = 600.0  # a platform restarts a lost chief within minutes
+CONNECT_TIMEOUT_VARIABLE = "TFPS_CONNECT_TIMEOUT_S"
+
 
 def timeout_from_environment(variable: str, *, default_s: float) -> float:
     """Return a timeout in seconds above 0, which may be infinite.

@@ -13,9 +13,8 @@ from tfps.cluster import (
     missing_tasks,
     timeout_from_environment,
 )
+from tfps.cluster.timeout import CHIEF_TIMEOUT_S, DEFAULT_CHIEF_TIMEOUT_S
 from tfps.evaluation.job_watch import JobWatch
-from tfps.launch.environment import CHIEF_TIMEOUT_S
-from tfps.launch.serving import DEFAULT_CHIEF_TIMEOUT_S
 
 POLL_INTERVAL_S = 1.0  # a TCP connection to the chief
 

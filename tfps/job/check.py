@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tfps.cluster import ClusterSpec, timeout_from_environment
+from tfps.cluster.timeout import CHIEF_TIMEOUT_S, DEFAULT_CHIEF_TIMEOUT_S
 from tfps.config import JobConfig, bundle, load, locate_problems, salvage
 from tfps.config.schema import OptimizerSection
 from tfps.errors import ConfigError, DataError
@@ -23,9 +24,7 @@ from tfps.job.placement import placement_of
 from tfps.job.rule_problems import rule_problems
 from tfps.job.workload import workload_of
 from tfps.launch.data_plane import data_port
-from tfps.launch.environment import CHIEF_TIMEOUT_S
 from tfps.launch.folder import folder_problem
-from tfps.launch.serving import DEFAULT_CHIEF_TIMEOUT_S
 from tfps.placement.forecast import Forecast
 from tfps.strategy.cluster_size import ClusterSize, size_problems
 from tfps.strategy.environment import environment_errors

@@ -11,9 +11,9 @@ from pathlib import Path
 import tfps
 from tfps.cluster import SUPERVISED, ClusterSpec, PortLease
 from tfps.cluster.process_environment import HARMFUL_VARIABLES, WRITTEN_BY_TENSORFLOW
+from tfps.cluster.timeout import CHIEF_TIMEOUT_S
 
 PARENT_PID = "TFPS_PARENT_PID"  # the process whose end ends this one too
-CHIEF_TIMEOUT_S = "TFPS_CHIEF_TIMEOUT_S"
 LOG_FILE = "TFPS_LOG_FILE"  # where a chief's raw lines go
 TASK_NAME = "TFPS_TASK"
 

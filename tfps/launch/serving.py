@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from types import FrameType
@@ -26,18 +27,18 @@ from tfps.cluster import (
 from tfps.cluster.exit_status import TEMPORARY_STATUS
 from tfps.cluster.listening import check_listening, is_elsewhere
 from tfps.cluster.served_chief import INTRODUCE_FUNCTION, Question, ServedChief
+from tfps.cluster.timeout import CHIEF_TIMEOUT_S, DEFAULT_CHIEF_TIMEOUT_S
 from tfps.errors import ConfigError
 from tfps.launch.data_plane import start_data_plane
-from tfps.launch.environment import CHIEF_TIMEOUT_S
 from tfps.launch.log_folder import TaskLog
 from tfps.launch.noise import install_noise_filter
+from tfps.launch.stop_signals import STOP_SIGNALS
 from tfps.launch.tensorflow_import import import_without_keras
 from tfps.package_versions import task_versions
 from tfps.terminal import write_message
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_CHIEF_TIMEOUT_S = 600.0  # a scheduler restarts a lost chief within minutes
 FAILED_STATUS = 1
 # The meaning of the chief's status for a task, which ends with the same; others are failures.
 END_REASONS = {
@@ -93,8 +94,8 @@ def serve(
         )
     prepare_process(spec.task_type)
     name = f"{spec.task_type} {spec.task_index}"
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, partial(_end_at_once, name))
+    for number in STOP_SIGNALS:
+        signal.signal(number, partial(end_at_once, name))
     log = TaskLog(spec, log_dir) if os.isatty(2) else None
     if log is not None:
         install_noise_filter(log.path)
@@ -124,18 +125,31 @@ class ServiceEnd:
             self.reason = END_REASONS[status] if known else "the chief's script failed"
             self._received.set()
 
-    def wait(self, chief_address: str, *, chief_timeout_s: float) -> int:
-        """Wait for the end and return the exit status."""
+    def wait(
+        self,
+        chief_address: str,
+        *,
+        chief_timeout_s: float,
+        is_alive: Callable[[], bool] | None = None,
+    ) -> int:
+        """Wait for the end and return the exit status.
+
+        Args:
+            chief_address: the address of the chief; empty if it is not known.
+            chief_timeout_s: the seconds that the chief may be unreachable.
+            is_alive: returns whether the chief lives; None connects to its address.
+        """
+        is_alive = is_alive or (lambda: accepts_connections(chief_address))
         seen = time.monotonic()
         every_s = min(POLL_INTERVAL_S, chief_timeout_s / 4)
         while not self._received.wait(every_s):
             now = time.monotonic()
-            if math.isinf(chief_timeout_s) or accepts_connections(chief_address):
+            if math.isinf(chief_timeout_s) or is_alive():
                 seen = now
             elif now - seen >= chief_timeout_s:
+                chief = f"the chief at {chief_address}" if chief_address else "the chief"
                 self.reason = (
-                    f"the chief at {chief_address} did not respond for {chief_timeout_s:g} s "
-                    f"({CHIEF_TIMEOUT_S})"
+                    f"{chief} did not respond for {chief_timeout_s:g} s ({CHIEF_TIMEOUT_S})"
                 )
                 return TEMPORARY_STATUS
         time.sleep(REPLY_DELAY_S)
@@ -188,7 +202,8 @@ def start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
         target.set_result(tf.distribute.Server(definition).target)
 
 
-def _end_at_once(name: str, number: int, _frame: FrameType | None) -> None:
+def end_at_once(name: str, number: int, _frame: FrameType | None) -> None:
+    """End this process, which got a signal."""
     # Not by an exception: TensorFlow's threads would keep the process from ending.
     write_message(f"{signal.Signals(number).name}: {name} stops at once")
     sys.stdout.flush()

@@ -7,13 +7,12 @@ from typing import Any
 
 from tfps.bridge.private_names import untested_is_allowed
 from tfps.cluster import logical_cpus, read_cluster_file, timeout_from_environment
+from tfps.cluster.timeout import CONNECT_TIMEOUT_VARIABLE
 from tfps.cluster.waiting import CONNECT_TIMEOUT_S
 from tfps.errors import ConfigError
 from tfps.recovery.probing.liveness import ProbePolicy
 from tfps.transport.chunk import chunk_bytes_from_environment
 from tfps.transport.direct import encryption_from_environment, secret_from_environment
-
-CONNECT_TIMEOUT_VARIABLE = "TFPS_CONNECT_TIMEOUT_S"
 
 
 def connect_timeout_s() -> float:

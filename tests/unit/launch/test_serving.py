@@ -10,9 +10,9 @@ import pytest
 from tests.messages import raises
 from tfps.cluster import ClusterSpec, lease_ports, timeout_from_environment
 from tfps.cluster.exit_status import TEMPORARY_STATUS
+from tfps.cluster.timeout import CHIEF_TIMEOUT_S, DEFAULT_CHIEF_TIMEOUT_S
 from tfps.errors import ConfigError
 from tfps.launch import serving
-from tfps.launch.environment import CHIEF_TIMEOUT_S
 from tfps.launch.serving import ServiceEnd, serve
 
 
@@ -83,7 +83,7 @@ def test_a_wrong_timeout(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    name, default_s = CHIEF_TIMEOUT_S, serving.DEFAULT_CHIEF_TIMEOUT_S
+    name, default_s = CHIEF_TIMEOUT_S, DEFAULT_CHIEF_TIMEOUT_S
     monkeypatch.delenv(name, raising=False)
     assert timeout_from_environment(name, default_s=default_s) == 600
     monkeypatch.setenv(name, "inf")

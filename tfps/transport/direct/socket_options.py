@@ -11,8 +11,6 @@ BUFFER_BYTES = 4 * 2**20
 # A host that is silent for this long is lost. Also limits unacknowledged data, where keep-alive
 # does not apply and Linux would retry for a quarter of an hour.
 SILENCE_S = 60
-KEEP_ALIVE_IDLE_S = 15
-KEEP_ALIVE_INTERVAL_S = 5
 
 
 def enlarge_buffers(sock: socket.socket) -> None:
@@ -23,15 +21,20 @@ def enlarge_buffers(sock: socket.socket) -> None:
             sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
 
 
-def watch_peer(sock: socket.socket) -> None:
-    """Set TCP options to send small messages without delay, and to detect silent peers."""
+def watch_peer(sock: socket.socket, *, silence_s: int = SILENCE_S) -> None:
+    """Set TCP options to send small messages without delay, and to detect silent peers.
+
+    Args:
+        sock: a socket; a unix socket stays as it is.
+        silence_s: after this time without a sign of life the peer is lost.
+    """
     if sock.family == socket.AF_UNIX:
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_ALIVE_IDLE_S)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEP_ALIVE_INTERVAL_S)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_S * 1000)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, silence_s // 4)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, silence_s // 12 or 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silence_s * 1000)
 
 
 @functools.cache
