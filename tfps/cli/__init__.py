@@ -23,7 +23,8 @@ COMMANDS = {
     "check": "Check a configuration file without starting anything.",
     "plan": "Show which parameter goes to which server.",
     "supervise": "Run one task of a cluster, and start it again when it crashes.",
-    "serve": "Serve as the worker or ps that TF_CONFIG names.",
+    "scheduler": "Tell the tasks of one job, which know one address, where the others are.",
+    "serve": "Serve as the worker or ps that TF_CONFIG or a scheduler names.",
 }
 
 
@@ -94,6 +95,6 @@ def _print_version(context: click.Context, _option: click.Parameter, is_requeste
 def main() -> None:
     """Train TensorFlow 2 and Keras 3 models with parameter servers.
 
-    TF_CONFIG decides which task of a cluster a command is; without it, commands start a cluster of
-    processes on this machine.
+    TF_CONFIG, or a scheduler, decides which task of a cluster a command is; without both, commands
+    start a cluster of processes on this machine.
     """

@@ -23,13 +23,16 @@ def check(config: str | None, overrides: tuple[str, ...]) -> None:
     from tfps.config import to_toml
     from tfps.job.check import check_job
     from tfps.launch.noise import install_noise_filter
+    from tfps.scheduler.settings import SCHEDULER
 
     # An optimizer's arguments are looked up in Keras, whose backend writes lines of its own.
     install_noise_filter(Path(os.devnull))
     checked = check_job(config, overrides)
     click.echo(to_toml(checked.config))
     click.echo(f"# data: {checked.data}")
-    if checked.spec is None:
+    if scheduler := os.environ.get(SCHEDULER):
+        click.echo(f"# cluster: that of the scheduler at {scheduler}, which is not asked")
+    elif checked.spec is None:
         click.echo("# cluster: processes of this machine (TF_CONFIG is not set)")
     else:
         own, size = checked.config.cluster, checked.size

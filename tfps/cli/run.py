@@ -7,10 +7,13 @@ from typing import Any
 
 import click
 
+from tfps.cli.scheduler_options import add_scheduler_options
+
 EXAMPLES = """\b
 Examples:
   tfps run train.py --epochs 3
   tfps run --workers 4 --ps 2 train.py
+  tfps run --scheduler 10.0.0.1:7000 --role chief train.py
 """
 
 
@@ -33,6 +36,7 @@ Examples:
     type=click.Path(file_okay=False),
     help="Folder for one log per task.  [a new temporary folder]",
 )
+@add_scheduler_options
 @click.argument("script", type=click.Path(exists=True, dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
 def run(
@@ -48,8 +52,9 @@ def run(
     """Run SCRIPT with its ARGS on a parameter-server cluster.
 
     With TF_CONFIG set, this process plays that task's role: a worker and a ps serve until the
-    chief has finished, the chief and the evaluator run SCRIPT. Without it, a cluster of processes
-    is started on this machine and SCRIPT runs as its chief; a worker that dies is started again.
+    chief has finished, the chief and the evaluator run SCRIPT. With --scheduler it plays --role;
+    without a role it serves. Without both, a cluster of processes is started on this machine and
+    SCRIPT runs as its chief; a worker that dies is started again.
     The exit status is the script's, or 1 if too few workers are left.
     Options of tfps come before SCRIPT; what follows it is SCRIPT's own.
     """

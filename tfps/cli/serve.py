@@ -7,11 +7,15 @@ import sys
 
 import click
 
+from tfps.cli.scheduler_options import add_scheduler_options
+
 
 @click.command()
+@add_scheduler_options
 def serve() -> None:
     """Serve as the worker or the parameter server that TF_CONFIG names, until the job ends.
 
+    With --scheduler it becomes what --role says, or a missing server, or else a missing worker.
     It needs no training script, and does what `tfps run` does as such a task. The exit status is 0
     after a script that ended well, 1 after one that failed, and 75 when the chief stayed away.
     """

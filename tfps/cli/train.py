@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tfps.cli.job_arguments import add_job_arguments
+from tfps.cli.scheduler_options import add_scheduler_options
 from tfps.errors import TfpsError
 
 EXAMPLES = """\b
@@ -16,12 +17,14 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
+@add_scheduler_options
 @add_job_arguments
 def train(config: str | None, overrides: tuple[str, ...]) -> None:
     """Train the job that CONFIG describes: a TOML file, or the name of a shipped one.
 
     Without CONFIG it is the reference job, Fashion-MNIST. With TF_CONFIG set, this process plays
-    that task's role; without it, a cluster of processes is started on this machine.
+    that task's role, with --scheduler that of --role, or it serves without one. Without both, a
+    cluster of processes is started on this machine.
     """
     from tfps.job.train import train as train_job
     from tfps.launch.exit import end_process

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
+from collections.abc import Callable
 
 import numpy as np
 
@@ -23,6 +25,7 @@ SUPERVISED = "TFPS_SUPERVISED"  # set if the command that starts all tasks also 
 REPLY_TIMEOUT_S = 5.0  # a task replies within milliseconds, even on a busy machine
 REACH_TIMEOUT_S = 1.0
 
+_listeners: list[Callable[[int], object]] = []
 _registered_by: int | None = None  # the process id, because a fork inherits the registration
 
 
@@ -41,6 +44,9 @@ def announce_finished(spec: ClusterSpec, status: int) -> list[str]:
     Returns:
         The names of the tasks that accepted the message.
     """
+    for listener in _listeners:
+        with contextlib.suppress(OSError):  # it is no task, and may have ended
+            listener(status)
     informed = []
     # One after the other, since no thread can be started while the interpreter ends.
     for task_type, index, address in get_current_cluster(spec).tasks("worker", "ps"):
@@ -52,6 +58,15 @@ def announce_finished(spec: ClusterSpec, status: int) -> list[str]:
         else:
             logger.debug("cannot tell %s at %s that the job has ended: %s", name, address, problem)
     return informed
+
+
+def register_listener(listener: Callable[[int], object]) -> None:
+    """Let `announce_finished` call a function with the status, such as one that tells a scheduler.
+
+    Args:
+        listener: the function; an `OSError` of it is ignored.
+    """
+    _listeners.append(listener)
 
 
 def announce_at_exit(spec: ClusterSpec) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tfps.cluster import ClusterSpec, prepare_process, wait_for_tasks
+from tfps.cluster import JOB_ORDER, ClusterSpec, prepare_process, wait_for_tasks
 from tfps.config import JobConfig
 from tfps.errors import ClusterError, ConfigError, TfpsError
 from tfps.job.check import check_settings, check_start
@@ -31,6 +31,8 @@ from tfps.launch.script import print_error
 from tfps.launch.stop_signals import STOP_SIGNALS
 from tfps.recovery.events import EVENTS_FILE
 from tfps.recovery.restarts.task_supervisor import TaskSupervisor, get_supervisor
+from tfps.scheduler.client import join_cluster
+from tfps.scheduler.settings import has_cluster
 from tfps.terminal import status
 from tfps.units import count_tasks, counted
 
@@ -43,9 +45,9 @@ REASON_TIMEOUT_S = 2.0  # the parent checks its tasks, and reports, several time
 def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
     """Train the job of a configuration file; return this process's exit status.
 
-    With `TF_CONFIG` set, play that task's role: a worker and a parameter server serve until the
-    chief says how the job ended, the chief trains. Without it, start a cluster of the configured
-    size on this machine, its chief included.
+    With `TF_CONFIG` set, or the address of a scheduler, play the task's role: a worker and a
+    parameter server serve until the chief says how the job ended, the chief trains. Else start a
+    cluster of the configured size on this machine, its chief included.
 
     Args:
         config_argument: path of the file, or name of a shipped one; None is the reference job.
@@ -57,8 +59,9 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
         ClusterError: the cluster did not start.
     """
     supervised = bool(end_with_parent())
-    if not os.environ.get("TF_CONFIG", "").strip():
+    if not has_cluster():
         return _launch(config_argument, overrides)
+    join_cluster(roles=JOB_ORDER, program="tfps train")
     spec = ClusterSpec.from_environment()
     if spec.task_type == "evaluator":
         raise ConfigError(

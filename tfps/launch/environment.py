@@ -12,6 +12,7 @@ import tfps
 from tfps.cluster import SUPERVISED, ClusterSpec, PortLease
 from tfps.cluster.process_environment import HARMFUL_VARIABLES, WRITTEN_BY_TENSORFLOW
 from tfps.cluster.timeout import CHIEF_TIMEOUT_S
+from tfps.scheduler.settings import VARIABLES as SCHEDULER_VARIABLES
 
 PARENT_PID = "TFPS_PARENT_PID"  # the process whose end ends this one too
 LOG_FILE = "TFPS_LOG_FILE"  # where a chief's raw lines go
@@ -61,7 +62,7 @@ def common_environment(
         extra: the user's variables, which override those of tfps.
     """
     environment = dict(os.environ if base is None else base)
-    for name in HARMFUL_VARIABLES:
+    for name in (*HARMFUL_VARIABLES, *SCHEDULER_VARIABLES):
         environment.pop(name, None)
     for name, value in WRITTEN_BY_TENSORFLOW.items():
         if environment.get(name) == value:

@@ -9,8 +9,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from tfps.cluster import SUPERVISED, ClusterSpec, announce_finished, prepare_process
+from tfps.cluster import (
+    SUPERVISED,
+    TASK_TYPES,
+    ClusterSpec,
+    announce_finished,
+    prepare_process,
+)
 from tfps.cluster.exit_status import TEMPORARY_STATUS
+from tfps.cluster.spec import TF_CONFIG
 from tfps.errors import ConfigError
 from tfps.launch.another_start import AnotherStart, decide_another_start
 from tfps.launch.launcher import ChiefProgram, launch
@@ -23,6 +30,8 @@ from tfps.launch.serving import serve
 from tfps.launch.stop_signals import end_on_signals, unblock_signals
 from tfps.launch.supervisor_pipe import find_supervisor
 from tfps.recovery.fault_tolerance import FaultTolerance
+from tfps.scheduler.client import join_cluster
+from tfps.scheduler.settings import SCHEDULER, has_cluster
 from tfps.terminal import write_message
 from tfps.training.worker_use import NO_STEP_ON_A_WORKER, WORKER_USE
 
@@ -41,9 +50,10 @@ def run(
 ) -> int:
     """Run a training script on a parameter-server cluster; return this process's exit status.
 
-    With `TF_CONFIG` set, play that task's role: a worker and a parameter server serve, the chief
-    and the evaluator run the script. Without it, start a cluster on this machine and run the
-    script as its chief. End the process with `tfps.launch.exit.end_process` afterwards.
+    With `TF_CONFIG` set, or the address of a scheduler, play the task's role: a worker and a
+    parameter server serve, the chief and the evaluator run the script. Else start a cluster on
+    this machine and run the script as its chief. End the process with
+    `tfps.launch.exit.end_process` afterwards.
 
     Args:
         script: the file to run.
@@ -59,13 +69,15 @@ def run(
         TaskFailed: a task of the local cluster ended while it started.
     """
     supervised = bool(end_with_parent())
-    if os.environ.get("TF_CONFIG", "").strip():
+    if has_cluster():
         if workers is not None or ps is not None or fault_tolerance is not None:
+            source = TF_CONFIG if os.environ.get(TF_CONFIG, "").strip() else SCHEDULER
             raise ConfigError(
                 "already lists the tasks; remove --workers, --ps, --restarts and --min-workers, or "
-                "unset TF_CONFIG to start a cluster on this machine",
-                source="TF_CONFIG",
+                f"unset {source} to start a cluster on this machine",
+                source=source,
             )
+        join_cluster(roles=TASK_TYPES, program="tfps run")
         return run_task(
             ClusterSpec.from_environment(),
             partial(run_script, script, arguments),

@@ -35,6 +35,7 @@ from tfps.launch.noise import install_noise_filter
 from tfps.launch.stop_signals import STOP_SIGNALS
 from tfps.launch.tensorflow_import import import_without_keras
 from tfps.package_versions import task_versions
+from tfps.scheduler.client import join_cluster
 from tfps.terminal import write_message
 
 logger = logging.getLogger(__name__)
@@ -63,7 +64,8 @@ def serve(
     process when this returns (`os._exit`).
 
     Args:
-        spec: the cluster and this task; None reads `TF_CONFIG`.
+        spec: the cluster and this task; None asks the scheduler if one is named, or reads
+            `TF_CONFIG`.
         chief_timeout_s: the seconds that the chief may be unreachable; None reads
             `TFPS_CHIEF_TIMEOUT_S`, else 600 s.
         log_dir: the folder for the lines of libraries, if the error output is a terminal; None is a
@@ -73,7 +75,11 @@ def serve(
         ConfigError: `TF_CONFIG` is invalid, or names a task that does not serve.
         PortInUse: another process holds the task's port.
     """
-    spec = spec or ClusterSpec.from_environment()
+    for number in STOP_SIGNALS:
+        signal.signal(number, partial(end_at_once, "this task"))
+    if spec is None:
+        join_cluster(roles=("worker", "ps"), program="tfps serve")
+        spec = ClusterSpec.from_environment()
     if spec.task_type not in ("worker", "ps") or spec.task_index is None:
         raise ConfigError(
             f"task.type: received {spec.task_type!r}, expected worker or ps",

@@ -16,6 +16,7 @@ from tfps.cluster.validation import JOB_ORDER
 from tfps.scheduler.registration import SERVING_ROLES, Registration
 
 GRACE_S = 10.0
+SHOWN_NAMES = 8
 
 Alive = Collection[tuple[str, int]]
 
@@ -185,6 +186,8 @@ class Places:
         """Return the places without a task as text, and how many tasks wait to get one."""
         names = [place.name for place in self.places if not place.is_held]
         count = f" (tasks that have come and wait for a place: {len(self.waiting)})"
+        if len(names) > SHOWN_NAMES:
+            names[SHOWN_NAMES:] = [f"{len(names) - SHOWN_NAMES} more"]
         return ", ".join(names) + (count if self.waiting else "")
 
     def jobs(self) -> dict[str, list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -15,6 +16,8 @@ from tfps.errors import ConfigError, TfpsError, UnsupportedError, refuse
 from tfps.partitioners import Partitioner
 from tfps.placement import policy
 from tfps.recovery.fault_tolerance import FaultTolerance, check_fault_tolerance
+from tfps.scheduler.client import join_cluster
+from tfps.scheduler.settings import SCHEDULER
 from tfps.strategy.cluster_size import ClusterSize, size_problems
 from tfps.strategy.codec_limits import codec_problems
 from tfps.strategy.environment import connect_timeout_s, environment_errors
@@ -106,7 +109,11 @@ def check_arguments(*, cluster_resolver: Any, variable_partitioner: Any, **given
         name: check_and_collect(check, given.get(name)) for name, check in CHECK_OF_ARGUMENT.items()
     }
     codecs, mode = values["compression"], values["consistency"]
-    spec = check_and_collect(_check_cluster, cluster_resolver)
+    # Not after a mistake: it may wait for the other tasks for minutes.
+    is_waiting = cluster_resolver is None and bool(os.environ.get(SCHEDULER))
+    spec: Any = None
+    if not (errors and is_waiting):
+        spec = check_and_collect(_check_cluster, cluster_resolver)
     workers = None if spec is None else spec.count("worker")
     values["max_workers"] = check_and_collect(
         lambda value: _check_max_workers(value, workers=workers), given.get("max_workers")
@@ -116,7 +123,7 @@ def check_arguments(*, cluster_resolver: Any, variable_partitioner: Any, **given
     )
     if codecs is not None and mode is not None:
         errors += [UnsupportedError(problem) for problem in codec_problems(codecs, mode)]
-    errors += environment_errors()
+    errors += [error for error in environment_errors() if str(error) not in map(str, errors)]
     if spec is not None:
         problems = size_problems(
             mode=mode, placement=values["placement"], size=ClusterSize.from_spec(spec)
@@ -132,6 +139,7 @@ def check_arguments(*, cluster_resolver: Any, variable_partitioner: Any, **given
 
 def _check_cluster(resolver: Any) -> ClusterSpec:
     if resolver is None:
+        join_cluster(roles=("chief",), program="a script with a strategy")
         return ClusterSpec.from_environment()
     if not callable(getattr(resolver, "cluster_spec", None)):
         raise ConfigError(

@@ -11,6 +11,7 @@ from tfps.cluster.timeout import CONNECT_TIMEOUT_VARIABLE
 from tfps.cluster.waiting import CONNECT_TIMEOUT_S
 from tfps.errors import ConfigError
 from tfps.recovery.probing.liveness import ProbePolicy
+from tfps.scheduler.settings import SchedulerSettings
 from tfps.transport.chunk import chunk_bytes_from_environment
 from tfps.transport.direct import encryption_from_environment, secret_from_environment
 
@@ -32,6 +33,7 @@ READERS: tuple[Callable[[], Any], ...] = (
     chunk_bytes_from_environment,
     logical_cpus,
     read_cluster_file,
+    SchedulerSettings.from_environment,
     untested_is_allowed,
 )
 

@@ -1,0 +1,257 @@
+"""A scheduler and its tasks, all in this process: what the tasks are told, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.messages import raises
+from tfps.cluster import lease_ports
+from tfps.cluster.address import join_address
+from tfps.errors import ConfigError, ConnectTimeout, PortInUse
+from tfps.package_versions import task_versions
+from tfps.scheduler import client, server
+from tfps.scheduler.client import Membership
+from tfps.scheduler.places import Places
+from tfps.scheduler.server import JOIN_REQUEST, SchedulerServer
+from tfps.scheduler.settings import SchedulerSettings
+
+pytestmark = pytest.mark.timeout(120)
+DEADLINE_S = 60
+Join = Callable[..., "Future[dict[str, Any]]"]
+MakeScheduler = Callable[..., "_Scheduler"]
+
+
+class _Scheduler:
+    """A scheduler for two workers and a server, and what it reports."""
+
+    def __init__(self, address: str, *, secret: bytes = b"", versions: Any = None) -> None:
+        self.address, self.has_ended = address, False
+        self.lines: list[str] = []
+        self.ends: list[int] = []
+        self.server = SchedulerServer(
+            address,
+            Places.of_cluster(workers=2, servers=1, started_s=time.monotonic()),
+            secret=secret,
+            versions=versions or task_versions(),
+            report=self.lines.append,
+            on_end=self.ends.append,
+        )
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://{self.address}{path}", timeout=20) as reply:
+            return str(reply.read().decode())
+
+    def end(self, status: int = 0) -> None:
+        if not self.has_ended:
+            self.has_ended = True
+            self.server.end(status)
+
+    def die(self) -> None:
+        """End as a process that is killed: its connections end without a word."""
+        self.has_ended = True
+        self.server.shutdown()
+        self.server.server_close()
+        for connection in list(self.server._connections.values()):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    def places(self) -> dict[str, str]:
+        """The state of each place, by its name."""
+        places = json.loads(self.get("/cluster"))["places"]
+        return {f"{place['role']} {place['index']}": place["state"] for place in places}
+
+
+@pytest.fixture(params=["127.0.0.1"])
+def address(request: pytest.FixtureRequest) -> str:
+    with lease_ports(1, host=request.param) as lease:
+        return join_address(request.param, lease.ports[0])
+
+
+@pytest.fixture
+def join(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Join]:
+    """Start a task; return its future `TF_CONFIG`, and the task itself as ``membership``."""
+    for variable in ("TFPS_CONNECT_TIMEOUT_S", "TFPS_CHIEF_TIMEOUT_S"):
+        monkeypatch.setenv(variable, str(DEADLINE_S))
+    tasks: list[Membership] = []
+    with ThreadPoolExecutor(8) as pool:
+
+        def start(role: str | None = None, **settings: Any) -> Future[dict[str, Any]]:
+            task = Membership(SchedulerSettings(scheduler=address, role=role, **settings))
+            tasks.append(task)
+            future = pool.submit(task.wait_for_cluster)
+            future.membership = task  # type: ignore[attr-defined]
+            return future
+
+        yield start
+        for task in tasks:
+            task.close()
+
+
+@pytest.fixture
+def make_scheduler(join: Join, address: str) -> Iterator[MakeScheduler]:
+    """Start a scheduler; at the end of the test it ends, and with it the tasks that wait."""
+    made: list[_Scheduler] = []
+
+    def make(**arguments: Any) -> _Scheduler:
+        made.append(_Scheduler(address, **arguments))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.end()
+
+
+@pytest.fixture
+def scheduler(make_scheduler: MakeScheduler) -> _Scheduler:
+    return make_scheduler()
+
+
+def _wait(is_true: Callable[[], bool]) -> None:
+    ends_at = time.monotonic() + DEADLINE_S
+    while not is_true():
+        assert time.monotonic() < ends_at
+        time.sleep(0.02)
+
+
+@pytest.mark.quick("127*")
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"], indirect=True)
+def test_tasks_that_know_one_address_learn_all(scheduler: _Scheduler, join: Join) -> None:
+    futures = [join("chief"), join(), join(), join("worker", index=1), join("evaluator")]
+    configs = [future.result(DEADLINE_S) for future in futures]
+    assert len({json.dumps(config["cluster"]) for config in configs}) == 1
+    cluster = configs[0]["cluster"]
+    assert {role: len(addresses) for role, addresses in cluster.items()} == {
+        "chief": 1,
+        "worker": 2,
+        "ps": 1,
+    }
+    tasks = [(config["task"]["type"], config["task"]["index"]) for config in configs]
+    assert tasks[0] == ("chief", 0)
+    assert {*tasks[1:3]} == {("ps", 0), ("worker", 0)}
+    assert tasks[3:] == [("worker", 1), ("evaluator", 0)]
+    host = scheduler.address.rpartition(":")[0]
+    assert all(each.startswith(f"{host}:") for each in (*cluster["worker"], *cluster["chief"]))
+    assert scheduler.get("/healthz") == "ok\n"
+    shown = json.loads(scheduler.get("/cluster"))
+    assert shown["is_complete"]
+    assert {place["state"] for place in shown["places"]} == {"held"}
+    assert {place["versions"]["tfps"] for place in shown["places"]} == {task_versions()["tfps"]}
+
+    assert scheduler.server.has_chief
+    futures[1].membership.send_end(0)  # type: ignore[attr-defined]
+    futures[0].membership.send_end(75)  # type: ignore[attr-defined]
+    _wait(lambda: bool(scheduler.ends))
+    assert scheduler.ends == [75], "only the chief ends the job"
+    futures[0].membership.close()  # type: ignore[attr-defined]
+    _wait(lambda: scheduler.places()["chief 0"] == "lost")
+    assert not scheduler.server.has_chief
+
+
+def test_one_task_too_many(scheduler: _Scheduler, join: Join) -> None:
+    first = join("chief")
+    _wait(lambda: "1" in scheduler.get("/cluster").partition('"waiting": ')[2][:1])
+    with raises(ConfigError, "the scheduler at", received="one more chief", remedy="stop"):
+        join("chief").result(DEADLINE_S)
+    assert not first.done(), "the job goes on"
+    assert any("refused a task" in line for line in scheduler.lines)
+
+
+def test_other_versions(join: Join, make_scheduler: MakeScheduler) -> None:
+    versions = {**task_versions(), "keras": "2.1.0", "tensorflow": None}  # none where it runs
+    make_scheduler(versions=versions)
+    with raises(ConfigError, "versions", received="keras", remedy="here 2.1.0"):
+        join("worker").result(DEADLINE_S)
+
+
+def test_a_wrong_secret(
+    join: Join, make_scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = make_scheduler(secret=b"correct horse")
+    monkeypatch.setenv("TFPS_JOB_SECRET", "battery staple")
+    with raises(ConfigError, "the scheduler at", received="refused", remedy="TFPS_JOB_SECRET"):
+        join("worker").result(DEADLINE_S)
+    assert "missing" in scheduler.get("/cluster")
+    assert "horse" not in scheduler.get("/cluster")
+    monkeypatch.setattr(server, "is_loopback", lambda _: False)
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        scheduler.get("/cluster")
+    assert scheduler.get("/healthz") == "ok\n"
+    monkeypatch.setenv("TFPS_JOB_SECRET", "correct horse")
+    join("worker", index=0)
+    _wait(lambda: scheduler.server.describe()["places"][1]["state"] == "held")
+
+
+def test_a_scheduler_that_is_not_there_yet_and_one_that_comes_back(
+    join: Join,
+    make_scheduler: MakeScheduler,
+    address: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    for module in (client, server):
+        monkeypatch.setattr(module, "REPORT_INTERVAL_S", 0.3)
+    worker = join("worker", index=1)
+    said = []
+
+    def has_said(text: str) -> bool:
+        said.append(capfd.readouterr().err)
+        return text in "".join(said)
+
+    _wait(lambda: has_said(f"waiting for the scheduler at {address} (connection refused) ("))
+    first = make_scheduler()
+    _wait(lambda: has_said("waiting for chief 0, worker 0, ps 0 ("))
+    first.die()
+    second = make_scheduler()
+    _wait(lambda: second.places()["worker 1"] == "held")
+    others = [join("chief", index=0), join("worker", index=0), join("ps", index=0)]
+    assert worker.result(DEADLINE_S)["task"] == {"type": "worker", "index": 1}
+    assert [other.result(DEADLINE_S)["task"]["index"] for other in others] == [0, 0, 0]
+
+
+def test_the_end_of_the_job_ends_tasks_that_wait(
+    scheduler: _Scheduler, join: Join, address: str
+) -> None:
+    worker = join("worker")
+    _wait(lambda: json.loads(scheduler.get("/cluster"))["waiting"] == 1)
+    scheduler.end(1)
+    with pytest.raises(SystemExit) as caught:
+        worker.result(DEADLINE_S)
+    assert caught.value.code == 1
+
+
+def test_tasks_do_not_wait_without_end(
+    scheduler: _Scheduler, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("TFPS_CONNECT_TIMEOUT_S", "TFPS_CHIEF_TIMEOUT_S"):
+        monkeypatch.setenv(variable, "0.5")
+    variable = "TFPS_CONNECT_TIMEOUT_S"
+    with raises(ConnectTimeout, variable, received="0.5 s", remedy="TFPS_SCHEDULER"):
+        join("chief").result(DEADLINE_S)
+    with pytest.raises(SystemExit) as caught:
+        join("ps").result(DEADLINE_S)
+    assert caught.value.code == 75
+
+
+def test_other_peers_do_not_disturb(scheduler: _Scheduler, address: str) -> None:
+    host, _, port = address.partition(":")
+    with contextlib.ExitStack() as stack:
+        for data in (b"", b"\0" * 100, JOIN_REQUEST + b"x" * 200, b"PUT / HTTP/1.1\r\n\r\n"):
+            peer = stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
+            peer.sendall(data)
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            scheduler.get("/")
+        assert set(scheduler.places().values()) == {"missing"}
+
+
+def test_a_second_scheduler_at_a_port(scheduler: _Scheduler) -> None:
+    with raises(PortInUse, "--listen", received=scheduler.address, remedy="end the process"):
+        _Scheduler(scheduler.address)

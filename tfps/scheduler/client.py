@@ -1,0 +1,217 @@
+"""Joins a cluster of which a task knows one address, before TensorFlow is imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from tfps.cluster.address import join_address, split_address
+from tfps.cluster.announcement import register_listener
+from tfps.cluster.exit_status import TEMPORARY_STATUS
+from tfps.cluster.ports import PortLease, lease_ports
+from tfps.cluster.spec import TF_CONFIG
+from tfps.cluster.timeout import (
+    CHIEF_TIMEOUT_S,
+    CONNECT_TIMEOUT_VARIABLE,
+    DEFAULT_CHIEF_TIMEOUT_S,
+    timeout_from_environment,
+)
+from tfps.cluster.waiting import (
+    ATTEMPT_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
+    LONGEST_PAUSE_S,
+    REPORT_INTERVAL_S,
+)
+from tfps.errors import ConfigError, ConnectTimeout
+from tfps.package_versions import task_versions
+from tfps.scheduler.registration import Registration
+from tfps.scheduler.server import JOIN_REQUEST, SILENCE_S
+from tfps.scheduler.settings import SCHEDULER, VARIABLES, SchedulerSettings
+from tfps.terminal import write_message
+from tfps.transport.direct.handshake import HANDSHAKE_S, HandshakeError, authenticate_client
+from tfps.transport.direct.hello import Hello
+from tfps.transport.direct.secret import secret_from_environment
+from tfps.transport.direct.socket_options import watch_peer
+
+_membership: Membership | None = None  # of this process, which keeps its connection and its port
+
+
+def join_cluster(*, roles: Collection[str], program: str) -> None:
+    """Register with the scheduler, wait for the cluster, and set `TF_CONFIG` for this process.
+
+    Does nothing if no scheduler is named. Afterwards the variables of the scheduler are unset, so
+    that processes which this one starts do not register as well.
+
+    Args:
+        roles: the types of tasks that this program can be; a lone one is the default.
+        program: the program, for messages.
+
+    Raises:
+        ConfigError: a variable is invalid, or the scheduler refuses this task.
+        ConnectTimeout: tasks are missing although the chief waited for them.
+        SystemExit: another task waited too long, or the job has ended before it began.
+    """
+    global _membership
+    settings = SchedulerSettings.from_environment(roles=roles, program=program)
+    if settings is None:
+        return
+    _membership = Membership(settings)
+    try:
+        tf_config = _membership.wait_for_cluster()
+    except BaseException:
+        _membership.close()
+        raise
+    os.environ[TF_CONFIG] = json.dumps(tf_config)
+    for name in VARIABLES:
+        os.environ.pop(name, None)
+
+
+class Membership:
+    """Holds a task's connection to the scheduler, and the port that the task will listen on.
+
+    Args:
+        settings: the scheduler, and what the task asks it for.
+
+    Raises:
+        ConfigError: a variable with a timeout or the secret is invalid.
+    """
+
+    def __init__(self, settings: SchedulerSettings) -> None:
+        self._settings = settings
+        self._role, self._index = settings.role, settings.index
+        self._is_return = False
+        self._secret = secret_from_environment() or b""
+        self._versions = task_versions()  # before the handshake, which has a deadline
+        self._lease: PortLease | None = None
+        self._variable, default_s = CHIEF_TIMEOUT_S, DEFAULT_CHIEF_TIMEOUT_S
+        if self._role == "chief":
+            self._variable, default_s = CONNECT_TIMEOUT_VARIABLE, CONNECT_TIMEOUT_S
+        self._timeout_s = timeout_from_environment(self._variable, default_s=default_s)
+        self._started_s = time.monotonic()
+        self._name = f"the scheduler at {settings.scheduler}"
+        self._missing = self._name
+        self._socket: socket.socket | None = None
+
+    def wait_for_cluster(self) -> dict[str, Any]:
+        """Register again and again until the scheduler sends the value of `TF_CONFIG`."""
+        next_report_s = self._started_s + REPORT_INTERVAL_S
+        while True:
+            try:
+                self._connect()
+                for message in self._messages():
+                    if "tf_config" in message:
+                        return self._keep(message["tf_config"])
+                    self._handle(message)
+                reason = "it has closed the connection"
+            except HandshakeError as error:
+                raise ConfigError(str(error), source=self._name) from error
+            except OSError as error:
+                reason = error.strerror.lower() if error.strerror else str(error)
+            self._missing = f"{self._name} ({reason})"
+            if time.monotonic() >= next_report_s:
+                next_report_s += REPORT_INTERVAL_S
+                self._report()
+            self._check_time()
+            time.sleep(LONGEST_PAUSE_S)
+
+    def send_end(self, status: int) -> None:
+        """Tell the scheduler how the job has ended."""
+        assert self._socket is not None
+        self._socket.sendall(json.dumps({"end": status}).encode() + b"\n")
+
+    def close(self) -> None:
+        """End the connection, and release the port."""
+        if self._socket is not None:
+            self._socket.close()
+        if self._lease is not None:
+            self._lease.close()
+
+    def _connect(self) -> None:
+        settings = self._settings
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = sock = socket.create_connection(
+            split_address(settings.scheduler), timeout=ATTEMPT_TIMEOUT_S
+        )
+        if sock.getsockname() == sock.getpeername():  # by chance, at an unused loopback port
+            raise ConnectionRefusedError("connection refused")
+        watch_peer(sock, silence_s=SILENCE_S)
+        sock.sendall(JOIN_REQUEST)
+        registration = Registration(
+            role=self._role,
+            index=self._index,
+            address="" if self._role == "evaluator" else self._own_address(sock.getsockname()[0]),
+            is_return=self._is_return,
+            versions=self._versions,
+        )
+        authenticate_client(
+            sock,
+            Hello(job=0, worker=0, incarnation=0, role=SCHEDULER, plan=registration.to_json()),
+            secret=self._secret,
+            deadline_s=time.monotonic() + HANDSHAKE_S,
+        )
+
+    def _own_address(self, local_host: str) -> str:
+        port = self._settings.port
+        if port is None:
+            if self._lease is None:
+                self._lease = lease_ports(1, host=local_host)
+                self._lease.share_with_this_process()
+            (port,) = self._lease.ports
+        return join_address(self._settings.host or local_host, port)
+
+    def _messages(self) -> Iterator[dict[str, Any]]:
+        """Yield the scheduler's messages until it closes the connection."""
+        assert self._socket is not None
+        received = b""
+        while True:
+            self._socket.settimeout(self._check_time())
+            try:
+                data = self._socket.recv(65_536)
+            except TimeoutError:
+                continue  # the time is over
+            if not data:
+                return
+            *lines, received = (received + data).split(b"\n")
+            yield from map(json.loads, lines)
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        if "place" in message:
+            self._role, self._index = message["place"]
+            self._is_return = True
+        elif "waiting" in message:
+            self._missing = message["waiting"]
+            self._report()
+        elif "refused" in message:
+            raise ConfigError(message["refused"], source=self._name)
+        elif "end" in message:
+            write_message(f"the job ended with status {message['end']} before all tasks had come")
+            raise SystemExit(message["end"])
+
+    def _report(self) -> None:
+        waited_s = time.monotonic() - self._started_s
+        write_message(f"waiting for {self._missing} ({waited_s:.0f} s of {self._timeout_s:.0f} s)")
+
+    def _check_time(self) -> float | None:
+        """Return the seconds that this task may still wait; None for no limit."""
+        left_s = self._started_s + self._timeout_s - time.monotonic()
+        if left_s > 0:
+            return None if left_s == float("inf") else left_s
+        text = f"still waiting after {self._timeout_s:g} s ({self._variable}) for {self._missing}"
+        if self._settings.role == "chief":
+            raise ConnectTimeout(f"{text}; start the missing tasks, or correct {SCHEDULER}")
+        write_message(text)
+        raise SystemExit(TEMPORARY_STATUS)
+
+    def _keep(self, tf_config: dict[str, Any]) -> dict[str, Any]:
+        """Keep the connection: the scheduler gives the place away when it ends."""
+        assert self._socket is not None
+        self._socket.settimeout(None)
+        os.register_at_fork(after_in_child=self._socket.close)
+        if tf_config["task"]["type"] == "chief":
+            register_listener(self.send_end)
+        return tf_config

@@ -1,0 +1,257 @@
+"""Runs the scheduler: connections of tasks, and HTTP requests, at one port."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import socketserver
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from tfps.cluster.address import is_loopback, split_address
+from tfps.cluster.waiting import REPORT_INTERVAL_S
+from tfps.errors import PortInUse
+from tfps.package_versions import version_differences
+from tfps.scheduler.places import Places, TaskPlace
+from tfps.scheduler.registration import Registration
+from tfps.transport.direct.connection import ConnectionLost
+from tfps.transport.direct.handshake import HANDSHAKE_S, authenticate_server
+from tfps.transport.direct.socket_options import watch_peer
+
+# After this request line of HTTP both sides go on with the handshake of tasks.
+JOIN_REQUEST = b"JOIN / HTTP/1.0\r\n\r\n"
+SILENCE_S = 15  # after which TCP ends the connection to a machine that is lost
+TICK_S = 0.25
+MAX_LINE_BYTES = 65_536
+BACKLOG = 256
+
+
+class SchedulerServer(socketserver.ThreadingTCPServer):
+    """Gives places to the tasks that connect, and tells them the cluster once it is complete.
+
+    Args:
+        address: where it listens, as ``host:port``.
+        places: the places of the cluster.
+        secret: the job's secret; empty for none.
+        versions: the versions that the tasks have to share; those that are None are not compared.
+        report: called with a line about each task that comes, goes or is refused.
+        on_end: called with the status that the chief reports at its end.
+
+    Raises:
+        PortInUse: it cannot listen at the address.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = BACKLOG
+
+    def __init__(
+        self,
+        address: str,
+        places: Places,
+        *,
+        secret: bytes,
+        versions: Mapping[str, str | None],
+        report: Callable[[str], None],
+        on_end: Callable[[int], None],
+    ) -> None:
+        self.secret, self.report, self._on_end = secret, report, on_end
+        self._versions = {name: version for name, version in versions.items() if version}
+        self._places = places
+        self._lock = threading.Lock()
+        self._last_number = 0
+        self._connections: dict[int, socket.socket] = {}
+        self._next_report_s: dict[int, float] = {}  # of the tasks that do not know the cluster yet
+        host, port = split_address(address)
+        try:
+            (self.address_family, _, _, _, listening), *_ = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM
+            )
+            super().__init__((str(listening[0]), port), _Handler)
+        except OSError as error:
+            raise PortInUse(
+                f"--listen: received {address}, expected a free port of this machine "
+                f"({(error.strerror or str(error)).lower()}); end the process at this port, for "
+                "example another scheduler, or give another address"
+            ) from error
+        threading.Thread(target=partial(self.serve_forever, TICK_S), daemon=True).start()
+
+    @property
+    def has_chief(self) -> bool:
+        """Whether a chief is connected."""
+        return any(place.role == "chief" for place in _held(self._places).values())
+
+    def serve_task(self, connection: socket.socket, *, host: str, text: str) -> None:
+        """Serve a task until its connection ends.
+
+        Args:
+            connection: an authenticated connection.
+            host: the host that it comes from.
+            text: the task's registration.
+        """
+        with self._lock:
+            self._last_number += 1
+            number = self._last_number
+            self._connections[number] = connection
+            try:
+                task = Registration.from_json(text, host=host, number=number)
+                if differences := version_differences(
+                    {name: task.versions.get(name) for name in self._versions}, own=self._versions
+                ):
+                    raise ValueError(
+                        f"versions: received {', '.join(differences)}, expected those of the "
+                        "scheduler; install the same for all tasks"
+                    )
+            except ValueError as error:
+                self._refuse(number, str(error))
+            else:
+                self._next_report_s[number] = time.monotonic() + REPORT_INTERVAL_S
+                self._update(self._places.register(task, now_s=time.monotonic()))
+        try:
+            self._read(connection, number)
+        finally:
+            with self._lock:
+                self._update(self._places.end(number, now_s=time.monotonic()))
+                self._next_report_s.pop(number, None)
+                self._connections.pop(number, None)
+
+    def service_actions(self) -> None:
+        """Give places whose time has come, and tell waiting tasks which ones are missing."""
+        now_s = time.monotonic()
+        with self._lock:
+            self._update(self._places.settle(now_s=now_s))
+            for number, due_s in self._next_report_s.items():
+                if now_s >= due_s:
+                    self._next_report_s[number] = now_s + REPORT_INTERVAL_S
+                    self._send(number, waiting=self._places.missing())
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report an error of a connection, but not that a peer has closed it."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+    def end(self, status: int) -> None:
+        """Tell tasks that still wait how the job has ended, and stop listening."""
+        with self._lock:
+            for number in self._next_report_s:
+                self._send(number, end=status)
+        self.shutdown()
+        self.server_close()
+
+    def describe(self) -> dict[str, Any]:
+        """Return the places as a value for JSON."""
+        now_s, now = time.monotonic(), time.time()
+        places = self._places
+
+        def since(place: TaskPlace) -> str:
+            moment = datetime.fromtimestamp(now - now_s + place.since_s, UTC)
+            return moment.isoformat(timespec="seconds")
+
+        return {
+            "is_complete": places.is_complete,
+            "waiting": len(places.waiting),
+            "places": [
+                {
+                    "role": place.role,
+                    "index": place.index,
+                    "state": place.state.value,
+                    "address": place.holder and place.holder.address,
+                    "versions": place.holder and place.holder.versions,
+                    "since": place.holder and since(place),
+                }
+                for place in places.places
+            ],
+        }
+
+    def _read(self, connection: socket.socket, number: int) -> None:
+        # Errors: the connection has ended, or the peer is no task.
+        with contextlib.suppress(OSError, ValueError), connection.makefile("rb") as lines:
+            while line := lines.readline(MAX_LINE_BYTES):
+                status = json.loads(line)["end"]
+                if number in (held := _held(self._places)) and held[number].role == "chief":
+                    self._on_end(int(status))
+
+    def _update(self, places: Places) -> None:
+        """Take over the places that follow, and send what tasks have to know; under the lock."""
+        before, after = _held(self._places), _held(places)
+        self._places = places
+        for refusal in places.refusals:
+            self._refuse(refusal.number, refusal.reason)
+        for number in before.keys() - after.keys():
+            self.report(f"{before[number]} is gone")
+        for number in after.keys() - before.keys():
+            self.report(f"{after[number]} has come")
+            self._send(number, place=[after[number].role, after[number].index])
+        for number in self._next_report_s.keys() & after.keys() if places.is_complete else ():
+            del self._next_report_s[number]
+            task = {"type": after[number].role, "index": after[number].index}
+            self._send(number, tf_config={"cluster": places.jobs(), "task": task})
+
+    def _refuse(self, number: int, reason: str) -> None:
+        self.report(f"refused a task: {reason}")
+        self._next_report_s.pop(number, None)
+        self._send(number, refused=reason)
+        with contextlib.suppress(OSError):  # its thread then reads the end
+            self._connections[number].shutdown(socket.SHUT_RDWR)
+
+    def _send(self, number: int, **message: Any) -> None:
+        with contextlib.suppress(OSError):  # its thread notices that the task is lost
+            self._connections[number].sendall(json.dumps(message).encode() + b"\n")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Handles one connection: of a task, or with a request of HTTP."""
+
+    server: SchedulerServer
+    timeout = HANDSHAKE_S
+    server_version, sys_version = "tfps", ""
+
+    def do_JOIN(self) -> None:
+        try:
+            hello = authenticate_server(
+                self.connection,
+                find_secret=lambda _: self.server.secret,
+                deadline_s=time.monotonic() + HANDSHAKE_S,
+            )
+        except ConnectionLost as error:
+            self.server.report(f"refused a connection from {self._host}: {error}")
+            return
+        self.connection.settimeout(None)
+        watch_peer(self.connection, silence_s=SILENCE_S)
+        self.server.serve_task(self.connection, host=self._host, text=hello.plan)
+
+    def do_GET(self) -> None:
+        if self.path == "/healthz":
+            self._reply("text/plain", "ok\n")
+        elif self.path != "/cluster":
+            self.send_error(HTTPStatus.NOT_FOUND, "expected /cluster or /healthz")
+        elif self.server.secret and not is_loopback(self._host):
+            self.send_error(HTTPStatus.FORBIDDEN, "ask on the scheduler's machine")
+        else:
+            self._reply("application/json", json.dumps(self.server.describe(), indent=1) + "\n")
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as named there
+        """Write no line for each request."""
+
+    @property
+    def _host(self) -> str:
+        return str(self.client_address[0]).removeprefix("::ffff:")  # IPv4 at a socket of IPv6
+
+    def _reply(self, kind: str, text: str) -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", kind)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+
+def _held(places: Places) -> dict[int, TaskPlace]:
+    """Return the places that have a task, by the numbers of the tasks."""
+    return {place.holder.number: place for place in places.places if place.is_held and place.holder}
