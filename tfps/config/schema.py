@@ -25,12 +25,12 @@ OPTIMIZERS = (
     "schedulefreeadamw",
     "sgd",
 )
-# Those of tfps.optimizers that wrap no other one.
-OWN_OPTIMIZERS = ("dana",)
+# Those of tfps.optimizers that wrap no other one: name -> class.
+OWN_OPTIMIZERS = {"asyncadam": "AsyncAdam", "dana": "DANA"}
 if TYPE_CHECKING:  # mypy knows no computed literal
     OptimizerName = str
 else:
-    OptimizerName = Literal[OPTIMIZERS + OWN_OPTIMIZERS]
+    OptimizerName = Literal[OPTIMIZERS + tuple(OWN_OPTIMIZERS)]
 
 DEFAULT_EXAMPLE = "fashion_mnist"  # of job files that name none
 

@@ -15,10 +15,10 @@ def together_problem(kind: str) -> str:
     'received DANA'
     """
     return (
-        f"received {kind}, which keeps state for each worker, under a consistency that applies "
-        "the gradients of several steps or workers together; expected tfps.Asynchronous(), "
-        "tfps.BoundedStaleness(s) or another optimizer, such as "
-        "keras.optimizers.SGD(momentum=0.9, nesterov=True)"
+        f"received {kind}, which takes gradients of one worker at a time, under a consistency "
+        "that applies the gradients of several steps or workers together; expected "
+        "tfps.Asynchronous(), tfps.BoundedStaleness(s) or another optimizer, such as "
+        "keras.optimizers.Adam or keras.optimizers.SGD(momentum=0.9, nesterov=True)"
     )
 
 

@@ -84,10 +84,10 @@ def keeps_tables_whole(config: JobConfig) -> bool:
 
 def consistency_problems(config: JobConfig) -> list[str]:
     """Return a sentence for each setting that the chosen mode cannot be combined with."""
-    section, dana = config.consistency, config.training.optimizer.name == "dana"
+    section, own = config.consistency, OWN_OPTIMIZERS.get(config.training.optimizer.name)
     problems = _local_problems(section)
-    if dana and not problems and not applies_each_gradient(mode_of(section)):
-        problems.append(f"training.optimizer.name: {together_problem('DANA')}")
+    if own and not problems and not applies_each_gradient(mode_of(section)):
+        problems.append(f"training.optimizer.name: {together_problem(own)}")
     local = section.mode == "local_steps" or section.warm_up_steps > 0
     if local and config.training.optimizer.arguments().get("use_ema"):
         problems.append(f"training.optimizer.use_ema: {average_problem()}")

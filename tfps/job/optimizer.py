@@ -31,8 +31,8 @@ def argument_problems(section: OptimizerSection) -> list[str]:
     known = [
         parameter.name
         for parameter in _parameters(section.name, cls)
-        if parameter.kind is not parameter.VAR_KEYWORD
-        and parameter.name not in ("learning_rate", "name")
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        and parameter.name not in ("self", "learning_rate", "name")
     ]
     problems = []
     for name in arguments:
@@ -47,12 +47,14 @@ def argument_problems(section: OptimizerSection) -> list[str]:
 
 
 def _parameters(name: str, cls: type) -> list[inspect.Parameter]:
-    """Return the parameters of a class; a tfps optimizer also has those of its Keras parent."""
-    parameters = dict(inspect.signature(cls).parameters)
-    if name in OWN_OPTIMIZERS:
-        parent = next(base for base in cls.__mro__ if base.__module__.startswith("keras."))
-        parameters = {**inspect.signature(parent).parameters, **parameters}
-        parameters.pop("nesterov", None)
+    """Return the parameters of a class; a tfps optimizer also has those of its Keras parents."""
+    if name not in OWN_OPTIMIZERS:
+        return list(inspect.signature(cls).parameters.values())
+    parameters: dict[str, inspect.Parameter] = {}
+    for base in cls.__mro__:
+        if "__init__" in vars(base):
+            parameters = {**inspect.signature(vars(base)["__init__"]).parameters, **parameters}
+    parameters.pop("nesterov", None)
     return list(parameters.values())
 
 
@@ -140,7 +142,8 @@ def optimizer_class(name: str) -> type:
     if name in OWN_OPTIMIZERS:
         from tfps import optimizers
 
-        return {"dana": optimizers.DANA}[name]
+        own: type = getattr(optimizers, OWN_OPTIMIZERS[name])
+        return own
     classes = {key.lower(): value for key, value in vars(keras.optimizers).items()}
     cls = classes[name]
     assert inspect.isclass(cls)

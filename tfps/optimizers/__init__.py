@@ -7,6 +7,7 @@ from tfps.keras_backend import check_backend
 
 check_backend()
 
+from tfps.optimizers.async_adam import AsyncAdam
 from tfps.optimizers.by_table import ByTable
 from tfps.optimizers.dana import DANA
 from tfps.optimizers.gap_aware import GapAware
@@ -15,6 +16,7 @@ from tfps.optimizers.staleness_aware import StalenessAware
 
 __all__ = [
     "DANA",
+    "AsyncAdam",
     "ByTable",
     "GapAware",
     "SparseUpdates",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from tfps.errors import ConfigError
-from tfps.optimizers.worker_state import SenderState, WorkerStateMixin
+from tfps.optimizers import formulas
+from tfps.optimizers.worker_state import WorkerStateMixin
 
 
 @keras.saving.register_keras_serializable("tfps")
@@ -68,34 +68,18 @@ class DANA(WorkerStateMixin, keras.optimizers.SGD):
             variable: the variable that is updated.
             learning_rate: the learning rate of this update.
         """
-        sender_state = self.sender_states.get(self._var_key(variable))
-        if sender_state is None:  # for one worker the slot is enough
+        if self.sender_states.get(self._var_key(variable)) is None:  # for one worker: the slot
             super().update_step(gradient, variable, learning_rate)
             return
-        slot = self.momentums[self._get_variable_index(variable)]
-        momentum = ops.cast(self.momentum, variable.dtype)
-        step = ops.cast(gradient, variable.dtype) * ops.cast(learning_rate, variable.dtype)
-        new = _read_momentum(sender_state, slot) * momentum - step
-        _write_momentum(sender_state, slot, new)
-        self.assign_add(variable, new * momentum - step)
+        slot, dtype = self.momentums[self._get_variable_index(variable)], variable.dtype
+
+        def look_ahead(momentum: Any, gradient: Any, rate: Any) -> tuple[Any, Any]:
+            return formulas.move_ahead(momentum, step=gradient * rate, decay=self.momentum)
+
+        rate = ops.cast(learning_rate, dtype)
+        self.update_with_momentum(variable, slot, look_ahead, ops.cast(gradient, dtype), rate)
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         del config["nesterov"]
         return dict(config)
-
-
-def _read_momentum(sender_state: SenderState, slot: Any) -> tf.Tensor:
-    return tf.cond(sender_state.has_own_state, sender_state.read, slot.value.read_value)
-
-
-def _write_momentum(sender_state: SenderState, slot: Any, momentum: tf.Tensor) -> None:
-    def write_slot() -> tf.Tensor:
-        slot.assign(momentum)
-        return tf.constant(0)
-
-    def write_memory() -> tf.Tensor:
-        sender_state.write(momentum)
-        return tf.constant(0)
-
-    tf.cond(sender_state.has_own_state, write_memory, write_slot)

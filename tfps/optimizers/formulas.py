@@ -49,3 +49,48 @@ def compute_gap(change: Any, *, step: Any) -> Any:
     3.0
     """
     return abs(change) / step + 1.0
+
+
+def move_ahead(momentum: Any, *, step: Any, decay: Any) -> tuple[Any, Any]:
+    """Return a worker's next momentum, and the change of the parameter that workers are sent.
+
+    The parameter is the one that all momenta will reach. Source: DANA-Slim, Hakimi et al. 2019.
+
+    Args:
+        momentum: the worker's momentum, which is added to parameters.
+        step: the step without momentum, which is subtracted.
+        decay: the factor of the momentum.
+
+    Example:
+
+    >>> move_ahead(-2.0, step=0.5, decay=0.5)
+    (-1.5, -1.25)
+    """
+    moved = momentum * decay - step
+    return moved, moved * decay - step
+
+
+def move_in_order(
+    momentum: Any, *, step: Any, decay: Any, rounds_late: Any, begins_round: Any
+) -> tuple[Any, Any]:
+    """Return the next momentum of all workers, and the change of the parameter.
+
+    A late step counts as if it had arrived in its own round: the momentum has less of it, and the
+    parameter gets what the momentum would have added since. Source: OrMo, Shi, Yang and Li 2024.
+
+    Args:
+        momentum: the momentum, which is added to parameters.
+        step: the step without momentum, which is subtracted.
+        decay: the factor of the momentum, once in each round.
+        rounds_late: the number of rounds that have begun since the step's parameters were read.
+        begins_round: 1 if the step is the first one of a round, else 0.
+
+    Example:
+
+    >>> move_in_order(-2.0, step=0.5, decay=0.5, rounds_late=1, begins_round=1)
+    (-1.25, -1.75)
+    """
+    carried = decay * begins_round
+    arrived = decay**rounds_late * step
+    missed = (1.0 - decay ** (rounds_late + 1)) / (1.0 - decay) * step
+    return (carried + 1.0 - begins_round) * momentum - arrived, carried * momentum - missed

@@ -53,10 +53,11 @@ class WorkerMemories:
                 replies=replies,
                 storage=storage,
             )
-        if isinstance(leaf, WorkerStateMixin) and workers > 1:
+        self._own_slot = leaf.per_worker_slot if isinstance(leaf, WorkerStateMixin) else None
+        if self._own_slot is not None and workers > 1:
             self.own = WorkerMemory(
                 targets.all(),
-                get_value=lambda target: target.slots[leaf.per_worker_slot],
+                get_value=self._get_own_slot,
                 name=optimizer.name,
                 workers=workers - 1,  # the slot is that of worker 0
                 starts_at_zero=True,
@@ -76,7 +77,12 @@ class WorkerMemories:
         """Return the tensor that the optimizer stores for a worker and a target, or None."""
         if self.own is None:
             return None
-        return SenderState(self.own, target, sender._replace(worker=sender.worker - 1))
+        sender = sender._replace(worker=sender.worker - 1)
+        return SenderState(self.own, target, self._get_own_slot(target), sender)
+
+    def _get_own_slot(self, target: UpdateTarget) -> Any:
+        assert self._own_slot is not None
+        return target.slots[self._own_slot]
 
     def clear(self) -> None:
         """Set the optimizer's tensors to zero; sent values are replaced when workers enter."""

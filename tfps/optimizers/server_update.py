@@ -33,7 +33,7 @@ from tfps.optimizers.staleness_aware import StalenessAware
 from tfps.optimizers.state_placement import StatePlacement
 from tfps.optimizers.update_targets import UpdateTarget, UpdateTargets
 from tfps.optimizers.worker_memory import WorkerVersion
-from tfps.optimizers.worker_state import WorkerStateMixin
+from tfps.optimizers.worker_state import PushOrder, WorkerStateMixin
 from tfps.optimizers.wrapped import (
     get_devices,
     get_leaf_optimizers,
@@ -68,6 +68,7 @@ class UpdateContext:
         by_rows: whether to update only the rows of the gradients.
         loss_scale: the scale by which the gradients were multiplied and already divided; None for
             the optimizer's.
+        workers: int64 scalar, the number of workers that take part.
     """
 
     device: str
@@ -78,6 +79,7 @@ class UpdateContext:
     discounts: tuple[Discount, ...] = ()
     by_rows: bool = False
     loss_scale: tf.Tensor | None = None
+    workers: Any = 1
 
     def for_inner_optimizer(self, wrapper: Wrapper) -> UpdateContext:
         """Return the context for the inner optimizer of a wrapper."""
@@ -87,12 +89,14 @@ class UpdateContext:
             return self
         return replace(self, discounts=(*self.discounts, wrapper.discount))
 
-    def set_rate(self, optimizer: Any) -> Any:
-        """Set the learning rate of this update in an optimizer, which must be a temporary copy.
+    def prepare(self, optimizer: Any) -> Any:
+        """Set the learning rate and the order of this update in a temporary copy of an optimizer.
 
         Returns:
             The same object, changed.
         """
+        if isinstance(optimizer, WorkerStateMixin):
+            optimizer.__dict__["push_order"] = PushOrder(self.staleness, self.workers)
         if self.rate is not None:
             optimizer.__dict__["_learning_rate"] = self.rate
         if self.discounts:
@@ -277,8 +281,11 @@ class ServerUpdate:
         present = [*whole, *(each.target for each in rows)]
         targets = [*others, *present]
         variables = [target.variable for target in present]
-        restricted = context.set_rate(self._restrict_to_targets(optimizer, targets))
+        restricted = context.prepare(self._restrict_to_targets(optimizer, targets))
         may_be = context.may_be_compiled and may_be_compiled(optimizer)
+        if isinstance(optimizer, WorkerStateMixin) and optimizer.has_long_formula:
+            is_worth_it = context.may_be_compiled and _is_worth_compiling(present)
+            restricted.__dict__["is_compiled"] = is_worth_it
         apply = _choose_apply(restricted, present, may_be_compiled=may_be)
         memories = self._memories.get(id(optimizer))
         if memories is not None and not memories.is_empty and context.sender is not None:

@@ -103,10 +103,15 @@ def _find_problems(optimizer: Any) -> Iterator[str]:
     for member in get_nested_optimizers(optimizer):
         kind = type(member).__name__
         if isinstance(member, Correction | WorkerStateMixin):
+            needs = (
+                "moves all rows of a variable by momenta at each push"
+                if isinstance(member, WorkerStateMixin)
+                else "compares all of a variable with the parameters sent to workers"
+            )
             yield (
-                f"optimizer: received {kind}, which compares all of a variable with the "
-                "parameters sent to workers; expected one that updates rows separately, such as "
-                "StalenessAware or keras.optimizers.Adam"
+                f"optimizer: received {kind}, which {needs}; expected one that updates rows "
+                "separately, such as StalenessAware or keras.optimizers.Adam. To keep it for other "
+                "variables, give the table one of these with tfps.optimizers.ByTable"
             )
         elif any(leaf is member for leaf in get_leaf_optimizers(optimizer)) and not is_elementwise(
             member

@@ -87,8 +87,10 @@ class _WorkerValues:
         if self._versions is not None:
             versions = tf.broadcast_to(sender.version, tf.shape(rows))
             _scatter_update(self._versions, rows, versions)
-        count = self._replies if all_replies else 1
-        _scatter_update(self._rows, rows, tf.broadcast_to(value, [count, *self._native.shape]))
+        values = value[None]
+        if all_replies and self._replies > 1:
+            values = tf.broadcast_to(values, [self._replies, *self._native.shape])
+        _scatter_update(self._rows, rows, values)
 
     def clear(self) -> None:
         """Set all values to zero; called on the coordinator, with drained workers."""

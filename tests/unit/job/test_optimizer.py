@@ -37,7 +37,7 @@ def test_all_optimizers_of_keras_are_offered():
     assert set(OPTIMIZERS) == found - NOT_OFFERED
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS + OWN_OPTIMIZERS)
+@pytest.mark.parametrize("name", [*OPTIMIZERS, *OWN_OPTIMIZERS])
 def test_every_optimizer_can_be_built(name):
     section = training(name=name, clipvalue=1.0)
     optimizer = build_optimizer(section, steps=10)
@@ -56,6 +56,7 @@ def test_every_optimizer_can_be_built(name):
             "Only one of `clipnorm`",
         ),
         ({"name": "dana", "momentum": 2}, "training.optimizer.momentum", "received 2"),
+        ({"name": "asyncadam", "beta_1": 1.0}, "training.optimizer.beta_1", "received 1.0"),
     ],
 )
 def test_what_an_optimizer_refuses_is_a_mistake_of_the_file(arguments, key, reason):
@@ -122,6 +123,9 @@ def test_our_own_optimizers_take_arguments_of_keras():
     assert build_optimizer(dana, steps=10).momentum == 0.8
     (problem,) = argument_problems(training(name="dana", nesterov=False).optimizer)
     check_message(problem, "training.optimizer.nesterov", received="DANA", remedy="momentum")
+    adam = training(name="asyncadam", momentum="ordered", clipnorm=1.0)
+    assert argument_problems(adam.optimizer) == []
+    assert build_optimizer(adam, steps=10).momentum == "ordered"
 
 
 def test_unknown_arguments_are_named_with_a_suggestion():

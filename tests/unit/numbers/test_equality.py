@@ -57,6 +57,8 @@ VARIANTS |= {
     "staleness_aware": lambda: tfps.optimizers.StalenessAware(keras.optimizers.Adam(0.01)),
     "gap_aware": lambda: tfps.optimizers.GapAware(keras.optimizers.SGD(0.1)),
     "dana": lambda: tfps.optimizers.DANA(0.05),
+    "async_adam": lambda: tfps.optimizers.AsyncAdam(0.01),
+    "ordered": lambda: tfps.optimizers.AsyncAdam(0.01, "ordered", weight_decay=0.1),
     "amsgrad": lambda: keras.optimizers.Adam(0.01, amsgrad=True),
     "loss_scale_and_global_clipnorm": lambda: keras.optimizers.LossScaleOptimizer(
         keras.optimizers.SGD(0.5, global_clipnorm=0.1)

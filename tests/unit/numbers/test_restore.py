@@ -97,6 +97,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "adafactor": lambda: keras.optimizers.Adafactor(0.1),
     "loss scale": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1, 0.9)),
     "staleness aware": lambda: tfps.optimizers.StalenessAware(keras.optimizers.Adam()),
+    "async adam": lambda: tfps.optimizers.AsyncAdam(0.01),
     "ema": lambda: keras.optimizers.Adam(0.01, use_ema=True, ema_overwrite_frequency=3),
 }
 

@@ -94,8 +94,9 @@ class LocalServer:
         A masked one is one kernel, and does nothing with gradients that do not count.
 
         With workers it takes a worker's index, and the version that the gradients come from: one
-        of the worker's own pushes (0 is how it began), by default the last. It has the ``update``,
-        for another push of the same optimizer, and ``begin``, with which a worker enters anew.
+        of the worker's own pushes (0 is how it began), by default the last, and how many workers
+        take part, by default all. It has the ``update``, for another push of the same optimizer,
+        and ``begin``, with which a worker enters anew.
         """
         update = update or ServerUpdate(
             optimizer,
@@ -140,7 +141,8 @@ class LocalServer:
                 n.shared_name: tensors[f"gradient of {n.shared_name}"] for n in shards.natives
             }
             sender = WorkerVersion(worker, versions[0]) if workers else None
-            context = UpdateContext(DEVICE, versions[1] - versions[0], sender)
+            staleness, present = versions[1] - versions[0], versions[2]
+            context = UpdateContext(DEVICE, staleness, sender, workers=present)
             if masked:
                 apply_masked(gradients, context, counts)
             else:
@@ -156,7 +158,7 @@ class LocalServer:
             signature=[
                 tf.TensorSpec([request.size_bytes], tf.uint8),
                 number,
-                tf.TensorSpec([2], tf.int64),
+                tf.TensorSpec([3], tf.int64),
                 tf.TensorSpec([], tf.bool),
             ],
         )
@@ -168,6 +170,7 @@ class LocalServer:
             base: int | None = None,
             *,
             counts: bool = True,
+            present: int | None = None,
         ) -> list[np.ndarray]:
             nonlocal version
             base = newest_versions.get(worker, int(version)) if base is None else base
@@ -186,8 +189,8 @@ class LocalServer:
                 for v, g in zip(variables, tensors, strict=True)
             }
             sender = tf.constant(worker, tf.int64)
-            versions = tf.stack([tf.constant(base, tf.int64), version])
-            (reply,) = served(pack(request, named), sender, versions, tf.constant(counts))
+            order = [tf.constant(base, tf.int64), version, workers if present is None else present]
+            (reply,) = served(pack(request, named), sender, order, tf.constant(counts))
             version += 1
             newest_versions[worker] = int(version)
             values = unpack(shards.layout, reply)

@@ -18,6 +18,7 @@ from tfps.bridge.functions.server_function import trace_server_function
 from tfps.errors import ConfigError, UnsupportedError
 from tfps.optimizers import (
     DANA,
+    AsyncAdam,
     GapAware,
     SparseUpdates,
     StalenessAware,
@@ -253,6 +254,7 @@ class _Own(keras.optimizers.SGD):
         (keras.optimizers.Adafactor, "Adafactor", "keras.optimizers.Adagrad"),
         (_Own, "_Own", "tfps_elementwise = True"),
         (DANA, "DANA", "StalenessAware"),
+        (lambda: AsyncAdam(momentum="ordered"), "AsyncAdam", "tfps.optimizers.ByTable"),
         (lambda: GapAware(keras.optimizers.SGD()), "GapAware", "StalenessAware"),
         (
             lambda: StalenessAware(keras.optimizers.Lamb()),

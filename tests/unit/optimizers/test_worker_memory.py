@@ -16,8 +16,9 @@ import tfps
 from tests.unit.graphs import graphs_as_traced
 from tests.unit.optimizers.compensated import Compensated
 from tests.unit.optimizers.measured import descend_by_one, total_staleness
+from tests.unit.optimizers.scaled_momenta import ARGUMENTS, FORMULAS
 from tfps.consistency.ledger import STALENESS_BINS
-from tfps.optimizers import DANA, GapAware, StalenessAware
+from tfps.optimizers import DANA, AsyncAdam, GapAware, StalenessAware
 from tfps.runtime.worker.worker_index import capture_worker_index
 from tfps.testing import InProcessCluster
 
@@ -134,7 +135,7 @@ class Compensation:
     def pull(self, worker: int) -> None:
         self.sent[worker] = self.weight
 
-    def push(self, worker: int, gradient: np.ndarray) -> None:
+    def push(self, worker: int, gradient: np.ndarray, *, base: int) -> None:
         moved = self.weight - self.sent[worker]
         self.weight = self.weight - RATE * (gradient + STRENGTH * gradient**2 * moved)
 
@@ -149,7 +150,7 @@ class LookAhead:
     def pull(self, worker: int) -> None:
         """Do nothing: all workers get the same parameters."""
 
-    def push(self, worker: int, gradient: np.ndarray) -> None:
+    def push(self, worker: int, gradient: np.ndarray, *, base: int) -> None:
         self.momenta[worker] = 0.9 * self.momenta[worker] + gradient
         self.own = self.own - RATE * self.momenta[worker]
         self.weight = self.own - RATE * 0.9 * (self.momenta[0] + self.momenta[1])
@@ -158,6 +159,8 @@ class LookAhead:
 PAPERS: dict[str, tuple[Callable[[], Any], Any]] = {
     "compensation": (lambda: Compensated(keras.optimizers.SGD(RATE), STRENGTH), Compensation),
     "dana": (lambda: DANA(RATE), LookAhead),
+    "adam": (lambda: AsyncAdam(momentum="per_worker", **ARGUMENTS), FORMULAS["per_worker"]),
+    "ordered": (lambda: AsyncAdam(momentum="ordered", **ARGUMENTS), FORMULAS["ordered"]),
 }
 
 
@@ -186,19 +189,21 @@ def test_pulls_and_pushes_of_workers(strategy: tfps.ParameterServerStrategy, nam
         return list(gradients.values()), capture_worker_index()
 
     versions: dict[int, Any] = {}
+    updates: dict[int, int] = {}  # worker -> how many are in what it pulled last
     pushed: list[int] = []
     for step in range(100):
         if step % 3 == 0:
             version, worker = coordinator.fetch(coordinator.schedule(pull))
-            versions[int(worker)] = version
+            versions[int(worker)], updates[int(worker)] = version, len(pushed)
             for paper in papers:
                 paper.pull(int(worker))
         else:
             args = (tf.constant(next(iter(versions.values()))), tf.constant(step))
             gradients, worker = coordinator.fetch(coordinator.schedule(push, args=args))
             pushed.append(int(worker))
+            base = next(iter(updates.values()))
             for paper, gradient in zip(papers, gradients, strict=True):
-                paper.push(int(worker), gradient.astype("float64"))
+                paper.push(int(worker), gradient.astype("float64"), base=base)
         if step > 10 and len(set(pushed)) == 2:
             break
     for paper, weight in zip(papers, weights, strict=True):

@@ -1,4 +1,4 @@
-"""`DANA`: pushes in a known order against the paper in NumPy."""
+"""Optimizers with momenta of workers: `DANA` against the paper, and what all have in common."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.messages import raises
 from tests.unit.optimizers.compensated import Compensated
 from tests.unit.optimizers.server import gradients_of, initial_values, served
 from tfps.errors import ConfigError
-from tfps.optimizers import DANA, GapAware, StalenessAware
+from tfps.optimizers import DANA, AsyncAdam, GapAware, StalenessAware
 
 RATE, MOMENTUM = 0.1, 0.9
 ORDER = [0, 0, 1, 0, 2, 1, 1, 0]  # the first push of worker 2 lacks four
@@ -36,6 +36,14 @@ def dana() -> DANA:
     return DANA(RATE, MOMENTUM)
 
 
+# All of them; in one process DANA stands for those that keep a momentum of each worker.
+KINDS: dict[str, Callable[[], Any]] = {
+    "dana": dana,
+    "adam": lambda: AsyncAdam(RATE),
+    "ordered": lambda: AsyncAdam(RATE, "ordered"),
+}
+
+
 def plain() -> keras.optimizers.SGD:
     """The optimizer that DANA equals with one worker."""
     return keras.optimizers.SGD(RATE, momentum=MOMENTUM, nesterov=True)
@@ -52,11 +60,13 @@ def test_a_known_order_of_pushes(in_slabs: bool) -> None:
         np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_push_of_a_part_of_a_slab() -> None:
+@pytest.mark.quick("dana")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_push_of_a_part_of_a_slab(kind: str) -> None:
     """The numbers are those of variables that lie apart."""
     results = []
     for in_slabs in (False, True):
-        server, optimizer, variables = served(dana, in_slabs=in_slabs)
+        server, optimizer, variables = served(KINDS[kind], in_slabs=in_slabs)
         push = server.push(optimizer, variables, workers=3)
         part = server.push(optimizer, variables[1:2], workers=3, update=push.update)
         for step, worker in enumerate(ORDER):
@@ -120,6 +130,24 @@ def test_of_one_worker_it_is_the_optimizer_of_keras(options: str, around: str) -
         np.testing.assert_allclose(two, one, rtol=2e-7 * corrected, atol=2e-7 * corrected)
 
 
+@pytest.mark.quick("*-plain", "adam-weight*")
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("kind", ["adam", "ordered"])
+def test_one_worker_trains_as_one_machine(kind: str, options: str) -> None:
+    """Not a bit differs, but where a norm adds up variables that lie in a slab."""
+    config = {**KINDS[kind]().get_config(), **OPTIONS[options]}
+    server, optimizer, variables = served(lambda: AsyncAdam(**config), in_slabs=False)
+    server.lay_out((optimizer, variables))
+    push = server.push(optimizer, variables, workers=1)
+    local, local_optimizer = list(map(keras.Variable, initial_values())), AsyncAdam(**config)
+    for step in range(4):
+        push(gradients_of(step))
+        local_optimizer.apply([keras.ops.convert_to_tensor(g) for g in gradients_of(step)], local)
+    for one, two in zip(variables, local, strict=True):
+        tolerance = 1e-6 * (options == "clipped together")
+        np.testing.assert_allclose(one.numpy(), two.numpy(), rtol=tolerance)
+
+
 def test_a_momentum_of_each_worker_and_the_first_is_the_slot() -> None:
     server, optimizer, variables = served(dana, in_slabs=False)
     push = server.push(optimizer, variables, workers=2)
@@ -130,9 +158,12 @@ def test_a_momentum_of_each_worker_and_the_first_is_the_slot() -> None:
         np.testing.assert_allclose(slot.numpy(), -RATE * gradient, rtol=1e-6)
 
 
+@pytest.mark.quick("dana-*")
 @pytest.mark.parametrize("in_slabs", [False, True], ids=["apart", "slab"])
-def test_who_is_forgotten_begins_anew(in_slabs: bool) -> None:
-    server, optimizer, variables = served(dana, in_slabs=in_slabs)
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_is_forgotten_begins_anew(kind: str, in_slabs: bool) -> None:
+    """A lost server brings this about: the checkpoint that fills it has no such momenta."""
+    server, optimizer, variables = served(KINDS[kind], in_slabs=in_slabs)
     state = [variable.numpy() for variable in (*variables, *optimizer.variables)]
     push = server.push(optimizer, variables, workers=3)
     results = []
@@ -147,9 +178,10 @@ def test_who_is_forgotten_begins_anew(in_slabs: bool) -> None:
         np.testing.assert_array_equal(one, two)
 
 
-def test_it_is_saved_with_the_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_saved_with_the_model(kind: str, tmp_path: Path) -> None:
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    optimizer = dana()
+    optimizer = KINDS[kind]()
     model.compile(optimizer, "mse")
     optimizer.build(model.trainable_variables)
     for i, variable in enumerate(optimizer.variables):
@@ -171,7 +203,9 @@ def test_what_is_refused(momentum: float) -> None:
         DANA(momentum=momentum)
 
 
-def test_momenta_of_workers_need_gradients_of_workers() -> None:
-    server, optimizer, variables = served(lambda: StalenessAware(DANA()), in_slabs=False)
-    with raises(ConfigError, "consistency", received="DANA", remedy="tfps.Asynchronous()"):
+@pytest.mark.parametrize("kind", KINDS)
+def test_momenta_of_workers_need_gradients_of_workers(kind: str) -> None:
+    server, optimizer, variables = served(lambda: StalenessAware(KINDS[kind]()), in_slabs=False)
+    name = type(optimizer.inner_optimizer).__name__
+    with raises(ConfigError, "consistency", received=name, remedy="tfps.Asynchronous()"):
         server.push(optimizer, variables, workers=0)

@@ -112,7 +112,7 @@ class ServerOptimizerCall:
         sender = WorkerVersion(
             header[Request.WORKER], header[Request.BASE_VERSION], arrival.is_worker
         )
-        return UpdateContext(self.server.device, verdict.staleness, sender)
+        return UpdateContext(self.server.device, verdict.staleness, sender, workers=verdict.workers)
 
     def run_timed(self, condition: Any, work: Callable[[], tf.Tensor]) -> tf.Tensor:
         """Run work if a condition holds, count its duration, and return a tensor ready after it.
