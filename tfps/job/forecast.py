@@ -9,14 +9,16 @@ from itertools import islice
 from typing import Any
 
 from tfps.config import JobConfig
+from tfps.consistency.modes import applies_each_gradient
 from tfps.errors import ConfigError, refuse
+from tfps.job.consistency import mode_of
 from tfps.job.job import build_model
 from tfps.job.optimizer import trial_problems
 from tfps.job.partitioner import partitioner_of
 from tfps.job.placement import placement_of
 from tfps.placement.division import divide_variables
 from tfps.placement.forecast import Forecast, PlannedVariable
-from tfps.placement.step_rows import with_step_rows
+from tfps.placement.step_rows import whole_path, with_step_rows
 from tfps.strategy.cluster_size import ClusterSize
 
 
@@ -30,6 +32,7 @@ def make_forecast(config: JobConfig, *, size: ClusterSize) -> Forecast:
     Raises:
         ConfigError: the optimizer, the partitioner or a strategy would refuse the job.
     """
+    from tfps.optimizers.worker_copies import count_worker_copies
     from tfps.runtime.program.tables import LEAST_TABLE_BYTES
     from tfps.strategy.dry_run_strategy import DryRunStrategy
     from tfps.strategy.step_shapes import count_rows_looked_up, largest_activation_bytes
@@ -47,6 +50,13 @@ def make_forecast(config: JobConfig, *, size: ClusterSize) -> Forecast:
     rows = count_rows_looked_up(model, batch_size=batch_size)
     least_bytes = 0 if config.training.sparse_updates else LEAST_TABLE_BYTES
     shards = with_step_rows(shards, rows, least_bytes=least_bytes)
+    mode = mode_of(config.consistency)
+    copies = count_worker_copies(
+        model.optimizer,
+        workers=size.workers if applies_each_gradient(mode) else 0,
+        replies=1 + mode.pipeline_steps,
+    )
+    shards = [replace(s, worker_copies=copies.get(whole_path(s.path), 0)) for s in shards]
     placement = placement_of(config.placement)
     forecast = replace(
         Forecast.from_variables(shards, servers=size.servers, placement=placement),

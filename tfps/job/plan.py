@@ -54,6 +54,8 @@ class JobPlan:
             ps_memory_gib: the memory of each server.
         """
         ways = "add servers, or choose an optimizer with fewer slots"
+        if any(variable.worker_copies for variable in self.forecast.variables):
+            ways += ", or one without copies of the weights for each worker"
         if self.config.compression.deltas:
             ways += ", or remove compression.deltas"
         return [

@@ -27,6 +27,8 @@ class PlannedVariable(VariableSpec):
         is_pulled: whether workers pull it, to compute with it.
         is_trained: whether workers push a gradient for it.
         is_frozen: whether it is a weight of a frozen layer, such as a pretrained embedding.
+        worker_copies: the number of copies that its server stores for workers, such as momenta, if
+            gradients are applied one by one.
     """
 
     owner: int | None = None
@@ -34,6 +36,7 @@ class PlannedVariable(VariableSpec):
     is_pulled: bool = False
     is_trained: bool = False
     is_frozen: bool = False
+    worker_copies: int = 0
 
     @property
     def pull_bytes(self) -> int:
@@ -120,7 +123,7 @@ class Forecast:
         """Return the least memory of each server's process.
 
         It consists of the process, its variables, a request and a reply of every worker at once,
-        and, if gradients are applied in rounds, their sums.
+        and, if gradients are applied in rounds, their sums, else the copies for workers.
 
         Args:
             workers: the number of workers.
@@ -128,11 +131,16 @@ class Forecast:
         """
         pulled = self._totals([v.pull_bytes for v in self.variables])
         sent = [v.pull_bytes if v.is_trained else 0 for v in self.variables]
-        sums = [min(v.size_bytes, _round_bytes(v, workers=workers)) for v in self.variables]
+        kept = [
+            min(v.size_bytes, _round_bytes(v, workers=workers))
+            if has_rounds
+            else v.worker_copies * v.size_bytes
+            for v in self.variables
+        ]
         return tuple(
-            PROCESS_BYTES + held + workers * (replies + requests) + (rounds if has_rounds else 0)
-            for held, replies, requests, rounds in zip(
-                self.bytes_per_server, pulled, self._totals(sent), self._totals(sums), strict=True
+            PROCESS_BYTES + held + workers * (replies + requests) + more
+            for held, replies, requests, more in zip(
+                self.bytes_per_server, pulled, self._totals(sent), self._totals(kept), strict=True
             )
         )
 

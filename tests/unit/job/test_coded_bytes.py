@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,6 +76,29 @@ def test_a_plan_counts_it() -> None:
     here = sum(v.size_bytes for v, server in homes if server == 0 and v in trained)
     assert more - plain == plan.workers * here
     assert "remove compression.deltas" in plan.memory_problems(ps_memory_gib=0.01)[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "copies"),
+    [
+        (["training.optimizer.name=asyncadam"], 3),
+        (["training.optimizer.name=asyncadam", "training.optimizer.momentum=ordered"], 0),
+        (["training.staleness.correction=gap_aware", "consistency.pipeline_steps=1"], 8),
+        (["training.staleness.correction=gap_aware", "consistency.mode=synchronous"], 0),
+    ],
+    ids=["per_worker", "ordered", "pipelined", "in rounds"],
+)
+def test_a_plan_counts_what_optimizers_keep_of_workers(options: list[str], copies: int) -> None:
+    plan = plan_job(None, ["cluster.workers=4", *options])
+    trained = [v for v in plan.forecast.variables if v.is_trained]
+    assert {v.worker_copies for v in trained} == {copies}
+    assert not any(v.worker_copies for v in plan.forecast.variables if not v.is_trained)
+    without = [replace(v, worker_copies=0) for v in plan.forecast.variables]
+    plain = replace(plan, forecast=replace(plan.forecast, variables=tuple(without)))
+    more = sum(plan.memory_bytes_per_server) - sum(plain.memory_bytes_per_server)
+    assert more == copies * sum(v.size_bytes for v in trained)
+    named = "copies of the weights for each worker" in plan.memory_problems(ps_memory_gib=0.01)[0]
+    assert named == (copies > 0)
 
 
 def test_strategies_of_tfps_move_what_codecs_leave() -> None:
