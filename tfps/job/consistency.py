@@ -78,8 +78,7 @@ def keeps_tables_whole(config: JobConfig) -> bool:
     """
     section, training = config.consistency, config.training
     keeps = section.mode == "local_steps" or section.warm_up_steps or section.adaptive_batches > 1
-    remembers = training.optimizer.name in OWN_OPTIMIZERS or training.staleness.correction != "none"
-    return bool(keeps) or remembers
+    return bool(keeps) or training.staleness.correction != "none"
 
 
 def consistency_problems(config: JobConfig) -> list[str]:

@@ -31,7 +31,7 @@ from tests.unit.numbers.large_tables import TABLE_BYTES
 from tests.unit.numbers.partitioned import of_many_layers, small
 from tests.unit.numbers.ways import EPOCHS, WAYS
 from tfps.errors import UnsupportedError
-from tfps.optimizers import ByTable, GapAware
+from tfps.optimizers import AsyncAdam, ByTable, GapAware
 
 Make = Callable[[], Any]
 
@@ -71,6 +71,14 @@ def _by_table() -> Any:
     return ByTable({"users": keras.optimizers.Adagrad(0.1), "items": "sgd"}, others)
 
 
+def _ahead() -> Any:
+    return AsyncAdam(0.01)
+
+
+def _ahead_beside_tables() -> Any:
+    return ByTable({"users": keras.optimizers.Adagrad(0.1), "items": "sgd"}, AsyncAdam(0.01))
+
+
 def _adam() -> Any:
     return keras.optimizers.Adam(0.01)
 
@@ -98,7 +106,7 @@ TABLES: dict[str, Table] = {
     "large table": Table(
         large_tables.small_tables,
         _batches(large_tables.IDS),
-        {"adam": _adam, **large_tables.OPTIMIZERS},
+        {"adam": _adam, "ahead": _ahead, **large_tables.OPTIMIZERS},
         is_large=True,
     ),
     "SparseUpdates": Table(
@@ -120,6 +128,7 @@ TABLES: dict[str, Table] = {
             **tables.EXACT,
             "adam of tables": _adam,
             "by table": _by_table,
+            "ahead beside tables": _ahead_beside_tables,
         },
     ),
 }

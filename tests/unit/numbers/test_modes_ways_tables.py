@@ -117,6 +117,9 @@ def _others() -> Iterable[Case]:
         large_tables.OPTIMIZERS, ("shuffle", "modulo", "fixed", None)
     ):
         yield Case("asynchronous", use, "large table", SAME, name, division=division)
+    yield Case("asynchronous", fit, "large table", SAME, "ahead")
+    yield Case("bounded", "functions", "large table", SAME, "ahead")
+    yield Case("asynchronous", fit, "collection", SAME, "ahead beside tables")
     for way, mode, name, division in itertools.product(
         ("functions", "two calls"),
         ("asynchronous", "bounded", "synchronous", "local"),
@@ -151,6 +154,7 @@ def _of_two_workers() -> Iterable[Case]:
     for mode in ("bounded", "local", "elastic", "local rounds", "adaptive", "pipelined", "warm-up"):
         yield dataclasses.replace(divided, mode=mode, division="modulo")
     yield dataclasses.replace(divided, optimizer="remembers")
+    yield Case("asynchronous", "fit", "large table", LEARNS, "ahead", workers=2)
 
 
 def _refusals() -> Iterable[Case]:

@@ -15,7 +15,6 @@ from tfps.optimizers.sparse_updates import (
     suggest_sparse_updates,
     updates_only_rows,
 )
-from tfps.optimizers.worker_state import WorkerStateMixin
 from tfps.optimizers.wrapped import get_nested_optimizers
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.schedule import Regime
@@ -136,7 +135,7 @@ def _find_reason_for_whole_tables(program: Program) -> str | None:
         return WHOLE_REGIMES[program.schedule.regime]
     for call in program.optimizer_calls:
         for member in get_nested_optimizers(call.optimizer):
-            if isinstance(member, Correction | WorkerStateMixin):
+            if isinstance(member, Correction):
                 return f"{type(member).__name__}, which keeps the parameters sent to each worker"
     return None
 
