@@ -78,6 +78,7 @@ class ChiefPrediction:
                 without_strategy(model),
                 replace_values(replacements),
                 private.default_replica_context(),
+                tf.variable_creator_scope(_create_here),  # also where the scope is open
                 raise_refusals(),
             ):
                 yield
@@ -123,6 +124,11 @@ class ChiefPrediction:
                 create = private.resource_variable_ops.ResourceVariable
                 copies[id(variable)] = create(value, trainable=variable.trainable)
         return copies[id(variable)]
+
+
+def _create_here(_: Any, **options: Any) -> tf.Variable:
+    """Create a variable of a layer that `predict` builds: in this process, as its other copies."""
+    return private.resource_variable_ops.default_variable_creator_v2(None, **options)
 
 
 def _large_tables(model: Any) -> list[Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfps.bridge import tensorflow_private as private
 from tfps.bridge.keras_private import TensorFlowTrainer, get_data_adapter
 from tfps.bridge.method_scope import is_any_strategy_disabled, is_training, runs_eagerly
 from tfps.bridge.step_scope import record_tfps_errors
@@ -71,19 +72,15 @@ class Trainer:
 
     def build(self, model: Any, iterator: Any, data_batch: Any) -> None:
         if runs_eagerly(model):
-            self._build_for_eager_steps(model, iterator, data_batch)
-            return
-        _check_not_overridden(model)
-        strategy = model._distribute_strategy
-        if iterator is not None:
-            strategy.run_state.source = iterator.source
-            data_batch = iterator.batch_spec
-        _build_symbolically(model, strategy, data_batch)
-
-    def _build_for_eager_steps(self, model: Any, iterator: Any, data_batch: Any) -> None:
-        strategy = model.__dict__["_tfps_eager_strategy"]
-        if iterator is not None:
-            data_batch = iterator._distributed_dataset.element_spec
+            strategy = model.__dict__["_tfps_eager_strategy"]
+            if iterator is not None:
+                data_batch = iterator._distributed_dataset.element_spec
+        else:
+            _check_not_overridden(model)
+            strategy = model._distribute_strategy
+            if iterator is not None:
+                strategy.run_state.source = iterator.source
+                data_batch = iterator.batch_spec
         _build_symbolically(model, strategy, data_batch)
 
     def create_epoch_iterator(self, strategy: FitStrategy, options: dict[str, Any]) -> Any:
@@ -136,7 +133,8 @@ class Trainer:
         attributes.update(train_function=None, test_function=None, _distribute_strategy=None)
         attributes["_tfps_eager_strategy"] = strategy
         try:
-            yield
+            with private.default_replica_context():  # also where the scope is open
+                yield
         finally:
             del attributes["_tfps_eager_strategy"]
             attributes.update(functions, _distribute_strategy=strategy)

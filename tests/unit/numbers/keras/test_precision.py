@@ -106,8 +106,9 @@ class WatchedModel(keras.Sequential):
 
 
 @pytest.mark.rare
+@pytest.mark.parametrize("where", ["outside the scope", "in the scope"])
 def test_eager_steps_run_on_the_chief(
-    comparison: Comparison, caplog: pytest.LogCaptureFixture
+    comparison: Comparison, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
     def make() -> keras.Model:
         model = WatchedModel([keras.layers.Dense(16, "relu"), keras.layers.BatchNormalization()])
@@ -117,6 +118,12 @@ def test_eager_steps_run_on_the_chief(
         return model
 
     def use(model: keras.Model) -> dict[str, Any]:
+        if where == "outside the scope":
+            return use_here(model)
+        with model.distribute_strategy.scope():
+            return use_here(model)
+
+    def use_here(model: keras.Model) -> dict[str, Any]:
         numbers = fit(model, validation_data=(X, LABELS))
         batch = model.train_on_batch(X[:8], LABELS[:8])
         return {

@@ -13,7 +13,15 @@ import tensorflow as tf
 
 import tfps
 from tests.messages import check_message
-from tests.unit.numbers.comparison import BATCH, LABELS, Comparison, X, fit, linear
+from tests.unit.numbers.comparison import (
+    BATCH,
+    LABELS,
+    Comparison,
+    X,
+    compiled,
+    fit,
+    lie_on_servers,
+)
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -92,12 +100,15 @@ def test_a_variable_that_the_first_step_makes(comparison: Comparison) -> None:
     comparison.run(make, lambda model: {"steps": fit(model)["steps"]})
 
 
-def test_prediction_in_the_scope(strategy: tfps.ParameterServerStrategy) -> None:
+@pytest.mark.parametrize("is_built", [True, False])
+def test_prediction_in_the_scope(strategy: tfps.ParameterServerStrategy, is_built: bool) -> None:
+    """It builds a model that has no input yet, too."""
     with strategy.scope():
-        model = linear()
+        model = compiled() if is_built else keras.Sequential([keras.layers.Dense(3)])
         inside = [model.predict(X[:BATCH], verbose=0), model.predict_on_batch(X[:BATCH])]
     for found in inside:
         np.testing.assert_allclose(found, model.predict(X[:BATCH], verbose=0), atol=1e-6)
+    assert lie_on_servers(strategy, model.trainable_variables)
 
 
 def test_prediction_of_a_dataset_function(strategy: tfps.ParameterServerStrategy) -> None:
