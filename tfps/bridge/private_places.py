@@ -55,6 +55,7 @@ TENSORFLOW = Package(
         "distribute_lib": (f"{_PYTHON}.distribute.distribute_lib",),
         "distribute_utils": (f"{_PYTHON}.distribute.distribute_utils",),
         "executor": (f"{_PYTHON}.eager.executor",),
+        "function_def_to_graph": (f"{_PYTHON}.framework.function_def_to_graph",),
         "gen_candidate_sampling_ops": (f"{_PYTHON}.ops.gen_candidate_sampling_ops",),
         "gen_random_ops": (f"{_PYTHON}.ops.gen_random_ops",),
         "mirrored_run": (f"{_PYTHON}.distribute.mirrored_run",),

@@ -42,6 +42,7 @@ Context = context.Context
 current_context = context.context
 RANDOM_OPS: Any = _names["gen_random_ops"]
 SAMPLING_OPS: Any = _names["gen_candidate_sampling_ops"]
+function_def_to_graph = _names["function_def_to_graph"].function_def_to_graph
 RUNTIME_FUNCTION_REFS = atomic_function.RUNTIME_FUNCTION_REFS
 ParameterServerStrategyExtended = strategy_v2.ParameterServerStrategyV2Extended
 RemoteValue = cluster_coordinator.RemoteValue

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.functions.traced_graph import get_function_graph
 
 # Reads of vocabularies; the next batch, which follows the previous one; handles of variables;
 # checks, which raise an error or do nothing.
@@ -71,4 +72,4 @@ def _iter_called_graphs(operation: Any) -> Iterator[Any]:
     for value in operation.node_def.attr.values():
         for function in [value.func, *value.list.func]:
             if function.name:
-                yield operation.graph._get_function(function.name).graph
+                yield get_function_graph(operation, function)

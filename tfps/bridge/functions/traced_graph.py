@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tfps.bridge import tensorflow_private as private
+
 _PARTS = ("CondBranchFuncGraph", "WhileCondFuncGraph", "WhileBodyFuncGraph")
 
 
@@ -20,7 +22,11 @@ def get_called_graph(operation: Any) -> Any:
 
 def get_function_graph(operation: Any, function: Any) -> Any:
     """Return the graph of a function that an attribute of an operation names."""
-    return operation.graph._get_function(function.name).graph
+    called = operation.graph._get_function(function.name)
+    if not hasattr(called, "graph"):  # a Defun, as the loop of tf.nn.ctc_loss has: a definition
+        with operation.graph.as_default():  # which finds the functions that it calls here
+            called.graph = private.function_def_to_graph(called.definition)
+    return called.graph
 
 
 def iter_operations(graph: Any) -> Iterator[Any]:
