@@ -244,5 +244,6 @@ def refuse_outside_scope(variables: Iterable[Any]) -> None:
             raise UnsupportedError(
                 f"{variable.path}: received a variable from outside of strategy.scope(), expected "
                 "one on a parameter server. Create the model, its layers and its optimizer "
-                "inside `with strategy.scope():`, and call enable_lora() and quantize() there."
+                "inside `with strategy.scope():`, and call enable_lora() and quantize() there. A "
+                "TFSMLayer keeps those of its file: train the model that was exported instead."
             )
