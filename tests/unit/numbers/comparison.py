@@ -146,7 +146,7 @@ class Comparison:
             keras.utils.set_random_seed(7)
             results.append(use(each))
         expected, found = results
-        assert list(found) == list(expected)
+        assert list(found) == list(expected), set(found) ^ set(expected)
         for name, values in expected.items():
             assert_same(_flat(found[name]), _flat(values), tolerance=tolerance, what=name)
         for one, other in zip(_listed(distributed), _listed(local), strict=True):
