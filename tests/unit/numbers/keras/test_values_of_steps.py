@@ -18,9 +18,9 @@ from tests.unit.numbers.comparison import (
     LABELS,
     Comparison,
     X,
-    compiled,
     fit,
     lie_on_servers,
+    linear,
 )
 
 pytestmark = pytest.mark.timeout(180)
@@ -104,7 +104,7 @@ def test_a_variable_that_the_first_step_makes(comparison: Comparison) -> None:
 def test_prediction_in_the_scope(strategy: tfps.ParameterServerStrategy, is_built: bool) -> None:
     """It builds a model that has no input yet, too."""
     with strategy.scope():
-        model = compiled() if is_built else keras.Sequential([keras.layers.Dense(3)])
+        model = linear() if is_built else keras.Sequential([keras.layers.Dense(3)])
         inside = [model.predict(X[:BATCH], verbose=0), model.predict_on_batch(X[:BATCH])]
     for found in inside:
         np.testing.assert_allclose(found, model.predict(X[:BATCH], verbose=0), atol=1e-6)
