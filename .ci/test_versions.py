@@ -4,9 +4,10 @@
     python .ci/test_versions.py 2.16.2+3.12.4 2.21.0+3.12.4
     python .ci/test_versions.py 2.18.1+3.13.2 --tests conformance
 
-Each row gets a fresh environment in build/rows, from wheels, with the locked versions of its
-TensorFlow; needs Python 3.12. The result goes into tfps/tested_versions.toml, and from there into
-the table of docs/reference/versions.md. A row that fails or cannot be installed is written, too.
+Each TensorFlow gets a fresh environment in build/rows, from wheels, with its locked versions; the
+Keras of a row replaces that of the row before. Needs Python 3.12. The result goes into
+tfps/tested_versions.toml, and from there into the table of docs/reference/versions.md. A row that
+fails or cannot be installed is written, too.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from tfps import tested_versions  # noqa: E402 - found in this checkout
 from tfps.tested_versions import Row, parse_minor  # noqa: E402
 
 PAGE = ROOT / "docs/reference/versions.md"
+FOLDER = ROOT / "build/rows"
 BEGIN, END = "<!-- rows -->\n", "<!-- end of rows -->\n"
 TENSORFLOW = ("2.21.0", "2.20.0", "2.19.1", "2.18.1", "2.17.1", "2.16.2")
 KERAS = ("3.15.1", "3.14.1", "3.13.2", "3.12.4")
@@ -108,12 +110,19 @@ def constraints(tensorflow: str, keras: str, folder: Path) -> Path:
     return written
 
 
-def make_environment(row: str, folder: Path) -> Path:
-    """Install the checkout and its tests' packages in a row's versions; return the interpreter."""
+def make_environment(row: str, folder: Path, venv: Path) -> Path:
+    """Install the checkout and its tests' packages in a row's versions; return the interpreter.
+
+    Args:
+        row: the name of the row.
+        folder: the new folder for the row's constraints and logs.
+        venv: the environment of the row's TensorFlow; made if it does not exist.
+    """
     tensorflow, keras = row.split("+")
     folder.mkdir(parents=True)
-    subprocess.run([python_of_rows(), "-m", "venv", folder / "venv"], check=True)
-    python = folder / "venv/bin/python"
+    if not venv.exists():
+        subprocess.run([python_of_rows(), "-m", "venv", venv], check=True)
+    python = venv / "bin/python"
     pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
     wheels = ["--only-binary=:all:", "--no-binary=promise"]
     locked = ["-c", constraints(tensorflow, keras, folder)]
@@ -157,22 +166,20 @@ def run_tests(python: Path, tests: str, log: Path) -> tuple[bool, str]:
     return ended.returncode == 0, closing[-1] if closing else f"ended with {ended.returncode}"
 
 
-def test_row(row: str, tests: str, *, keeps: bool) -> Row:
-    """Make a row's environment, run its tests in it, and remove it."""
-    folder = ROOT / "build/rows" / row
+def test_row(row: str, tests: str, venv: Path) -> Row:
+    """Make a row's environment, and run its tests in it."""
+    folder = FOLDER / row
     shutil.rmtree(folder, ignore_errors=True)
     tensorflow, keras = row.split("+")
     python_version, passed = platform.python_version(), False
     try:
-        python = make_environment(row, folder)
+        python = make_environment(row, folder, venv)
         python_version = subprocess.check_output(
             [python, "-c", "import platform; print(platform.python_version())"], text=True
         ).strip()
         passed, closing = run_tests(python, tests, folder / "test.log")
     except subprocess.CalledProcessError as error:
         closing = f"not installed: {Path(str(error.cmd[0])).name} ended with {error.returncode}"
-    if not keeps:
-        shutil.rmtree(folder / "venv", ignore_errors=True)
     return Row(
         tensorflow=tensorflow,
         keras=keras,
@@ -226,19 +233,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", action="store_true", help="leave the environments in build/rows")
     given = parser.parse_args(arguments)
     known = all_rows()
-    failed = 0
-    for name in given.rows or known:
+    for name in given.rows:
         if not re.fullmatch(r"\d+(\.\w+)*\+\d+(\.\w+)*", name):
             parser.error(
                 f"ROW: received {name!r}, expected TENSORFLOW+KERAS, such as 2.16.2+3.12.4"
             )
-        started = time.monotonic()
-        row = test_row(name, given.tests or known.get(name, "smoke"), keeps=given.keep)
-        record(row)
-        failed += not row.passed
-        print(
-            f"{name}: {row.tests}: {row.closing} [{time.monotonic() - started:.0f} s]", flush=True
-        )
+    failed = 0
+    names = given.rows or known
+    for tensorflow in dict.fromkeys(name.partition("+")[0] for name in names):
+        venv = FOLDER / f"tensorflow-{tensorflow}"
+        shutil.rmtree(venv, ignore_errors=True)
+        for name in (each for each in names if each.startswith(f"{tensorflow}+")):
+            started = time.monotonic()
+            row = test_row(name, given.tests or known.get(name, "smoke"), venv)
+            record(row)
+            failed += not row.passed
+            seconds = time.monotonic() - started
+            print(f"{name}: {row.tests}: {row.closing} [{seconds:.0f} s]", flush=True)
+        if not given.keep:
+            shutil.rmtree(venv, ignore_errors=True)
     return int(failed > 0)
 
 
