@@ -15,6 +15,8 @@ from benchmarks.results import Case, Results
 
 TUNING_SEED = 0  # the others are counted from 1: no learning rate is chosen for them
 SYNCHRONOUS = "synchronous"  # the scenario in which no gradient is stale
+SCHEDULED = "scheduled"  # every gradient is stale, and the learning rate follows a schedule
+SCHEDULED_SYNCHRONOUS = "synchronous_scheduled"  # that schedule, and no gradient is stale
 
 
 def tuning(trainings: Iterable[Mapping[str, Any]]) -> dict[float, float]:
@@ -45,6 +47,11 @@ def base_of(case: Case) -> str:
     return CONTESTANTS[case["optimizer"]].base
 
 
+def fresh_scenario(scenario: str) -> str:
+    """Return the scenario without staleness with which one is compared."""
+    return SCHEDULED_SYNCHRONOUS if scenario == SCHEDULED else SYNCHRONOUS
+
+
 def minus_plain(results: Results, case: Case) -> Interval | None:
     """Return the gain over the plain optimizer of its base, equally stale; None for itself."""
     return _minus(case, results.find(case["scenario"], base_of(case)))
@@ -52,7 +59,7 @@ def minus_plain(results: Results, case: Case) -> Interval | None:
 
 def minus_synchronous(results: Results, case: Case) -> Interval | None:
     """Return the loss against the plain optimizer of its base where no gradient is stale."""
-    return _minus(case, results.find(SYNCHRONOUS, base_of(case)))
+    return _minus(case, results.find(fresh_scenario(case["scenario"]), base_of(case)))
 
 
 def _minus(case: Case, other: Case | None) -> Interval | None:

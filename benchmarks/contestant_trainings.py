@@ -16,7 +16,7 @@ from benchmarks.turnstile import OrderedInput, PushScenario, batch_rows
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ContestantTrainings:
-    """Trains contestants on one strategy; each is traced once."""
+    """Trains contestants on one strategy; each is traced once, with a schedule once a rate."""
 
     strategy: Any
     scenario: PushScenario
@@ -24,20 +24,17 @@ class ContestantTrainings:
     held: int  # the last of the training images, by which a learning rate is chosen
     batch_size: int
     updates: int
-    _classifiers: dict[str, Any] = field(default_factory=dict)
+    _classifiers: dict[tuple[str, float | None], Any] = field(default_factory=dict)
 
     def train(self, name: str, rate: float, seed: int) -> dict[str, Any]:
         """Train from weights of a seed; the result has accuracies and staleness."""
-        from benchmarks.classifier import Classifier
-
-        if name not in self._classifiers:
-            make = partial(CONTESTANTS[name].make, rate)
-            self._classifiers[name] = Classifier(self.strategy, make)
-        classifier = self._classifiers[name]
+        classifier, is_scheduled = self._classifier(name, rate), self.scenario.is_scheduled
         classifier.restore(seed)
         before = self.strategy.stats()
-        for stretch, (updates, factor) in enumerate(stretches(self.updates)):
-            classifier.model.optimizer.learning_rate = rate * factor
+        parts = [(self.updates, 1.0)] if is_scheduled else stretches(self.updates)
+        for stretch, (updates, factor) in enumerate(parts):
+            if not is_scheduled:
+                classifier.model.optimizer.learning_rate = rate * factor
             given = self._input(seed=1000 * stretch + seed, updates=updates)
             classifier.train(given.function(), steps=updates * given.sharers)
         accuracy = partial(accuracy_of, classifier.model.get_weights())
@@ -50,6 +47,18 @@ class ContestantTrainings:
             "test_accuracy": accuracy(centred(data.test_images), data.test_labels),
             "staleness_updates": staleness_between(before, self.strategy.stats()),
         }
+
+    def _classifier(self, name: str, rate: float) -> Any:
+        """Return the classifier of a contestant; its optimizer keeps a schedule for good."""
+        from benchmarks.classifier import Classifier
+
+        is_scheduled = self.scenario.is_scheduled
+        key = name, rate if is_scheduled else None
+        if key not in self._classifiers:
+            given = cosine(rate, self.updates) if is_scheduled else rate
+            make = partial(CONTESTANTS[name].make, given)
+            self._classifiers[key] = Classifier(self.strategy, make)
+        return self._classifiers[key]
 
     def _input(self, *, seed: int, updates: int) -> OrderedInput:
         """Make as many batches as there are updates; the seed draws the batches and their order."""
@@ -71,3 +80,18 @@ def stretches(updates: int) -> list[tuple[int, float]]:
     """
     last = updates // 3
     return [(updates - last, 1.0), (last, 0.1)]
+
+
+def cosine(rate: float, updates: int) -> Any:
+    """Return a schedule that rises to a rate for a twentieth of the updates, then falls to 0.
+
+    >>> schedule = cosine(0.1, 2000)
+    >>> [round(float(schedule(step)), 3) for step in (0, 50, 100, 1050, 2000)]
+    [0.0, 0.05, 0.1, 0.05, 0.0]
+    """
+    import keras
+
+    warm_up = updates // 20
+    return keras.optimizers.schedules.CosineDecay(
+        0.0, updates - warm_up, warmup_target=rate, warmup_steps=warm_up
+    )

@@ -15,15 +15,16 @@ class Contestant:
 
     title: str
     base: str  # of `BASES`: what it does where nothing is stale, and is compared with
-    wrap: Callable[[Any], Any] | None = None  # makes it of a plain one; None: it is the plain one
+    # Makes it of a plain one and of its rate; None: it is the plain one.
+    wrap: Callable[[Any, Any], Any] | None = None
 
-    def make(self, learning_rate: float) -> Any:
-        """Return the optimizer, with a learning rate of its own."""
+    def make(self, learning_rate: Any) -> Any:
+        """Return the optimizer, with a learning rate or a schedule of its own."""
         import keras
 
         base = BASES[self.base]
         plain = getattr(keras.optimizers, base.kind)(learning_rate, **base.arguments)
-        return plain if self.wrap is None else self.wrap(plain)
+        return plain if self.wrap is None else self.wrap(plain, learning_rate)
 
 
 @dataclass(frozen=True)
@@ -42,16 +43,20 @@ BASES: Mapping[str, Base] = {
     "sgd": Base("SGD", (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)),
     "momentum": Base("SGD", (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1), NESTEROV),
     "adagrad": Base("Adagrad", (0.001, 0.003, 0.01, 0.03, 0.1)),
-    "adam": Base("Adam", (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01)),
+    "adam": Base("Adam", (0.00001, 0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01)),
 }
 
 
-def _wrapped(name: str, **arguments: Any) -> Callable[[Any], Any]:
-    return lambda plain: getattr(tfps.optimizers, name)(plain, **arguments)
+def _wrapped(name: str, **arguments: Any) -> Callable[[Any, Any], Any]:
+    return lambda plain, _: getattr(tfps.optimizers, name)(plain, **arguments)
 
 
-def _dana(plain: Any) -> Any:
-    return tfps.optimizers.DANA(float(plain.learning_rate), momentum=plain.momentum)
+def _dana(plain: Any, rate: Any) -> Any:
+    return tfps.optimizers.DANA(rate, momentum=plain.momentum)
+
+
+def _async_adam(momentum: str) -> Callable[[Any, Any], Any]:
+    return lambda _, rate: tfps.optimizers.AsyncAdam(rate, momentum)
 
 
 def _discounted(base: str) -> dict[str, Contestant]:
@@ -68,4 +73,6 @@ CONTESTANTS: Mapping[str, Contestant] = {
     "adagrad": Contestant("Adagrad", "adagrad"),
     "adam": Contestant("Adam", "adam"),
     **_discounted("adam"),
+    "adam_per_worker": Contestant("AsyncAdam", "adam", _async_adam("per_worker")),
+    "adam_ordered": Contestant("AsyncAdam, ordered", "adam", _async_adam("ordered")),
 }

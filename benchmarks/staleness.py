@@ -20,7 +20,15 @@ from rich.text import Text
 import tfps
 from benchmarks import contestant_runs as runs
 from benchmarks.benchmark import Benchmark, Order, grouped
-from benchmarks.contestant_runs import SYNCHRONOUS, base_of, minus_plain, minus_synchronous
+from benchmarks.contestant_runs import (
+    SCHEDULED,
+    SCHEDULED_SYNCHRONOUS,
+    SYNCHRONOUS,
+    base_of,
+    fresh_scenario,
+    minus_plain,
+    minus_synchronous,
+)
 from benchmarks.contestant_trainings import ContestantTrainings
 from benchmarks.contestants import BASES, CONTESTANTS
 from benchmarks.images import LabelledImages, image_paths
@@ -35,10 +43,12 @@ from benchmarks.turn import TaskNumbers, Turn
 from benchmarks.turnstile import PushScenario
 
 FORCED, SLOW = "forced", "slow"  # the scenarios with stale gradients
-STALE = (FORCED, SLOW)
+STALE = (FORCED, SLOW, SCHEDULED)
+FRESH = (SYNCHRONOUS, SCHEDULED_SYNCHRONOUS)
 TURN_TIMEOUT_S = 5400.0  # more than a hundred trainings
 SHARE_AIM = 0.8  # of the gradients that lack as many updates as was wanted
 GAP_AIM = 0.5  # points that the best optimizer may end below synchronous training
+SCHEDULED_GAP_AIM = 2.5  # the same if the learning rate follows a schedule
 RARE = 1e-3  # of the gradients; a staleness that is rarer is not drawn
 
 
@@ -46,19 +56,22 @@ RARE = 1e-3  # of the gradients; a staleness that is rarer is not drawn
 class Staleness(Benchmark):
     """Measure the accuracy that stale gradients cost against synchronous training, by optimizer.
 
-    Every gradient lacks 16 updates, or one of eight workers takes five times as long. The order of
-    pushes is given, so a busy machine changes nothing. Each optimizer has the best learning rate of
-    a grid: about two hours on two cores; `--optimizer` tries some.
+    Every gradient lacks 16 updates, or one of eight workers takes five times as long; the first
+    also with a learning rate that warms up and falls along a cosine. The order of pushes is given,
+    so a busy machine changes nothing. Each optimizer has the best learning rate of a grid: hours on
+    two cores; `--optimizer` tries some.
     """
 
     name = "staleness"
     chooses = ("contestants",)
-    order: ClassVar[Order] = {"scenario": (SYNCHRONOUS, *STALE)}
+    order: ClassVar[Order] = {"scenario": (*FRESH, *STALE)}
 
     contestants: tuple[str, ...] = choices(
         CONTESTANTS, "Only this one; may be repeated.", flag="--optimizer"
     )
-    forced_updates: int = 16  # of others, which every gradient lacks in one scenario
+    forced_updates: int = option(
+        16, "Updates of others that every gradient lacks where all do.", click.IntRange(min=1)
+    )
     workers: int = 8  # in the other one
     slow_factor: float = 5.0  # how many times as long one of them takes
     spread: float = 0.3  # how far their steps vary, as a share of their length
@@ -85,6 +98,12 @@ class Staleness(Benchmark):
             SYNCHRONOUS: PushScenario("synchronous", self.sharers, is_shared=True),
             FORCED: PushScenario(every, self.forced_updates + 1),
             SLOW: PushScenario(one, self.workers, slow),
+            SCHEDULED_SYNCHRONOUS: PushScenario(
+                "synchronous with a schedule", self.sharers, is_shared=True, is_scheduled=True
+            ),
+            SCHEDULED: PushScenario(
+                f"{every}, with a schedule", self.forced_updates + 1, is_scheduled=True
+            ),
         }
 
     def rates_of(self, base: str) -> tuple[float, ...]:
@@ -98,7 +117,7 @@ class Staleness(Benchmark):
         images_path = image_paths(self.images, folder)["images_path"]
         for base, names in by_base(self.contestants).items():
             for scenario, described in self.scenarios.items():
-                trained = [base] if scenario == SYNCHRONOUS else names
+                trained = [base] if scenario in FRESH else names
                 case = {"scenario": scenario, "base": base, "contestants": trained}
                 yield Turn(
                     title=f"{CONTESTANTS[base].title}, {described.title}",
@@ -187,7 +206,8 @@ class Staleness(Benchmark):
                 f"{self.scenarios[scenario].title}: the best optimizer minus synchronous in "
                 "points, low end of the 95 % interval"
             )
-            bars.append(Bar(name, best and 100 * best[1].low, -GAP_AIM))
+            aim = SCHEDULED_GAP_AIM if scenario == SCHEDULED else GAP_AIM
+            bars.append(Bar(name, best and 100 * best[1].low, -aim))
         return bars
 
     def tables(self, results: Results) -> list[Table]:
@@ -196,7 +216,8 @@ class Staleness(Benchmark):
         tables = []
         stale = [case for case in self.cases(results) if case["scenario"] in STALE]
         for title, cases in grouped(stale, self.title_of).items():
-            fresh = results.select(scenario=SYNCHRONOUS, optimizer=base_of(cases[0]))
+            scenario = fresh_scenario(cases[0]["scenario"])
+            fresh = results.select(scenario=scenario, optimizer=base_of(cases[0]))
             names = [self.row_of(case) for case in fresh + cases]
             tables.append(case_table(title, names, fresh + cases, columns))
         return tables
@@ -205,16 +226,16 @@ class Staleness(Benchmark):
         return f"{CONTESTANTS[base_of(case)].title}, {self.scenarios[case['scenario']].title}"
 
     def row_of(self, case: Case) -> str:
-        is_fresh = case["scenario"] == SYNCHRONOUS
+        is_fresh = case["scenario"] in FRESH
         return SYNCHRONOUS if is_fresh else CONTESTANTS[case["optimizer"]].title
 
     def explanation(self, results: Results) -> str:
-        forced, slow = (
+        forced, slow, scheduled = (
             mean_staleness(staleness_of(*results.select(scenario=name))) for name in STALE
         )
         seeds = max(len(runs.accuracies(case)) for case in results.cases)
         return (
-            f"Staleness {forced:.1f} and {slow:.1f} updates in the mean. Learning "
+            f"Staleness {forced:.1f}, {slow:.1f} and {scheduled:.1f} updates in the mean. Learning "
             "rates: the best of a grid on held-out images; * is an end of the grid. Accuracy: "
             f"the median of {seeds} seeds on the test images. Differences: the mean, seed by seed, "
             "and the ends of its 95 % interval. Plain: the optimizer itself, as stale."
@@ -244,8 +265,8 @@ class Staleness(Benchmark):
     def draw(self, results: Results, path: Path) -> None:
         """Draw the gap of each optimizer to synchronous training, and how stale gradients were."""
         rows = max(len(results.select(scenario=scenario)) for scenario in STALE)
-        size, ratios = (11, 2 * (1.3 + 0.3 * rows)), {"width_ratios": (1.5, 1)}
-        with picture(path, 2, 2, size=size, gridspec_kw=ratios) as (_, axes):
+        size, ratios = (11, len(STALE) * (1.3 + 0.3 * rows)), {"width_ratios": (1.5, 1)}
+        with picture(path, len(STALE), 2, size=size, gridspec_kw=ratios) as (_, axes):
             for (gaps, stale), scenario in zip(axes, STALE, strict=True):
                 cases = results.select(scenario=scenario)
                 _draw_gaps(gaps, results, cases, title=self.scenarios[scenario].title.capitalize())

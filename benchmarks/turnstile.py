@@ -113,6 +113,7 @@ class PushScenario:
     workers: int
     delay: Delay = ALIKE
     is_shared: bool = False  # whether all workers share each batch, and there is no order
+    is_scheduled: bool = False  # whether the learning rate warms up and falls along a cosine
 
     @property
     def sharers(self) -> int:
