@@ -90,10 +90,6 @@ def _normal(*shape: int) -> np.ndarray:
     return _random.normal(size=(EXAMPLES, *shape)).astype("float32")
 
 
-def _words() -> tf.Tensor:
-    return tf.constant(np.array(["a", "b", "c"])[_random.integers(0, 3, EXAMPLES)][:, None])
-
-
 # What layers get: a list as one argument, a tuple as several.
 LEARNED: dict[str, Any] = {  # behind a layer with weights, so that gradients pass through
     "vector": X,
@@ -124,7 +120,7 @@ GIVEN: dict[str, Any] = {
     },
     "ids": _random.integers(0, 7, (EXAMPLES, 6)),
     "two_ids": [_random.integers(0, 7, (EXAMPLES, 1)), _random.integers(0, 7, (EXAMPLES, 1))],
-    "words": _words(),
+    "words": np.array(["a", "b", "c"])[_random.integers(0, 3, (EXAMPLES, 1))],
     "numbers": X,
 }
 # What losses and metrics get: targets, and the layers that predict them.
@@ -150,7 +146,7 @@ def _layers(calls: Sequence[Call], exported: Path) -> Program:
     """All layers side by side: between two with weights, or behind the input without gradients."""
     kind = calls[0].kind
     values = LEARNED[kind] if kind in LEARNED else GIVEN[kind]
-    x = keras.tree.flatten(values)
+    x = [tf.constant(v) if v.dtype.kind == "U" else v for v in keras.tree.flatten(values)]
 
     def make() -> keras.Model:
         inputs = [keras.Input(value.shape[1:], dtype=value.dtype.name) for value in x]
