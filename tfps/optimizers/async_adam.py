@@ -151,7 +151,7 @@ class AsyncAdam(WorkerStateMixin, keras.optimizers.Optimizer):
         if self.momentum == PER_WORKER:
             return ()
         update = ops.cast(self.iterations, "int64")
-        staleness, workers = (ops.cast(value, "int64") for value in self.push_order)
+        staleness, workers = (ops.cast(value, "int64") for value in self.push_staleness)
         staleness = staleness // (self.gradient_accumulation_steps or 1)
         workers = ops.maximum(workers, 1)
         read_at = ops.maximum(update - staleness, 0)

@@ -33,7 +33,7 @@ from tfps.optimizers.staleness_aware import StalenessAware
 from tfps.optimizers.state_placement import StatePlacement
 from tfps.optimizers.update_targets import UpdateTarget, UpdateTargets
 from tfps.optimizers.worker_memory import WorkerVersion
-from tfps.optimizers.worker_state import PushOrder, WorkerStateMixin
+from tfps.optimizers.worker_state import PushStaleness, WorkerStateMixin
 from tfps.optimizers.wrapped import (
     get_devices,
     get_leaf_optimizers,
@@ -90,13 +90,13 @@ class UpdateContext:
         return replace(self, discounts=(*self.discounts, wrapper.discount))
 
     def prepare(self, optimizer: Any) -> Any:
-        """Set the learning rate and the order of this update in a temporary copy of an optimizer.
+        """Set the rate and the staleness of this update in a temporary copy of an optimizer.
 
         Returns:
             The same object, changed.
         """
         if isinstance(optimizer, WorkerStateMixin):
-            optimizer.__dict__["push_order"] = PushOrder(self.staleness, self.workers)
+            optimizer.__dict__["push_staleness"] = PushStaleness(self.staleness, self.workers)
         if self.rate is not None:
             optimizer.__dict__["_learning_rate"] = self.rate
         if self.discounts:

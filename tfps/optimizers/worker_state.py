@@ -47,8 +47,8 @@ class SenderState(NamedTuple):
         return self.sender.worker >= 0
 
 
-class PushOrder(NamedTuple):
-    """How a push stands in the order of all pushes of a server.
+class PushStaleness(NamedTuple):
+    """How late a push reaches a server, and among how many workers.
 
     Args:
         staleness: int64 scalar, the number of updates since the parameters were read.
@@ -70,14 +70,14 @@ class WorkerStateMixin:
         per_worker_slot: the attribute of the slot of which each worker has a copy; worker 0 uses
             the slot itself. None if workers have no copies.
         sender_states: key of a variable -> the worker's tensor; empty if none are stored.
-        push_order: how the push stands in the order of pushes; on one machine the only worker's.
+        push_staleness: how late the push is; on one machine it is never late.
         has_long_formula: whether the formula has enough operations to be worth compiling.
         is_compiled: whether XLA compiles the formula of this update into one loop.
     """
 
     per_worker_slot: str | None
     sender_states: Mapping[Any, SenderState | None] = {}
-    push_order = PushOrder(staleness=0, workers=1)
+    push_staleness = PushStaleness(staleness=0, workers=1)
     has_long_formula = False
     is_compiled = False
 

@@ -37,7 +37,7 @@ from tfps.transport.direct.hello import Hello
 from tfps.transport.direct.secret import secret_from_environment
 from tfps.transport.direct.socket_options import watch_peer
 
-_membership: Membership | None = None  # of this process, which keeps its connection and its port
+_connection: SchedulerConnection | None = None  # of this process, which keeps it and its port
 
 
 def join_cluster(*, roles: Collection[str], program: str) -> None:
@@ -55,22 +55,22 @@ def join_cluster(*, roles: Collection[str], program: str) -> None:
         ConnectTimeout: tasks are missing although the chief waited for them.
         SystemExit: another task waited too long, or the job has ended before it began.
     """
-    global _membership
+    global _connection
     settings = SchedulerSettings.from_environment(roles=roles, program=program)
     if settings is None:
         return
-    _membership = Membership(settings)
+    _connection = SchedulerConnection(settings)
     try:
-        tf_config = _membership.wait_for_cluster()
+        tf_config = _connection.wait_for_cluster()
     except BaseException:
-        _membership.close()
+        _connection.close()
         raise
     os.environ[TF_CONFIG] = json.dumps(tf_config)
     for name in VARIABLES:
         os.environ.pop(name, None)
 
 
-class Membership:
+class SchedulerConnection:
     """Holds a task's connection to the scheduler, and the port that the task will listen on.
 
     Args:

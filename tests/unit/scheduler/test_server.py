@@ -20,7 +20,7 @@ from tfps.cluster.address import join_address
 from tfps.errors import ConfigError, ConnectTimeout, PortInUse
 from tfps.package_versions import task_versions
 from tfps.scheduler import client, server
-from tfps.scheduler.client import Membership
+from tfps.scheduler.client import SchedulerConnection
 from tfps.scheduler.places import Places
 from tfps.scheduler.server import JOIN_REQUEST, SchedulerServer
 from tfps.scheduler.settings import SchedulerSettings
@@ -81,11 +81,11 @@ def join(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Join]:
     """Start a task; return its future `TF_CONFIG`, and the task itself as ``membership``."""
     for variable in ("TFPS_CONNECT_TIMEOUT_S", "TFPS_CHIEF_TIMEOUT_S"):
         monkeypatch.setenv(variable, str(DEADLINE_S))
-    tasks: list[Membership] = []
+    tasks: list[SchedulerConnection] = []
     with ThreadPoolExecutor(8) as pool:
 
         def start(role: str | None = None, **settings: Any) -> Future[dict[str, Any]]:
-            task = Membership(SchedulerSettings(scheduler=address, role=role, **settings))
+            task = SchedulerConnection(SchedulerSettings(scheduler=address, role=role, **settings))
             tasks.append(task)
             future = pool.submit(task.wait_for_cluster)
             future.membership = task  # type: ignore[attr-defined]
