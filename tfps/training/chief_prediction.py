@@ -110,8 +110,11 @@ class ChiefPrediction:
             variable._value.assign(now)
         else:
             is_kept = now == before  # among them infinities, which have no difference
-            change = np.subtract(now, before, out=np.zeros_like(now), where=~is_kept)
+            is_replaced = ~is_kept & (np.isinf(now) | np.isinf(before))
+            change = np.subtract(now, before, out=np.zeros_like(now), where=~is_kept & ~is_replaced)
             variable._value.assign_add(change)
+            if is_replaced.any():
+                variable._value.assign(np.where(is_replaced, now, variable._value.numpy()))
 
     def _update_copy(self, variable: Any, value: Any, chief: str) -> tf.Variable:
         """Copy a server variable's value to a variable of this process, and return that."""

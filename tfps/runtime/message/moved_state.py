@@ -35,12 +35,36 @@ class MovedState(NamedTuple):
         """Apply the same steps to another old value, and return the result.
 
         If the old value is the one from which the steps began, the result equals their new value
-        bit for bit.
+        bit for bit; an infinity from which they began has no difference to another old value, and
+        the result is their new value as well.
         """
         kept, moved = tf.cast(self.kept, old.dtype), old - self.begin
-        if old.dtype.is_floating:
-            return self.new + tf.math.multiply_no_nan(moved, kept)
-        return self.new + kept * moved
+        if not old.dtype.is_floating:
+            return self.new + kept * moved
+        is_new = tf.equal(old, self.begin) | tf.math.is_inf(self.begin)
+        return tf.where(is_new, self.new, self.new + tf.math.multiply_no_nan(moved, kept))
+
+
+def add_change(old: tf.Tensor, *, new: tf.Tensor, begin: tf.Tensor, workers: Any = 1) -> tf.Tensor:
+    """Add a worker's part of a change to a value, where no pace is known.
+
+    A change from or to infinity has no difference, so it counts as a whole: the new value replaces
+    the old one.
+
+    Args:
+        old: real numbers, a value of the variable.
+        new: the value after the worker's steps.
+        begin: the value before them.
+        workers: the number of workers that share in changes.
+
+    Returns:
+        The next value. For one worker it is the new value, bit for bit, if the old one is that
+        before the steps.
+    """
+    mean = old + (new - begin) / tf.cast(tf.maximum(workers, 1), old.dtype)
+    is_alone = tf.equal(old, begin) & (workers <= 1)
+    is_whole = is_alone | tf.math.is_inf(old) | tf.math.is_inf(begin) | tf.math.is_inf(new)
+    return tf.where(is_whole, tf.where(tf.equal(new, begin), old, new), mean)
 
 
 def get_begin_name(shard: Any) -> str:

@@ -90,6 +90,12 @@ class Program:
         return [variable for variable in self.state if id(variable) in self.paces]
 
     @property
+    def mixed_variables(self) -> list[Any]:
+        """The other assigned variables with real numbers, in which workers' changes mix."""
+        others = [variable for variable in self.state if id(variable) not in self.paces]
+        return [variable for variable in others if variable._value.dtype.is_floating]
+
+    @property
     def centers_in_rounds(self) -> Mapping[int, Any]:
         """The mean variables of the variances that a round computes over all examples, by id."""
         schedule = self.schedule

@@ -16,7 +16,14 @@ from tfps.consistency.ledger import Ledger
 from tfps.optimizers.worker_memory import WorkerVersion
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
-from tfps.runtime.message.moved_state import ShardMove, find_moves, list_move_entries, unpack_moves
+from tfps.runtime.message.moved_state import (
+    ShardMove,
+    add_change,
+    find_moves,
+    get_begin_name,
+    list_move_entries,
+    unpack_moves,
+)
 from tfps.runtime.message.reply_header import ReplyHeader
 from tfps.runtime.message.request_header import UNCHANGED
 from tfps.runtime.message.wire import (
@@ -111,7 +118,13 @@ class FunctionHalf(ServerHalf):
     @functools.cached_property
     def state_layout(self) -> Layout:
         """The layout of the payload of a write-back."""
-        return build_parameter_layout(self.state, list_move_entries(self.moves, self.program))
+        mixed = [
+            (get_begin_name(shard), shard._value.dtype.name, tuple(shard._value.shape))
+            for shard in get_all_shards(self.program.mixed_variables)
+            if self.server.device in shard._value.devices
+        ]
+        moved = list_move_entries(self.moves, self.program)
+        return build_parameter_layout(self.state, [*mixed, *moved])
 
     @property
     def takes_part(self) -> bool:
@@ -186,7 +199,7 @@ class FunctionHalf(ServerHalf):
         return ReplyHeader(version, other_writes=self.trace_unchanged_number())
 
     def _write_back(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
-        """Apply a scheduled function's assignments: as moves, or as changes that add up.
+        """Apply a scheduled function's assignments: as moves, or as changes that mix or add up.
 
         In rounds each function moves an average by its part; a plain assignment, which keeps
         nothing of the old value, counts as a whole.
@@ -213,8 +226,14 @@ class FunctionHalf(ServerHalf):
                     value.assign(new, read_value=False)
                 elif value.dtype.is_bool:
                     value.assign(change, read_value=False)
-                elif value.dtype.is_floating and not variable.trainable:
-                    value.assign_add(change / workers, read_value=False)
+                elif value.dtype.is_floating:
+                    new = add_change(
+                        value.read_value(),
+                        new=change,
+                        begin=changes[get_begin_name(variable)],
+                        workers=1 if variable.trainable else workers,
+                    )
+                    value.assign(new, read_value=False)
                 else:
                     value.assign_add(change, read_value=False)
             server_ledger.record_applied_key(cell=cell, key=key)

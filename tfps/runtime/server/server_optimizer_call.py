@@ -15,7 +15,7 @@ from tfps.optimizers.server_update import ServerUpdate, UpdateContext
 from tfps.optimizers.worker_memory import WorkerVersion
 from tfps.optimizers.wrapped import get_devices
 from tfps.runtime.coordinator.server import Server
-from tfps.runtime.message.moved_state import MovedState
+from tfps.runtime.message.moved_state import MovedState, add_change
 from tfps.runtime.message.wire import (
     CallWire,
     get_count_name,
@@ -227,5 +227,4 @@ def apply_state(variable: Any, new: Any, workers: Any) -> None:
 
 def average_with_old(old: tf.Tensor, new: tf.Tensor, workers: Any) -> tf.Tensor:
     """Return the mean of one worker's new value and, for all other workers, the old value."""
-    mean = old + (new - old) / tf.cast(tf.maximum(workers, 1), old.dtype)
-    return tf.where(workers <= 1, new, mean)
+    return add_change(old, new=new, begin=old, workers=workers)

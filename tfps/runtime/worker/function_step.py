@@ -12,7 +12,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.consistency.applied_window import WRITE_BACK
 from tfps.runtime.coordinator.function_run import capture_run
 from tfps.runtime.message.duration import measure_microseconds
-from tfps.runtime.message.moved_state import MovedState, get_begin_name
+from tfps.runtime.message.moved_state import MovedState, add_change, get_begin_name
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import UNCHANGED, Fields
 from tfps.runtime.message.wire import split_tensors
@@ -222,16 +222,18 @@ class FunctionStep(Step):
                 now, begin = self.copies.read(variable), self._server_values.read(variable)
                 new = MovedState(now, begin, self._kept.read_factor(variable)).apply_to(value)
             else:
-                new = value + self._compute_change(variable)
+                new = self._add_change(variable, value)
             self._server_values.load(variable, value)
             value = new
         self.copies.load(variable, value)
 
     def write_back(self) -> None:
-        """Send the assigned variables to the servers, as differences to the pulled values."""
+        """Send the assigned variables to the servers, with the pulled values."""
+        program = self.program
+        real = [*program.moved_variables, *program.mixed_variables]
         changes = {
-            **split_tensors(self.program.state, self._compute_write_back),
-            **split_tensors(self.program.moved_variables, self._read_begin, name=get_begin_name),
+            **split_tensors(program.state, self._compute_write_back),
+            **split_tensors(real, self._read_begin, name=get_begin_name),
             **self._kept.to_tensors(),
         }
         bodies = {
@@ -255,12 +257,16 @@ class FunctionStep(Step):
             )
 
     def _compute_write_back(self, variable: Any) -> tf.Tensor:
-        is_moved = id(variable) in self.program.paces
-        return self.copies.read(variable) if is_moved else self._compute_change(variable)
-
-    def _compute_change(self, variable: Any) -> tf.Tensor:
         now = self.copies.read(variable)
-        return now if now.dtype.is_bool else now - self._read_begin(variable)
+        if id(variable) in self.program.paces or now.dtype.is_floating or now.dtype.is_bool:
+            return now
+        return now - self._read_begin(variable)
+
+    def _add_change(self, variable: Any, value: tf.Tensor) -> tf.Tensor:
+        now, begin = self.copies.read(variable), self._read_begin(variable)
+        if now.dtype.is_floating:
+            return add_change(value, new=now, begin=begin)
+        return now if now.dtype.is_bool else value + (now - begin)
 
     def _read_begin(self, variable: Any) -> tf.Tensor:
         """Read a variable's value as it came from the servers with the pull or the newest reply."""

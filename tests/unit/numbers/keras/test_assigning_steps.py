@@ -21,17 +21,23 @@ MANY = np.concatenate([X, X])  # batches enough for the workers to predict
 
 
 class Counter(keras.layers.Layer):
-    """Counts its calls, and keeps an average of its inputs."""
+    """Counts its calls, and keeps an average and bounds of its inputs, which start at infinity."""
 
     def build(self, shape: Any) -> None:
         self.calls = self.add_weight(name="calls", initializer="zeros", trainable=False)
         self.average = self.add_weight(
             name="average", shape=shape[1:], initializer="zeros", trainable=False
         )
+        infinite = keras.initializers.Constant(np.inf)
+        self.bounds = self.add_weight(
+            name="bounds", shape=(2,), initializer=infinite, trainable=False
+        )
 
     def call(self, x: Any) -> Any:
         self.calls.assign_add(1.0)
         self.average.assign(0.9 * self.average + 0.1 * tf.reduce_mean(x, axis=0))
+        smallest = tf.minimum(self.bounds[0], tf.reduce_min(x))
+        self.bounds.assign(tf.stack([smallest, self.bounds[1]]))
         return x + self.average
 
 
@@ -119,15 +125,20 @@ def test_two_workers_count_every_call(cluster: Clusters, mode: Any) -> None:
     strategy = tfps.ParameterServerStrategy(resolver, consistency=mode)
     with strategy.scope():
         model = counting()
-    calls = model.layers[0].calls
+    counter = model.layers[0]
+    calls = counter.calls
     model.evaluate(X, LABELS, batch_size=BATCH, verbose=0)
     counted = [calls.numpy()]
     model.predict(MANY, batch_size=BATCH, verbose=0)
     counted.append(calls.numpy())
     applied = strategy.stats().versions  # with them a checkpoint of before is an old one
+    model.fit(X, LABELS, batch_size=BATCH, epochs=2, verbose=0)
+    bounds = counter.bounds.numpy()
     strategy.close()
     assert counted == [4, 12]
     assert applied == (12,)
+    assert np.isfinite(bounds[0])
+    assert bounds[1] == np.inf
 
 
 def test_two_workers_refuse_a_test_step_that_assigns_by_a_metric(cluster: Clusters) -> None:
@@ -143,20 +154,23 @@ def test_functions_that_run_during_a_prediction_keep_their_counts(cluster: Clust
     strategy = tfps.ParameterServerStrategy(cluster(workers=2).cluster_resolver)
     coordinator = tfps.ClusterCoordinator(strategy)
     with strategy.scope():
-        model = counting()
+        counter = Counter()
+        model = keras.Sequential([keras.Input((8,)), counter, keras.layers.Dense(3)])
 
     @tf.function
     def call() -> tf.Tensor:
         return model(X[:BATCH])
 
-    functions, calls = 60, model.layers[0].calls
+    functions = 60
     for _ in range(functions):
         coordinator.schedule(call)
     model.predict(X[:BATCH], verbose=0)
     coordinator.join()
-    counted = calls.numpy()
+    counted, bounds = counter.calls.numpy(), counter.bounds.numpy()
     strategy.close()
     assert counted == functions + 1
+    assert np.isfinite(bounds[0])
+    assert bounds[1] == np.inf
 
 
 class PredictionCounter(keras.Model):
