@@ -172,8 +172,8 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
             return super().create_per_worker_dataset(dataset_fn)
 
         @functools.wraps(dataset_fn, updated=())
-        def make() -> tf.data.Dataset:
-            dataset = dataset_fn()
+        def make(*defaults: Any) -> tf.data.Dataset:  # tf.function passes them
+            dataset = dataset_fn(*defaults)
             if isinstance(dataset, tf.data.Dataset):
                 with record_tfps_errors():
                     refuse_outside_dataset(dataset)

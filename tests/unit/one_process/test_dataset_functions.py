@@ -138,3 +138,19 @@ def test_a_dataset_from_outside_of_the_function_is_refused(make_strategy: Make) 
         with raises(tfps.errors.UnsupportedError, "dataset function", received="outside of it"):
             use()
     model.fit(outside, verbose=0)  # the process goes on
+
+
+def test_a_dataset_function_of_a_custom_loop_may_have_a_default(make_strategy: Make) -> None:
+    """One function serves `fit`, which passes a context, and `create_per_worker_dataset`."""
+    coordinator = tfps.ClusterCoordinator(make_strategy())
+
+    def make_numbers(context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
+        return tf.data.Dataset.range(3 if context is None else 9)
+
+    iterator = iter(coordinator.create_per_worker_dataset(make_numbers))
+
+    @tf.function
+    def count(iterator: Any) -> tf.Tensor:
+        return tf.add_n([next(iterator) for _ in range(3)])
+
+    assert coordinator.fetch(coordinator.schedule(count, args=(iterator,))) == 3
