@@ -111,7 +111,7 @@ class ConnectTimeout(ClusterError, TimeoutError):
     """
 
 
-class PortInUse(ClusterError, OSError):
+class ListenError(ClusterError, OSError):
     """This task cannot listen at its address, for example because another process does.
 
     Raised by a task that starts, chief or server; the message has the address of its entry in

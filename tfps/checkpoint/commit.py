@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfps.checkpoint.checksum import checksum_of, find_damage
+from tfps.checkpoint.checksum import file_checksum, find_damage
 from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.retention import SavedCheckpoint
 from tfps.errors import CheckpointDamaged, CheckpointError, ConfigError
@@ -141,7 +141,7 @@ class Folder:
 
     def commit(self, temporary: Path, manifest: Manifest) -> Path:
         """Give a temporary folder its final name, when all its files are on the disk."""
-        sums = {entry.name: checksum_of(entry) for entry in sorted(temporary.iterdir())}
+        sums = {entry.name: file_checksum(entry) for entry in sorted(temporary.iterdir())}
         whole = dataclasses.replace(manifest, checksums=sums)
         (temporary / MARKER).write_text(whole.to_json())
         for entry in temporary.iterdir():

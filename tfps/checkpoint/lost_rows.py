@@ -13,7 +13,7 @@ from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.mismatch import check_fit
 from tfps.checkpoint.names import named_variables
 from tfps.checkpoint.server_restore import ServerRestore, shard_moves
-from tfps.checkpoint.servers import devices_of, strategy_of
+from tfps.checkpoint.servers import server_devices_of, strategy_of
 from tfps.errors import CheckpointError
 
 
@@ -56,7 +56,7 @@ def restore_lost_rows(
 def find_contents_of_manager(manager: CheckpointManager) -> Contents:
     """Return the places of the variables of a manager's model."""
     strategy = strategy_of(manager.model)
-    return find_contents(named_variables(manager.model), servers=devices_of(strategy))
+    return find_contents(named_variables(manager.model), servers=server_devices_of(strategy))
 
 
 def restore_rows(

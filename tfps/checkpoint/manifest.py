@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfps.checkpoint.checksum import Checksum, text_checksum
+from tfps.checkpoint.checksum import FileChecksum, text_checksum
 from tfps.checkpoint.layout import RowBlock
 from tfps.checkpoint.retention import SavedCheckpoint
 from tfps.errors import CheckpointDamaged, CheckpointError
@@ -97,7 +97,7 @@ class Manifest:
     package_versions: Mapping[str, str | None] = field(default_factory=dict)
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     files: Mapping[str, tuple[RowBlock, ...]] = field(default_factory=dict)
-    checksums: Mapping[str, Checksum] = field(default_factory=dict)
+    checksums: Mapping[str, FileChecksum] = field(default_factory=dict)
 
     @property
     def saved(self) -> SavedCheckpoint:
@@ -192,7 +192,7 @@ def _decode(values: dict[str, Any]) -> dict[str, Any]:
         name: tuple(RowBlock(*block) for block in blocks)
         for name, blocks in values["files"].items()
     }
-    checksums = {name: Checksum(*one) for name, one in values.get("checksums", {}).items()}
+    checksums = {name: FileChecksum(*one) for name, one in values.get("checksums", {}).items()}
     counters = values["counters"]
     if counters is not None:
         counters = Counters(

@@ -19,7 +19,7 @@ from tfps.checkpoint.mismatch import check_fit
 from tfps.checkpoint.names import named_variables, optimizer_of
 from tfps.checkpoint.parallel import run_in_parallel
 from tfps.checkpoint.server_restore import ServerRestore, ShardFill, shard_moves
-from tfps.checkpoint.servers import build_optimizer, devices_of, open_channels, strategy_of
+from tfps.checkpoint.servers import build_optimizer, open_channels, server_devices_of, strategy_of
 from tfps.checkpoint.shared_folder import SharedFolder
 
 
@@ -105,7 +105,7 @@ def restore_model(
     optimizer = not weights_only and optimizer_of(model) is not None
     strategy = strategy_of(model)
     variables = named_variables(model, optimizer=optimizer)
-    contents = find_contents(variables, servers=devices_of(strategy))
+    contents = find_contents(variables, servers=server_devices_of(strategy))
     stored = {
         name: tensor
         for name, tensor in manifest.tensors.items()

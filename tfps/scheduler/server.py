@@ -18,7 +18,7 @@ from typing import Any
 
 from tfps.cluster.address import is_loopback, split_address
 from tfps.cluster.waiting import REPORT_INTERVAL_S
-from tfps.errors import PortInUse
+from tfps.errors import ListenError
 from tfps.package_versions import version_differences
 from tfps.scheduler.places import Places, TaskPlace
 from tfps.scheduler.registration import Registration
@@ -46,7 +46,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         on_end: called with the status that the chief reports at its end.
 
     Raises:
-        PortInUse: it cannot listen at the address.
+        ListenError: it cannot listen at the address.
     """
 
     daemon_threads = True
@@ -77,7 +77,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
             )
             super().__init__((str(listening[0]), port), _Handler)
         except OSError as error:
-            raise PortInUse(
+            raise ListenError(
                 f"--listen: received {address}, expected a free port of this machine "
                 f"({(error.strerror or str(error)).lower()}); end the process at this port, for "
                 "example another scheduler, or give another address"

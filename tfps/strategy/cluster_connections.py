@@ -44,7 +44,7 @@ class ClusterConnections:
         Raises:
             ConnectTimeout: tasks did not reply in time.
             TasksInUse: the tasks serve another chief.
-            PortInUse: another process holds the chief's port.
+            ListenError: another process holds the chief's port.
         """
         with prepare_chief(self._spec, self._resolver, timeout_s=timeout_s), lock_connection():
             policy = ProbePolicy.from_environment()

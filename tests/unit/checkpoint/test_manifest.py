@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.messages import raises
-from tfps.checkpoint.checksum import Checksum, text_checksum
+from tfps.checkpoint.checksum import FileChecksum, text_checksum
 from tfps.checkpoint.layout import RowBlock
 from tfps.checkpoint.manifest import CHIEF, Counters, Manifest, Tensor
 from tfps.errors import CheckpointError
@@ -58,7 +58,7 @@ MANIFESTS = st.builds(
         NAMES, st.lists(st.builds(RowBlock, NAMES, COUNTS, COUNTS, COUNTS)).map(tuple), max_size=3
     ),
     checksums=st.dictionaries(
-        NAMES, st.builds(Checksum, COUNTS, st.none() | st.integers(0, 2**32 - 1)), max_size=3
+        NAMES, st.builds(FileChecksum, COUNTS, st.none() | st.integers(0, 2**32 - 1)), max_size=3
     ),
 )
 

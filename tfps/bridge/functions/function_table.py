@@ -67,10 +67,11 @@ class FunctionTables:
         if not self._is_used:
             return
         own = tf.config.list_logical_devices("CPU")[0].name
-        self._fill_tables([own], self._min_calls)  # alone: the next line calls functions on workers
+        # Alone: the next line calls functions on workers.
+        self._reserve_entries([own], self._min_calls)
         self._get_rooms([own])[0].add_used(self._min_calls)
         if self._workers:
-            self._fill_tables(list(self._workers.values()), self._min_calls)
+            self._reserve_entries(list(self._workers.values()), self._min_calls)
 
     def prepare(self, worker: int, function: Any) -> None:
         """Make room in a worker's table for a function's calls, just before the function runs.
@@ -89,7 +90,7 @@ class FunctionTables:
             return
         calls = self._count_calls(function)
         with tf.device(device):
-            self._fill_tables([device], calls)
+            self._reserve_entries([device], calls)
         self._get_rooms([device])[0].add_used(calls)
         known.add(function)
 
@@ -139,7 +140,7 @@ class FunctionTables:
         operations = iter_operations(function.graph)
         return self._servers + sum(operation.type == "RemoteCall" for operation in operations)
 
-    def _fill_tables(self, devices: Sequence[str], calls: int) -> None:
+    def _reserve_entries(self, devices: Sequence[str], calls: int) -> None:
         """Add table entries for a number of calls; devices with equal needs share a function."""
         rooms = dict(zip(devices, self._get_rooms(devices), strict=True))
         missing = {

@@ -207,7 +207,7 @@ class Discovery:
             if id(variable) not in travel:
                 refuse_to_densify(optimizer, gradient, variable)
 
-    def iter_changed_variables(self) -> Iterator[tuple[Any, list[Any]]]:
+    def iter_changes(self) -> Iterator[tuple[Any, list[Any]]]:
         """Yield the variables that the step changes, each with its gradients or its resource."""
         for _, gradient, variable in self._gradients:
             yield variable, [*tf.nest.flatten(gradient, expand_composites=True)]
@@ -277,7 +277,7 @@ def discover_program(program: Program, strategy: TracedStrategy) -> Program:
         handle_of=lambda variable: discovery.get_copy(variable).handle,
     )
     if changes_variables and not program.is_sequential:
-        states.refuse_uses(discovery.iter_changed_variables())
+        states.refuse_uses(discovery.iter_changes())
     seeds = [v for v in discovery.found_variables if is_seed(v)]
     draws = [discovery.draws.get(id(v), 0) for v in seeds]
     refuse_outside_scope(on_servers)

@@ -38,7 +38,7 @@ class RoundPull:
     ) -> list[tf.Tensor]:
         """Trace the function that replies to a pull which may have to wait."""
         server_ledger, worker = self.server.ledger, header[Request.WORKER]
-        ask = self.rounds.begin if self.enters else self.rounds.await_round
+        ask = self.rounds.take_part_from if self.enters else self.rounds.await_round
         with server_ledger.locked():
             if self.joins:  # it is the pull of a scheduled function
                 enter_if_new(self.server, self.plan, header)

@@ -189,7 +189,7 @@ class Feeder(BatchSource):
         self._flat_specs = tf.nest.flatten(self.batch_spec, expand_composites=True)
         self.keeper: BatchKeeper | None = None
         self._first_number = 0
-        self._device = device
+        self._chief_device = device
         self._function = _get_function(tuple(spec.dtype for spec in self._flat_specs), device)
         self._number = next(_numbers)
         _feeders[self._number] = self
@@ -237,7 +237,7 @@ class Feeder(BatchSource):
         position = tf.where(claim.ticket >= 0, claim.position, -1)
         asked = tf.stack([position, claim.incarnation, number])
         outputs = tf.raw_ops.RemoteCall(
-            target=self._device,
+            target=self._chief_device,
             args=[asked],
             Tout=[tf.bool, *(spec.dtype for spec in self._flat_specs)],
             f=self._function,
