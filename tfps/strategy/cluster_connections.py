@@ -68,7 +68,7 @@ class ClusterConnections:
         """Use another address for a task from now on."""
         self._addresses[task] = address
 
-    def control(
+    def open_channel(
         self, task: Task, *, longest_attempt_s: float = ATTEMPT_TIMEOUT_S
     ) -> ControlChannel:
         """Return a TensorFlow session with one task."""

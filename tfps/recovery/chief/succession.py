@@ -185,7 +185,9 @@ class NamedJob:
             place = NamedResource(contents.container, RECORD, server.device)
             contents.records[place] = VariableRecord(tf.TensorShape([]), tf.string, written)
             self._write.append(
-                server.control.function(self._trace_write, arguments=[tf.TensorSpec([], tf.string)])
+                server.channel.make_function(
+                    self._trace_write, arguments=[tf.TensorSpec([], tf.string)]
+                )
             )
 
     def begin(self) -> None:

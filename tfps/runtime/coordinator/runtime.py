@@ -100,7 +100,7 @@ class Runtime(Storage):
             for index, contents in enumerate(self.contents)
         ]
         self.worker_channels = [
-            connections.control(("worker", worker)) for worker in range(self.workers)
+            connections.open_channel(("worker", worker)) for worker in range(self.workers)
         ]
         self.local_slots = WorkerLocalSlots(container=self.container, channels=self.worker_channels)
         self.local_times = WorkerLocalSlots(container=self.container, channels=self.worker_channels)
@@ -341,7 +341,7 @@ class Runtime(Storage):
                 channel.close(is_responding=is_responding, error=self.make_closed_error)
 
     def _channels(self) -> list[ControlChannel]:
-        return [*(server.control for server in self.servers), *self.worker_channels]
+        return [*(server.channel for server in self.servers), *self.worker_channels]
 
     def _mark_closed(self, reason: str, *, closes_dependents: bool) -> None:
         for dependent in list(self.dependents) if closes_dependents else []:

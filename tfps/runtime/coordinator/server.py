@@ -71,7 +71,7 @@ class Server:
             self.rounds = RoundGate(self.ledger, required=required)
         gates: list[Membership] = [self.gate] if self.rounds is None else [self.gate, self.rounds]
         self.membership: Membership = MembershipGroup(gates)
-        self.control: ControlChannel = self.open_channel()
+        self.channel: ControlChannel = self.open_channel()
         self.term = 0  # the term of this process as the chief
         self._claim_job = self._trace_decision(chief_requests.claim_job, "term")
         self._open = self._trace_decision(chief_requests.open_tickets, "count", "term", "move")
@@ -82,15 +82,15 @@ class Server:
             self._decide_eviction, "worker", "incarnation", then=self.membership.leave
         )
         if self.rounds is not None:
-            self._expect = self.control.function(self._trace_expect, arguments=1 + max_workers)
+            self._expect = self.channel.make_function(self._trace_expect, arguments=1 + max_workers)
             self._cancel_expected = self._trace_decision(
                 self._has_not_joined, "worker", then=self.rounds.leave
             )
-        self._sample = self.control.function(self._trace_sample, arguments=0)
+        self._sample = self.channel.make_function(self._trace_sample, arguments=0)
 
     def open_channel(self, **options: float) -> ControlChannel:
-        """Open another channel to the server; ``options`` are those of `Connections.control`."""
-        channel = self._connections.control(("ps", self.index), **options)
+        """Open another channel to the server; the options are those of `Connections`."""
+        channel = self._connections.open_channel(("ps", self.index), **options)
         channel.lost, channel.wait_for_return = self._lost, self._wait_for_return
         self._channels.add(channel)
         return channel
@@ -197,7 +197,7 @@ class Server:
 
     def probe(self) -> None:
         """Check whether the server still replies, and mark it as lost if it does not."""
-        if self.lost is None and not self.control.is_reachable(timeout_s=REACH_TIMEOUT_S):
+        if self.lost is None and not self.channel.is_reachable(timeout_s=REACH_TIMEOUT_S):
             self.lost = f"the parameter server at {self.address} accepts no connection"
         try:
             self._sample(patience_s=PROBE_TIMEOUT_S)
@@ -233,7 +233,7 @@ class Server:
                     then(values[0], result)
             return [tf.cast(result, tf.int64)]
 
-        return self.control.function(trace, arguments=len(names))
+        return self.channel.make_function(trace, arguments=len(names))
 
     def _decide_eviction(
         self, ledger: GraphLedger, *, worker: tf.Tensor, incarnation: tf.Tensor

@@ -249,7 +249,7 @@ def discover_program(program: Program, strategy: TracedStrategy) -> Program:
         with private.default_replica_context():
             with StepScope(discovery) as scope:
                 outputs = program.step(data)
-            discovery.initialize(scope.made)  # those that the step never reads, too
+            discovery.initialize(scope.created_variables)  # those that the step never reads, too
             return outputs
 
     concrete = tf.function(trace, autograph=False).get_concrete_function(program.batch_spec)

@@ -15,7 +15,7 @@ from tfps.consistency.server_ledger import GraphLedger
 from tfps.consistency.server_quotas import Quotas
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.worker_memory import WorkerVersion
-from tfps.runtime.message.payload import encode_values, measure_coded_parts, name_values
+from tfps.runtime.message.payload import collect_reply_values, encode_values, measure_coded_parts
 from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader, set_fields
 from tfps.runtime.server.admission import PushTerms, PushVerdict, ReceivedPush, decide_push
 from tfps.runtime.server.coding_durations import CodingDurations
@@ -108,7 +108,7 @@ class Push:
         seed = tf.stack([tf.constant(self.call.server.index, tf.int64), version])
 
         def encode(values: list[tf.Tensor]) -> tuple[Mapping[Reply, tf.Tensor], tf.Tensor]:
-            named = name_values(wire, values)
+            named = collect_reply_values(wire, values)
             sent = self.delta_encoder.encode(
                 self.call.number, header, named, version=version, reply=outcome.reply, seed=seed
             )
