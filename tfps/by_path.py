@@ -61,5 +61,5 @@ class PathRules(ABC, Generic[ChoiceT]):
 
     def found_in(self, path: str) -> tuple[str, ChoiceT]:
         """Return the pattern that matches a path, or ``"otherwise"``, and its choice."""
-        found = (each for each in self.rules.items() if re.search(each[0], path))
-        return next(found, ("otherwise", self.otherwise))
+        matches = (each for each in self.rules.items() if re.search(each[0], path))
+        return next(matches, ("otherwise", self.otherwise))

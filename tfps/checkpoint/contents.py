@@ -78,7 +78,7 @@ def find_contents(named: Mapping[str, Any], *, servers: Sequence[str] = ()) -> C
         servers: the device of each parameter server, if there are any.
     """
     tensors: dict[str, SavedTensor] = {}
-    found: list[StoredShard] = []
+    stored_shards: list[StoredShard] = []
     for name, variable in named.items():
         shards = [
             StoredShard(name, index, _server_index(shard._value, servers), shard._value)
@@ -91,8 +91,8 @@ def find_contents(named: Mapping[str, Any], *, servers: Sequence[str] = ()) -> C
             rule=get_row_rule(variable),
             servers=tuple(shard.server for shard in shards),
         )
-        found += shards
-    return Contents(tensors, tuple(found))
+        stored_shards += shards
+    return Contents(tensors, tuple(stored_shards))
 
 
 def _server_index(native: Any, servers: Sequence[str]) -> int:

@@ -58,14 +58,14 @@ def shard_moves(
         for block in stored:
             blocks.setdefault(block.tensor, {})[block] = file
     for shard in shards:
-        found = blocks.get(shard.tensor, {})
+        files = blocks.get(shard.tensor, {})
         for move in find_moves(
-            list(found),
+            list(files),
             stored=manifest.tensors[shard.tensor].rule,
             wanted=rules[shard.tensor],
             shard=shard.index,
         ):
-            yield ShardFill(shard, move, found[move.block])
+            yield ShardFill(shard, move, files[move.block])
 
 
 class ServerRestore:

@@ -34,12 +34,12 @@ def copy_one_by_one(handles: Sequence[tuple[Any, tf.Tensor]]) -> tf.Operation:
     Args:
         handles: the variables to read, and the handles for their values.
     """
-    noted: list[tf.Operation] = []
-    for storage, kept in handles:
-        with tf.control_dependencies(noted):
+    assignment: list[tf.Operation] = []
+    for storage, copy in handles:
+        with tf.control_dependencies(assignment):
             value = tf.raw_ops.ReadVariableOp(resource=storage.handle, dtype=storage.dtype)
-            noted = [tf.raw_ops.AssignVariableOp(resource=kept, value=value)]
-    return tf.group(*noted)
+            assignment = [tf.raw_ops.AssignVariableOp(resource=copy, value=value)]
+    return tf.group(*assignment)
 
 
 class ServerSnapshot:

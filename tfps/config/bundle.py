@@ -36,12 +36,12 @@ class Example:
         Raises:
             ConfigError: `settings.py` has no such class.
         """
-        found = getattr(self.module("settings"), "JOB", None)
-        if isinstance(found, type) and issubclass(found, JobConfig):
-            return found
+        job_class = getattr(self.module("settings"), "JOB", None)
+        if isinstance(job_class, type) and issubclass(job_class, JobConfig):
+            return job_class
         raise ConfigError(
-            f"example: {self.folder / 'settings.py'} has JOB = {found!r}, expected a subclass of "
-            "tfps.config.JobConfig"
+            f"example: {self.folder / 'settings.py'} has JOB = {job_class!r}, expected a subclass "
+            "of tfps.config.JobConfig"
         )
 
     def module(self, name: str) -> ModuleType:
@@ -136,16 +136,16 @@ def example(name: str) -> Example:
 
 
 def _own_example(path: str) -> Example:
-    found = Path(path).expanduser().resolve()
-    missing = [name for name in (SETTINGS, WORKLOAD) if not (found / name).is_file()]
+    folder = Path(path).expanduser().resolve()
+    missing = [name for name in (SETTINGS, WORKLOAD) if not (folder / name).is_file()]
     if missing:
         raise ConfigError(
             f"example: received {path!r}, expected a folder with {SETTINGS} and {WORKLOAD}; "
             f"add {' and '.join(missing)}"
         )
-    if not found.name.isidentifier():
+    if not folder.name.isidentifier():
         raise ConfigError(
             f"example: received {path!r}, expected a folder name that Python can import; use "
             "only letters, digits and underscores"
         )
-    return Example(name=found.name, folder=found)
+    return Example(name=folder.name, folder=folder)

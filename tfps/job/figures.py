@@ -69,24 +69,24 @@ def curves(result: Mapping[str, Any], *, metric: str) -> Figure:
 
 def staleness(result: Mapping[str, Any]) -> Figure:
     """Draw the distribution of staleness: how many updates gradients lacked."""
-    counts = {int(lacked): n for lacked, n in (result["gradient_staleness_updates"] or {}).items()}
+    counts = {int(missed): n for missed, n in (result["gradient_staleness_updates"] or {}).items()}
     total = max(1, sum(counts.values()))
-    shares = {lacked: count / total for lacked, count in counts.items()}
-    mean = sum(lacked * share for lacked, share in shares.items())
-    found = f"gradients lacked {mean:.2f} updates on average" if counts else ""
+    shares = {missed: count / total for missed, count in counts.items()}
+    mean = sum(missed * share for missed, share in shares.items())
+    mean_text = f"gradients lacked {mean:.2f} updates on average" if counts else ""
     figure = new_figure(8, 4.5)
     axes = figure.subplots()
-    write_title(figure, result, above=axes, found=found)
+    write_title(figure, result, above=axes, outcome=mean_text)
     # The edge keeps a bar visible that would be less than a dot high.
     axes.bar(
         list(shares), list(shares.values()), 0.8, color=TRAINING, edgecolor=TRAINING, linewidth=0.8
     )
     last = max(counts, default=0)
     upright = last < MAX_UPRIGHT_NUMBERS
-    for lacked, share in shares.items():
+    for missed, share in shares.items():
         axes.annotate(
             percent(share),
-            (lacked, share),
+            (missed, share),
             xytext=(0, 3),
             textcoords="offset points",
             ha="center",
@@ -156,7 +156,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def write_title(
-    figure: Figure, result: Mapping[str, Any], *, above: Any, found: str | None = None
+    figure: Figure, result: Mapping[str, Any], *, above: Any, outcome: str | None = None
 ) -> None:
     """Write the title: what was trained and its result, and below it the mode and the cluster.
 
@@ -164,11 +164,11 @@ def write_title(
         figure: the figure.
         result: the contents of `result.json`.
         above: the axes below the second line.
-        found: the result; None is how well the model does.
+        outcome: the result; None is how well the model does.
     """
-    if found is None:
-        found = workload_of(result.get("example", DEFAULT_EXAMPLE)).reached(result)
-    title = f"{result['title']}: {found}" if found else result["title"]
+    if outcome is None:
+        outcome = workload_of(result.get("example", DEFAULT_EXAMPLE)).reached(result)
+    title = f"{result['title']}: {outcome}" if outcome else result["title"]
     size = result["cluster"]
     mode = result["mode_in_words"]
     tasks = f"{counted(size['workers'], 'worker')}, {counted(size['ps'], 'parameter server')}"

@@ -198,9 +198,9 @@ def _get_slot_slab(
     existing: SlabVariable | None = natives[0].slab
     if existing is not None and existing.layout == layout:
         return existing
-    made, views = storage.create_slab(
+    created, views = storage.create_slab(
         natives, layout=layout, name=f"{slab.layout.digest}/{name}", filled=True
     )
     for slot, view in zip(slots, views, strict=True):
         slot._value = view
-    return made
+    return created

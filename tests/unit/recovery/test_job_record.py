@@ -100,7 +100,7 @@ def test_an_optimizer_that_another_one_replaces_is_named(
 ) -> None:
     """A program that makes a model of its own as well, or no optimizer, trains something else."""
     made = _state(now - before) + (["dense/kernel"] if model else [])
-    lines = replaced_optimizers(unopened=_state(before - now), made=made)
+    lines = replaced_optimizers(unopened=_state(before - now), created=made)
     expected = sorted(before - now) if now - before and not model else []
     for line, name in zip(lines, expected, strict=True):
         for other in now - before:

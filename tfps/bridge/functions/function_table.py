@@ -118,10 +118,10 @@ class FunctionTables:
                     self._call_until_found(device, server, end_s=end_s)
 
     def _call_until_found(self, device: str, server: str, *, end_s: float) -> None:
-        found = False
-        while not found and time.monotonic() < end_s:
+        succeeded = False
+        while not succeeded and time.monotonic() < end_s:
             with tf.device(device):
-                found = fill([device], server, entries=1)
+                succeeded = fill([device], server, entries=1)
             self._get_rooms([device])[0].add_used(MAX_ATTEMPTS)
 
     def _get_known_functions(self, worker: int) -> weakref.WeakSet[Any]:

@@ -253,14 +253,14 @@ class NamedJob:
                 self._write[index](self._written[index])
 
     def _refuse_another_optimizer(self) -> None:
-        unopened, made = [], []
+        unopened, created = [], []
         for index, server in enumerate(self._runtime.servers):
-            there = self._previous.views(index)
-            unopened += [view.variable for n, view in there.items() if n in server.contents.held]
+            old_views = self._previous.views(index)
+            unopened += [v.variable for n, v in old_views.items() if n in server.contents.held]
             views = self._runtime.get_views(index).items()
-            made += [view.variable for name, view in views if name not in there]
+            created += [view.variable for name, view in views if name not in old_views]
         if self._previous.exists:
-            mismatches = replaced_optimizers(unopened=unopened, made=made)
+            mismatches = replaced_optimizers(unopened=unopened, created=created)
             self._runtime.servers[0].contents.mismatches += mismatches
 
     def _record_written_to(self, server: int) -> tf.Tensor:

@@ -66,10 +66,10 @@ class ChannelReader:
 
     def _trace_record_read(self) -> list[tf.Tensor]:
         record = self._handle(RECORD, tf.string, [])
-        there = tf.raw_ops.VarIsInitializedOp(resource=record)
+        exists = tf.raw_ops.VarIsInitializedOp(resource=record)
         return [
             tf.cond(
-                there,
+                exists,
                 lambda: tf.raw_ops.ReadVariableOp(resource=record, dtype=tf.string),
                 lambda: tf.constant(b""),
             )

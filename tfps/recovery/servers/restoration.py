@@ -110,9 +110,9 @@ class Restoration:
         if version < restored:  # no server that has counted more has survived
             version = restored
             self._write_version(server, version)
-        there = {other.device for other in known}
+        known_devices = {other.device for other in known}
         for variable in variables_with_copy_on(server.device, self._runtime.contents):
-            if variable.device in there:
+            if variable.device in known_devices:
                 variable.refresh_mirrors()
         return ServerLoss(
             server.index,

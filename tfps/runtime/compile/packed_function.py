@@ -104,19 +104,19 @@ def _apply_schedule(program: Program, runtime: Runtime) -> Program:
 
 
 def _discover(call: Call, strategy: PackedStrategy) -> tuple[Program, Discovery]:
-    found: list[Discovery] = []
+    discoveries: list[Discovery] = []
 
     @tf.function(autograph=False)
     def scratch() -> None:
         discovery = Discovery(strategy, looks_up_nested=True)
-        found[:] = [discovery]
+        discoveries[:] = [discovery]
         with StepScope(discovery) as scope, private.ignore_cached_reads():
             call()
         discovery.initialize(scope.created_variables)
 
     with raise_recorded_errors():
         scratch.get_concrete_function()
-    discovery = found[0]
+    discovery = discoveries[0]
     is_sequential = strategy.runtime.workers == 1 and len(strategy.devices.names) == 1
     if not is_sequential:
         states = MetricStates(

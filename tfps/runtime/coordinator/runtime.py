@@ -379,11 +379,11 @@ class Runtime(Storage):
         local = [self.local_slots, self.local_times, self.residuals, self.local_values]
         if any(each.has_names for each in local):
             channels = enumerate(self.worker_channels)
-            gone = [
+            unreachable = [
                 w for w, channel in channels if not channel.is_reachable(timeout_s=PROBE_TIMEOUT_S)
             ]
             for each in local:
-                each.free(without=gone)
+                each.free(without=unreachable)
         self.data_plane.close()
         self._release_tasks()
         for contents in self.contents:

@@ -79,12 +79,12 @@ class Server:
         self._withdraw = self._trace_decision(issuing.withdraw, "ticket")
         self._count_up_to = self._trace_decision(chief_requests.count_up_to, "version")
         self._evict = self._trace_decision(
-            self._decide_eviction, "worker", "incarnation", then=self.membership.leave
+            self._decide_eviction, "worker", "incarnation", act_on_result=self.membership.leave
         )
         if self.rounds is not None:
             self._expect = self.channel.make_function(self._trace_expect, arguments=1 + max_workers)
             self._cancel_expected = self._trace_decision(
-                self._has_not_joined, "worker", then=self.rounds.leave
+                self._has_not_joined, "worker", act_on_result=self.rounds.leave
             )
         self._sample = self.channel.make_function(self._trace_sample, arguments=0)
 
@@ -216,12 +216,12 @@ class Server:
         self,
         decision: Callable[..., tf.Tensor],
         *names: str,
-        then: Callable[[tf.Tensor, tf.Tensor], None] | None = None,
+        act_on_result: Callable[[tf.Tensor, tf.Tensor], None] | None = None,
     ) -> Callable[..., list[np.ndarray[Any, Any]]]:
         """Trace a function that decides on the server's ledger, under the server's mutex.
 
         A decision has arguments with these names, changes the ledger and returns one number.
-        ``then`` gets the first argument and the decision, and is traced after the change.
+        ``act_on_result`` gets the first argument and the decision, and is traced after the change.
         """
 
         def trace(*values: tf.Tensor) -> Sequence[tf.Tensor]:
@@ -229,8 +229,8 @@ class Server:
                 ledger = self.ledger.open()
                 result = decision(ledger, **dict(zip(names, values, strict=True)))
                 self.ledger.post(ledger)
-                if then is not None:
-                    then(values[0], result)
+                if act_on_result is not None:
+                    act_on_result(values[0], result)
             return [tf.cast(result, tf.int64)]
 
         return self.channel.make_function(trace, arguments=len(names))

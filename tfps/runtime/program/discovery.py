@@ -226,12 +226,12 @@ class Discovery:
     def compute_paces(self, variables: Iterable[Any]) -> dict[int, MovingPace]:
         """Return the paces of variables, by id; variables that optimizers update are left out."""
         devices = len(self.strategy.devices.names)
-        found = {
+        paces = {
             id(v): find_pace(v, self._assignments[id(v)], devices=devices)
             for v in variables
             if not self._trained_in[id(v)]
         }
-        return {key: pace for key, pace in found.items() if pace is not None}
+        return {key: pace for key, pace in paces.items() if pace is not None}
 
 
 def discover_program(program: Program, strategy: TracedStrategy) -> Program:
@@ -241,11 +241,11 @@ def discover_program(program: Program, strategy: TracedStrategy) -> Program:
         UnsupportedError: more optimizer calls in a step than a ticket can number, or a call of a
             Python function.
     """
-    found: list[Discovery] = []
+    discoveries: list[Discovery] = []
 
     def trace(data: Any) -> Any:  # Keras's name, which TensorFlow's messages quote
         discovery = Discovery(strategy)
-        found[:] = [discovery]
+        discoveries[:] = [discovery]
         with private.default_replica_context():
             with StepScope(discovery) as scope:
                 outputs = program.step(data)
@@ -254,7 +254,7 @@ def discover_program(program: Program, strategy: TracedStrategy) -> Program:
 
     concrete = tf.function(trace, autograph=False).get_concrete_function(program.batch_spec)
     refuse_python_functions(concrete.graph)
-    discovery = found[0]
+    discovery = discoveries[0]
     warn_of_synchronized(discovery.normalizing, workers=strategy.runtime.workers)
     calls = discovery.calls
     on_servers = [v for v in discovery.found_variables if not is_metric(v) and not is_seed(v)]

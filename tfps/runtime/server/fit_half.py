@@ -182,10 +182,10 @@ class FitHalf(ServerHalf):
             alive = self.plan.is_alive(header, ledger, header[Request.WORKER])
             status = self.plan.compute_status(header, alive=alive)
             reply = ReplyHeader(ledger.read(ledger.layout.VERSION), status)
-            found = {
+            totals = {
                 name: tf.identity(value) for name, value in self.reports.trace_latest().items()
             }
-        return [reply.to_tensor(), ids, pack(self.report_layout, found)]
+        return [reply.to_tensor(), ids, pack(self.report_layout, totals)]
 
     def trace_unchanged_number(self) -> tf.Tensor | int:
         """Trace the number of writes by other programs."""

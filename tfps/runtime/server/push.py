@@ -97,11 +97,11 @@ class Push:
             coding.count(header)
             has_to_wait, version = self.gate.end_step(arrival, verdict, done=done)
             counts = arrival.is_worker if arrival.alive is True else arrival.alive
-            found = self._read(header[Request.WORKER], version, counts=counts)
+            pulled = self._read(header[Request.WORKER], version, counts=counts)
         if has_to_wait is not None:
             read = functools.partial(self._read, header[Request.WORKER])
-            found = tf.cond(has_to_wait, lambda: self.gate.wait(arrival, read), lambda: found)
-        version, *values = found
+            pulled = tf.cond(has_to_wait, lambda: self.gate.wait(arrival, read), lambda: pulled)
+        version, *values = pulled
         fields = {} if version is verdict.version else {Reply.VERSION: version}
         if self.sends_write_count:
             fields[Reply.OTHER_WRITES] = values.pop()
@@ -154,13 +154,13 @@ class Push:
 
         @compiled_function
         def kernel(header: Any, tensors: Any, applied_key: Any) -> list[Any]:
-            inside = PushRequest(header, tensors, request.size, applied_key)
+            kernel_request = PushRequest(header, tensors, request.size, applied_key)
             ledger = server_ledger.open()
-            arrival, verdict = self._decide(ledger, inside)
+            arrival, verdict = self._decide(ledger, kernel_request)
             call.apply_masked(tensors, arrival, verdict, rate=rate)
             server_ledger.assign(ledger)
             if counts_inside:
-                self._count(verdict, inside)
+                self._count(verdict, kernel_request)
             traced.append((arrival, verdict))
             return [
                 _make_reply(verdict),
@@ -231,12 +231,12 @@ class Push:
     ) -> list[tf.Tensor]:
         """Read the reply's version, values, and number of writes by others."""
         server_ledger = self.call.server.ledger
-        held, known = self.call.wire.values, WorkerVersion(worker, version)
-        record_pull(self.updates, held, known, self.call.server, counts=counts)
-        found = [version, *read_values(held)]
+        natives, worker_version = self.call.wire.values, WorkerVersion(worker, version)
+        record_pull(self.updates, natives, worker_version, self.call.server, counts=counts)
+        reply = [version, *read_values(natives)]
         if self.sends_write_count:
-            found.append(server_ledger.read(server_ledger.layout.OTHER_WRITES))
-        return found
+            reply.append(server_ledger.read(server_ledger.layout.OTHER_WRITES))
+        return reply
 
 
 def _make_reply(verdict: PushVerdict) -> tf.Tensor:
@@ -245,8 +245,8 @@ def _make_reply(verdict: PushVerdict) -> tf.Tensor:
 
 
 def _select_tensors(
-    found: ReceivedPush | PushVerdict, names: Collection[str]
+    source: ReceivedPush | PushVerdict, names: Collection[str]
 ) -> dict[str, tf.Tensor]:
     """Return the named attributes that are tensors, by name."""
-    values = {name: getattr(found, name) for name in names if hasattr(found, name)}
+    values = {name: getattr(source, name) for name in names if hasattr(source, name)}
     return {name: tf.identity(value) for name, value in values.items() if tf.is_tensor(value)}

@@ -50,7 +50,7 @@ class RoundPull:
             ledger.count_traffic(received_bytes=0, sent_bytes=self.held.layout.size_bytes)
             server_ledger.post(ledger)
             has_to_wait = ask(worker, alive, header[Request.BASE_VERSION])
-            found = self._read(header, alive)
+            pulled = self._read(header, alive)
         nothing = tf.constant(NOTHING, tf.int64)
         waiting = Contribution(worker, incarnation, alive, nothing, nothing)
 
@@ -59,7 +59,7 @@ class RoundPull:
             with tf.control_dependencies([end]), server_ledger.locked():
                 return self._read(header, alive)
 
-        position, other_writes, *values = tf.cond(has_to_wait, wait, lambda: found)
+        position, other_writes, *values = tf.cond(has_to_wait, wait, lambda: pulled)
         status = self.plan.compute_status(header, alive=alive)
         reply = ReplyHeader(position, status, other_writes=other_writes)
         return [reply.to_tensor(), ids, pack_values(self.held, values)]
