@@ -58,7 +58,7 @@ class Contents:
     tensors: dict[str, SavedTensor]
     shards: tuple[StoredShard, ...]
 
-    def on(self, server: int) -> list[StoredShard]:
+    def get_shards_on(self, server: int) -> list[StoredShard]:
         """Return the shards on a server, or those on the chief."""
         return [shard for shard in self.shards if shard.server == server]
 

@@ -41,11 +41,11 @@ def fill(
     rules = {name: tensor.rule for name, tensor in contents.tensors.items()}
     calls = []
     for index, server in enumerate(servers):
-        parts = list(shard_moves(manifest, contents.on(index), rules))
+        parts = list(shard_moves(manifest, contents.get_shards_on(index), rules))
         calls.append(partial(server.fill, folder, manifest, parts))
     run_in_parallel(calls)
     by_shard: dict[int, list[ShardFill]] = {}
-    for shard_move in shard_moves(manifest, contents.on(CHIEF), rules):
+    for shard_move in shard_moves(manifest, contents.get_shards_on(CHIEF), rules):
         by_shard.setdefault(id(shard_move.shard), []).append(shard_move)
     for parts in by_shard.values():
         _fill_on_chief(folder, parts)

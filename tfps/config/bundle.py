@@ -65,7 +65,7 @@ class Example:
         return importlib.import_module(f"{self.name}.{name}")
 
 
-def folder(name: str) -> Path:
+def find_folder(name: str) -> Path:
     """Return the folder ``configs`` or ``examples``.
 
     A checkout has them beside the package; a wheel carries them inside.
@@ -94,11 +94,11 @@ def config_path(argument: str | None) -> Path:
     True
     """
     if argument is None:
-        return folder("configs") / DEFAULT_CONFIG
+        return find_folder("configs") / DEFAULT_CONFIG
     path = Path(argument)
     if path.exists() and not path.is_dir():
         return path
-    shipped = {file.stem: file for file in sorted(folder("configs").glob("*.toml"))}
+    shipped = {file.stem: file for file in sorted(find_folder("configs").glob("*.toml"))}
     name = argument.removeprefix("./").removeprefix("configs/").removesuffix(".toml")
     if name in shipped:
         return shipped[name]
@@ -112,7 +112,7 @@ def config_path(argument: str | None) -> Path:
     )
 
 
-def example(name: str) -> Example:
+def find_example(name: str) -> Example:
     """Return an example: a shipped one by its name, or one of the user's by the path of its folder.
 
     Args:
@@ -123,7 +123,7 @@ def example(name: str) -> Example:
     """
     if "/" in name:
         return _own_example(name)
-    examples = folder("examples")
+    examples = find_folder("examples")
     names = sorted(path.parent.name for path in examples.glob(f"*/{SETTINGS}"))
     if name not in names:
         close = difflib.get_close_matches(name, names, n=1)

@@ -44,7 +44,7 @@ def describe_mistakes(error: ValidationError, *, schema: type[BaseModel]) -> lis
     ]
 
 
-def contradictions(values: Mapping[str, Any]) -> list[str]:
+def find_contradictions(values: Mapping[str, Any]) -> list[str]:
     """Return one sentence for each setting that pydantic accepts but that cannot be used.
 
     Args:

@@ -128,7 +128,7 @@ def _issue_several(
     return TicketGrant(drawn.ticket, count)
 
 
-def withdraw(ledger: Ledger, *, ticket: Any) -> Any:
+def withdraw_ticket(ledger: Ledger, *, ticket: Any) -> Any:
     """Remove a ticket from the returned ones. Returns whether it was one of them."""
     layout, logic = ledger.layout, ledger.logic
     count = ledger.read(layout.RETURNED)

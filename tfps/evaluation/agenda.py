@@ -76,7 +76,7 @@ class Agenda:
         self._failures = {c: f for c, f in self._failures.items() if c in present}
         self._unreadable &= present
         for checkpoint in checkpoints:
-            if self._last is not None and checkpoint.age <= self._last.age:
+            if self._last is not None and checkpoint.recency <= self._last.recency:
                 return None
             if checkpoint in self._unreadable:
                 continue

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tfps.config.schema import DEFAULT_EXAMPLE
 from tfps.consistency.ledger import STALENESS_BINS
-from tfps.job.epochs import series
+from tfps.job.epochs import get_metric_by_epoch
 from tfps.job.workload import Draw, Workload, workload_of
 from tfps.units import counted
 
@@ -46,7 +46,7 @@ def draw_all(result: Mapping[str, Any], folder: Path) -> None:
         figure.savefig(folder / name, dpi=DOTS_PER_INCH)
 
 
-def curves(result: Mapping[str, Any], *, metric: str) -> Figure:
+def draw_curves(result: Mapping[str, Any], *, metric: str) -> Figure:
     """Draw the loss and a metric over the epochs.
 
     Args:
@@ -67,7 +67,7 @@ def curves(result: Mapping[str, Any], *, metric: str) -> Figure:
     return figure
 
 
-def staleness(result: Mapping[str, Any]) -> Figure:
+def draw_staleness(result: Mapping[str, Any]) -> Figure:
     """Draw the distribution of staleness: how many updates gradients lacked."""
     counts = {int(missed): n for missed, n in (result["gradient_staleness_updates"] or {}).items()}
     total = max(1, sum(counts.values()))
@@ -85,7 +85,7 @@ def staleness(result: Mapping[str, Any]) -> Figure:
     upright = last < MAX_UPRIGHT_NUMBERS
     for missed, share in shares.items():
         axes.annotate(
-            percent(share),
+            format_percent(share),
             (missed, share),
             xytext=(0, 3),
             textcoords="offset points",
@@ -124,18 +124,18 @@ def pictures_of(workload: Workload) -> dict[str, Draw]:
         workload: the workload of the run's example.
     """
     return {
-        "training_curves.png": partial(curves, metric=workload.metric),
+        "training_curves.png": partial(draw_curves, metric=workload.metric),
         **workload.pictures,
-        "staleness.png": staleness,
+        "staleness.png": draw_staleness,
     }
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Format a share as a percentage; a share above 0 never reads as 0%.
 
     Example:
 
-    >>> [percent(share) for share in (0.904, 0.0149, 0.0031, 0.0004)]
+    >>> [format_percent(share) for share in (0.904, 0.0149, 0.0031, 0.0004)]
     ['90%', '1%', '0.3%', '<0.1%']
     """
     if share >= 0.00995:
@@ -183,7 +183,7 @@ def _draw_pair(axes: Any, history: Sequence[Mapping[str, Any]], name: str) -> No
         (name, TRAINING, "training"),
         (f"val_{name}", VALIDATION, "validation"),
     ):
-        points = series(history, metric)
+        points = get_metric_by_epoch(history, metric)
         axes.plot(
             list(points), list(points.values()), color=color, marker="o", markersize=4, label=label
         )

@@ -46,7 +46,7 @@ class WorkerMemories:
         self.own: WorkerMemory | None = None
         if self.corrections:
             self.sent = WorkerMemory(
-                targets.all(),
+                targets.get_all(),
                 get_value=lambda target: target.variable,
                 name=optimizer.name,
                 workers=workers,
@@ -56,7 +56,7 @@ class WorkerMemories:
         self._own_slot = leaf.per_worker_slot if isinstance(leaf, WorkerStateMixin) else None
         if self._own_slot is not None and workers > 1:
             self.own = WorkerMemory(
-                targets.all(),
+                targets.get_all(),
                 get_value=self._get_own_slot,
                 name=optimizer.name,
                 workers=workers - 1,  # the slot is that of worker 0

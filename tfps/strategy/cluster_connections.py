@@ -64,7 +64,7 @@ class ClusterConnections:
         """Ask a restarted task to serve this chief; return why it cannot, or an empty string."""
         return take_restarted_task((*task, self.processes[task]), self._own_identity)
 
-    def move(self, task: Task, address: str) -> None:
+    def set_address(self, task: Task, address: str) -> None:
         """Use another address for a task from now on."""
         self._addresses[task] = address
 

@@ -57,7 +57,7 @@ class InProcessConnections:
         """Return an empty text: a device never changes."""
         return ""
 
-    def move(self, task: Task, address: str) -> None:
+    def set_address(self, task: Task, address: str) -> None:
         """Do nothing: a device does not move."""
 
     def open_channel(

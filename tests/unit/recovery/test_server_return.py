@@ -116,7 +116,7 @@ def servers(machine: Machine) -> Iterator[ServerReturn]:
         function_tables=machine,
         data_plane=machine,
         find_incompatibility=lambda _: "",
-        move=lambda server, address: setattr(server, "address", address),
+        set_server_address=lambda server, address: setattr(server, "address", address),
         membership=SimpleNamespace(evict_all=machine.let_all_out),
     )
     elsewhere = NewAddresses(machine.resolve, cluster=lambda: CLUSTER, deadline_s=0.1)

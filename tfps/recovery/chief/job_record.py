@@ -74,13 +74,13 @@ def _parse_view(fields: Mapping[str, Any]) -> View:
     return View(**known)
 
 
-def differences(held: JobRecord, wanted: JobRecord) -> list[str]:
+def find_differences(held: JobRecord, wanted: JobRecord) -> list[str]:
     """Return the differences that prevent a chief from taking over a job, a line for each.
 
     Example:
 
     >>> held = JobRecord(chief="a:1", workers=2, servers=1, consistency="Asynchronous()")
-    >>> differences(held, dataclasses.replace(held, workers=3, chief="b:1"))
+    >>> find_differences(held, dataclasses.replace(held, workers=3, chief="b:1"))
     ['max_workers: received 3 from this strategy, expected 2']
     """
     return [

@@ -278,7 +278,7 @@ class ServerReturn:
         self._begin_return_of_restarted(replies)
         if replies.restarted or replies.gone:
             self._job.refuse_loss()
-        if absent := self._identities.absent(replies):
+        if absent := self._identities.get_absent_servers(replies):
             self._move_lost_servers(self.gate.lost.keys() & absent)
             return False
         if not self._connect(replies):
@@ -311,7 +311,7 @@ class ServerReturn:
         for index, address in self._identities.find(lost).items():
             server = self._runtime.servers[index]
             logger.warning("ps %d moved to %s from %s", index, address, server.address)
-            self._runtime.move(server, address)
+            self._runtime.set_server_address(server, address)
             self._failures.move_server(index, address)
 
     def _connect(self, replies: ServerPresence) -> bool:

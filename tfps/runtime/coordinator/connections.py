@@ -95,7 +95,7 @@ class Connections(Protocol):
     def find_incompatibility(self, task: Task) -> str:
         """Let a restarted task serve this chief; return why it cannot, or an empty string."""
 
-    def move(self, task: Task, address: str) -> None:
+    def set_address(self, task: Task, address: str) -> None:
         """Set the address of a task; its open channels use it after `renew`."""
 
     def open_channel(

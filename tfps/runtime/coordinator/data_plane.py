@@ -196,7 +196,7 @@ class DataPlane:
         direct = [server for server in self._servers if server.index in self.endpoints]
         return {server.index: server.channel for server in direct if server.lost is None}
 
-    def forget(self, plans: Sequence[tuple[int, int]]) -> None:
+    def free_plans(self, plans: Sequence[tuple[int, int]]) -> None:
         """Free the plans, given as (server, plan), that are no longer used."""
         channels = self._get_responsive_channels()
         for index, plan_id in plans:

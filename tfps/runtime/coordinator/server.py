@@ -76,7 +76,7 @@ class Server:
         self._claim_job = self._trace_decision(chief_requests.claim_job, "term")
         self._open = self._trace_decision(chief_requests.open_tickets, "count", "term", "move")
         self._limit = self._trace_decision(chief_requests.move_limit, "limit", "term", "move")
-        self._withdraw = self._trace_decision(issuing.withdraw, "ticket")
+        self._withdraw = self._trace_decision(issuing.withdraw_ticket, "ticket")
         self._count_up_to = self._trace_decision(chief_requests.count_up_to, "version")
         self._evict = self._trace_decision(
             self._decide_eviction, "worker", "incarnation", act_on_result=self.membership.leave
@@ -172,7 +172,7 @@ class Server:
         """Issue no new tickets, only those that came back. Returns the next new ticket."""
         return self.set_limit(-1)
 
-    def withdraw(self, ticket: int) -> None:
+    def withdraw_ticket(self, ticket: int) -> None:
         """Take a returned ticket back, so that no worker gets it any more."""
         self._withdraw(ticket)
 
@@ -228,7 +228,7 @@ class Server:
             with self.ledger.locked():
                 ledger = self.ledger.open()
                 result = decision(ledger, **dict(zip(names, values, strict=True)))
-                self.ledger.post(ledger)
+                self.ledger.write_changes(ledger)
                 if act_on_result is not None:
                     act_on_result(values[0], result)
             return [tf.cast(result, tf.int64)]
@@ -249,7 +249,7 @@ class Server:
         with self.ledger.locked():
             ledger = self.ledger.open()
             is_new = tf.cast(chief_requests.expect(ledger, number=number), tf.int64)
-            self.ledger.post(ledger)
+            self.ledger.write_changes(ledger)
             self.rounds.expect(tf.stack(will_join) * is_new)
         return [is_new]
 

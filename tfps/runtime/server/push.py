@@ -131,7 +131,7 @@ class Push:
         arrival, verdict = self._decide(ledger, request)
         done = self.application(request.tensors, arrival, verdict)
         # The ledger counts the push after it was applied, and not if that failed.
-        for operation in server_ledger.post(ledger):
+        for operation in server_ledger.write_changes(ledger):
             private.add_control_input(operation, done.op)
         self._count(verdict, request)
         return PushOutcome(arrival, verdict, _make_reply(verdict), done)

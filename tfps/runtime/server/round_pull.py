@@ -48,7 +48,7 @@ class RoundPull:
             if self.joins:
                 ledger.count(server_ledger.layout.EXCHANGES)
             ledger.count_traffic(received_bytes=0, sent_bytes=self.held.layout.size_bytes)
-            server_ledger.post(ledger)
+            server_ledger.write_changes(ledger)
             has_to_wait = ask(worker, alive, header[Request.BASE_VERSION])
             pulled = self._read(header, alive)
         nothing = tf.constant(NOTHING, tf.int64)

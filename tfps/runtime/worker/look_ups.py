@@ -101,7 +101,7 @@ class LookUps:
         step = graph.outer_graph if self._in_function else graph
         return self._has_pushed or step is not self._step_graph
 
-    def rows(self, number: int, ids: tf.Tensor) -> tf.Tensor:
+    def look_up(self, number: int, ids: tf.Tensor) -> tf.Tensor:
         """Return the rows of a table, by its index, for an int64 vector of ids."""
         look_ups, rows = self._get_graph_look_ups(private.current_graph()), None
         if look_ups is not None:

@@ -44,7 +44,7 @@ class TableRows:
         The worker's copy of a table is empty: tapes find the rows' gradient under its handle.
         """
         flat_ids = tf.reshape(ids, [-1])
-        looked_up = self._look_ups.rows(self._numbers[id(table)], flat_ids)
+        looked_up = self._look_ups.look_up(self._numbers[id(table)], flat_ids)
         rows = private.read_differentiably(copy, lambda: looked_up, rows=flat_ids)
         return _reshape_rows(rows, ids, row_shape=table.shape[1:])
 
