@@ -47,17 +47,17 @@ class FunctionTables:
     Args:
         workers: index -> device of the workers whose tables get room, besides this process's own.
         server: the device of a task that all of them can call.
-        servers: the number of servers.
-        tasks: the number of workers and servers with a process of their own; 0 means that there are
-            no remote functions.
+        server_count: the number of servers.
+        task_count: the number of workers and servers with a process of their own; 0 means that
+            there are no remote functions.
     """
 
     def __init__(
-        self, *, workers: Mapping[int, str], server: str, servers: int, tasks: int
+        self, *, workers: Mapping[int, str], server: str, server_count: int, task_count: int
     ) -> None:
-        self._workers, self._server, self._servers = dict(workers), server, servers
-        self._is_used = tasks > 0
-        self._min_calls = max(MIN_CALLS, CALLS_PER_TASK * tasks)
+        self._workers, self._server, self._server_count = dict(workers), server, server_count
+        self._is_used = task_count > 0
+        self._min_calls = max(MIN_CALLS, CALLS_PER_TASK * task_count)
         self._lock = threading.Lock()
         self._connected: object = None
         self._known: dict[int, weakref.WeakSet[Any]] = {}
@@ -138,7 +138,7 @@ class FunctionTables:
     def _count_calls(self, function: Any) -> int:
         """Return an upper bound of a function's table entries, with one call to each server."""
         operations = iter_operations(function.graph)
-        return self._servers + sum(operation.type == "RemoteCall" for operation in operations)
+        return self._server_count + sum(operation.type == "RemoteCall" for operation in operations)
 
     def _reserve_entries(self, devices: Sequence[str], calls: int) -> None:
         """Add table entries for a number of calls; devices with equal needs share a function."""

@@ -133,8 +133,8 @@ class Runtime(Storage):
                 and (not plane.direct_workers[worker] or "grpc" in plane.carriers)
             },
             server=self.ticket_server.device,
-            servers=len(self.servers),
-            tasks=len(self.processes),
+            server_count=len(self.servers),
+            task_count=len(self.processes),
         )
         # Called with the index of a lost server: ends exchanges that wait for it.
         self.hang_up: Callable[[int], None] = self.data_plane.hang_up

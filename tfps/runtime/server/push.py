@@ -146,9 +146,9 @@ class Push:
         """
         call, server_ledger = self.call, self.call.server.ledger
         counts_inside = self.reports is None or self.reports.are_sums
-        asked = {"fresh", "new_applied_key"} | (set() if counts_inside else {"closed"})
+        read_names = {"fresh", "new_applied_key"} | (set() if counts_inside else {"closed"})
         if self.gate.may_wait or any(update.depends_on_sent_values for update in self.updates):
-            asked |= {"alive", "is_worker"}
+            read_names |= {"alive", "is_worker"}
         traced: list[tuple[ReceivedPush, PushVerdict]] = []
         rate, begin = call.trace_learning_rate(), tf.timestamp()
 
@@ -164,8 +164,8 @@ class Push:
             traced.append((arrival, verdict))
             return [
                 _make_reply(verdict),
-                _select_tensors(arrival, asked),
-                _select_tensors(verdict, asked),
+                _select_tensors(arrival, read_names),
+                _select_tensors(verdict, read_names),
             ]
 
         with tf.control_dependencies([begin]):
