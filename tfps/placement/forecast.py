@@ -130,20 +130,20 @@ class Forecast:
             has_rounds: whether gradients are applied in rounds, as in synchronous modes.
         """
         pull_bytes = self._totals([v.pull_bytes for v in self.variables])
-        push_bytes = [v.pull_bytes if v.is_trained else 0 for v in self.variables]
-        sums_or_copies = [
+        push_bytes = self._totals([v.pull_bytes if v.is_trained else 0 for v in self.variables])
+        extra_bytes = [
             min(v.size_bytes, _round_sum_bytes(v, workers=workers))
             if has_rounds
             else v.worker_copies * v.size_bytes
             for v in self.variables
         ]
         return tuple(
-            PROCESS_BYTES + held + workers * (replies + requests) + sum_or_copies
-            for held, replies, requests, sum_or_copies in zip(
+            PROCESS_BYTES + held + workers * (replies + requests) + extra
+            for held, replies, requests, extra in zip(
                 self.bytes_per_server,
                 pull_bytes,
-                self._totals(push_bytes),
-                self._totals(sums_or_copies),
+                push_bytes,
+                self._totals(extra_bytes),
                 strict=True,
             )
         )

@@ -269,9 +269,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
             return False
         with lock_connection(), self._cluster_update_lock:
             missing = frozenset(self._addresses) - available - self.lost_workers
-            if excluded := frozenset(
-                worker for worker in missing if self.health.mark_worker_lost(worker)
-            ):
+            if excluded := frozenset(w for w in missing if self.health.mark_worker_lost(w)):
                 self.excluded_workers |= excluded
                 self._cluster_due_for_update_or_finish.set()  # reconnects them when they return
             outside = self.lost_workers | self.excluded_workers
