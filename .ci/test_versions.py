@@ -195,7 +195,7 @@ def record(row: Row) -> None:
     tested_versions.read_version_rows.cache_clear()
     rows = [each for each in tested_versions.read_version_rows() if each.name != row.name]
     text = "# Written by `make test-versions` from its runs, not by hand.\n"
-    for each in sorted([*rows, row], key=tested_versions.order, reverse=True):
+    for each in sorted([*rows, row], key=tested_versions.get_sort_key, reverse=True):
         text += "\n[[row]]\n"
         for key, value in dataclasses.asdict(each).items():
             text += f"{key} = {json.dumps(value)}\n"  # texts and booleans are as in TOML

@@ -79,7 +79,7 @@ class Echo:
 
     def forget(self) -> None:
         """Let the server free what it has for all loops."""
-        self._runtime.forget([(self._server.index, plan_id) for plan_id in self._plan_ids])
+        self._runtime.free_plans([(self._server.index, plan_id) for plan_id in self._plan_ids])
         self._plan_ids.clear()
 
     def _carrier(self, name: str) -> Carrier:

@@ -65,7 +65,7 @@ def write_images(folder: Path, source: Path | None = None) -> Path:
     Raises:
         DataError: one of the files is missing or damaged.
     """
-    data = bundle.example("fashion_mnist").module("data")
+    data = bundle.find_example("fashion_mnist").module("data")
     try:
         found = data.load(source="idx" if source else "subset", path=source and str(source))
     except DataError as error:

@@ -14,7 +14,7 @@ from typing import Any
 from tfps.config import bundle
 from tfps.units import counted
 
-FOLDER = bundle.folder("examples") / "strategies"
+FOLDER = bundle.find_folder("examples") / "strategies"
 
 DENSE, MIXED, LARGE = "dense", "mixed", "large"
 SLOW_WORKERS = (1, 2, 4)

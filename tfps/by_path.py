@@ -34,7 +34,7 @@ class PathRules(ABC, Generic[ChoiceT]):
         refuse(self.problems(), source="ByPath")
 
     @abstractmethod
-    def expected(self, choice: Any, *, is_rule: bool) -> str:
+    def describe_expected(self, choice: Any, *, is_rule: bool) -> str:
         """Return the end of the message "expected ..."; empty if the choice is valid.
 
         Args:
@@ -55,11 +55,11 @@ class PathRules(ABC, Generic[ChoiceT]):
                 )
         choices = [(repr(rule), choice, True) for rule, choice in self.rules.items()]
         for name, choice, is_rule in [*choices, ("otherwise", self.otherwise, False)]:
-            if expected := self.expected(choice, is_rule=is_rule):
+            if expected := self.describe_expected(choice, is_rule=is_rule):
                 problems.append(f"{name}: received {choice!r}, expected {expected}")
         return problems
 
     def found_in(self, path: str) -> tuple[str, ChoiceT]:
         """Return the pattern that matches a path, or ``"otherwise"``, and its choice."""
-        found = (each for each in self.rules.items() if re.search(each[0], path))
-        return next(found, ("otherwise", self.otherwise))
+        matches = (each for each in self.rules.items() if re.search(each[0], path))
+        return next(matches, ("otherwise", self.otherwise))

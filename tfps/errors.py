@@ -59,10 +59,10 @@ class ConfigError(TfpsError, ValueError):
         job.toml: a: missing
         b: unknown key
         """
-        found: dict[str, dict[str, None]] = {}
+        by_source: dict[str, dict[str, None]] = {}
         for part in (part for error in errors for part in error.parts):
-            found.setdefault(part.source, {}).update(dict.fromkeys(part.problems))
-        parts = tuple(cls(tuple(problems), source=source) for source, problems in found.items())
+            by_source.setdefault(part.source, {}).update(dict.fromkeys(part.problems))
+        parts = tuple(cls(tuple(problems), source=source) for source, problems in by_source.items())
         if len(parts) == 1:
             return parts[0]
         whole = cls([problem for part in parts for problem in part.problems])
@@ -111,7 +111,7 @@ class ConnectTimeout(ClusterError, TimeoutError):
     """
 
 
-class PortInUse(ClusterError, OSError):
+class ListenError(ClusterError, OSError):
     """This task cannot listen at its address, for example because another process does.
 
     Raised by a task that starts, chief or server; the message has the address of its entry in

@@ -41,7 +41,7 @@ class Row:
 def read_version_rows() -> tuple[Row, ...]:
     """Return the rows of tested pairs, the newest TensorFlow first, then the newest Keras."""
     rows = (Row(**row) for row in tomllib.loads(FILE.read_text()).get("row", ()))
-    return tuple(sorted(rows, key=order, reverse=True))
+    return tuple(sorted(rows, key=get_sort_key, reverse=True))
 
 
 def list_known_releases(package: str) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def parse_minor(version: str) -> tuple[int, int]:
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
-def order(row: Row) -> tuple[list[int], list[int]]:
+def get_sort_key(row: Row) -> tuple[list[int], list[int]]:
     """Return the numbers of both versions, the key by which rows are sorted."""
     return _numbers(row.tensorflow), _numbers(row.keras)
 

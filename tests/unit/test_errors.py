@@ -14,7 +14,7 @@ CAUGHT_AS = {
     errors.ConfigError: ValueError,
     errors.ClusterError: RuntimeError,
     errors.ConnectTimeout: TimeoutError,
-    errors.PortInUse: OSError,
+    errors.ListenError: OSError,
     errors.TasksInUse: errors.ClusterError,
     errors.TaskFailed: errors.ClusterError,
     errors.StrategyClosed: errors.ClusterError,

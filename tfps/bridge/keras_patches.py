@@ -197,12 +197,12 @@ def _patch_training(hooks: TrainerHooks) -> None:
                 return original(self, *args, **kwargs)
             hooks.check_arguments(self, method, _bind_arguments(original, self, *args, **kwargs))
             kind = "train" if method in ("fit", "train_on_batch") else "test"
-            follows = (
+            execution = (
                 hooks.running_eagerly(self)
                 if self.run_eagerly
                 else hooks.following_workers(self, kind)
             )
-            with running_method(method), follows:
+            with running_method(method), execution:
                 return original(self, *args, **kwargs)
 
         return run_method

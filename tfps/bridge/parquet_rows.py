@@ -81,8 +81,8 @@ def find_column_problems(file: str, columns: Mapping[str, str]) -> list[str]:
         if index < 0:
             problems.append(f"{file}: column {name}: received none, expected {kind}")
         elif not _has_type(schema.field(index).type, kind):
-            found = schema.field(index).type
-            problems.append(f"{file}: column {name}: received {found}, expected {kind}")
+            column_type = schema.field(index).type
+            problems.append(f"{file}: column {name}: received {column_type}, expected {kind}")
     return problems
 
 
@@ -103,17 +103,17 @@ def _open_file(file: str) -> Any:
         ) from error
 
 
-def _has_type(found: Any, kind: str) -> bool:
+def _has_type(column_type: Any, kind: str) -> bool:
     import pyarrow
 
     kinds = pyarrow.types
     if kind == "string":
         checks = (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_large_binary)
-        value = found.value_type if kinds.is_dictionary(found) else found
+        value = column_type.value_type if kinds.is_dictionary(column_type) else column_type
         return any(check(value) for check in checks)
     if kind == "int64":
-        return bool(kinds.is_integer(found) or kinds.is_boolean(found))
-    return bool(kinds.is_integer(found) or kinds.is_floating(found))
+        return bool(kinds.is_integer(column_type) or kinds.is_boolean(column_type))
+    return bool(kinds.is_integer(column_type) or kinds.is_floating(column_type))
 
 
 def _count_row_groups(file: bytes) -> np.int64:

@@ -35,12 +35,12 @@ def find_names(package: str) -> dict[str, Any]:
             for TensorFlow and Keras.
         ConfigError: ``TFPS_UNTESTED`` has another value than 1.
     """
-    found, missing = _import_places(PACKAGES[package])
-    modules = {name: value for name, value in found.items() if isinstance(value, ModuleType)}
+    objects, missing = _import_names(PACKAGES[package])
+    modules = {name: value for name, value in objects.items() if isinstance(value, ModuleType)}
     is_refused = _find_missing_attributes(PACKAGES[package], modules) or _is_too_old(package)
     if missing or (is_refused and not untested_is_allowed()):
         raise ImportError(format_refusal())
-    return found
+    return objects
 
 
 def check_attributes() -> None:
@@ -50,7 +50,7 @@ def check_attributes() -> None:
         ImportError: attributes are missing; lists those of TensorFlow and Keras.
     """
     is_refused = any(
-        _find_missing_attributes(each, _import_places(each)[0]) for each in PACKAGES.values()
+        _find_missing_attributes(each, _import_names(each)[0]) for each in PACKAGES.values()
     )
     if is_refused and not untested_is_allowed():
         raise ImportError(format_refusal())
@@ -84,15 +84,15 @@ def find_changed_parameters() -> list[str]:
     """Return a phrase for each function whose first parameters are not those that tfps passes."""
     changed = []
     for package in PACKAGES.values():
-        found, _ = _import_places(package)
+        objects, _ = _import_names(package)
         for place, expected in package.parameters.items():
             owner, _, attribute = place.partition(".")
-            if owner not in found:
+            if owner not in objects:
                 continue  # a feature that this version lacks
-            function = getattr(found[owner], attribute)
+            function = getattr(objects[owner], attribute)
             received = tuple(inspect.signature(function).parameters)[: len(expected)]
             if received != expected:
-                name = f"{_get_full_name(found[owner])}.{attribute}"
+                name = f"{_get_full_name(objects[owner])}.{attribute}"
                 changed.append(f"{name}({', '.join(received)}), expected ({', '.join(expected)})")
     return changed
 
@@ -103,36 +103,36 @@ def get_version(package: str) -> str:
     return str(version or package_version(package) or "missing")
 
 
-def _import_places(package: Package) -> tuple[dict[str, Any], list[str]]:
+def _import_names(package: Package) -> tuple[dict[str, Any], list[str]]:
     """Return the objects by name, and the expected places of missing objects."""
-    found, missing = {}, []
-    for name, places in package.places.items():
+    objects, missing = {}, []
+    for name, paths in package.paths.items():
         try:
-            found[name] = _import_first(places)
+            objects[name] = _import_first(paths)
         except LookupError:
             if name not in package.features:
-                missing.append(" or ".join(place.replace(":", ".") for place in places))
-    return found, missing
+                missing.append(" or ".join(path.replace(":", ".") for path in paths))
+    return objects, missing
 
 
-def _import_first(places: tuple[str, ...]) -> Any:
-    for place in places:
-        module, _, name = place.partition(":")
+def _import_first(paths: tuple[str, ...]) -> Any:
+    for path in paths:
+        module, _, name = path.partition(":")
         try:
             value = importlib.import_module(module)
             return functools.reduce(getattr, name.split("."), value) if name else value
         except (ImportError, AttributeError):
             continue
-    raise LookupError(places)
+    raise LookupError(paths)
 
 
-def _find_missing_attributes(package: Package, found: dict[str, Any]) -> list[str]:
+def _find_missing_attributes(package: Package, objects: dict[str, Any]) -> list[str]:
     return [
-        f"{_get_full_name(found[owner])}.{name}"
+        f"{_get_full_name(objects[owner])}.{name}"
         for owner, names in package.attributes.items()
-        if owner in found
+        if owner in objects
         for name in names
-        if not _has_attribute(found[owner], name)
+        if not _has_attribute(objects[owner], name)
     ]
 
 
@@ -184,8 +184,8 @@ def format_refusal(failed: str = "") -> str:
     for name, package in PACKAGES.items():
         absent: list[str] = []
         if name in sys.modules:  # a server runs without Keras
-            found, absent = _import_places(package)
-            absent += _find_missing_attributes(package, found)
+            objects, absent = _import_names(package)
+            absent += _find_missing_attributes(package, objects)
         missing += dict.fromkeys(absent)  # a class is an attribute of its module, too
         if absent or _is_too_old(name) or name in newer:
             commands.append(name)

@@ -24,10 +24,10 @@ class Package:
     Args:
         title: the name of the package in messages.
         tested: the release of each minor version that was tested, newest first.
-        places: a name that tfps uses -> the places where versions have it, newest first.
-        attributes: a name of ``places`` -> the attributes that tfps uses of a module, a class or
+        paths: a name that tfps uses -> the places where versions have it, newest first.
+        attributes: a name of ``paths`` -> the attributes that tfps uses of a module, a class or
             its instances.
-        features: a name of ``places`` that older versions lack -> the public feature that they
+        features: a name of ``paths`` that older versions lack -> the public feature that they
             lack with it. Only that feature is refused there.
         parameters: a function, by its place in ``attributes`` -> its first parameters, as tfps
             passes them.
@@ -35,7 +35,7 @@ class Package:
 
     title: str
     tested: tuple[str, ...]
-    places: dict[str, tuple[str, ...]]
+    paths: dict[str, tuple[str, ...]]
     attributes: dict[str, tuple[str, ...]]
     features: dict[str, str]
     parameters: dict[str, tuple[str, ...]]
@@ -44,7 +44,7 @@ class Package:
 TENSORFLOW = Package(
     title="TensorFlow",
     tested=list_known_releases("tensorflow"),
-    places={
+    paths={
         # Modules.
         "atomic_function": (f"{_PYTHON}.eager.polymorphic_function.atomic_function",),
         "auto_control_deps": (f"{_PYTHON}.framework.auto_control_deps",),
@@ -204,7 +204,7 @@ KERAS = Package(
     title="Keras",
     # In 3.11, LossScaleOptimizer does not build its inner optimizer: the numbers are different.
     tested=list_known_releases("keras"),
-    places={
+    paths={
         # Modules.
         "array_slicing": (f"{_ADAPTERS}.array_slicing",),
         "global_state": ("keras.src.backend.common.global_state",),

@@ -59,42 +59,42 @@ def read_current_value(keras_variable: Any) -> tf.Tensor:
     return tf.convert_to_tensor(keras_variable.value)
 
 
-def record_refusal(error: Exception) -> None:
-    """Record an error for `raise_refusals`; AutoGraph would replace an error raised in the trace.
+def record_trace_error(error: Exception) -> None:
+    """Record an error for `raise_recorded_errors`, since AutoGraph would replace one in the trace.
 
     Args:
         error: the reason why the traced code cannot work.
     """
-    _local.refusal = error
+    _local.trace_error = error
 
 
 @contextlib.contextmanager
-def raise_refusals() -> Iterator[None]:
-    """Raise, at the end of the context, the error that `record_refusal` recorded on this thread.
+def raise_recorded_errors() -> Iterator[None]:
+    """Raise, at the end of the context, the error that this thread gave to `record_trace_error`.
 
     Also raises the original error of `record_tfps_errors` instead of AutoGraph's version of it.
     """
-    _local.refusal = _local.raised = None
+    _local.trace_error = _local.tfps_error = None
     try:
         yield
     except Exception as error:
-        if _local.raised is None or str(_local.raised) not in str(error):
+        if _local.tfps_error is None or str(_local.tfps_error) not in str(error):
             raise
-        raise _local.raised from error
-    if _local.refusal is not None:
-        raise _local.refusal
+        raise _local.tfps_error from error
+    if _local.trace_error is not None:
+        raise _local.trace_error
 
 
 @contextlib.contextmanager
 def record_tfps_errors() -> Iterator[None]:
-    """Record errors of tfps, so that `raise_refusals` raises them unchanged.
+    """Record errors of tfps, so that `raise_recorded_errors` raises them unchanged.
 
     AutoGraph replaces them by errors of other classes, which a caller cannot catch by type.
     """
     try:
         yield
     except TfpsError as error:
-        _local.raised = error
+        _local.tfps_error = error
         raise
 
 
@@ -102,7 +102,7 @@ class StepScope(keras.StatelessScope):
     """Sends every read and write of a Keras variable to the step that is being traced.
 
     Attributes:
-        made: the Keras variables that the traced code has made, after the scope.
+        created_variables: the Keras variables that the traced code has made, after the scope.
     """
 
     def __init__(self, step: StepTrace) -> None:
@@ -110,7 +110,7 @@ class StepScope(keras.StatelessScope):
         self._step = step
         self._previous: StepTrace | None = None
         self._waiting: list[Any] = []
-        self.made: list[Any] = []
+        self.created_variables: list[Any] = []
 
     def get_current_value(self, variable: Any) -> Any:
         return self._step.get_copy(variable)
@@ -130,9 +130,9 @@ class StepScope(keras.StatelessScope):
         _local.step = self._previous
         super().__exit__(*exception)
         # Keras would give them values at the end of the next scope, of any model and strategy.
-        self.made = _exchange_uninitialized(self._waiting)
+        self.created_variables = _exchange_uninitialized(self._waiting)
         if self._previous is not None:
-            self._waiting += self.made  # the outer scope's, which stays open
+            self._waiting += self.created_variables  # the outer scope's, which stays open
 
 
 def _exchange_uninitialized(variables: list[Any]) -> list[Any]:

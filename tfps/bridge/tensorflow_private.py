@@ -316,13 +316,13 @@ def read_incarnations() -> tuple[int, dict[str, int]]:
     handle = context.context()._context_handle
     devices = pywrap_tfe.TFE_ContextListDevices(handle)
     try:
-        found = {
+        incarnations = {
             pywrap_tfe.TF_DeviceListName(devices, k): _incarnation(devices, k)
             for k in range(pywrap_tfe.TF_DeviceListCount(devices))
         }
     finally:
         pywrap_tfe.TF_DeleteDeviceList(devices)
-    return pywrap_tfe.TFE_GetContextId(handle), found
+    return pywrap_tfe.TFE_GetContextId(handle), incarnations
 
 
 def patch_nested_functions(current_trace: Callable[[], Any]) -> None:

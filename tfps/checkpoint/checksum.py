@@ -19,7 +19,7 @@ VALUES_INFIX = ".data-"
 
 
 @dataclass(frozen=True)
-class Checksum:
+class FileChecksum:
     """The size and the checksum of a file when it was committed.
 
     Args:
@@ -47,15 +47,15 @@ def text_checksum(text: str) -> int:
     return zlib.crc32(text.encode())
 
 
-def checksum_of(path: Path) -> Checksum:
+def file_checksum(path: Path) -> FileChecksum:
     """Return the checksum of a file, or only the size of a file of values."""
     if VALUES_INFIX in path.name:
-        return Checksum(os.stat(path).st_size, None)
+        return FileChecksum(os.stat(path).st_size, None)
     content = path.read_bytes()
-    return Checksum(len(content), zlib.crc32(content))
+    return FileChecksum(len(content), zlib.crc32(content))
 
 
-def find_damage(folder: Path, expected: Mapping[str, Checksum]) -> list[str]:
+def find_damage(folder: Path, expected: Mapping[str, FileChecksum]) -> list[str]:
     """Return a sentence for each file of a folder that has changed.
 
     Args:
@@ -68,7 +68,7 @@ def find_damage(folder: Path, expected: Mapping[str, Checksum]) -> list[str]:
     problems = []
     for name, wanted in expected.items():
         try:
-            found = checksum_of(folder / name)
+            found = file_checksum(folder / name)
         except FileNotFoundError:
             problems.append(f"{name} is missing, expected {wanted}")
         except OSError as error:

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfps.checkpoint.checksum import checksum_of, find_damage
+from tfps.checkpoint.checksum import file_checksum, find_damage
 from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.retention import SavedCheckpoint
 from tfps.errors import CheckpointDamaged, CheckpointError, ConfigError
@@ -60,8 +60,8 @@ class Folder:
         """Return the numbers of the committed checkpoints, the oldest first."""
         if not self.path.is_dir():
             return []
-        found = (_NAME.match(entry.name) for entry in self.path.iterdir())
-        return sorted(int(match[1]) for match in found if match is not None)
+        matches = (_NAME.match(entry.name) for entry in self.path.iterdir())
+        return sorted(int(match[1]) for match in matches if match is not None)
 
     def checkpoint_path(self, number: int) -> Path:
         """Return the folder of a committed checkpoint."""
@@ -141,7 +141,7 @@ class Folder:
 
     def commit(self, temporary: Path, manifest: Manifest) -> Path:
         """Give a temporary folder its final name, when all its files are on the disk."""
-        sums = {entry.name: checksum_of(entry) for entry in sorted(temporary.iterdir())}
+        sums = {entry.name: file_checksum(entry) for entry in sorted(temporary.iterdir())}
         whole = dataclasses.replace(manifest, checksums=sums)
         (temporary / MARKER).write_text(whole.to_json())
         for entry in temporary.iterdir():
@@ -154,10 +154,10 @@ class Folder:
 
     def delete(self, number: int) -> None:
         """Delete a checkpoint; if this is interrupted, the rest does not count as a checkpoint."""
-        gone = self.path / f"{DELETED}{number:06d}-{secrets.token_hex(4)}"
-        os.rename(self.checkpoint_path(number), gone)
+        renamed = self.path / f"{DELETED}{number:06d}-{secrets.token_hex(4)}"
+        os.rename(self.checkpoint_path(number), renamed)
         _flush_to_disk(self.path)
-        shutil.rmtree(gone)
+        shutil.rmtree(renamed)
 
     def clean(self) -> list[str]:
         """Delete the remains of interrupted writes and deletions. Returns their names."""

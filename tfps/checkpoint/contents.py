@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.bridge.variables.shards import get_row_rule, get_shards
-from tfps.checkpoint.manifest import CHIEF, Tensor
+from tfps.checkpoint.manifest import CHIEF, SavedTensor
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ class Contents:
         shards: the shards of all of them, in the order of names.
     """
 
-    tensors: dict[str, Tensor]
+    tensors: dict[str, SavedTensor]
     shards: tuple[StoredShard, ...]
 
-    def on(self, server: int) -> list[StoredShard]:
+    def get_shards_on(self, server: int) -> list[StoredShard]:
         """Return the shards on a server, or those on the chief."""
         return [shard for shard in self.shards if shard.server == server]
 
@@ -77,22 +77,22 @@ def find_contents(named: Mapping[str, Any], *, servers: Sequence[str] = ()) -> C
         named: Keras variables by their names.
         servers: the device of each parameter server, if there are any.
     """
-    tensors: dict[str, Tensor] = {}
-    found: list[StoredShard] = []
+    tensors: dict[str, SavedTensor] = {}
+    stored_shards: list[StoredShard] = []
     for name, variable in named.items():
         shards = [
             StoredShard(name, index, _server_index(shard._value, servers), shard._value)
             for index, shard in enumerate(get_shards(variable))
         ]
-        tensors[name] = Tensor(
+        tensors[name] = SavedTensor(
             shape=tuple(variable.shape),
             dtype=shards[0].native.dtype.name,
             path=variable.path,
             rule=get_row_rule(variable),
             servers=tuple(shard.server for shard in shards),
         )
-        found += shards
-    return Contents(tensors, tuple(found))
+        stored_shards += shards
+    return Contents(tensors, tuple(stored_shards))
 
 
 def _server_index(native: Any, servers: Sequence[str]) -> int:

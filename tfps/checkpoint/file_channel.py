@@ -24,9 +24,9 @@ class FileChannel:
     """
 
     def __init__(self, server: Any) -> None:
-        self._control: ControlChannel = server.open_channel(longest_attempt_s=LONGEST_ATTEMPT_S)
-        self.function, self.close = self._control.function, self._control.close
-        self._read = self.function(_read, arguments=[tf.TensorSpec([], tf.string)])
+        self._channel: ControlChannel = server.open_channel(longest_attempt_s=LONGEST_ATTEMPT_S)
+        self.make_function, self.close = self._channel.make_function, self._channel.close
+        self._read = self.make_function(_read, arguments=[tf.TensorSpec([], tf.string)])
 
     def sees(self, path: str | os.PathLike[str], content: bytes) -> bool:
         """Return whether the server finds a file with this content under this path."""

@@ -13,7 +13,7 @@ from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.mismatch import check_fit
 from tfps.checkpoint.names import named_variables
 from tfps.checkpoint.server_restore import ServerRestore, shard_moves
-from tfps.checkpoint.servers import devices_of, strategy_of
+from tfps.checkpoint.servers import server_devices_of, strategy_of
 from tfps.errors import CheckpointError
 
 
@@ -56,7 +56,7 @@ def restore_lost_rows(
 def find_contents_of_manager(manager: CheckpointManager) -> Contents:
     """Return the places of the variables of a manager's model."""
     strategy = strategy_of(manager.model)
-    return find_contents(named_variables(manager.model), servers=devices_of(strategy))
+    return find_contents(named_variables(manager.model), servers=server_devices_of(strategy))
 
 
 def restore_rows(
@@ -84,7 +84,8 @@ def restore_rows(
             is_shared = channel.sees(folder / MARKER, (folder / MARKER).read_bytes())
         part = ServerRestore(channel, server, is_shared=is_shared)
         part.begin()
-        part.fill(folder, manifest, list(shard_moves(manifest, contents.on(server.index), rules)))
+        shards = contents.get_shards_on(server.index)
+        part.fill(folder, manifest, list(shard_moves(manifest, shards, rules)))
         part.end()
     finally:
         channel.close()
@@ -112,7 +113,7 @@ def check_all_are_stored(server: Any, contents: Contents, *, others: Any) -> Non
     Raises:
         CheckpointError: the server held variables that no checkpoint of the model holds.
     """
-    natives = [shard.native for shard in contents.on(server.index)]
+    natives = [shard.native for shard in contents.get_shards_on(server.index)]
     held = {native.shared_name for native in natives}
     held |= {native.slab.shared_name for native in natives if native.slab is not None}
     held |= {variable.shared_name for variable in variables_with_copy_on(server.device, others)}

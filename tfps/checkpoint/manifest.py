@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfps.checkpoint.checksum import Checksum, text_checksum
+from tfps.checkpoint.checksum import FileChecksum, text_checksum
 from tfps.checkpoint.layout import RowBlock
 from tfps.checkpoint.retention import SavedCheckpoint
 from tfps.errors import CheckpointDamaged, CheckpointError
@@ -21,7 +21,7 @@ CHIEF = -1  # instead of a server's index
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tensor:
+class SavedTensor:
     """The description of a stored variable, without its values.
 
     Args:
@@ -95,9 +95,9 @@ class Manifest:
     consistency: str | None = None
     counters: Counters | None = None
     package_versions: Mapping[str, str | None] = field(default_factory=dict)
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    tensors: Mapping[str, SavedTensor] = field(default_factory=dict)
     files: Mapping[str, tuple[RowBlock, ...]] = field(default_factory=dict)
-    checksums: Mapping[str, Checksum] = field(default_factory=dict)
+    checksums: Mapping[str, FileChecksum] = field(default_factory=dict)
 
     @property
     def saved(self) -> SavedCheckpoint:
@@ -117,7 +117,7 @@ class Manifest:
         values["checksums"] = {
             name: [one.size_bytes, one.crc32] for name, one in self.checksums.items()
         }
-        return _checksum_text(values | {"checksum": text_checksum(_checksum_text(values))})
+        return _text_for_checksum(values | {"checksum": text_checksum(_text_for_checksum(values))})
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
@@ -129,17 +129,17 @@ class Manifest:
         """
         try:
             values = json.loads(text)
-            found = values["format"]
-            if found == FORMAT:
+            found_format = values["format"]
+            if found_format == FORMAT:
                 _remove_checked_checksum(values)
-            if found in (WITHOUT_CHECKSUMS, FORMAT):
+            if found_format in (WITHOUT_CHECKSUMS, FORMAT):
                 del values["format"]
                 return cls(**_decode(values))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointDamaged(f"the manifest is damaged: {error}") from error
         raise CheckpointError(
-            f"received a checkpoint of format {found!r}, expected {FORMAT}; use the version of "
-            "tfps that wrote it"
+            f"received a checkpoint of format {found_format!r}, expected {FORMAT}; use the version "
+            "of tfps that wrote it"
         )
 
     def __str__(self) -> str:
@@ -160,7 +160,7 @@ class Manifest:
         return "\n".join(lines)
 
 
-def _checksum_text(values: Mapping[str, Any]) -> str:
+def _text_for_checksum(values: Mapping[str, Any]) -> str:
     """Return the text whose checksum is stored; a round trip of the values does not change it."""
     return json.dumps(values, indent=1)
 
@@ -172,16 +172,16 @@ def _remove_checked_checksum(values: dict[str, Any]) -> None:
         KeyError: there is none.
         ValueError: it differs.
     """
-    expected, found = values.pop("checksum"), text_checksum(_checksum_text(values))
-    if found != expected:
-        raise ValueError(f"received the checksum {found}, expected {expected}")
+    expected, computed = values.pop("checksum"), text_checksum(_text_for_checksum(values))
+    if computed != expected:
+        raise ValueError(f"received the checksum {computed}, expected {expected}")
 
 
 def _decode(values: dict[str, Any]) -> dict[str, Any]:
     tensors = {}
     for name, tensor in values["tensors"].items():
         kind, rows, shards = tensor["rule"]
-        tensors[name] = Tensor(
+        tensors[name] = SavedTensor(
             shape=tuple(tensor["shape"]),
             dtype=tensor["dtype"],
             path=tensor["path"],
@@ -192,7 +192,7 @@ def _decode(values: dict[str, Any]) -> dict[str, Any]:
         name: tuple(RowBlock(*block) for block in blocks)
         for name, blocks in values["files"].items()
     }
-    checksums = {name: Checksum(*one) for name, one in values.get("checksums", {}).items()}
+    checksums = {name: FileChecksum(*one) for name, one in values.get("checksums", {}).items()}
     counters = values["counters"]
     if counters is not None:
         counters = Counters(

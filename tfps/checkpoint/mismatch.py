@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tfps.checkpoint.manifest import Tensor
+from tfps.checkpoint.manifest import SavedTensor
 from tfps.errors import CheckpointError
 
 MAX_NAMES_SHOWN = 20
 
 
-def check_fit(stored: Mapping[str, Tensor], wanted: Mapping[str, Tensor], *, source: str) -> None:
+def check_fit(
+    stored: Mapping[str, SavedTensor], wanted: Mapping[str, SavedTensor], *, source: str
+) -> None:
     """Raise an error with all differences if a checkpoint does not fit a model.
 
     Args:
@@ -38,15 +40,15 @@ def check_fit(stored: Mapping[str, Tensor], wanted: Mapping[str, Tensor], *, sou
         )
 
 
-def _shape_and_dtype(tensor: Tensor) -> tuple[tuple[int, ...], str]:
+def _shape_and_dtype(tensor: SavedTensor) -> tuple[tuple[int, ...], str]:
     return tensor.shape, tensor.dtype
 
 
-def _describe(name: str, tensor: Tensor) -> str:
+def _describe(name: str, tensor: SavedTensor) -> str:
     return f"{name} ({tensor.path}): {tensor.dtype} {tensor.shape}"
 
 
-def _list_names(where: str, tensors: Mapping[str, Tensor], names: Iterable[str]) -> list[str]:
+def _list_names(where: str, tensors: Mapping[str, SavedTensor], names: Iterable[str]) -> list[str]:
     return _limit_lines(f"{where}: {_describe(name, tensors[name])}" for name in names)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tfps.checkpoint.contents import Contents, find_contents
 from tfps.checkpoint.names import named_variables
-from tfps.checkpoint.servers import devices_of, open_channels, strategy_of
+from tfps.checkpoint.servers import open_channels, server_devices_of, strategy_of
 from tfps.checkpoint.shared_folder import SharedFolder
 from tfps.checkpoint.snapshot import Snapshot
 
@@ -31,7 +31,7 @@ class ModelSnapshot:
             ConfigError: a server that must see the folder does not.
         """
         strategy = strategy_of(self._model)
-        contents = find_contents(named_variables(self._model), servers=devices_of(strategy))
+        contents = find_contents(named_variables(self._model), servers=server_devices_of(strategy))
         key = (id(strategy), contents.places)
         if self._current is None or self._current[0] != key:
             servers = [] if strategy is None else strategy.runtime.servers

@@ -27,14 +27,14 @@ def named_variables(model: Any, *, optimizer: bool = True) -> dict[str, Any]:
         model: a built model.
         optimizer: with the state of its optimizer, if it has one.
     """
-    found: dict[int, str] = {}
+    name_of_variable: dict[int, str] = {}
     named: dict[str, Any] = {}
     for name, variable in _with_untracked_variables(model, _variables_of_layer(model, "model")):
-        if id(variable) not in found:
-            found[id(variable)] = name
+        if id(variable) not in name_of_variable:
+            name_of_variable[id(variable)] = name
             named[name] = variable
     if optimizer and (built := optimizer_of(model)) is not None:
-        for name, variable in _variables_of_optimizer(built, "optimizer", found):
+        for name, variable in _variables_of_optimizer(built, "optimizer", name_of_variable):
             named.setdefault(name, variable)
     return named
 
@@ -45,15 +45,15 @@ def optimizer_of(model: Any) -> Any:
 
 
 def _with_untracked_variables(
-    model: Any, found: Iterator[tuple[str, Any]]
+    model: Any, listed: Iterator[tuple[str, Any]]
 ) -> Iterator[tuple[str, Any]]:
     """Add variables that a layer keeps outside of Keras's lists, named by their positions."""
-    known: set[int] = set()
-    for name, variable in found:
-        known.add(id(variable))
+    listed_ids: set[int] = set()
+    for name, variable in listed:
+        listed_ids.add(id(variable))
         yield name, variable
     for position, variable in enumerate(model.variables):
-        if id(variable) not in known:
+        if id(variable) not in listed_ids:
             yield f"model/variables/{position}", variable
 
 
@@ -70,7 +70,7 @@ def _variables_of_layer(layer: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _variables_of_optimizer(
-    optimizer: Any, path: str, known: dict[int, str]
+    optimizer: Any, path: str, name_of_variable: dict[int, str]
 ) -> Iterator[tuple[str, Any]]:
     named: set[int] = set()
     for attribute, value in list(optimizer.__dict__.items()):
@@ -78,7 +78,7 @@ def _variables_of_optimizer(
             named.add(id(value))
             yield f"{path}/{attribute.strip('_')}", value
     variables = [
-        known.get(id(variable), str(position))
+        name_of_variable.get(id(variable), str(position))
         for position, variable in enumerate(optimizer._trainable_variables)
     ]
     for attribute, slots in iter_slots(optimizer):
@@ -91,9 +91,9 @@ def _variables_of_optimizer(
             yield f"{path}/variables/{position}", variable
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:
-        yield from _variables_of_optimizer(inner, f"{path}/inner_optimizer", known)
+        yield from _variables_of_optimizer(inner, f"{path}/inner_optimizer", name_of_variable)
     for position, each in enumerate(getattr(optimizer, "optimizers", ())):
-        yield from _variables_of_optimizer(each, f"{path}/optimizers/{position}", known)
+        yield from _variables_of_optimizer(each, f"{path}/optimizers/{position}", name_of_variable)
 
 
 def _make_unique(names: Any) -> list[str]:

@@ -19,7 +19,7 @@ from tfps.checkpoint.mismatch import check_fit
 from tfps.checkpoint.names import named_variables, optimizer_of
 from tfps.checkpoint.parallel import run_in_parallel
 from tfps.checkpoint.server_restore import ServerRestore, ShardFill, shard_moves
-from tfps.checkpoint.servers import build_optimizer, devices_of, open_channels, strategy_of
+from tfps.checkpoint.servers import build_optimizer, open_channels, server_devices_of, strategy_of
 from tfps.checkpoint.shared_folder import SharedFolder
 
 
@@ -41,11 +41,11 @@ def fill(
     rules = {name: tensor.rule for name, tensor in contents.tensors.items()}
     calls = []
     for index, server in enumerate(servers):
-        parts = list(shard_moves(manifest, contents.on(index), rules))
+        parts = list(shard_moves(manifest, contents.get_shards_on(index), rules))
         calls.append(partial(server.fill, folder, manifest, parts))
     run_in_parallel(calls)
     by_shard: dict[int, list[ShardFill]] = {}
-    for shard_move in shard_moves(manifest, contents.on(CHIEF), rules):
+    for shard_move in shard_moves(manifest, contents.get_shards_on(CHIEF), rules):
         by_shard.setdefault(id(shard_move.shard), []).append(shard_move)
     for parts in by_shard.values():
         _fill_on_chief(folder, parts)
@@ -105,7 +105,7 @@ def restore_model(
     optimizer = not weights_only and optimizer_of(model) is not None
     strategy = strategy_of(model)
     variables = named_variables(model, optimizer=optimizer)
-    contents = find_contents(variables, servers=devices_of(strategy))
+    contents = find_contents(variables, servers=server_devices_of(strategy))
     stored = {
         name: tensor
         for name, tensor in manifest.tensors.items()

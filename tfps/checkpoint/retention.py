@@ -107,13 +107,13 @@ class KeepEvery:
             raise ConfigError(f"hours: received {self.hours!r}, expected a number above 0")
 
     def kept(self, saved: Sequence[SavedCheckpoint]) -> set[int]:
-        kept: set[int] = set()
+        numbers: set[int] = set()
         due_s = -math.inf
         for one in saved:
             if one.saved_at_s >= due_s:
-                kept.add(one.number)
+                numbers.add(one.number)
                 due_s = one.saved_at_s + self.hours * SECONDS_PER_HOUR
-        return kept
+        return numbers
 
 
 @dataclass(frozen=True)
@@ -209,8 +209,8 @@ def find_superfluous(saved: Sequence[SavedCheckpoint], policy: RetentionPolicy) 
     ordered = sorted(saved, key=lambda one: one.number)
     if not ordered:
         return []
-    kept = policy.kept(ordered) | {ordered[-1].number}
-    return [one.number for one in ordered if one.number not in kept]
+    kept_numbers = policy.kept(ordered) | {ordered[-1].number}
+    return [one.number for one in ordered if one.number not in kept_numbers]
 
 
 def _is_number(value: object) -> bool:

@@ -18,7 +18,7 @@ from tfps.checkpoint.contents import StoredShard
 from tfps.checkpoint.file_channel import PATIENCE_S, FileChannel
 from tfps.checkpoint.file_error import file_error, short_reason
 from tfps.checkpoint.layout import RowBlock, RowMapping, find_moves
-from tfps.checkpoint.manifest import Manifest, Tensor
+from tfps.checkpoint.manifest import Manifest, SavedTensor
 from tfps.consistency.chief_requests import REPLACED
 from tfps.errors import CheckpointDamaged
 from tfps.partitioners.row_rule import RowRule
@@ -58,14 +58,14 @@ def shard_moves(
         for block in stored:
             blocks.setdefault(block.tensor, {})[block] = file
     for shard in shards:
-        found = blocks.get(shard.tensor, {})
+        files = blocks.get(shard.tensor, {})
         for move in find_moves(
-            list(found),
+            list(files),
             stored=manifest.tensors[shard.tensor].rule,
             wanted=rules[shard.tensor],
             shard=shard.index,
         ):
-            yield ShardFill(shard, move, found[move.block])
+            yield ShardFill(shard, move, files[move.block])
 
 
 class ServerRestore:
@@ -83,7 +83,7 @@ class ServerRestore:
         # Larger than any before: an attempt that arrives late, when training continues, must not
         # write any more.
         self._number = time.time_ns()
-        self._fence = channel.function(self._trace_fence, arguments=2)
+        self._fence = channel.make_function(self._trace_fence, arguments=2)
 
     def begin(self) -> None:
         """Make the server refuse late requests of earlier restores.
@@ -110,7 +110,7 @@ class ServerRestore:
         vector = tf.TensorSpec([len(cells)], tf.int64)
         arguments = [tf.TensorSpec([], tf.int64), vector, vector]
         arrays = [np.array(list(part), np.int64) for part in (cells.keys(), cells.values())]
-        self._channel.function(trace, arguments=arguments)(self._number, *arrays)
+        self._channel.make_function(trace, arguments=arguments)(self._number, *arrays)
 
     def _trace_fence(self, number: tf.Tensor, term: tf.Tensor) -> list[tf.Tensor]:
         ledger = self._ledger
@@ -167,7 +167,7 @@ class ServerRestore:
             arguments = list(specs.values())
             given = [Bundle(folder / file).array(key) for file, key in specs]
         indices = [rows for shard_move in filled for rows in _irregular_rows(shard_move.move)]
-        call = self._channel.function(
+        call = self._channel.make_function(
             self._trace_fill(filled, specs),
             arguments=[
                 tf.TensorSpec([], tf.int64),
@@ -233,7 +233,7 @@ def _read(
 
 
 def _block_specs(
-    stored: Mapping[str, Tensor], filled: list[ShardFill]
+    stored: Mapping[str, SavedTensor], filled: list[ShardFill]
 ) -> dict[Source, tf.TensorSpec]:
     """Return the shape and dtype of each block."""
     specs = {}

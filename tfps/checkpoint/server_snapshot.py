@@ -34,12 +34,12 @@ def copy_one_by_one(handles: Sequence[tuple[Any, tf.Tensor]]) -> tf.Operation:
     Args:
         handles: the variables to read, and the handles for their values.
     """
-    noted: list[tf.Operation] = []
-    for storage, kept in handles:
-        with tf.control_dependencies(noted):
+    assignment: list[tf.Operation] = []
+    for storage, copy in handles:
+        with tf.control_dependencies(assignment):
             value = tf.raw_ops.ReadVariableOp(resource=storage.handle, dtype=storage.dtype)
-            noted = [tf.raw_ops.AssignVariableOp(resource=kept, value=value)]
-    return tf.group(*noted)
+            assignment = [tf.raw_ops.AssignVariableOp(resource=copy, value=value)]
+    return tf.group(*assignment)
 
 
 class ServerSnapshot:
@@ -69,8 +69,8 @@ class ServerSnapshot:
             NamedResource(storage.container, snapshot_name(storage), server.device)
             for storage in self._storages
         ]
-        self._take = self._channel.function(self._trace_take, arguments=1)
-        self._free = self._channel.function(self._trace_free, arguments=0)
+        self._take = self._channel.make_function(self._trace_take, arguments=1)
+        self._free = self._channel.make_function(self._trace_free, arguments=0)
         self._files = [(file, self._make_writer(file)) for file in group_blocks_by_file(shards)]
 
     def take(self, number: int) -> np.ndarray[Any, Any]:
@@ -133,8 +133,8 @@ class ServerSnapshot:
                 return [tf.constant(len(file), tf.int64)]
 
         if self._is_shared:
-            return self._channel.function(write, arguments=[tf.TensorSpec([], tf.string)])
-        return self._channel.function(values, arguments=0)
+            return self._channel.make_function(write, arguments=[tf.TensorSpec([], tf.string)])
+        return self._channel.make_function(values, arguments=0)
 
     def _block(self, shard: StoredShard, block: RowBlock, kept: dict[str, tf.Tensor]) -> tf.Tensor:
         storage = shard.native if shard.native.slab is None else shard.native.slab

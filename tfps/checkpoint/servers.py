@@ -45,7 +45,7 @@ def strategy_of(model: Any) -> SavedStrategy | None:
     return strategy if getattr(strategy, "_is_tfps_strategy", False) else None
 
 
-def devices_of(strategy: SavedStrategy | None) -> tuple[str, ...]:
+def server_devices_of(strategy: SavedStrategy | None) -> tuple[str, ...]:
     """Return the device of each parameter server of a strategy; none without a strategy."""
     return () if strategy is None else strategy.runtime.topology.servers
 

@@ -41,9 +41,9 @@ class Snapshot:
     def __init__(
         self, contents: Contents, *, servers: Sequence[Any], shared: Sequence[bool]
     ) -> None:
-        self._on_chief = contents.on(CHIEF)
+        self._on_chief = contents.get_shards_on(CHIEF)
         self.parts = [
-            ServerSnapshot(server, contents.on(server.index), is_shared=is_shared)
+            ServerSnapshot(server, contents.get_shards_on(server.index), is_shared=is_shared)
             for server, is_shared in zip(servers, shared, strict=True)
         ]
         self._values: dict[int, np.ndarray[Any, Any]] = {}

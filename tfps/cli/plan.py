@@ -31,19 +31,19 @@ def _refuse_infinity(
     return value
 
 
-def _amount_option(flag: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _positive_option(flag: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     kind = click.FloatRange(min=0, min_open=True)
     return click.option(flag, type=kind, callback=_refuse_infinity, help=text)
 
 
 @click.command()
 @add_job_arguments
-@_amount_option(
+@_positive_option(
     "--ps-memory-gib", "Memory of each parameter server: say which ones would run out of it."
 )
 @click.option("--compare", is_flag=True, help="Say which strategy to train the job with, and why.")
-@_amount_option("--worker-memory-gib", "With --compare: memory of each task that computes.")
-@_amount_option("--step-ms", "With --compare: how long one process computes for a step.")
+@_positive_option("--worker-memory-gib", "With --compare: memory of each task that computes.")
+@_positive_option("--step-ms", "With --compare: how long one process computes for a step.")
 def plan(
     config: str | None,
     overrides: tuple[str, ...],
@@ -173,8 +173,8 @@ def _format_cells(needed: StrategySizes, limits: MemoryLimits) -> list[str]:
 
     title = needed.strategy.title
     # Not known where no memory is given.
-    yes = "" if limits == MemoryLimits() else "yes"
-    fits = yes if needed.fits(limits) else "no"
+    text_if_fits = "" if limits == MemoryLimits() else "yes"
+    fits = text_if_fits if needed.fits(limits) else "no"
     if needed.obstacle:
         return [title, "", "", "", fits, needed.obstacle]
     server = "" if needed.server_bytes is None else format_bytes(needed.server_bytes)

@@ -13,7 +13,7 @@ import psutil
 from tfps.cluster.address import join_address, split_address
 from tfps.cluster.ports import PortLease
 from tfps.cluster.spec import ClusterSpec
-from tfps.errors import PortInUse
+from tfps.errors import ListenError
 
 SHOWN_CHARACTERS = 80  # the length to which a command line is cut
 REASONS = {
@@ -33,16 +33,16 @@ def check_listening(spec: ClusterSpec, task_type: str, task_index: int) -> None:
         task_index: the index of this process's task.
 
     Raises:
-        PortInUse: it cannot listen; the message names the task, the address, the process that uses
-            the port if it is known, and what to do.
+        ListenError: it cannot listen; the message names the task, the address, the process that
+            uses the port if it is known, and what to do.
     """
     address = spec.address(task_type, task_index)
     problem = _port_problem(split_address(address)[1])
     if problem is not None:
-        raise PortInUse(_explain(f"{task_type} {task_index}", address, problem))
+        raise ListenError(_explain(f"{task_type} {task_index}", address, problem))
 
 
-def make_port_error(spec: ClusterSpec, task_type: str, task_index: int, reason: str) -> PortInUse:
+def make_port_error(spec: ClusterSpec, task_type: str, task_index: int, reason: str) -> ListenError:
     """Return the error for a server that did not start although the port seemed to be free.
 
     Args:
@@ -54,7 +54,7 @@ def make_port_error(spec: ClusterSpec, task_type: str, task_index: int, reason: 
     address = spec.address(task_type, task_index)
     port = split_address(address)[1]
     problem = _port_problem(port) or f"the server at port {port} did not start ({reason})"
-    return PortInUse(_explain(f"{task_type} {task_index}", address, problem))
+    return ListenError(_explain(f"{task_type} {task_index}", address, problem))
 
 
 def address_towards(address: str, *, port: int) -> str:

@@ -223,13 +223,15 @@ class ClusterSpec:
     def __str__(self) -> str:
         names = [f"{task_type} {index}" for task_type, index, _ in self.tasks()]
         addresses = [address for _, _, address in self.tasks()]
-        wide, long = max(map(len, names)) + 3, max(map(len, addresses)) + 3
-        lines = [f"{'task':<{wide}}address"]
+        name_width, address_width = max(map(len, names)) + 3, max(map(len, addresses)) + 3
+        lines = [f"{'task':<{name_width}}address"]
         for name, address in zip(names, addresses, strict=True):
-            mine = name == f"{self.task_type} {self.task_index}"
-            lines.append(f"{name:<{wide}}{address:<{long}}{'(this task)' if mine else ''}".rstrip())
+            note = "(this task)" if name == f"{self.task_type} {self.task_index}" else ""
+            lines.append(f"{name:<{name_width}}{address:<{address_width}}{note}".rstrip())
         if self.task_type == "evaluator":
-            lines.append(f"{f'evaluator {self.task_index}':<{wide}}{'-':<{long}}(this task)")
+            lines.append(
+                f"{f'evaluator {self.task_index}':<{name_width}}{'-':<{address_width}}(this task)"
+            )
         return "\n".join(lines)
 
 

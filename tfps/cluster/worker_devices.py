@@ -49,19 +49,19 @@ def devices_of_workers(names: Iterable[str]) -> tuple[str, ...]:
     ...                     "/job:worker/replica:0/task:0/device:GPU:1"])
     ('/device:GPU:0', '/device:GPU:1')
     """
-    found: dict[int, dict[str, list[int]]] = {}
+    numbers: dict[int, dict[str, list[int]]] = {}
     for name in names:
         if match := _NAME.match(name):
-            kinds = found.setdefault(int(match["task"]), {})
+            kinds = numbers.setdefault(int(match["task"]), {})
             kinds.setdefault(match["kind"], []).append(int(match["number"]))
-    own = {task: _devices_of_one_worker(kinds) for task, kinds in sorted(found.items())}
-    if len(set(own.values())) > 1:
-        counts = ", ".join(f"worker {task} has {len(devices)}" for task, devices in own.items())
+    by_task = {task: _devices_of_one_worker(kinds) for task, kinds in sorted(numbers.items())}
+    if len(set(by_task.values())) > 1:
+        counts = ", ".join(f"worker {task} has {len(devices)}" for task, devices in by_task.items())
         raise ConfigError(
             f"devices: {counts}, expected the same number and kind on every worker; "
             "hide devices of the other workers, for example with CUDA_VISIBLE_DEVICES=0"
         )
-    return next(iter(own.values()), ("/device:CPU:0",))
+    return next(iter(by_task.values()), ("/device:CPU:0",))
 
 
 def _devices_of_one_worker(kinds: dict[str, list[int]]) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ class ByPath(PathRules[Codec]):
     otherwise: Codec = field(default_factory=Identity)
     minimum_bytes: int = 0
 
-    def expected(self, choice: Any, *, is_rule: bool) -> str:
+    def describe_expected(self, choice: Any, *, is_rule: bool) -> str:
         return "" if is_codec(choice) else EXPECTED
 
     def problems(self) -> list[str]:

@@ -36,12 +36,12 @@ class Example:
         Raises:
             ConfigError: `settings.py` has no such class.
         """
-        found = getattr(self.module("settings"), "JOB", None)
-        if isinstance(found, type) and issubclass(found, JobConfig):
-            return found
+        job_class = getattr(self.module("settings"), "JOB", None)
+        if isinstance(job_class, type) and issubclass(job_class, JobConfig):
+            return job_class
         raise ConfigError(
-            f"example: {self.folder / 'settings.py'} has JOB = {found!r}, expected a subclass of "
-            "tfps.config.JobConfig"
+            f"example: {self.folder / 'settings.py'} has JOB = {job_class!r}, expected a subclass "
+            "of tfps.config.JobConfig"
         )
 
     def module(self, name: str) -> ModuleType:
@@ -65,7 +65,7 @@ class Example:
         return importlib.import_module(f"{self.name}.{name}")
 
 
-def folder(name: str) -> Path:
+def find_folder(name: str) -> Path:
     """Return the folder ``configs`` or ``examples``.
 
     A checkout has them beside the package; a wheel carries them inside.
@@ -94,11 +94,11 @@ def config_path(argument: str | None) -> Path:
     True
     """
     if argument is None:
-        return folder("configs") / DEFAULT_CONFIG
+        return find_folder("configs") / DEFAULT_CONFIG
     path = Path(argument)
     if path.exists() and not path.is_dir():
         return path
-    shipped = {file.stem: file for file in sorted(folder("configs").glob("*.toml"))}
+    shipped = {file.stem: file for file in sorted(find_folder("configs").glob("*.toml"))}
     name = argument.removeprefix("./").removeprefix("configs/").removesuffix(".toml")
     if name in shipped:
         return shipped[name]
@@ -112,7 +112,7 @@ def config_path(argument: str | None) -> Path:
     )
 
 
-def example(name: str) -> Example:
+def find_example(name: str) -> Example:
     """Return an example: a shipped one by its name, or one of the user's by the path of its folder.
 
     Args:
@@ -123,7 +123,7 @@ def example(name: str) -> Example:
     """
     if "/" in name:
         return _own_example(name)
-    examples = folder("examples")
+    examples = find_folder("examples")
     names = sorted(path.parent.name for path in examples.glob(f"*/{SETTINGS}"))
     if name not in names:
         close = difflib.get_close_matches(name, names, n=1)
@@ -136,16 +136,16 @@ def example(name: str) -> Example:
 
 
 def _own_example(path: str) -> Example:
-    found = Path(path).expanduser().resolve()
-    missing = [name for name in (SETTINGS, WORKLOAD) if not (found / name).is_file()]
+    folder = Path(path).expanduser().resolve()
+    missing = [name for name in (SETTINGS, WORKLOAD) if not (folder / name).is_file()]
     if missing:
         raise ConfigError(
             f"example: received {path!r}, expected a folder with {SETTINGS} and {WORKLOAD}; "
             f"add {' and '.join(missing)}"
         )
-    if not found.name.isidentifier():
+    if not folder.name.isidentifier():
         raise ConfigError(
             f"example: received {path!r}, expected a folder name that Python can import; use "
             "only letters, digits and underscores"
         )
-    return Example(name=found.name, folder=found)
+    return Example(name=folder.name, folder=folder)

@@ -10,8 +10,8 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
-from tfps.config.bundle import example
-from tfps.config.mistakes import contradictions, describe_mistakes
+from tfps.config.bundle import find_example
+from tfps.config.mistakes import describe_mistakes, find_contradictions
 from tfps.config.overrides import apply_overrides, source_of_problem
 from tfps.config.schema import DEFAULT_EXAMPLE, JobConfig
 from tfps.errors import ConfigError, refuse
@@ -76,7 +76,7 @@ def parse(values: Mapping[str, Any], *, source: str = "") -> JobConfig:
 expected one of workers, ps, max_workers, connect_timeout_s
     """
     schema, problems = _schema_of(values)
-    problems += [*schema.contradictions(values), *contradictions(values)]
+    problems += [*schema.contradictions(values), *find_contradictions(values)]
     try:
         config = schema.model_validate(values)
     except ValidationError as error:
@@ -132,7 +132,7 @@ def _schema_of(values: Mapping[str, Any]) -> tuple[type[JobConfig], list[str]]:
     if not isinstance(name, str) or not name:
         name = DEFAULT_EXAMPLE  # validation describes what is wrong
     try:
-        return example(name).job(), []
+        return find_example(name).job(), []
     except ConfigError as error:
         return JobConfig, list(error.problems)
 

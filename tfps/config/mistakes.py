@@ -44,7 +44,7 @@ def describe_mistakes(error: ValidationError, *, schema: type[BaseModel]) -> lis
     ]
 
 
-def contradictions(values: Mapping[str, Any]) -> list[str]:
+def find_contradictions(values: Mapping[str, Any]) -> list[str]:
     """Return one sentence for each setting that pydantic accepts but that cannot be used.
 
     Args:
@@ -85,10 +85,10 @@ def get_section(values: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     >>> get_section({"data": {"path": "x"}}, "data"), get_section({"data": 3}, "data")
     ({'path': 'x'}, {})
     """
-    found: Any = values
+    section: Any = values
     for part in path:
-        found = found.get(part, {}) if isinstance(found, Mapping) else {}
-    return found if isinstance(found, Mapping) else {}
+        section = section.get(part, {}) if isinstance(section, Mapping) else {}
+    return section if isinstance(section, Mapping) else {}
 
 
 def _to_sentence(item: Any, *, schema: type[BaseModel]) -> str:
@@ -121,9 +121,9 @@ def _find_section(key: str, *, schema: type[BaseModel], prefix: str = "") -> str
             return f"{prefix}{name}"
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel):
-            found = _find_section(key, schema=inner, prefix=f"{prefix}{name}.")
-            if found:
-                return found
+            section = _find_section(key, schema=inner, prefix=f"{prefix}{name}.")
+            if section:
+                return section
     return None
 
 

@@ -65,7 +65,7 @@ class Clocks:
         moved = vectors.where(self.active * mask == 1, clock, self.clocks)
         return Clocks(moved, self.active, self.waiting)
 
-    def gaps(self, *, vectors: Vectors) -> Any:
+    def compute_leads(self, *, vectors: Vectors) -> Any:
         """Return each active worker's lead over the slowest one; 0 for the others."""
         slowest = vectors.smallest(vectors.where(self.active == 1, self.clocks, NEVER))
         return vectors.where(self.active == 1, self.clocks - slowest, 0)
@@ -97,7 +97,7 @@ def decide(state: Clocks, *, asking: Any, bound_steps: int, vectors: Vectors) ->
         bound_steps: the largest lead over the slowest worker with which one may start.
         vectors: operations.
     """
-    gaps = state.gaps(vectors=vectors)
+    gaps = state.compute_leads(vectors=vectors)
     free = vectors.where(gaps <= bound_steps, 1, 0)
     starts = asking * state.active * free
     return Decision(

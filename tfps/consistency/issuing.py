@@ -128,7 +128,7 @@ def _issue_several(
     return TicketGrant(drawn.ticket, count)
 
 
-def withdraw(ledger: Ledger, *, ticket: Any) -> Any:
+def withdraw_ticket(ledger: Ledger, *, ticket: Any) -> Any:
     """Remove a ticket from the returned ones. Returns whether it was one of them."""
     layout, logic = ledger.layout, ledger.logic
     count = ledger.read(layout.RETURNED)
@@ -139,8 +139,8 @@ def withdraw(ledger: Ledger, *, ticket: Any) -> Any:
         count=count,
     )
     last = logic.choose(count > 0, count - 1, 0)
-    found = logic.logical_and(count > 0, ledger.read(layout.returned(position)) == ticket)
+    is_returned = logic.logical_and(count > 0, ledger.read(layout.returned(position)) == ticket)
     for field in (layout.returned, layout.returned_batches):
-        ledger.write_if(found, field(position), ledger.read(field(last)))
-    ledger.count_if(found, layout.RETURNED, -1)
-    return found
+        ledger.write_if(is_returned, field(position), ledger.read(field(last)))
+    ledger.count_if(is_returned, layout.RETURNED, -1)
+    return is_returned

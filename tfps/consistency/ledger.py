@@ -151,7 +151,7 @@ class LedgerLayout:
     def size(self) -> int:
         return int(self.coded(CODED_GROUPS, is_plain=0))
 
-    def blank(self) -> list[int]:
+    def make_blank_cells(self) -> list[int]:
         """Return the ledger of a new server."""
         cells = [0] * self.size
         for worker in range(self.workers):

@@ -35,7 +35,7 @@ def make_returned_ledger(
         incarnations: the newest incarnation of each worker; older ones are refused.
         limit: the latest limit of tickets; below 0: none is issued.
     """
-    cells = layout.blank() if seen is None else without_workers(layout, seen)
+    cells = layout.make_blank_cells() if seen is None else without_workers(layout, seen)
     if seen is not None:
         cells[layout.LIMIT] = limit if limit >= 0 else cells[layout.NEXT]
     for worker in range(layout.workers):

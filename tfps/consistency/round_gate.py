@@ -57,7 +57,7 @@ class RoundGate:
         self._decide_on_membership(self._state().after_expect(workers, vectors=self._vectors))
 
     def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
-        """Record that a worker has joined; if it was not expected, it takes part after `begin`."""
+        """Record that a worker has joined; if unexpected, it takes part after `take_part_from`."""
         is_new = self._one_hot(worker, accepted)
         self._decide_on_membership(
             self._state().after_entry(is_new, vectors=self._vectors), wakes_all=True
@@ -70,14 +70,14 @@ class RoundGate:
             self._state().after_leave(gone, vectors=self._vectors), wakes_all=True
         )
 
-    def begin(self, worker: tf.Tensor, alive: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+    def take_part_from(self, worker: tf.Tensor, alive: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         """Let a worker take part from a round on. Returns whether it has to wait for the round.
 
         It waits for expected workers, too: each gets its first ticket before any gets a second.
         """
         mask = self._one_hot(worker, alive)
         waits = self._decide_if_waiting(
-            self._state().after_begin(mask, number, vectors=self._vectors), mask
+            self._state().after_take_part(mask, number, vectors=self._vectors), mask
         )
         return tf.logical_and(alive, tf.logical_or(waits, self._is_worker_missing()))
 

@@ -77,7 +77,7 @@ class Rounds:
         """Return the state after workers have joined, without contributions."""
         return self._without(mask, begins=self.begins, vectors=vectors)
 
-    def after_begin(self, mask: Any, number: Any, *, vectors: Vectors) -> Rounds:
+    def after_take_part(self, mask: Any, number: Any, *, vectors: Vectors) -> Rounds:
         """Return the state in which workers take part from a round on, and wait for it.
 
         If it has begun already, they do not wait. They take part from the next one on, and will

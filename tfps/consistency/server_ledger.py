@@ -52,19 +52,19 @@ def _vector(values: Sequence[Any], dtype: tf.DType = tf.int64) -> tf.Tensor:
     return tf.constant(values, dtype)
 
 
-def writes(ledger: Ledger) -> tuple[tf.Tensor, tf.Tensor]:
+def collect_writes(ledger: Ledger) -> tuple[tf.Tensor, tf.Tensor]:
     """Return cells, each once, and their new values."""
     cells, values = zip(*ledger.writes, strict=True)
     return _vector(cells), _vector(values)
 
 
-def additions(ledger: Ledger) -> tuple[tf.Tensor, tf.Tensor]:
+def collect_additions(ledger: Ledger) -> tuple[tf.Tensor, tf.Tensor]:
     """Return cells, some of them several times, and the amounts to add."""
     conditions, cells, amounts = zip(*ledger.additions, strict=True)
     return _vector(cells), tf.cast(_vector(conditions, tf.bool), tf.int64) * _vector(amounts)
 
 
-def _bins(bounds: tf.Tensor, durations: tf.Tensor) -> tf.Tensor:
+def _find_bins(bounds: tf.Tensor, durations: tf.Tensor) -> tf.Tensor:
     """Return the bin of each duration: the number of reached bounds. XLA has no `UpperBound`."""
     return tf.reduce_sum(tf.cast(tf.expand_dims(durations, 1) >= bounds, tf.int64), 1)
 
@@ -83,14 +83,14 @@ class GraphLedger(Ledger):
             layout=layout, read=lambda cell: tf.gather(cells, cell), logic=GraphLogic()
         )
 
-    def applied(self) -> tf.Tensor:
+    def compute_cells(self) -> tf.Tensor:
         """Return all cells after the changes."""
         cells = self._cells
         if self.writes:
-            written, values = writes(self)
+            written, values = collect_writes(self)
             cells = tf.tensor_scatter_nd_update(cells, written[:, None], values)
         if self.additions:
-            added, amounts = additions(self)
+            added, amounts = collect_additions(self)
             cells = tf.tensor_scatter_nd_add(cells, added[:, None], amounts)
         return cells
 
@@ -134,7 +134,7 @@ class ServerLedger:
         contents.add([self._mutex])
         self._cells = contents.create(
             ServerVariable,
-            np.array(self.layout.blank(), np.int64),
+            np.array(self.layout.make_blank_cells(), np.int64),
             shared_name=LEDGER,
             trainable=False,
             name=LEDGER,
@@ -147,7 +147,7 @@ class ServerLedger:
             name=APPLIED,
         )
 
-    def values(self) -> LedgerValues:
+    def read_values(self) -> LedgerValues:
         """Return the current values; called while the server is at rest."""
         return LedgerValues(self._cells.numpy(), self._applied.numpy())
 
@@ -164,13 +164,13 @@ class ServerLedger:
         """Return the ledger at this point of the trace."""
         return GraphLedger(self.layout, self._cells.read_value())
 
-    def post(self, ledger: Ledger) -> list[tf.Operation]:
+    def write_changes(self, ledger: Ledger) -> list[tf.Operation]:
         """Write all changes with at most two operations, since each costs the server time."""
         operations = []
         if ledger.writes:
-            operations.append(self.write(*writes(ledger)))
+            operations.append(self.write(*collect_writes(ledger)))
         if ledger.additions:
-            operations.append(self.add(*additions(ledger)))
+            operations.append(self.add(*collect_additions(ledger)))
         return operations
 
     def count_exchange(self, sent_bytes: int) -> GraphLedger:
@@ -182,7 +182,7 @@ class ServerLedger:
         ledger = self.open()
         ledger.count(self.layout.EXCHANGES)
         ledger.count_traffic(received_bytes=0, sent_bytes=sent_bytes)
-        self.post(ledger)
+        self.write_changes(ledger)
         return ledger
 
     def assign(self, ledger: GraphLedger) -> None:
@@ -190,7 +190,7 @@ class ServerLedger:
 
         The ledger must not have changed since it was opened.
         """
-        self._cells.assign(ledger.applied(), read_value=False)
+        self._cells.assign(ledger.compute_cells(), read_value=False)
 
     def one_hot(self, worker: tf.Tensor) -> tf.Tensor:
         """Return a vector with 1 for a worker."""
@@ -271,7 +271,7 @@ class ServerLedger:
             kind: the kind of the first duration; the others have the kinds after it.
             microseconds: int64 vector of known length.
         """
-        bins = _bins(tf.constant([bin_bounds()], tf.int64), microseconds)
+        bins = _find_bins(tf.constant([bin_bounds()], tf.int64), microseconds)
         kinds = np.arange(kind, kind + microseconds.shape[0], dtype=np.int64)
         cells = tf.constant(self.layout.duration(kinds, 0)) + bins
         for measured, cell in zip(tf.unstack(microseconds >= 0), tf.unstack(cells), strict=True):
@@ -279,5 +279,5 @@ class ServerLedger:
 
     def count_seconds(self, kind: int, seconds: tf.Tensor, *, counts: Any = True) -> None:
         """Add a duration to its histogram immediately, unless ``counts`` is False."""
-        bins = _bins(tf.constant(np.array([bin_bounds()]) / 1e6), seconds[None])
+        bins = _find_bins(tf.constant(np.array([bin_bounds()]) / 1e6), seconds[None])
         self.add(self.layout.duration(kind, bins), tf.cast([counts], tf.int64))

@@ -52,7 +52,7 @@ class ShardBook:
             del self._places[: max(0, offset - self._offset)]
             self._offset = offset
 
-    def place(self, position: int, *, worker: int, may_wait: bool = True) -> BatchPlace | None:
+    def find_place(self, position: int, *, worker: int, may_wait: bool = True) -> BatchPlace | None:
         """Return the place of a ticket, or None if there is no batch that this worker may have.
 
         Args:

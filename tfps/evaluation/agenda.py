@@ -65,18 +65,18 @@ class Agenda:
             number is not None and number >= self._max_evaluations
         )
 
-    def next(self, found: Sequence[CheckpointFile], *, now_s: float) -> CheckpointFile | None:
+    def next(self, checkpoints: Sequence[CheckpointFile], *, now_s: float) -> CheckpointFile | None:
         """Return the checkpoint to evaluate now, or None.
 
         Args:
-            found: the checkpoints in the folder, the newest first.
+            checkpoints: the checkpoints in the folder, the newest first.
             now_s: the time of a monotonic clock.
         """
-        present = set(found)
+        present = set(checkpoints)
         self._failures = {c: f for c, f in self._failures.items() if c in present}
         self._unreadable &= present
-        for checkpoint in found:
-            if self._last is not None and checkpoint.age <= self._last.age:
+        for checkpoint in checkpoints:
+            if self._last is not None and checkpoint.recency <= self._last.recency:
                 return None
             if checkpoint in self._unreadable:
                 continue

@@ -59,7 +59,7 @@ class CheckpointFile:
     size_bytes: int
 
     @property
-    def age(self) -> tuple[int, tuple[tuple[int, str], ...], str, int]:
+    def recency(self) -> tuple[int, tuple[tuple[int, str], ...], str, int]:
         """A key that is larger for newer checkpoints; for equal times, numbers in the names decide.
 
         Names with the same numbers, such as ``ckpt-1`` and ``ckpt-01``, are ordered as well.
@@ -96,13 +96,13 @@ def checkpoints_among(files: Iterable[File]) -> list[CheckpointFile]:
         for whole, numbers in parts.items()
         if len(numbers) == int(whole.rpartition("-of-")[2])
     }
-    found = []
+    checkpoints = []
     for file in files:
         name, format_ = file.name, _find_format(file.name)
         if name.endswith(_INDEX) and name.removesuffix(_INDEX) in complete:
             name, format_ = name.removesuffix(_INDEX), Format.TENSORFLOW
         if format_ is not None:
-            found.append(
+            checkpoints.append(
                 CheckpointFile(
                     name=name,
                     format=format_,
@@ -110,7 +110,7 @@ def checkpoints_among(files: Iterable[File]) -> list[CheckpointFile]:
                     size_bytes=file.size_bytes,
                 )
             )
-    return sorted(found, key=lambda checkpoint: checkpoint.age, reverse=True)
+    return sorted(checkpoints, key=lambda checkpoint: checkpoint.recency, reverse=True)
 
 
 def _find_format(name: str) -> Format | None:

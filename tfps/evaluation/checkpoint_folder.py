@@ -41,7 +41,7 @@ class CheckpointFolder:
         """Return the complete checkpoints in the folder now, the newest first."""
         return checkpoints_among(self._list_files())
 
-    def holds(self, checkpoint: CheckpointFile) -> bool:
+    def is_unchanged(self, checkpoint: CheckpointFile) -> bool:
         """Return whether a checkpoint is unchanged: neither deleted nor overwritten."""
         return checkpoint in self.checkpoints()
 

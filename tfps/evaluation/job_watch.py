@@ -47,8 +47,8 @@ class JobWatch:
         """
         self._was_seen |= chief or others
         self._chief_gone_at_s = _since(self._chief_gone_at_s, now_s, gone=not chief)
-        gone = self._was_seen and not chief and not others
-        self._all_gone_at_s = _since(self._all_gone_at_s, now_s, gone=gone)
+        all_gone = self._was_seen and not chief and not others
+        self._all_gone_at_s = _since(self._all_gone_at_s, now_s, gone=all_gone)
         confirmed_s = min(CONFIRMED_AFTER_S, self._chief_timeout_s)
         if self.end is not None:
             return

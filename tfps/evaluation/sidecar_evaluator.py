@@ -147,7 +147,7 @@ class SidecarEvaluator:
         try:
             count = self._load(checkpoint)
         except UnreadableCheckpoint as error:
-            if agenda.mark_failed(checkpoint, now_s=time.monotonic()) and self._folder.holds(
+            if agenda.mark_failed(checkpoint, now_s=time.monotonic()) and self._folder.is_unchanged(
                 checkpoint
             ):
                 logger.warning("skipped %s: cannot read it: %s", path, error)
@@ -155,7 +155,7 @@ class SidecarEvaluator:
         except CheckpointError:
             if agenda.mark_failed(
                 checkpoint, now_s=time.monotonic(), max_attempts=MAX_ATTEMPTS_OF_OTHERS
-            ) and self._folder.holds(checkpoint):
+            ) and self._folder.is_unchanged(checkpoint):
                 raise
             return False
         if count is None:

@@ -86,10 +86,10 @@ def _values_for(model: keras.Model, path: str, reader: Any) -> list[_Value]:
 
 
 def _shape_problem(model: keras.Model, values: list[_Value]) -> str | None:
-    found = {id(value.variable): value.shape for value in values}
+    stored_shapes = {id(value.variable): value.shape for value in values}
     missing, different = [], []
     for weight in model.weights:
-        shape = found.get(id(weight))
+        shape = stored_shapes.get(id(weight))
         if shape is None:
             missing.append(weight.path)
         elif shape != tuple(weight.shape):

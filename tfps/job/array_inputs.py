@@ -62,7 +62,7 @@ class ArrayInputs:
         return "{:,} training, {:,} validation and {:,} test images".format(*counts)
 
 
-def split(data: Any, *, validation_fraction: float) -> ArrayInputs:
+def split_off_validation(data: Any, *, validation_fraction: float) -> ArrayInputs:
     """Hold out the last part of the training images for validation.
 
     Args:

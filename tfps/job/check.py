@@ -199,17 +199,17 @@ class _Check:
         if not self._is_wrong("training.optimizer"):
             problems += self._argument_problems(config.training.optimizer)
         if not self._is_wrong("consistency", "training.optimizer"):
-            found = consistency_problems(config)
-            mode = None if found else mode_of(config.consistency)
-            problems += found
+            mistakes = consistency_problems(config)
+            mode = None if mistakes else mode_of(config.consistency)
+            problems += mistakes
         if not self._is_wrong("partitioner"):
             problems += rule_problems(
                 lambda: partitioner_of(config.partitioner), section="partitioner"
             )
         if not self._is_wrong("placement"):
-            found = rule_problems(lambda: placement_of(config.placement), section="placement")
-            placement = None if found else placement_of(config.placement)
-            problems += found
+            mistakes = rule_problems(lambda: placement_of(config.placement), section="placement")
+            placement = None if mistakes else placement_of(config.placement)
+            problems += mistakes
         if not self._is_wrong("compression"):
             problems += compression_problems(config.compression, mode=mode)
         if not self._is_wrong("recovery"):

@@ -57,11 +57,11 @@ def kept_bytes_per_server(
     >>> kept_bytes_per_server(forecast, PushPull(pull=Delta(TopK(0.01))), workers=4)
     (1605632, 0)
     """
-    kept = [0] * forecast.server_count
+    totals = [0] * forecast.server_count
     for variable, server in zip(forecast.variables, forecast.server_of_variable, strict=True):
         if _is_coded(variable) and is_delta(_codec_of(variable, compression.pull)):
-            kept[server] += workers * variable.size_bytes
-    return tuple(kept)
+            totals[server] += workers * variable.size_bytes
+    return tuple(totals)
 
 
 def _is_coded(variable: PlannedVariable) -> bool:

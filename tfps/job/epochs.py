@@ -61,7 +61,7 @@ class TrainingRecord:
         return self.steps / self.step_seconds if self.step_seconds else None
 
 
-def series(history: Sequence[Mapping[str, Any]], metric: str) -> dict[int, float]:
+def get_metric_by_epoch(history: Sequence[Mapping[str, Any]], metric: str) -> dict[int, float]:
     """Return the values of a metric by epoch, for the epochs that have it.
 
     Args:
@@ -70,7 +70,7 @@ def series(history: Sequence[Mapping[str, Any]], metric: str) -> dict[int, float
 
     Example:
 
-    >>> series([{"epoch": 1, "metrics": {"loss": 0.5}}], "loss")
+    >>> get_metric_by_epoch([{"epoch": 1, "metrics": {"loss": 0.5}}], "loss")
     {1: 0.5}
     """
     return {

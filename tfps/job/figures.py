@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tfps.config.schema import DEFAULT_EXAMPLE
 from tfps.consistency.ledger import STALENESS_BINS
-from tfps.job.epochs import series
+from tfps.job.epochs import get_metric_by_epoch
 from tfps.job.workload import Draw, Workload, workload_of
 from tfps.units import counted
 
@@ -46,7 +46,7 @@ def draw_all(result: Mapping[str, Any], folder: Path) -> None:
         figure.savefig(folder / name, dpi=DOTS_PER_INCH)
 
 
-def curves(result: Mapping[str, Any], *, metric: str) -> Figure:
+def draw_curves(result: Mapping[str, Any], *, metric: str) -> Figure:
     """Draw the loss and a metric over the epochs.
 
     Args:
@@ -67,26 +67,26 @@ def curves(result: Mapping[str, Any], *, metric: str) -> Figure:
     return figure
 
 
-def staleness(result: Mapping[str, Any]) -> Figure:
+def draw_staleness(result: Mapping[str, Any]) -> Figure:
     """Draw the distribution of staleness: how many updates gradients lacked."""
-    counts = {int(lacked): n for lacked, n in (result["gradient_staleness_updates"] or {}).items()}
+    counts = {int(missed): n for missed, n in (result["gradient_staleness_updates"] or {}).items()}
     total = max(1, sum(counts.values()))
-    shares = {lacked: count / total for lacked, count in counts.items()}
-    mean = sum(lacked * share for lacked, share in shares.items())
-    found = f"gradients lacked {mean:.2f} updates on average" if counts else ""
+    shares = {missed: count / total for missed, count in counts.items()}
+    mean = sum(missed * share for missed, share in shares.items())
+    mean_text = f"gradients lacked {mean:.2f} updates on average" if counts else ""
     figure = new_figure(8, 4.5)
     axes = figure.subplots()
-    write_title(figure, result, above=axes, found=found)
+    write_title(figure, result, above=axes, outcome=mean_text)
     # The edge keeps a bar visible that would be less than a dot high.
     axes.bar(
         list(shares), list(shares.values()), 0.8, color=TRAINING, edgecolor=TRAINING, linewidth=0.8
     )
     last = max(counts, default=0)
     upright = last < MAX_UPRIGHT_NUMBERS
-    for lacked, share in shares.items():
+    for missed, share in shares.items():
         axes.annotate(
-            percent(share),
-            (lacked, share),
+            format_percent(share),
+            (missed, share),
             xytext=(0, 3),
             textcoords="offset points",
             ha="center",
@@ -124,18 +124,18 @@ def pictures_of(workload: Workload) -> dict[str, Draw]:
         workload: the workload of the run's example.
     """
     return {
-        "training_curves.png": partial(curves, metric=workload.metric),
+        "training_curves.png": partial(draw_curves, metric=workload.metric),
         **workload.pictures,
-        "staleness.png": staleness,
+        "staleness.png": draw_staleness,
     }
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Format a share as a percentage; a share above 0 never reads as 0%.
 
     Example:
 
-    >>> [percent(share) for share in (0.904, 0.0149, 0.0031, 0.0004)]
+    >>> [format_percent(share) for share in (0.904, 0.0149, 0.0031, 0.0004)]
     ['90%', '1%', '0.3%', '<0.1%']
     """
     if share >= 0.00995:
@@ -156,7 +156,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def write_title(
-    figure: Figure, result: Mapping[str, Any], *, above: Any, found: str | None = None
+    figure: Figure, result: Mapping[str, Any], *, above: Any, outcome: str | None = None
 ) -> None:
     """Write the title: what was trained and its result, and below it the mode and the cluster.
 
@@ -164,11 +164,11 @@ def write_title(
         figure: the figure.
         result: the contents of `result.json`.
         above: the axes below the second line.
-        found: the result; None is how well the model does.
+        outcome: the result; None is how well the model does.
     """
-    if found is None:
-        found = workload_of(result.get("example", DEFAULT_EXAMPLE)).reached(result)
-    title = f"{result['title']}: {found}" if found else result["title"]
+    if outcome is None:
+        outcome = workload_of(result.get("example", DEFAULT_EXAMPLE)).reached(result)
+    title = f"{result['title']}: {outcome}" if outcome else result["title"]
     size = result["cluster"]
     mode = result["mode_in_words"]
     tasks = f"{counted(size['workers'], 'worker')}, {counted(size['ps'], 'parameter server')}"
@@ -183,7 +183,7 @@ def _draw_pair(axes: Any, history: Sequence[Mapping[str, Any]], name: str) -> No
         (name, TRAINING, "training"),
         (f"val_{name}", VALIDATION, "validation"),
     ):
-        points = series(history, metric)
+        points = get_metric_by_epoch(history, metric)
         axes.plot(
             list(points), list(points.values()), color=color, marker="o", markersize=4, label=label
         )

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tfps.job.array_inputs import ArrayInputs, split
+from tfps.job.array_inputs import ArrayInputs, split_off_validation
 from tfps.job.workload import Draw
 
 EVALUATION_BATCH = 512  # examples; larger than a training batch, since there are no gradients
@@ -51,7 +51,7 @@ class ImageClassification(ABC):
         data = self.load_images(config, say=say)
         if data.notice:
             say(data.notice)
-        return split(data, validation_fraction=config.data.validation_fraction)
+        return split_off_validation(data, validation_fraction=config.data.validation_fraction)
 
     def compile_arguments(self) -> Mapping[str, Any]:
         """Return the loss and the metrics: cross entropy and accuracy."""

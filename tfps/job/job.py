@@ -17,7 +17,7 @@ from tfps.errors import ConfigError
 from tfps.job.consistency import describe_mode
 from tfps.job.epochs import TrainingRecord
 from tfps.job.inputs import Inputs
-from tfps.job.result import RECORDED_PACKAGES, Result, host, now
+from tfps.job.result import RECORDED_PACKAGES, Result, describe_host, format_now
 from tfps.job.workload import workload_of
 from tfps.launch.folder import make_folder
 from tfps.package_versions import package_versions
@@ -73,7 +73,7 @@ def run_job(
         say(f"model    {config.model.name}, {model.count_params():,} parameters")
         from tfps.job.fit_loop import train_with_fit  # it imports Keras
 
-        started, started_at = time.monotonic(), now()
+        started, started_at = time.monotonic(), format_now()
         training = train_with_fit(strategy, model, inputs, config)
         train_seconds = time.monotonic() - started
         stats = strategy.stats()
@@ -93,7 +93,7 @@ def run_job(
         mode=config.consistency.mode,
         mode_in_words=describe_mode(config.consistency),
         cluster=cluster,
-        host=host(),
+        host=describe_host(),
         test=measured,
         train_seconds=train_seconds,
         examples_seen=stats.examples_seen,

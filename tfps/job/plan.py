@@ -44,8 +44,8 @@ class JobPlan:
             workers=self.workers, has_rounds=mode.backup_workers is not None
         )
         compression = compression_of(self.config.compression)
-        kept = kept_bytes_per_server(self.forecast, compression, workers=self.workers)
-        return tuple(map(sum, zip(needed, kept, strict=True)))
+        value_copies = kept_bytes_per_server(self.forecast, compression, workers=self.workers)
+        return tuple(map(sum, zip(needed, value_copies, strict=True)))
 
     def memory_problems(self, *, ps_memory_gib: float) -> list[str]:
         """Return a sentence for each server that would run out of memory.

@@ -95,7 +95,7 @@ class Result:
         part.replace(path)
 
 
-def host() -> dict[str, Any]:
+def describe_host() -> dict[str, Any]:
     """Return the name and kind of this machine."""
     return {
         "name": platform.node(),
@@ -104,7 +104,7 @@ def host() -> dict[str, Any]:
     }
 
 
-def now() -> str:
+def format_now() -> str:
     """Return the current time as ISO 8601, with the zone."""
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
 

@@ -53,8 +53,8 @@ def _difference(one: list[np.ndarray], other: list[np.ndarray]) -> float:
     return max(float(np.abs(a - b).max()) for a, b in zip(one, other, strict=True))
 
 
-def _check(title: str, found: list[np.ndarray], expected: list[np.ndarray]) -> float:
-    difference = _difference(found, expected)
+def _check(title: str, weights: list[np.ndarray], expected: list[np.ndarray]) -> float:
+    difference = _difference(weights, expected)
     if not difference <= TOLERANCE:
         raise SystemExit(f"{title}: weights differ by {difference:.1e} from those of one process")
     return difference
@@ -83,8 +83,8 @@ def main() -> None:
                 model.save_weights(path)
                 loaded = _model()
                 loaded.load_weights(path)
-            found = _weights(loaded)
-            differences.append(_check(f"load of {name} in one process", found, expected))
+            loaded_weights = _weights(loaded)
+            differences.append(_check(f"load of {name} in one process", loaded_weights, expected))
         again = _trained(local)
         with strategy.scope():
             resumed = keras.saving.load_model(Path(folder) / "model.keras")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tfps.config.bundle import example
+from tfps.config.bundle import find_example
 from tfps.job.inputs import Inputs
 
 if TYPE_CHECKING:
@@ -88,4 +88,4 @@ def workload_of(name: str) -> Workload:
     Raises:
         ConfigError: the example does not exist.
     """
-    return example(name).module("workload").WORKLOAD
+    return find_example(name).module("workload").WORKLOAD

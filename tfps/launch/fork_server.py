@@ -70,17 +70,17 @@ class ForkServer:
         self._ids = itertools.count()
         self._lock = threading.Lock()
         self._processes: dict[int, ForkedProcess] = {}
-        self._connection, theirs = Pipe()
-        with theirs:
+        self._connection, server_end = Pipe()
+        with server_end:
             self._process = start_program(
                 name="fork server",
                 command=[
                     *(sys.executable, "-P", "-m", "tfps.launch.fork_server_main"),
-                    str(theirs.fileno()),
+                    str(server_end.fileno()),
                 ],
                 environment=self._environment,
                 log_path=self._folder / "log",
-                pass_fds=[theirs.fileno()],
+                pass_fds=[server_end.fileno()],
             )
 
     def start(self, *, name: str, environment: Mapping[str, str], log_path: Path) -> TaskProcess:

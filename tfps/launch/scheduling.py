@@ -31,7 +31,7 @@ def run_scheduler(address: str, *, workers: int, servers: int) -> int:
 
     Raises:
         ConfigError: the address or an environment variable is invalid.
-        PortInUse: it cannot listen at the address.
+        ListenError: it cannot listen at the address.
     """
     if problem := address_problem(address):
         raise ConfigError(f"--listen: {problem}")

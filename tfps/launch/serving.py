@@ -73,7 +73,7 @@ def serve(
 
     Raises:
         ConfigError: `TF_CONFIG` is invalid, or names a task that does not serve.
-        PortInUse: another process holds the task's port.
+        ListenError: another process holds the task's port.
     """
     for number in STOP_SIGNALS:
         signal.signal(number, partial(end_at_once, "this task"))

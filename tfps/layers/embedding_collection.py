@@ -76,7 +76,7 @@ class EmbeddingCollection(keras.layers.Layer):
             for name, config in features.items()
         }
         self.shared = shared
-        refuse(list(_contradictions(self.features, shared)), source=self.name)
+        refuse(list(_iter_contradictions(self.features, shared)), source=self.name)
         if shared is not None and not shared.built:
             shared.build()  # now, so that its tables get names of that collection
         known: dict[str, keras.layers.Embedding] = {} if shared is None else dict(shared.tables)
@@ -214,7 +214,7 @@ class EmbeddingCollection(keras.layers.Layer):
             refuse_ids(ids, self.features[name].combiner, source=self._feature_text(name))
 
 
-def _contradictions(
+def _iter_contradictions(
     features: Mapping[str, Table], shared: EmbeddingCollection | None
 ) -> Iterator[str]:
     """Yield a message for each table that features, also of two collections, describe unequally."""

@@ -102,9 +102,9 @@ class Table:
         fields = [f.name for f in dataclasses.fields(self) if f.name != "combiner"]
         pairs = [(name, getattr(self, name), getattr(other, name)) for name in fields]
         return [
-            f"{name} {mine!r} and {theirs!r}"
-            for name, mine, theirs in pairs
-            if mine is not theirs and _to_settings(mine) != _to_settings(theirs)
+            f"{name} {value!r} and {other_value!r}"
+            for name, value, other_value in pairs
+            if value is not other_value and _to_settings(value) != _to_settings(other_value)
         ]
 
     def get_config(self) -> dict[str, Any]:

@@ -85,14 +85,14 @@ class MergedState:
 
 def merged_states(metrics: Iterable[Any]) -> list[MergedState]:
     """Return the metrics, and metrics inside them, that have their own merge function."""
-    found: list[MergedState] = []
+    states: list[MergedState] = []
     for metric in metrics:
         merge = _find_merge(metric)
         if merge is not None:
-            found.append(MergedState(metric, merge))
+            states.append(MergedState(metric, merge))
         else:
-            found += merged_states(_inner_metrics(metric))
-    return found
+            states += merged_states(_inner_metrics(metric))
+    return states
 
 
 def cannot_sum_error(variable: Any, metrics: Iterable[Any]) -> UnsupportedError:
@@ -123,8 +123,8 @@ def cannot_sum_error(variable: Any, metrics: Iterable[Any]) -> UnsupportedError:
 
 
 def _inner_metrics(metric: Any) -> Sequence[Any]:
-    inside: Sequence[Any] = getattr(metric, "metrics", None) or metric._metrics
-    return inside
+    inner: Sequence[Any] = getattr(metric, "metrics", None) or metric._metrics
+    return inner
 
 
 def _find_owner(variable: Any, metrics: Iterable[Any]) -> Any:

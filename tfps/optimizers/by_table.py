@@ -90,13 +90,13 @@ class ByTable(MultiOptimizer):
         """Return the config; an optimizer that several tables share is stored once."""
         serialize = serialization_lib.serialize_keras_object
         table_optimizers = [self._optimizer_map[_make_path_pattern(name)] for name in self._tables]
-        made = list({id(each): each for each in table_optimizers}.values())
+        unique = list({id(each): each for each in table_optimizers}.values())
         places = [
-            next(i for i, other in enumerate(made) if other is each) for each in table_optimizers
+            next(i for i, other in enumerate(unique) if other is each) for each in table_optimizers
         ]
         return {
             "tables": dict(zip(self._tables, places, strict=True)),
-            "optimizers": [serialize(each) for each in made],
+            "optimizers": [serialize(each) for each in unique],
             "otherwise": serialize(self._optimizer_map.default_optimizer),
             "name": self.name,
         }
@@ -126,22 +126,22 @@ def _make_path_pattern(table: str | None = None) -> str:
 
 def _wrap_row_optimizers(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Wrap tables' optimizers in `SparseUpdates`; return them and a message for each bad value."""
-    made: dict[Any, Any] = {}
+    wrapped: dict[Any, Any] = {}
     by_rows, problems = {}, []
-    for name, given in tables.items():
-        key = given if isinstance(given, str) else id(given)
+    for name, setting in tables.items():
+        key = setting if isinstance(setting, str) else id(setting)
         try:
-            if key not in made:
-                optimizer = keras.optimizers.get(given)
+            if key not in wrapped:
+                optimizer = keras.optimizers.get(setting)
                 is_there = any(
                     isinstance(each, SparseUpdates) for each in get_nested_optimizers(optimizer)
                 )
-                made[key] = optimizer if is_there else SparseUpdates(optimizer)
-            by_rows[name] = made[key]
+                wrapped[key] = optimizer if is_there else SparseUpdates(optimizer)
+            by_rows[name] = wrapped[key]
         except ConfigError as error:
             problems += [f"{name}: {problem}" for problem in error.problems]
         except ValueError:
-            problems.append(f"{name}: {_describe_wrong_value(given)}")
+            problems.append(f"{name}: {_describe_wrong_value(setting)}")
     return by_rows, problems
 
 

@@ -127,9 +127,9 @@ def _find_split_input(parts: Sequence[tf.Tensor]) -> tf.Tensor | None:
     split = parts[0].op
     if split.type != "SplitV" or tf.get_static_value(split.inputs[2]) != 0:
         return None
-    found = [(part.op, part.value_index) for part in parts]
-    every = [(split, number) for number in range(len(split.outputs))]
-    return split.inputs[0] if found == every else None
+    outputs = [(part.op, part.value_index) for part in parts]
+    all_outputs = [(split, number) for number in range(len(split.outputs))]
+    return split.inputs[0] if outputs == all_outputs else None
 
 
 def _get_row_spec(variable: Any) -> Hashable:
@@ -138,8 +138,8 @@ def _get_row_spec(variable: Any) -> Hashable:
 
 def _read_rows(native: Any, places: tf.Tensor) -> tf.Tensor:
     resource, indices = _locate_rows(native, places)
-    found = tf.raw_ops.ResourceGather(resource=resource, indices=indices, dtype=native.dtype)
-    return found if native.slab is None else tf.reshape(found, [-1, *native.shape[1:]])
+    rows = tf.raw_ops.ResourceGather(resource=resource, indices=indices, dtype=native.dtype)
+    return rows if native.slab is None else tf.reshape(rows, [-1, *native.shape[1:]])
 
 
 def _write_rows(native: Any, places: tf.Tensor, rows: tf.Tensor) -> None:

@@ -46,7 +46,7 @@ class WorkerMemories:
         self.own: WorkerMemory | None = None
         if self.corrections:
             self.sent = WorkerMemory(
-                targets.all(),
+                targets.get_all(),
                 get_value=lambda target: target.variable,
                 name=optimizer.name,
                 workers=workers,
@@ -56,7 +56,7 @@ class WorkerMemories:
         self._own_slot = leaf.per_worker_slot if isinstance(leaf, WorkerStateMixin) else None
         if self._own_slot is not None and workers > 1:
             self.own = WorkerMemory(
-                targets.all(),
+                targets.get_all(),
                 get_value=self._get_own_slot,
                 name=optimizer.name,
                 workers=workers - 1,  # the slot is that of worker 0
@@ -130,25 +130,25 @@ class GradientCorrector:
         if sent is None:
             self._apply(list(grads), list(trainable_variables))
             return
-        gradients, noted = self._unscale_and_clip(grads), []
+        gradients, steps_to_record = self._unscale_and_clip(grads), []
         for i, (target, gradient) in enumerate(zip(self._targets, gradients, strict=True)):
             if target.variable.overwrite_with_gradient:
                 continue  # a value, not a gradient
             now = tf.convert_to_tensor(target.variable._value.read_value())
-            then = self._read_sent_value(sent, target, now)
+            sent_value = self._read_sent_value(sent, target, now)
             for number, correction in self._memories.corrections:
                 change = ParameterChange(
                     now=now,
-                    sent=then,
+                    sent=sent_value,
                     slots=get_wrapper_slots(target, number),
                     updates=tf.cast(self._optimizer._iterations.value, tf.float32),
                 )
                 gradient = correction.correct(gradient, change)
                 if correction.needs_steps:
-                    noted.append((correction, target, change))
+                    steps_to_record.append((correction, target, change))
             gradients[i] = gradient
         self._apply(gradients, list(trainable_variables))
-        for correction, target, change in noted:
+        for correction, target, change in steps_to_record:
             correction.record_step(target.variable._value.read_value() - change.now, change)
 
     def _unscale_and_clip(self, gradients: Sequence[Any]) -> list[Any]:

@@ -194,7 +194,7 @@ class ServerUpdate:
         ):
             return False
         gradients = dict.fromkeys(names)
-        targets = self._targets[id(leaf)].on(device, gradients)
+        targets = self._targets[id(leaf)].get_targets_on(device, gradients)
         present = [target for target in targets if target.name in gradients]
         return (
             len(present) == len(gradients)
@@ -270,7 +270,7 @@ class ServerUpdate:
             self._apply_finite(optimizer, gradients, context)
             return
         gradients = self._targets[id(optimizer)].split_slab_gradients(gradients)
-        targets = self._targets[id(optimizer)].on(device, gradients)
+        targets = self._targets[id(optimizer)].get_targets_on(device, gradients)
         present = [target for target in targets if target.name in gradients]
         together = may_share_slabs(self.optimizer, optimizer)
         rows = gather_rows(present, gradients, together=together) if context.by_rows else []

@@ -92,7 +92,7 @@ def plan_slabs(
         Keras variables of its shards.
     """
     marks: dict[int, list[Hashable]] = {}
-    found: dict[int, Any] = {}
+    shards: dict[int, Any] = {}
     for number, call in enumerate(calls):
         for position, leaf in enumerate(get_leaf_optimizers(call.optimizer)):
             if not may_share_slabs(call.optimizer, leaf):
@@ -103,12 +103,12 @@ def plan_slabs(
                     continue
                 decays = leaf.weight_decay is not None and is_decayed(leaf, variable)
                 for shard in filter(can_share_slab, get_updated_shards(variable)):
-                    found[id(shard)] = shard
+                    shards[id(shard)] = shard
                     marks.setdefault(id(shard), []).append((number, position, decays))
-    for variable in list(found.values()):
+    for variable in list(shards.values()):
         for neighbour in _find_slab_owners(variable):
-            found.setdefault(id(neighbour), neighbour)
-    by_name = {variable._value.shared_name: variable for variable in found.values()}
+            shards.setdefault(id(neighbour), neighbour)
+    by_name = {variable._value.shared_name: variable for variable in shards.values()}
     candidates = [
         Candidate(
             name=name,

@@ -87,7 +87,7 @@ class UpdateTargets:
         shards = self._shards
         return all(p._value is native() for p, native in zip(shards, self._natives, strict=True))
 
-    def all(self) -> list[UpdateTarget]:
+    def get_all(self) -> list[UpdateTarget]:
         """Return all update targets: slabs that are updated as a whole, and all other shards."""
         targets = [
             self._slabs.get(get_slab_name(p) or "") or self._get_shard_target(p)
@@ -95,7 +95,7 @@ class UpdateTargets:
         ]
         return list({target.name: target for target in targets}.values())
 
-    def on(self, device: str, gradients: Mapping[str, tf.Tensor]) -> list[UpdateTarget]:
+    def get_targets_on(self, device: str, gradients: Mapping[str, tf.Tensor]) -> list[UpdateTarget]:
         """Return the update targets of a server for a call with gradients for some of them.
 
         Args:
@@ -198,9 +198,9 @@ def _get_slot_slab(
     existing: SlabVariable | None = natives[0].slab
     if existing is not None and existing.layout == layout:
         return existing
-    made, views = storage.create_slab(
+    created, views = storage.create_slab(
         natives, layout=layout, name=f"{slab.layout.digest}/{name}", filled=True
     )
     for slot, view in zip(slots, views, strict=True):
         slot._value = view
-    return made
+    return created

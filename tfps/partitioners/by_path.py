@@ -34,7 +34,7 @@ class ByPath(PathRules[Partitioner]):
 
     otherwise: Partitioner = field(default_factory=Whole)
 
-    def expected(self, choice: Any, *, is_rule: bool) -> str:
+    def describe_expected(self, choice: Any, *, is_rule: bool) -> str:
         is_partitioner = not isinstance(choice, type) and isinstance(choice, Partitioner)
         return "" if is_partitioner else "a partitioner, such as tfps.partitioners.RowShuffle()"
 

@@ -111,7 +111,7 @@ def advise(
     fitting = {each.strategy: each for each in needed if each.fits(allowed)}
     if not fitting:
         return Advice(None, _explain_nothing_fits(needed))
-    size_bytes = max(sizes.pulled_bytes, sizes.sent_bytes)
+    size_bytes = max(sizes.pulled_bytes, sizes.pushed_bytes)
     exchange_ms = push_ms(size_bytes)
     if ONE_PROCESS in fitting:
         if sizes.workers == 1:

@@ -54,7 +54,9 @@ def divide_variables(
             )
     # The variable that a shard follows may come after it.
     return [
-        shard if shard.follows is None else replace(shard, follows=first[shard.follows])
+        shard
+        if shard.moved_beside is None
+        else replace(shard, moved_beside=first[shard.moved_beside])
         for shard in shards
     ]
 

@@ -22,8 +22,8 @@ class PlannedVariable(VariableSpec):
         dtype: the dtype's name.
         rows_per_step: the number of rows that a step looks up; None: it reads all.
         owner: the position of the variable that it belongs to, such as the weight of a slot.
-        follows: the position of the variable beside which it is moved once all are made, such as
-            for an optimizer's count of steps.
+        moved_beside: the position of the variable beside which it is moved once all are made, such
+            as for an optimizer's count of steps.
         is_pulled: whether workers pull it, to compute with it.
         is_trained: whether workers push a gradient for it.
         is_frozen: whether it is a weight of a frozen layer, such as a pretrained embedding.
@@ -32,7 +32,7 @@ class PlannedVariable(VariableSpec):
     """
 
     owner: int | None = None
-    follows: int | None = None
+    moved_beside: int | None = None
     is_pulled: bool = False
     is_trained: bool = False
     is_frozen: bool = False
@@ -104,7 +104,7 @@ class Forecast:
             places.append(server)
             loads[server] += variable.size_bytes
         homes = [
-            place if variable.follows is None else places[variable.follows]
+            place if variable.moved_beside is None else places[variable.moved_beside]
             for variable, place in zip(variables, places, strict=True)
         ]
         return cls(servers, tuple(variables), tuple(homes))
@@ -129,18 +129,22 @@ class Forecast:
             workers: the number of workers.
             has_rounds: whether gradients are applied in rounds, as in synchronous modes.
         """
-        pulled = self._totals([v.pull_bytes for v in self.variables])
-        sent = [v.pull_bytes if v.is_trained else 0 for v in self.variables]
-        kept = [
-            min(v.size_bytes, _round_bytes(v, workers=workers))
+        pull_bytes = self._totals([v.pull_bytes for v in self.variables])
+        push_bytes = self._totals([v.pull_bytes if v.is_trained else 0 for v in self.variables])
+        extra_bytes = [
+            min(v.size_bytes, _round_sum_bytes(v, workers=workers))
             if has_rounds
             else v.worker_copies * v.size_bytes
             for v in self.variables
         ]
         return tuple(
-            PROCESS_BYTES + held + workers * (replies + requests) + more
-            for held, replies, requests, more in zip(
-                self.bytes_per_server, pulled, self._totals(sent), self._totals(kept), strict=True
+            PROCESS_BYTES + held + workers * (replies + requests) + extra
+            for held, replies, requests, extra in zip(
+                self.bytes_per_server,
+                pull_bytes,
+                push_bytes,
+                self._totals(extra_bytes),
+                strict=True,
             )
         )
 
@@ -165,7 +169,7 @@ class Forecast:
         return tuple(totals)
 
 
-def _round_bytes(variable: PlannedVariable, *, workers: int) -> int:
+def _round_sum_bytes(variable: PlannedVariable, *, workers: int) -> int:
     """Return the bytes of a round's sum of gradients; for a table, of all rows that it receives."""
     if not variable.is_trained:
         return 0

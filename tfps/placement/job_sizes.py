@@ -111,7 +111,7 @@ class JobSizes:
         return self.step_bytes - self.left_out_bytes
 
     @property
-    def sent_bytes(self) -> int:
+    def pushed_bytes(self) -> int:
         """The bytes of a step's gradients: of whole variables, and of rows."""
         return self.gradient_bytes + self.row_bytes
 

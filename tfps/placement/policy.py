@@ -102,7 +102,7 @@ class ByPath(PathRules[int | Placement | str]):
 
     otherwise: Placement | str = LeastLoaded()
 
-    def expected(self, choice: Any, *, is_rule: bool) -> str:
+    def describe_expected(self, choice: Any, *, is_rule: bool) -> str:
         is_index = isinstance(choice, int) and not isinstance(choice, bool) and choice >= 0
         if _is_choice(choice) or (is_rule and is_index):
             return ""

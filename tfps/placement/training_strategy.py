@@ -44,17 +44,17 @@ class TrainingStrategy:
 
 
 def _one_process(sizes: JobSizes) -> int:
-    return PROCESS_BYTES + sizes.state_bytes + sizes.sent_bytes
+    return PROCESS_BYTES + sizes.state_bytes + sizes.pushed_bytes
 
 
 def _mirrored_task_bytes(sizes: JobSizes) -> int:
     """Return the memory of one process, which has a copy for each device."""
-    return PROCESS_BYTES + sizes.workers * (sizes.state_bytes + sizes.sent_bytes)
+    return PROCESS_BYTES + sizes.workers * (sizes.state_bytes + sizes.pushed_bytes)
 
 
 def _all_reduced_task_bytes(sizes: JobSizes) -> int:
     """Return the memory of a copy, its gradients and their mean."""
-    return _one_process(sizes) + sizes.sent_bytes
+    return _one_process(sizes) + sizes.pushed_bytes
 
 
 def _all_reduce_bytes(sizes: JobSizes) -> int:
@@ -69,7 +69,7 @@ def _all_reduce_bytes(sizes: JobSizes) -> int:
 
 def _worker_bytes(sizes: JobSizes) -> int:
     """Return the memory that a worker needs for a step's parameters and gradients."""
-    return PROCESS_BYTES + sizes.pulled_bytes + sizes.sent_bytes
+    return PROCESS_BYTES + sizes.pulled_bytes + sizes.pushed_bytes
 
 
 def _local_worker_bytes(sizes: JobSizes) -> int:
@@ -88,7 +88,7 @@ def _local_obstacle(sizes: JobSizes) -> str:
 
 def _layers_task_bytes(sizes: JobSizes) -> int:
     """Return the memory of an even share, or of the largest variable if that is more."""
-    share = -(-(sizes.state_bytes + sizes.sent_bytes) // sizes.workers)
+    share = -(-(sizes.state_bytes + sizes.pushed_bytes) // sizes.workers)
     return PROCESS_BYTES + max(share, sizes.largest_bytes)
 
 
@@ -112,7 +112,7 @@ def _largest_task_bytes(sizes: JobSizes) -> int:
     tables = sizes.table_bytes + sizes.table_slot_bytes
     # `largest_bytes` may be that of a dense variable, which the chief has anyway.
     largest = max(-(-tables // sizes.workers), sizes.largest_table_bytes) + sizes.row_bytes
-    rest = sizes.dense_bytes + sizes.slot_bytes + sizes.sent_bytes
+    rest = sizes.dense_bytes + sizes.slot_bytes + sizes.pushed_bytes
     return PROCESS_BYTES + max(largest, rest)
 
 

@@ -148,7 +148,7 @@ class Guard:
         self._problems[worker] = problem
         return bool(problem)
 
-    def lose(self, worker: int) -> bool:
+    def mark_worker_lost(self, worker: int) -> bool:
         """Give no more work to a worker that refuses connections.
 
         Returns False, and does nothing, before work is handed out for the first time.
@@ -231,7 +231,7 @@ class Guard:
         if verdict is Verdict.LOST and server.lost is None:
             reason = self._lost_server_message(server)
             if self.servers is not None:
-                self.servers.lose(server.index, reason)
+                self.servers.begin_return(server.index, reason)
                 return
             server.lost = reason
             logger.error("%s", reason)

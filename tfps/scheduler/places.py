@@ -153,20 +153,20 @@ class Places:
                 expected = f"the index of a free place; {place} is alive"
                 return before._refuse({task.number: _index_text(task.index, expected)})
             changed = changed._give(place, task, now_s=now_s)
-        return changed.settle(now_s=now_s, alive=alive)
+        return changed.give_places(now_s=now_s, alive=alive)
 
     def end(self, number: int, *, now_s: float, alive: Alive = ()) -> Places:
         """Free the place of a task whose connection has ended."""
-        return self._free_place_of(number, now_s=now_s).settle(now_s=now_s, alive=alive)
+        return self._free_place_of(number, now_s=now_s).give_places(now_s=now_s, alive=alive)
 
-    def settle(self, *, now_s: float, alive: Alive = ()) -> Places:
+    def give_places(self, *, now_s: float, alive: Alive = ()) -> Places:
         """Give places to waiting tasks for which the time has come; refuse those too many.
 
         Args:
             now_s: the present time.
             alive: the tasks (role, index) that the chief holds alive.
         """
-        changed = replace(self, refusals=())._refuse(self._surplus(alive))
+        changed = replace(self, refusals=())._refuse(self._find_surplus_tasks(alive))
         changed = changed._refuse(changed._local_addresses())
         free = changed._free(alive)
         is_full = len(changed.waiting) == len(free) and not changed.has_returns
@@ -182,7 +182,7 @@ class Places:
         is_complete = all(place.is_held for place in changed.places if place.role in JOB_ORDER)
         return replace(changed, is_complete=changed.is_complete or is_complete)
 
-    def missing(self) -> str:
+    def describe_missing(self) -> str:
         """Return the places without a task as text, and how many tasks wait to get one."""
         names = [place.name for place in self.places if not place.is_held]
         count = f" (tasks that have come and wait for a place: {len(self.waiting)})"
@@ -238,7 +238,7 @@ class Places:
             return {}
         return {task.number: _local_text(task, *elsewhere[0]) for _, task in tasks if task.is_local}
 
-    def _surplus(self, alive: Alive) -> dict[int, str]:
+    def _find_surplus_tasks(self, alive: Alive) -> dict[int, str]:
         """Return the waiting tasks for which no place is left, the latest ones, with the reason."""
         left = Counter(place.role for place in self._free(alive))
         serving = sum(left[role] for role in SERVING_ROLES)

@@ -18,7 +18,7 @@ from typing import Any
 
 from tfps.cluster.address import is_loopback, split_address
 from tfps.cluster.waiting import REPORT_INTERVAL_S
-from tfps.errors import PortInUse
+from tfps.errors import ListenError
 from tfps.package_versions import version_differences
 from tfps.scheduler.places import Places, TaskPlace
 from tfps.scheduler.registration import Registration
@@ -46,7 +46,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         on_end: called with the status that the chief reports at its end.
 
     Raises:
-        PortInUse: it cannot listen at the address.
+        ListenError: it cannot listen at the address.
     """
 
     daemon_threads = True
@@ -77,7 +77,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
             )
             super().__init__((str(listening[0]), port), _Handler)
         except OSError as error:
-            raise PortInUse(
+            raise ListenError(
                 f"--listen: received {address}, expected a free port of this machine "
                 f"({(error.strerror or str(error)).lower()}); end the process at this port, for "
                 "example another scheduler, or give another address"
@@ -87,7 +87,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
     @property
     def has_chief(self) -> bool:
         """Whether a chief is connected."""
-        return any(place.role == "chief" for place in _held(self._places).values())
+        return any(place.role == "chief" for place in _held_places(self._places).values())
 
     def serve_task(self, connection: socket.socket, *, host: str, text: str) -> None:
         """Serve a task until its connection ends.
@@ -127,11 +127,11 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         """Give places whose time has come, and tell waiting tasks which ones are missing."""
         now_s = time.monotonic()
         with self._lock:
-            self._update(self._places.settle(now_s=now_s))
+            self._update(self._places.give_places(now_s=now_s))
             for number, due_s in self._next_report_s.items():
                 if now_s >= due_s:
                     self._next_report_s[number] = now_s + REPORT_INTERVAL_S
-                    self._send(number, waiting=self._places.missing())
+                    self._send(number, waiting=self._places.describe_missing())
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Report an error of a connection, but not that a peer has closed it."""
@@ -176,12 +176,13 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         with contextlib.suppress(OSError, ValueError), connection.makefile("rb") as lines:
             while line := lines.readline(MAX_LINE_BYTES):
                 status = json.loads(line)["end"]
-                if number in (held := _held(self._places)) and held[number].role == "chief":
+                place = _held_places(self._places).get(number)
+                if place is not None and place.role == "chief":
                     self._on_end(int(status))
 
     def _update(self, places: Places) -> None:
         """Take over the places that follow, and send what tasks have to know; under the lock."""
-        before, after = _held(self._places), _held(places)
+        before, after = _held_places(self._places), _held_places(places)
         self._places = places
         for refusal in places.refusals:
             self._refuse(refusal.number, refusal.reason)
@@ -252,6 +253,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
 
-def _held(places: Places) -> dict[int, TaskPlace]:
+def _held_places(places: Places) -> dict[int, TaskPlace]:
     """Return the places that have a task, by the numbers of the tasks."""
     return {place.holder.number: place for place in places.places if place.is_held and place.holder}

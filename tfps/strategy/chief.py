@@ -29,7 +29,7 @@ def prepare_chief(spec: ClusterSpec, resolver: Any, *, timeout_s: float) -> Iter
 
     Raises:
         ConnectTimeout: tasks did not reply in time.
-        PortInUse: another process holds the chief's port.
+        ListenError: another process holds the chief's port.
     """
     prepare_process("chief")
     _set_thread_counts(spec)

@@ -44,7 +44,7 @@ class ClusterConnections:
         Raises:
             ConnectTimeout: tasks did not reply in time.
             TasksInUse: the tasks serve another chief.
-            PortInUse: another process holds the chief's port.
+            ListenError: another process holds the chief's port.
         """
         with prepare_chief(self._spec, self._resolver, timeout_s=timeout_s), lock_connection():
             policy = ProbePolicy.from_environment()
@@ -64,11 +64,11 @@ class ClusterConnections:
         """Ask a restarted task to serve this chief; return why it cannot, or an empty string."""
         return take_restarted_task((*task, self.processes[task]), self._own_identity)
 
-    def move(self, task: Task, address: str) -> None:
+    def set_address(self, task: Task, address: str) -> None:
         """Use another address for a task from now on."""
         self._addresses[task] = address
 
-    def control(
+    def open_channel(
         self, task: Task, *, longest_attempt_s: float = ATTEMPT_TIMEOUT_S
     ) -> ControlChannel:
         """Return a TensorFlow session with one task."""

@@ -24,7 +24,7 @@ from tfps.bridge.closures.worker_return import (
     drain_while_workers_return,
 )
 from tfps.bridge.keras_patches import filter_traceback_lines
-from tfps.bridge.step_scope import raise_refusals, record_tfps_errors
+from tfps.bridge.step_scope import raise_recorded_errors, record_tfps_errors
 from tfps.consistency.modes import lets_workers_wait
 from tfps.runtime.compile.packed_function import PackedStrategy, trace_packed
 from tfps.runtime.coordinator.runtime import Runtime
@@ -179,20 +179,20 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
                     refuse_outside_dataset(dataset)
             return dataset
 
-        with raise_refusals():
+        with raise_recorded_errors():
             return super().create_per_worker_dataset(make)
 
     def _get_packed_function(self, function: Any) -> _PackedFunction:
         """Return the packed form of a function, made again only if variables have moved."""
         # The function keeps it: its traces refer to the function, and to the model that it trains.
-        kept = function.__dict__.setdefault("_tfps_packed", weakref.WeakKeyDictionary())
-        packed: _PackedFunction | None = kept.get(self)
+        packed_functions = function.__dict__.setdefault("_tfps_packed", weakref.WeakKeyDictionary())
+        packed: _PackedFunction | None = packed_functions.get(self)
         if packed is None:
-            kept[self] = packed = _PackedFunction(weakref.ref(function), self.strategy)
+            packed_functions[self] = packed = _PackedFunction(weakref.ref(function), self.strategy)
         elif packed.layouts not in (None, self.strategy.runtime.layouts):
             # The function's own traces, of parts without Keras variables, may use the old places.
             clone = function._clone(None)
-            kept[self] = packed = _PackedFunction(lambda: clone, self.strategy)
+            packed_functions[self] = packed = _PackedFunction(lambda: clone, self.strategy)
         return packed
 
 
@@ -221,8 +221,8 @@ class _PackedFunction:
             return outputs
 
         function: Any = get_function()
-        relaxes = function._reduce_retracing or function.input_signature is not None
-        self.function = tf.function(packed, autograph=False, reduce_retracing=relaxes)
+        reduces_retracing = function._reduce_retracing or function.input_signature is not None
+        self.function = tf.function(packed, autograph=False, reduce_retracing=reduces_retracing)
 
 
 for _method in ("schedule", "join", "done", "fetch", "create_per_worker_dataset"):
@@ -235,8 +235,8 @@ def _to_user_error(runtime: Runtime | None, error: Exception, graph: Any, worker
     """Return the error that the user sees instead of the error that a closure raised."""
     graphs = [] if graph is None else [graph]
     if runtime is not None and is_lost_server_error(error):
-        kept = [servers for graph in graphs for servers in private.get_kept_with_graph(graph)]
-        servers = [server for servers in kept for server in servers]
+        groups = [servers for graph in graphs for servers in private.get_kept_with_graph(graph)]
+        servers = [server for servers in groups for server in servers]
         error = read_servers_error(servers, runtime.data_plane) or error
     if not is_task_failure(error):
         shorten_message(error, graphs, place=f"on worker {worker}")

@@ -74,7 +74,7 @@ class DryRunStrategy:
                 shape=tuple(variable.shape),
                 dtype=str(variable._dtype),
                 owner=numbers.get(id(created.reference)),
-                follows=first if id(variable) in counts else None,
+                moved_beside=first if id(variable) in counts else None,
                 is_pulled=id(variable) in weights,
                 is_trained=id(variable) in trained,
                 is_frozen=created.may_be_trained and id(variable) in weights - trained,

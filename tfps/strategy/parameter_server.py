@@ -86,7 +86,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         UnsupportedError: the mode cannot be combined with this ``compression``, or a TensorFlow or
             Keras that is newer than the tested ones fails the check.
         ConnectTimeout: tasks did not reply in time.
-        PortInUse: the chief cannot listen at its address.
+        ListenError: the chief cannot listen at its address.
         TasksInUse: the tasks serve another chief, which is alive.
 
     Example:

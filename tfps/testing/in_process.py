@@ -57,10 +57,10 @@ class InProcessConnections:
         """Return an empty text: a device never changes."""
         return ""
 
-    def move(self, task: Task, address: str) -> None:
+    def set_address(self, task: Task, address: str) -> None:
         """Do nothing: a device does not move."""
 
-    def control(
+    def open_channel(
         self, task: Task, *, longest_attempt_s: float = ATTEMPT_TIMEOUT_S
     ) -> ControlChannel:
         """Return a channel to a device."""
@@ -93,7 +93,7 @@ class DeviceChannel:
         self.lost: str | None = None
         self.wait_for_return: Callable[[], bool] = never_returns
 
-    def function(
+    def make_function(
         self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int | Sequence[tf.TensorSpec]
     ) -> Callable[..., list[np.ndarray[Any, Any]]]:
         """Return a function that runs on the device, from numbers or arrays to arrays.
@@ -124,8 +124,8 @@ class DeviceChannel:
                 except tf.errors.OpError as error:  # as on the channel to a process
                     # With the closure of another thread TensorFlow may also cancel this call,
                     # before it starts or while it waits for a mutex. It was not meant.
-                    meant = not isinstance(error, tf.errors.CancelledError)
-                    if meant or time.monotonic() > deadline_s:
+                    is_own_error = not isinstance(error, tf.errors.CancelledError)
+                    if is_own_error or time.monotonic() > deadline_s:
                         raise tf.errors.UnavailableError(
                             None, None, f"{self._device} does not respond: {error.message}"
                         ) from error

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.table_call import looks_up_rows
 from tfps.bridge.method_scope import without_strategy
-from tfps.bridge.step_scope import raise_refusals
+from tfps.bridge.step_scope import raise_recorded_errors
 from tfps.bridge.variables.replaced_values import replace_values
 from tfps.bridge.variables.row_blocks import is_large
 from tfps.bridge.variables.server_variable import ServerVariable
@@ -79,7 +79,7 @@ class ChiefPrediction:
                 replace_values(replacements),
                 private.default_replica_context(),
                 tf.variable_creator_scope(_create_here),  # also where the scope is open
-                raise_refusals(),
+                raise_recorded_errors(),
             ):
                 yield
         finally:

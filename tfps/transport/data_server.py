@@ -47,7 +47,7 @@ NO_REQUEST = (
 )
 
 
-class _PlanLoop:
+class _PlanSession:
     """Runs the service loop of a plan, for any number of connections."""
 
     def __init__(self, service: Service, graph: bytes, *, target: str, device: str) -> None:
@@ -111,7 +111,7 @@ class _JobState:
     """Holds the state of one job on this server."""
 
     secret: bytes
-    loops: dict[str, _PlanLoop] = field(default_factory=dict)
+    plan_sessions: dict[str, _PlanSession] = field(default_factory=dict)
     failure: str = ""
     received_bytes: int = 0  # over connections that have ended
     sent_bytes: int = 0
@@ -202,16 +202,16 @@ class DataServer:
             self._jobs[int(job_id)] = _JobState(self._secret or _bytes(secret))
         for connection in connections:
             connection.close()
-        for loop in before.loops.values() if before else ():
-            loop.close_when_idle()
+        for session in before.plan_sessions.values() if before else ():
+            session.close_when_idle()
         return self.listener.endpoint(UNKNOWN_HOST).to_json().encode()
 
     def _install(self, job_id: np.ndarray, service: np.ndarray, graph: np.ndarray) -> np.int64:
         described = Service.from_json(_bytes(service).decode())
-        loop = _PlanLoop(described, _bytes(graph), target=self._target(), device=self._device)
+        session = _PlanSession(described, _bytes(graph), target=self._target(), device=self._device)
         with self._lock:
-            replaced = self._jobs[int(job_id)].loops.pop(str(described.plan_id), None)
-            self._jobs[int(job_id)].loops[str(described.plan_id)] = loop
+            replaced = self._jobs[int(job_id)].plan_sessions.pop(str(described.plan_id), None)
+            self._jobs[int(job_id)].plan_sessions[str(described.plan_id)] = session
         if replaced is not None:
             replaced.close_when_idle()
         return np.int64(1)
@@ -220,12 +220,12 @@ class DataServer:
         """End the connections and the loop of a plan that is no longer used."""
         with self._lock:
             job = self._jobs.get(int(job_id))
-            loop = job.loops.pop(str(plan_id), None) if job else None
+            session = job.plan_sessions.pop(str(plan_id), None) if job else None
             connections = self._connections_of_plan(int(job_id), int(plan_id))
         for connection in connections:
             connection.close()
-        if loop is not None:
-            loop.close_when_idle()
+        if session is not None:
+            session.close_when_idle()
         return np.int64(1)
 
     def _connections_of_plan(self, job_id: int, plan_id: int | None) -> list[Connection]:
@@ -241,8 +241,8 @@ class DataServer:
             connections = self._connections_of_plan(int(job_id), None)
         for connection in connections:
             connection.close()
-        for loop in job.loops.values() if job else ():
-            loop.cancel()
+        for session in job.plan_sessions.values() if job else ():
+            session.cancel()
         return np.int64(1)
 
     def _failure(self, job_id: np.ndarray) -> bytes:
@@ -274,20 +274,20 @@ class DataServer:
             return
         with self._lock:
             job = self._jobs.get(hello.job)
-            loop = job.loops.get(hello.plan) if job else None
-            if job is None or loop is None:
+            session = job.plan_sessions.get(hello.plan) if job else None
+            if job is None or session is None:
                 logger.warning("closed the connection of %s: this server lacks its plan", hello)
                 connection.close()
                 return
             if len(self._connections) >= self._max_connections:
                 self._close_longest_idle()
             number = next(self._numbers)
-            self._connections[number] = _ServedConnection(connection, loop.service)
+            self._connections[number] = _ServedConnection(connection, session.service)
         try:
-            loop.run(number)
+            session.run(number)
         except (tf.errors.OpError, RuntimeError) as error:  # RuntimeError: the session is closed
             if self._jobs.get(hello.job) is job:  # else the job has ended, and its loops too
-                self._record_failure(job, loop, error)
+                self._record_failure(job, session, error)
                 logger.warning("service loop of %s failed: %s", hello, job.failure)
         finally:
             with self._lock:
@@ -298,11 +298,11 @@ class DataServer:
             connection.close()
 
     @staticmethod
-    def _record_failure(job: _JobState, loop: _PlanLoop, error: Exception) -> None:
+    def _record_failure(job: _JobState, session: _PlanSession, error: Exception) -> None:
         job.failure = f"{type(error).__name__}: {error}"
         if isinstance(error, tf.errors.OpError) and not isinstance(error, INTERRUPTIONS):
             text = json.dumps([error.error_code, error.message])
-            job.errors[loop.service.plan_id] = (time.monotonic(), text)
+            job.errors[session.service.plan_id] = (time.monotonic(), text)
 
     def _close_longest_idle(self) -> None:
         number = next(iter(self._waiting.copy()), None)

@@ -56,7 +56,7 @@ class EchoServer:
         with server_ledger.locked():
             ledger, applied = server_ledger.open(), server_ledger.applied_key(cell)
             decide.enter(ledger, worker=header[Request.WORKER], incarnation=1)
-            server_ledger.post(ledger)
+            server_ledger.write_changes(ledger)
             ledger = server_ledger.open()
             alive = ledger.is_alive(header[Request.WORKER], header[Request.INCARNATION])
             admission = admit(
@@ -68,7 +68,7 @@ class EchoServer:
                 staleness_bin=0,
             )
             server_ledger.record_applied_key(cell=cell, key=tf.where(admission.fresh, key, applied))
-            server_ledger.post(ledger)
+            server_ledger.write_changes(ledger)
         reply = {
             Reply.STATUS: admission.status,
             Reply.VERSION: ledger_version(ledger) + tf.cast(admission.fresh, tf.int64),

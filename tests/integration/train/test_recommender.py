@@ -15,7 +15,7 @@ import pytest
 from tests.integration.library_lines import RAW
 from tests.unit.recommender.click_files import rows, write_criteo, write_parquet, write_tfrecord
 from tfps.config import load
-from tfps.config.bundle import example
+from tfps.config.bundle import find_example
 from tfps.testing import assert_no_leaks, run_command
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
@@ -95,7 +95,7 @@ def test_it_says_how_large_it_is_and_leaves_its_results(small: tuple[Path, str])
 
 @pytest.mark.parametrize("kind", ["criteo", "tfrecord", "parquet"])
 def test_workers_read_files(tmp_path: Path, kind: str) -> None:
-    columns = example("recommender").module("columns")
+    columns = find_example("recommender").module("columns")
     (tmp_path / "clicks").mkdir()
     for number in range(2):
         file, lines = tmp_path / "clicks" / f"day_{number}", rows(1000)

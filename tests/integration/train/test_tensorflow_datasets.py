@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.messages import raises
-from tfps.config.bundle import example
+from tfps.config.bundle import find_example
 from tfps.errors import DataError
 
 pytestmark = [pytest.mark.rare, pytest.mark.timeout(280)]
@@ -38,7 +38,7 @@ def original(folder: Path, stem: str) -> bytes:
 @pytest.fixture
 def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Serves the four files to clients that request them from the real host; lists the requests."""
-    folder = example("fashion_mnist").module("data").DEBIAN_FOLDER
+    folder = find_example("fashion_mnist").module("data").DEBIAN_FOLDER
     if not folder.is_dir():
         pytest.skip(f"needs the original files of dataset-fashion-mnist in {folder}")
     asked: list[str] = []
@@ -74,7 +74,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def test_downloads_once_and_reads_what_it_prepared(proxy, tmp_path, capfd):
-    data = example("fashion_mnist").module("data")
+    data = find_example("fashion_mnist").module("data")
     said: list[str] = []
     loaded = data.load(source="tensorflow-datasets", path=str(tmp_path), say=said.append)
     assert loaded.source == f"tensorflow-datasets in {tmp_path / 'fashion_mnist'}"

@@ -167,8 +167,8 @@ def test_plain_keras_loads_the_saved_model(reference):
 import sys, keras
 model = keras.saving.load_model({str(output / "model.keras")!r})
 assert not [name for name in sys.modules if name.startswith("tfps")]
-from tfps.config.bundle import example
-data = example("fashion_mnist").module("data").load(source="subset")
+from tfps.config.bundle import find_example
+data = find_example("fashion_mnist").module("data").load(source="subset")
 loss, accuracy = model.evaluate(data.x_test, data.y_test, batch_size=512, verbose=0)
 print(f"accuracy {{accuracy:.6f}}")
 """

@@ -58,7 +58,7 @@ class Health(UnknownHealth):
         self.asked.append(worker)
         return not self.all_fit
 
-    def lose(self, worker: int) -> bool:
+    def mark_worker_lost(self, worker: int) -> bool:
         self.lost.append(worker)
         return True
 

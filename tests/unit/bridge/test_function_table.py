@@ -33,7 +33,7 @@ class Network:
 
 def _find_again(*, patience_s: float) -> None:
     workers = dict(enumerate(DEVICES))
-    tables = FunctionTables(workers=workers, server="/job:ps/task:0", servers=2, tasks=5)
+    tables = FunctionTables(workers=workers, server="/job:ps/task:0", server_count=2, task_count=5)
     tables.reconnect_servers([SERVER], without={1}, patience_s=patience_s)
 
 

@@ -64,7 +64,7 @@ def _loaded_again(module: ModuleType) -> ModuleType:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_all_places_exist_here(package: str) -> None:
-    missing = set(PACKAGES[package].places) - set(find_names(package))
+    missing = set(PACKAGES[package].paths) - set(find_names(package))
     assert missing <= set(PACKAGES[package].features)
 
 
@@ -74,7 +74,7 @@ def test_all_attributes_exist_here() -> None:
 
 @pytest.mark.parametrize("package", PACKAGES.values(), ids=lambda package: package.title)
 def test_attributes_and_features_are_of_names_of_the_table(package: Any) -> None:
-    assert {*package.attributes, *package.features} <= set(package.places)
+    assert {*package.attributes, *package.features} <= set(package.paths)
 
 
 def test_functions_have_the_parameters_that_are_passed() -> None:
@@ -88,7 +88,7 @@ def test_a_function_with_other_parameters_is_named(monkeypatch: pytest.MonkeyPat
 
 
 def test_every_name_taken_from_keras_is_in_the_table() -> None:
-    own = set(vars(keras_private)) - set(KERAS.places)
+    own = set(vars(keras_private)) - set(KERAS.paths)
     taken = {
         alias.name
         for file in SOURCES
@@ -97,7 +97,7 @@ def test_every_name_taken_from_keras_is_in_the_table() -> None:
         for alias in node.names
     }
     assert taken
-    assert taken - own <= set(KERAS.places)
+    assert taken - own <= set(KERAS.paths)
 
 
 def test_only_the_table_names_private_modules() -> None:
@@ -269,7 +269,7 @@ def test_a_missing_feature_is_refused_alone(monkeypatch: pytest.MonkeyPatch) -> 
     """Keras 3.14 has no such class: everything else is found, and only ByTable is refused."""
     monkeypatch.delattr(keras.optimizers, "MultiOptimizer", raising=False)
     names = find_names("keras")
-    assert set(KERAS.places) - set(names) == {"MultiOptimizer"}
+    assert set(KERAS.paths) - set(names) == {"MultiOptimizer"}
     check_attributes()
     loaded: Any = _loaded_again(keras_private)
     monkeypatch.setattr(

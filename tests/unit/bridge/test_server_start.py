@@ -13,7 +13,7 @@ from tests.messages import raises
 from tfps.bridge.functions.server_start import check_server_start
 from tfps.cluster import ClusterSpec, lease_ports
 from tfps.cluster.ports import PortLease
-from tfps.errors import PortInUse
+from tfps.errors import ListenError
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def _start_once_the_port_is_taken(spec: ClusterSpec, taken: contextlib.ExitStack
 
 def test_a_port_that_is_taken_between_the_check_and_the_start(spec: ClusterSpec) -> None:
     address = spec.address("ps", 0)
-    with contextlib.ExitStack() as taken, raises(PortInUse, "ps 0", received=address):
+    with contextlib.ExitStack() as taken, raises(ListenError, "ps 0", received=address):
         _start_once_the_port_is_taken(spec, taken)
 
 
@@ -48,5 +48,5 @@ def test_other_errors_stay(spec: ClusterSpec) -> None:
 def test_the_chief_is_told_before_it_waits_for_the_others(spec: ClusterSpec) -> None:
     port = int(spec.address("chief", 0).rpartition(":")[2])
     with socket.create_server(("127.0.0.1", port)):
-        with raises(PortInUse, "chief 0", received=port):
+        with raises(ListenError, "chief 0", received=port):
             tfps.ParameterServerStrategy(spec.for_task("chief", 0).tf_resolver())

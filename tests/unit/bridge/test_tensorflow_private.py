@@ -20,8 +20,8 @@ TREE = ast.parse(FILE.read_text())
 # The modules of TensorFlow, by the names that the file gives them.
 MODULES: dict[str, Any] = {
     name: getattr(private, name)
-    for name, places in TENSORFLOW.places.items()
-    if ":" not in places[0] and hasattr(private, name)
+    for name, paths in TENSORFLOW.paths.items()
+    if ":" not in paths[0] and hasattr(private, name)
 }
 
 

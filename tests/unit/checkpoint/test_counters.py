@@ -14,7 +14,7 @@ LAYOUT = LedgerLayout(workers=2)
 
 
 def _cells(version: int, dropped: int, staleness: dict[int, int]) -> np.ndarray[Any, Any]:
-    cells = np.array(LAYOUT.blank(), np.int64)
+    cells = np.array(LAYOUT.make_blank_cells(), np.int64)
     cells[LAYOUT.VERSION], cells[LAYOUT.DROPPED] = version, dropped
     cells[LAYOUT.EXAMPLES], cells[LAYOUT.NEXT], cells[LAYOUT.steps(1)] = 640, 12, 9
     for value, count in staleness.items():

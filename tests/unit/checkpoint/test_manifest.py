@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.messages import raises
-from tfps.checkpoint.checksum import Checksum, text_checksum
+from tfps.checkpoint.checksum import FileChecksum, text_checksum
 from tfps.checkpoint.layout import RowBlock
-from tfps.checkpoint.manifest import CHIEF, Counters, Manifest, Tensor
+from tfps.checkpoint.manifest import CHIEF, Counters, Manifest, SavedTensor
 from tfps.errors import CheckpointError
 from tfps.partitioners.row_rule import RULES, ShuffledRows
 
@@ -21,12 +21,14 @@ NAMES = st.text(min_size=1, max_size=12)
 
 
 @st.composite
-def tensors(draw: st.DrawFn) -> Tensor:
+def tensors(draw: st.DrawFn) -> SavedTensor:
     shape = tuple(draw(st.lists(st.integers(1, 9), max_size=3)))
     rows = shape[0] if shape else 1
     rule = draw(st.sampled_from(list(RULES.values())))(rows, draw(st.integers(1, rows)))
     servers = draw(st.lists(st.integers(CHIEF, 5), min_size=1, max_size=4))
-    return Tensor(shape=shape, dtype="float32", path=draw(NAMES), rule=rule, servers=tuple(servers))
+    return SavedTensor(
+        shape=shape, dtype="float32", path=draw(NAMES), rule=rule, servers=tuple(servers)
+    )
 
 
 @st.composite
@@ -58,7 +60,7 @@ MANIFESTS = st.builds(
         NAMES, st.lists(st.builds(RowBlock, NAMES, COUNTS, COUNTS, COUNTS)).map(tuple), max_size=3
     ),
     checksums=st.dictionaries(
-        NAMES, st.builds(Checksum, COUNTS, st.none() | st.integers(0, 2**32 - 1)), max_size=3
+        NAMES, st.builds(FileChecksum, COUNTS, st.none() | st.integers(0, 2**32 - 1)), max_size=3
     ),
 )
 
@@ -90,7 +92,7 @@ def test_one_of_before_checksums_is_read() -> None:
 
 def test_shuffled_rows_are_stored_under_the_name_of_older_checkpoints() -> None:
     rule = ShuffledRows(10, 2)
-    table = Tensor(shape=(10, 4), dtype="float32", path="e", rule=rule, servers=(0, 1))
+    table = SavedTensor(shape=(10, 4), dtype="float32", path="e", rule=rule, servers=(0, 1))
     text = Manifest(number=1, saved_at_s=0.0, tensors={"table": table}).to_json()
     assert json.loads(text)["tensors"]["table"]["rule"] == ["scattered", 10, 2]
     assert Manifest.from_json(text).tensors["table"].rule == rule
@@ -114,10 +116,10 @@ def test_it_prints_readably() -> None:
             next_ticket=0,
         ),
         tensors={
-            "model/embedding/embeddings": Tensor(
+            "model/embedding/embeddings": SavedTensor(
                 shape=(10, 4), dtype="float32", path="e", rule=rule, servers=(0, 1)
             ),
-            "seed": Tensor(shape=(2,), dtype="int64", path="s", rule=rule, servers=(CHIEF,)),
+            "seed": SavedTensor(shape=(2,), dtype="int64", path="s", rule=rule, servers=(CHIEF,)),
         },
     )
     text = str(manifest)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tests.messages import raises
-from tfps.checkpoint.manifest import Tensor
+from tfps.checkpoint.manifest import SavedTensor
 from tfps.checkpoint.mismatch import MAX_NAMES_SHOWN, check_fit
 from tfps.errors import CheckpointError
 from tfps.partitioners.row_rule import Contiguous
 
 
-def _tensor(*shape: int, dtype: str = "float32") -> Tensor:
-    return Tensor(shape=shape, dtype=dtype, path="at", rule=Contiguous(shape[0], 1), servers=(0,))
+def _tensor(*shape: int, dtype: str = "float32") -> SavedTensor:
+    return SavedTensor(
+        shape=shape, dtype=dtype, path="at", rule=Contiguous(shape[0], 1), servers=(0,)
+    )
 
 
 def test_what_fits_passes() -> None:

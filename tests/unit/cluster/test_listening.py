@@ -15,7 +15,7 @@ from tests.messages import check_message, raises
 from tfps.cluster import ClusterSpec, lease_ports
 from tfps.cluster.listening import check_listening, is_elsewhere, make_port_error
 from tfps.cluster.ports import PortLease
-from tfps.errors import PortInUse
+from tfps.errors import ListenError
 
 HOLDER = """
 import socket, sys
@@ -52,7 +52,7 @@ def test_another_process_holds_it(holder: tuple[int, int]) -> None:
     pid, port = holder
     received = f"in use by process {pid} ({sys.executable} -c"
     remedy = "change the address of worker 0"
-    with raises(PortInUse, f"127.0.0.1:{port}", received=received, remedy=remedy) as raised:
+    with raises(ListenError, f"127.0.0.1:{port}", received=received, remedy=remedy) as raised:
         check_listening(_spec(port), "worker", 0)
     assert "of another task" not in str(raised.value)
 
@@ -62,19 +62,19 @@ def test_where_holders_are_secret(holder: tuple[int, int], monkeypatch: pytest.M
         raise psutil.AccessDenied
 
     monkeypatch.setattr(psutil, "net_connections", refuse)
-    with raises(PortInUse, "worker 0", received=f"port {holder[1]} of this machine is in use."):
+    with raises(ListenError, "worker 0", received=f"port {holder[1]} of this machine is in use."):
         check_listening(_spec(holder[1]), "worker", 0)
 
 
 def test_this_process_holds_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        with raises(PortInUse, f"127.0.0.1:{port}", received="in use by this process"):
+        with raises(ListenError, f"127.0.0.1:{port}", received="in use by this process"):
             check_listening(_spec(port), "worker", 0)
 
 
 def test_a_port_of_another_machine(holder: tuple[int, int]) -> None:
-    with raises(PortInUse, "worker 0", received="192.0.2.1 is not", remedy="TF_CONFIG"):
+    with raises(ListenError, "worker 0", received="192.0.2.1 is not", remedy="TF_CONFIG"):
         check_listening(_spec(holder[1], "192.0.2.1"), "worker", 0)
     assert is_elsewhere("192.0.2.1:2222")
     assert not is_elsewhere(f"{socket.gethostname()}:2222")
@@ -105,7 +105,7 @@ def test_a_connection_that_wears_off_is_no_obstacle() -> None:
 def test_a_leased_port(monkeypatch: pytest.MonkeyPatch) -> None:
     with lease_ports(1) as lease:
         spec = _spec(lease.ports[0])
-        with pytest.raises(PortInUse):
+        with pytest.raises(ListenError):
             check_listening(spec, "worker", 0)
         monkeypatch.setenv(PortLease.REUSE_PORT_VARIABLE, "true")
         check_listening(spec, "worker", 0)
@@ -113,7 +113,7 @@ def test_a_leased_port(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may take any port")
 def test_a_port_of_the_superuser() -> None:
-    with raises(PortInUse, "worker 0", received="port 1 of this machine", remedy="TF_CONFIG"):
+    with raises(ListenError, "worker 0", received="port 1 of this machine", remedy="TF_CONFIG"):
         check_listening(_spec(1), "worker", 0)
 
 

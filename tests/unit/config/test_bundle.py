@@ -29,7 +29,7 @@ def test_shipped_jobs_are_found_from_anywhere(tmp_path, monkeypatch, folder, suf
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fashion_mnist_sync").mkdir()  # a folder of results, such as of `--log-dir`
     found = bundle.config_path(f"{folder}fashion_mnist_sync{suffix}")
-    assert found == bundle.folder("configs") / "fashion_mnist_sync.toml"
+    assert found == bundle.find_folder("configs") / "fashion_mnist_sync.toml"
 
 
 @pytest.mark.parametrize(
@@ -43,21 +43,21 @@ def test_shipped_jobs_are_found_from_anywhere(tmp_path, monkeypatch, folder, suf
 def test_what_is_no_job_file_is_answered_with_the_shipped_ones(argument, received, remedy):
     with raises(ConfigError, f"{argument}: ", received=received, remedy=remedy) as raised:
         bundle.config_path(argument)
-    names = sorted(path.stem for path in bundle.folder("configs").glob("*.toml"))
+    names = sorted(path.stem for path in bundle.find_folder("configs").glob("*.toml"))
     assert str(raised.value).endswith(", ".join(names))
 
 
 def test_bundled_folders_come_first(tmp_path, monkeypatch):
     monkeypatch.setattr(bundle, "PACKAGE", tmp_path / "tfps")
-    assert bundle.folder("configs") == tmp_path / "configs"
+    assert bundle.find_folder("configs") == tmp_path / "configs"
     (tmp_path / "tfps" / "bundled" / "configs").mkdir(parents=True)
-    assert bundle.folder("configs") == tmp_path / "tfps" / "bundled" / "configs"
+    assert bundle.find_folder("configs") == tmp_path / "tfps" / "bundled" / "configs"
 
 
 def test_an_unknown_example_is_a_mistake_with_the_known_ones():
     remedy = "did you mean fashion_mnist?"
     with raises(ConfigError, "example", received="'fashion_mnits'", remedy=remedy) as raised:
-        bundle.example("fashion_mnits")
+        bundle.find_example("fashion_mnits")
     check_message(str(raised.value), "example", remedy="./my_example")
 
 
@@ -92,7 +92,7 @@ def test_a_folder_of_the_users_is_an_example(tmp_path, monkeypatch):
     config = parse(values)
     assert (config.model.name, config.model.depth) == ("tree", 5)  # type: ignore[attr-defined]
     assert parse(tomllib.loads(to_toml(config))) == config
-    assert bundle.example("./own_trees").module("workload").WORKLOAD == 7
+    assert bundle.find_example("./own_trees").module("workload").WORKLOAD == 7
     with pytest.raises(ConfigError) as raised:
         parse({"example": "./own_trees", "model": {"depth": 0, "name": "oak", "hight": 1}})
     expected = [

@@ -92,7 +92,7 @@ class ServerModel(PlainLedger):
         self.dropped: list[tuple[int, int]] = []  # (ticket, call)
         self.moves = itertools.count(1)
         self.refused = 0  # pushes of evicted workers
-        self.cells = self.layout.blank()
+        self.cells = self.layout.make_blank_cells()
         self.applied_keys: dict[int, int] = {}
         self.applications: Counter[tuple[int, int]] = Counter()
         self.batches: dict[int, int] = {}  # of an applied ticket
@@ -143,7 +143,7 @@ class ServerModel(PlainLedger):
         ledger = self.open()
         newer = wire.incarnation > ledger.read(self.layout.incarnation(wire.worker))
         decide.remove(ledger, worker=wire.worker, leaves=newer, closed=False)
-        self.post(ledger)
+        self.write_changes(ledger)
         ledger = self.open()
         accepted = decide.enter(
             ledger, worker=wire.worker, incarnation=wire.incarnation if newer else -1
@@ -154,12 +154,12 @@ class ServerModel(PlainLedger):
                 ledger, alive=accepted, worker=wire.worker, pushed=NO_TICKET
             )
         version = ledger.read(self.layout.VERSION)
-        self.post(ledger)
+        self.write_changes(ledger)
         ahead = NO_TICKET
         if self.hands_out_tickets and self.pipelined:
             ledger = self.open()
             ahead, _ = self._issue(ledger, alive=accepted, worker=wire.worker, pushed=NO_TICKET)
-            self.post(ledger)
+            self.write_changes(ledger)
         status = Status.OK if accepted else Status.EVICTED
         return ModelReply(status, version, ticket, ahead, batches)
 
@@ -195,7 +195,7 @@ class ServerModel(PlainLedger):
             assert pushed.staleness > self.drop_above
             self.dropped.append((wire.ticket, wire.call_number))
         self.refused += pushed.status == Status.EVICTED
-        self.post(ledger)
+        self.write_changes(ledger)
         if not self.several:
             assert pushed.version == self[LedgerLayout.VERSION]
         return ModelReply(
@@ -240,7 +240,7 @@ class ServerModel(PlainLedger):
         ticket: int = grant.ticket
         self._note_issued(ticket, 1)
         version = ledger.read(self.layout.VERSION)
-        self.post(ledger)
+        self.write_changes(ledger)
         return ModelReply(Status.OK if alive else Status.EVICTED, version, ticket)
 
     def _leave(self, wire: Wire) -> ModelReply:
@@ -251,7 +251,7 @@ class ServerModel(PlainLedger):
             closed = self._close(ledger, alive=alive, wire=wire)
         decide.remove(ledger, worker=wire.worker, leaves=alive, closed=closed)
         version = ledger.read(self.layout.VERSION)
-        self.post(ledger)
+        self.write_changes(ledger)
         return ModelReply(Status.OK if alive else Status.EVICTED, version)
 
     def _close(self, ledger: Ledger, *, alive: bool, wire: Wire) -> bool:
@@ -270,7 +270,7 @@ class ServerModel(PlainLedger):
     def evict(self, worker: int, incarnation: int) -> bool:
         ledger = self.open()
         leaves: bool = decide.evict(ledger, worker=worker, incarnation=incarnation)
-        self.post(ledger)
+        self.write_changes(ledger)
         return leaves
 
     def open_tickets(self, count: int, *, move: int | None = None) -> int:
@@ -278,14 +278,14 @@ class ServerModel(PlainLedger):
         ledger = self.open()
         move = next(self.moves) if move is None else move
         first: int = chief_requests.open_tickets(ledger, count=count, term=0, move=move)
-        self.post(ledger)
+        self.write_changes(ledger)
         return first
 
     def set_limit(self, limit: int, *, move: int | None = None) -> None:
         ledger = self.open()
         move = next(self.moves) if move is None else move
         chief_requests.move_limit(ledger, limit=limit, term=0, move=move)
-        self.post(ledger)
+        self.write_changes(ledger)
 
     def tickets(self) -> list[int]:
         """The tickets that workers hold or gave back."""

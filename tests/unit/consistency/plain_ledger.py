@@ -21,7 +21,7 @@ class PlainLedger:
         assert 0 <= cell < self.layout.size
         return self.cells[cell]
 
-    def post(self, ledger: Ledger) -> None:
+    def write_changes(self, ledger: Ledger) -> None:
         """Make all changes at once: the order of a scatter is not defined, so none may collide."""
         written = [cell for cell, _ in ledger.writes if cell != LedgerLayout.SCRATCH]
         assert len(set(written)) == len(written), f"a cell was written twice: {written}"
@@ -37,5 +37,5 @@ class PlainLedger:
         """Decide, and make the changes."""
         ledger = self.open()
         result = decision(ledger, **arguments)
-        self.post(ledger)
+        self.write_changes(ledger)
         return result

@@ -39,7 +39,7 @@ class Server(PlainLedger):
     layout = LAYOUT
 
     def __init__(self) -> None:
-        self.cells = LAYOUT.blank()
+        self.cells = LAYOUT.make_blank_cells()
         self.window = blank_window()
         self.applied: Counter[int] = Counter()
 
@@ -51,7 +51,7 @@ class Server(PlainLedger):
         verdict = decide_push(ledger, TERMS, arrival)
         self.window[cell] = verdict.new_applied_key
         self.applied[key] += verdict.fresh
-        self.post(ledger)
+        self.write_changes(ledger)
         return Status(verdict.status)
 
 

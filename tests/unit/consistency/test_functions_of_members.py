@@ -35,7 +35,7 @@ class Server(PlainLedger):
     layout = LAYOUT
 
     def __init__(self) -> None:
-        self.cells = LAYOUT.blank()
+        self.cells = LAYOUT.make_blank_cells()
         self.window = blank_window()
         self.counted: Counter[int] = Counter()
 
@@ -57,7 +57,7 @@ class Server(PlainLedger):
         )
         self.window[cell] = verdict.new_applied_key
         self.counted[key] += verdict.fresh
-        self.post(ledger)
+        self.write_changes(ledger)
         return Status(verdict.status)
 
     def return_from(self, living: Server, incarnations: dict[int, int]) -> None:

@@ -16,7 +16,7 @@ from tfps.consistency import chief_requests, issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import MAX_CALLS, STALENESS_BINS, Ledger, LedgerLayout
 from tfps.consistency.logic import PlainLogic
-from tfps.consistency.server_ledger import GraphLedger, additions, writes
+from tfps.consistency.server_ledger import GraphLedger, collect_additions, collect_writes
 from tfps.runtime.server.admission import (
     AdmitAll,
     AdmitByFunction,
@@ -148,7 +148,7 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
         _issue,
         {"alive": TRUTH, "worker": WORKER, "pushed": NUMBER, "quota": st.integers(1, 64)},
     ),
-    "withdraw": (_plainly(issuing.withdraw), {"ticket": NUMBER}),
+    "withdraw_ticket": (_plainly(issuing.withdraw_ticket), {"ticket": NUMBER}),
     "enter": (_plainly(decide.enter), {"worker": WORKER, "incarnation": NUMBER}),
     "remove": (_dismiss, {"worker": WORKER, "leaves": TRUTH, "closed": TRUTH}),
     "evict": (_plainly(decide.evict), {"worker": WORKER, "incarnation": NUMBER}),
@@ -170,7 +170,7 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
 @st.composite
 def _books(draw: st.DrawFn) -> list[int]:
     """Any ledger: not only those that a run can reach."""
-    cells = LAYOUT.blank()
+    cells = LAYOUT.make_blank_cells()
     singly = range(1, LAYOUT.GLOBALS + 8 * WORKERS)
     several = range(LAYOUT.held_batches(0), LAYOUT.pace(0) + WORKERS)
     for cell in [*singly, *several]:
@@ -208,10 +208,10 @@ def _on_tensors(name: str) -> Callable[..., tf.Tensor]:
         arguments = dict(zip(parameters, tf.unstack(values), strict=True))
         results, after = decision(ledger, arguments), cells
         if ledger.writes:
-            written, updates = writes(ledger)
+            written, updates = collect_writes(ledger)
             after = tf.tensor_scatter_nd_update(after, written[:, None], updates)
         if ledger.additions:
-            added, amounts = additions(ledger)
+            added, amounts = collect_additions(ledger)
             after = tf.tensor_scatter_nd_add(after, added[:, None], amounts)
         answered = [tf.cast(result, tf.int64) for result in results]
         return tf.concat([tf.reshape(answered, [-1]), after[LAYOUT.SCRATCH + 1 :]], 0)

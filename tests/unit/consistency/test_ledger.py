@@ -394,10 +394,10 @@ def test_a_newer_chief_counts_its_own_requests() -> None:
     server.open_tickets(4, move=7)
     ledger = server.open()
     chief_requests.claim_job(ledger, term=1)
-    server.post(ledger)
+    server.write_changes(ledger)
     ledger = server.open()
     chief_requests.move_limit(ledger, limit=2, term=1, move=1)
-    server.post(ledger)
+    server.write_changes(ledger)
     assert server[LedgerLayout.LIMIT] == 2
 
 
@@ -408,7 +408,7 @@ def test_workers_are_expected_once_by_a_request() -> None:
     def expects(number: int) -> bool:
         ledger = server.open()
         result = bool(chief_requests.expect(ledger, number=number))
-        server.post(ledger)
+        server.write_changes(ledger)
         return result
 
     assert [expects(number) for number in (1, 1, 2, 1, 2, 3)] == [
@@ -421,5 +421,5 @@ def test_workers_are_expected_once_by_a_request() -> None:
     ]
     ledger = server.open()
     chief_requests.claim_job(ledger, term=1)
-    server.post(ledger)
+    server.write_changes(ledger)
     assert expects(1)

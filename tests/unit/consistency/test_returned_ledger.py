@@ -23,7 +23,7 @@ class BlankLedger(PlainLedger):
     layout = LAYOUT
 
     def __init__(self, cells: list[int] | None = None) -> None:
-        self.cells = cells or LAYOUT.blank()
+        self.cells = cells or LAYOUT.make_blank_cells()
 
 
 class Job:
@@ -86,7 +86,7 @@ def test_each_ticket_is_closed_once(before: list[int], more: int) -> None:
 
 
 def test_an_older_incarnation_stays_out() -> None:
-    living = LAYOUT.blank()
+    living = LAYOUT.make_blank_cells()
     living[LAYOUT.incarnation(0)], living[LAYOUT.VERSION] = 5, 30
     cells = make_returned_ledger(LAYOUT, living=living, seen=None, incarnations={0: 4, 1: 7})
     ledger = BlankLedger(cells)
@@ -97,7 +97,7 @@ def test_an_older_incarnation_stays_out() -> None:
 
 
 def test_a_halted_run_stays_halted() -> None:
-    seen = LAYOUT.blank()
+    seen = LAYOUT.make_blank_cells()
     seen[LAYOUT.NEXT], seen[LAYOUT.LIMIT] = 8, 100
     halted = make_returned_ledger(LAYOUT, living=None, seen=seen, incarnations={}, limit=-1)
     goes_on = make_returned_ledger(LAYOUT, living=None, seen=seen, incarnations={}, limit=90)
@@ -106,7 +106,7 @@ def test_a_halted_run_stays_halted() -> None:
 
 def test_clocks_go_on() -> None:
     """Clocks are the same on all servers, on which a worker's next steps rely."""
-    living = LAYOUT.blank()
+    living = LAYOUT.make_blank_cells()
     living[LAYOUT.clock(1)], living[LAYOUT.waiting(1)] = 12, 1
     cells = make_returned_ledger(LAYOUT, living=living, seen=None, incarnations={})
     assert (cells[LAYOUT.clock(1)], cells[LAYOUT.waiting(1)]) == (12, 0)
@@ -114,7 +114,7 @@ def test_clocks_go_on() -> None:
 
 def test_what_was_applied_and_not_closed_is_remembered() -> None:
     """If no server lived, only the chief knows of it."""
-    seen = LAYOUT.blank()
+    seen = LAYOUT.make_blank_cells()
     seen[LAYOUT.unclosed(1)] = TICKET_CELLS + 3
     known = applied_on_lost_server(LAYOUT, seen)
     assert np.flatnonzero(known != NOT_APPLIED).tolist() == [3]

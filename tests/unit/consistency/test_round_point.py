@@ -33,7 +33,7 @@ class RepeatedServer(PlainLedger):
 
     layout = LAYOUT
 
-    cells: list[int] = field(default_factory=LAYOUT.blank)
+    cells: list[int] = field(default_factory=LAYOUT.make_blank_cells)
     rows: Counter[int] = field(default_factory=Counter)  # the gradients in its variables
     applied: dict[int, int] = field(default_factory=dict)
 
@@ -212,7 +212,7 @@ def test_every_example_is_applied_once(events: list[tuple[Any, ...]]) -> None:
 
 def test_what_was_contributed_before_does_not_count() -> None:
     """The current round is another one than those that were abandoned, on every server."""
-    then, now = LAYOUT.blank(), LAYOUT.blank()
+    then, now = LAYOUT.make_blank_cells(), LAYOUT.make_blank_cells()
     then[LAYOUT.POSITION], now[LAYOUT.POSITION] = 3 * MAX_CALLS, 5 * MAX_CALLS + 1
     then[LAYOUT.contributed(1)], then[LAYOUT.begins(1)] = 1, 2
     position = choose_next_position(LAYOUT, [then, now])
@@ -223,7 +223,7 @@ def test_what_was_contributed_before_does_not_count() -> None:
 
 
 def test_what_this_process_writes_changes_the_state() -> None:
-    cells = tuple(LAYOUT.blank())
+    cells = tuple(LAYOUT.make_blank_cells())
     point = RoundPoint(checkpoint=1, ledgers=(cells,), applied=({},), writes={"rate": 2, "w": 0})
     assert point.is_unchanged(LAYOUT, {0: cells}, {"rate": 2, "w": 0})
     assert point.written_since({"rate": 3, "w": 0, "new": 1}) == ["new", "rate"]

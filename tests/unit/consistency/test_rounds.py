@@ -140,7 +140,7 @@ class Worker:
             for server in servers:
                 yield None
                 worker = server.one(self.worker)
-                ask = server.state.after_begin if enters else server.state.after_await
+                ask = server.state.after_take_part if enters else server.state.after_await
                 server.decide(ask(worker, latest, vectors=VECTORS))
                 waiting[server] = NOTHING
             yield from self._wait(waiting)
@@ -368,7 +368,7 @@ def test_tensors_decide_as_arrays(
             vectors=vectors,
         )
         able = state.can_apply(worker, state.position, call_id=call_id, vectors=vectors)
-        state = state.after_begin(convert([0, 0, 1]), convert(1), vectors=vectors)
+        state = state.after_take_part(convert([0, 0, 1]), convert(1), vectors=vectors)
         turn = decide(
             state,
             required=2,

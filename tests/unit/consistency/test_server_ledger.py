@@ -56,7 +56,7 @@ def _join(server_ledger: ServerLedger) -> Callable[..., list[int]]:
             ledger = server_ledger.open()
             accepted = decide.enter(ledger, worker=worker, incarnation=incarnation)
             grant = issuing.issue(ledger, alive=accepted, worker=worker, pushed=NO_TICKET)
-            server_ledger.post(ledger)
+            server_ledger.write_changes(ledger)
         return [grant.ticket]
 
     return _traced(join, 2)
@@ -83,7 +83,7 @@ def _push(server_ledger: ServerLedger) -> Callable[..., list[int]]:
             )
             following = issuing.issue(ledger, alive=alive, worker=worker, pushed=ticket)
             server_ledger.record_applied_key(cell=cell, key=tf.where(admission.fresh, key, applied))
-            server_ledger.post(ledger)
+            server_ledger.write_changes(ledger)
         return [tf.cast(admission.status, tf.int64), following.ticket]
 
     return _traced(push, 4)
@@ -103,7 +103,7 @@ def _open(server_ledger: ServerLedger, count: int) -> None:
         with server_ledger.locked():
             ledger = server_ledger.open()
             first = chief_requests.open_tickets(ledger, count=tickets, term=0, move=1)
-            server_ledger.post(ledger)
+            server_ledger.write_changes(ledger)
         return [first]
 
     _traced(trace, 1)(count)
@@ -167,7 +167,7 @@ def test_durations_fall_into_the_bins_of_the_histogram(server_ledger: ServerLedg
             ledger = server_ledger.open()
             ledger.count_if(True, server_ledger.layout.EXCHANGES)
             server_ledger.count_durations(ledger, 1, tf.stack([measured, -1]))
-            server_ledger.post(ledger)
+            server_ledger.write_changes(ledger)
             server_ledger.count_seconds(3, tf.cast(tf.maximum(measured, 0), tf.float64) / 1e6)
         return [tf.constant(0)]
 
@@ -193,7 +193,7 @@ def test_all_changes_of_a_decision_are_two_operations(server_ledger: ServerLedge
         with server_ledger.locked():
             ledger = server_ledger.open()
             decide.remove(ledger, worker=worker, leaves=worker >= 0, closed=tf.constant(False))
-            server_ledger.post(ledger)
+            server_ledger.write_changes(ledger)
         return [worker]
 
     graph = trace_server_function(leave, device=DEVICE, signature=[INTEGER]).graph
@@ -206,11 +206,11 @@ def test_freed_ledgers_are_blank_when_made_again(
     server_ledger: ServerLedger, contents: ServerContents, how: str
 ) -> None:
     _join(server_ledger)(0, 4)
-    assert _cells(server_ledger)() != server_ledger.layout.blank()
+    assert _cells(server_ledger)() != server_ledger.layout.make_blank_cells()
     for resource in contents.records:
         resource.destroy()
     if how == "replayed":
         contents.recreate()
     else:
         ServerLedger(contents, workers=WORKERS)
-    assert _cells(server_ledger)() == server_ledger.layout.blank()
+    assert _cells(server_ledger)() == server_ledger.layout.make_blank_cells()

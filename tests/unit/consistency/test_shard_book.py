@@ -24,24 +24,24 @@ def _book(shards: int) -> ShardBook:
 
 def test_a_worker_begins_with_the_shard_of_its_index_and_keeps_it() -> None:
     book = _book(3)
-    found = [book.place(position, worker=position % 2) for position in range(4)]
+    found = [book.find_place(position, worker=position % 2) for position in range(4)]
     assert found == [(0, 0), (1, 0), (0, 1), (1, 1)]
 
 
 def test_a_ticket_that_is_repeated_has_the_same_batch() -> None:
     book = _book(2)
-    first = book.place(0, worker=0)
-    assert book.place(1, worker=1) != first
-    assert book.place(0, worker=1) == first
+    first = book.find_place(0, worker=0)
+    assert book.find_place(1, worker=1) != first
+    assert book.find_place(0, worker=1) == first
 
 
 def test_where_a_shard_ends_the_ticket_gets_another_batch() -> None:
     book = _book(2)
-    assert [book.place(position, worker=0) for position in range(2)] == [(0, 0), (0, 1)]
+    assert [book.find_place(position, worker=0) for position in range(2)] == [(0, 0), (0, 1)]
     book.end(BatchPlace(0, 1))
-    assert book.place(1, worker=0) == (1, 0)
+    assert book.find_place(1, worker=0) == (1, 0)
     book.end(BatchPlace(1, 0))
-    assert book.place(1, worker=0) is None
+    assert book.find_place(1, worker=0) is None
     assert book.exhausted
     assert book.has_place(0)
     assert not book.has_place(1)
@@ -51,33 +51,41 @@ def test_only_the_shard_of_a_lost_worker_is_leased_on() -> None:
     lost: set[int] = set()
     book = ShardBook(2, is_at_work=lambda slot: slot not in lost)
     for slot in range(2):
-        book.place(slot, worker=slot)
+        book.find_place(slot, worker=slot)
     book.end(BatchPlace(0, 1))
-    assert book.place(2, worker=0) is None
+    assert book.find_place(2, worker=0) is None
     lost.add(1)
-    assert book.place(2, worker=0) == (1, 1), "it goes on where the places of the lost worker end"
+    assert book.find_place(2, worker=0) == (1, 1), (
+        "it goes on where the places of the lost worker end"
+    )
     lost.clear()
-    assert book.place(3, worker=1) is None, "a worker that returns finds its shard with another one"
+    assert book.find_place(3, worker=1) is None, (
+        "a worker that returns finds its shard with another one"
+    )
 
 
 def test_tickets_that_are_pushed_together_have_as_many_batches_when_repeated() -> None:
     lost: set[int] = set()
     book = ShardBook(2, is_at_work=lambda slot: slot not in lost)
-    assert book.place(8, worker=1) == (1, 0)
-    assert book.place(0, worker=0) == (0, 0)
+    assert book.find_place(8, worker=1) == (1, 0)
+    assert book.find_place(0, worker=0) == (0, 0)
     book.end(BatchPlace(0, 1))
-    assert book.place(1, worker=0, may_wait=False) is None
+    assert book.find_place(1, worker=0, may_wait=False) is None
     lost.add(1)
-    assert book.place(0, worker=0) == (0, 0)
-    assert book.place(1, worker=0, may_wait=False) is None
-    assert book.place(2, worker=0) == (1, 1), "the next ticket has what is left"
+    assert book.find_place(0, worker=0) == (0, 0)
+    assert book.find_place(1, worker=0, may_wait=False) is None
+    assert book.find_place(2, worker=0) == (1, 1), "the next ticket has what is left"
 
 
 def test_positions_begin_anew_with_each_round_of_a_pass() -> None:
     book = _book(1)
-    assert [book.place(position, worker=0) for position in range(3)] == [(0, 0), (0, 1), (0, 2)]
+    assert [book.find_place(position, worker=0) for position in range(3)] == [
+        (0, 0),
+        (0, 1),
+        (0, 2),
+    ]
     book.begin_ticket_run(2)
-    assert [book.place(position, worker=0) for position in range(2)] == [(0, 2), (0, 3)]
+    assert [book.find_place(position, worker=0) for position in range(2)] == [(0, 2), (0, 3)]
 
 
 def test_a_ticket_beyond_all_shards_does_not_hide_one_that_came_back() -> None:
@@ -203,13 +211,13 @@ class _Job:
             return 0
         for ticket in returned - placed:
             ledger = server.open()
-            assert issuing.withdraw(ledger, ticket=ticket)
-            server.post(ledger)
+            assert issuing.withdraw_ticket(ledger, ticket=ticket)
+            server.write_changes(ledger)
         return present
 
     def finds(self, ticket: int, *, worker: int, may_wait: bool) -> bool:
         """Ask for places until there is a batch, as a worker does."""
-        while (place := self.book.place(ticket, worker=worker, may_wait=may_wait)) is not None:
+        while (place := self.book.find_place(ticket, worker=worker, may_wait=may_wait)) is not None:
             if place.batch < self._lengths[place.shard]:
                 return True
             self.book.end(BatchPlace(place.shard, self._lengths[place.shard]))
@@ -222,7 +230,7 @@ class _Job:
         else:
             tickets = [ticket for ticket, _ in self.server.closed]
             assert set(self.server.applications.values()) <= {1}
-        places = [self.book.place(ticket, worker=0) for ticket in tickets]
+        places = [self.book.find_place(ticket, worker=0) for ticket in tickets]
         assert None not in places
         return [place for place in places if place is not None]
 

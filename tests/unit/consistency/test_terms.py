@@ -24,7 +24,7 @@ ACTS = st.lists(
 def _decided(server: ServerModel, decision: Callable[..., Any], **arguments: int) -> int:
     ledger = server.open()
     result = int(decision(ledger, **arguments))
-    server.post(ledger)
+    server.write_changes(ledger)
     return result
 
 

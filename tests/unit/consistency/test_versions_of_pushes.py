@@ -27,7 +27,7 @@ class Server(PlainLedger):
     layout = LAYOUT
 
     def __init__(self, *, drop_above: int | None) -> None:
-        self.cells = LAYOUT.blank()
+        self.cells = LAYOUT.make_blank_cells()
         self.terms = PushTerms(AdmitByVersion(), is_update=True, drop_above=drop_above)
 
     def push(self, base_version: int) -> PushVerdict:
@@ -37,7 +37,7 @@ class Server(PlainLedger):
         verdict = decide_push(
             ledger, self.terms, ReceivedPush(header, 0, matches_plan=True, alive=True)
         )
-        self.post(ledger)
+        self.write_changes(ledger)
         return verdict
 
     @property

@@ -21,7 +21,7 @@ def _checkpoint(
 
 
 def _newest_first(*checkpoints: CheckpointFile) -> list[CheckpointFile]:
-    return sorted(checkpoints, key=lambda checkpoint: checkpoint.age, reverse=True)
+    return sorted(checkpoints, key=lambda checkpoint: checkpoint.recency, reverse=True)
 
 
 ONE, TWO, THREE = (_checkpoint(number) for number in (1, 2, 3))
@@ -129,10 +129,12 @@ def test_any_history(events: list[tuple[str, int]]) -> None:
     while look(1e6):
         looks += 1
         assert looks <= len(folder), "the end is reached"
-    ages = [checkpoint.age for checkpoint in evaluated]
+    ages = [checkpoint.recency for checkpoint in evaluated]
     assert ages == sorted(set(ages)), "never back in time, never twice"
     readable = [checkpoint for checkpoint, whole in folder.values() if whole]
     if readable:
         newest = _newest_first(*readable)[0]
-        assert evaluated[-1].age >= newest.age, "the last state of the training is evaluated"
+        assert evaluated[-1].recency >= newest.recency, (
+            "the last state of the training is evaluated"
+        )
     assert agenda.evaluations == len(evaluated)

@@ -90,4 +90,4 @@ def test_time_comes_before_everything_else(files: list[File]) -> None:
     found = checkpoints_among(files)
     assert len(found) == len(files)
     assert [c.changed_ns for c in found] == sorted((f.changed_ns for f in files), reverse=True)
-    assert len({checkpoint.age for checkpoint in found}) == len({f.name for f in files})
+    assert len({checkpoint.recency for checkpoint in found}) == len({f.name for f in files})

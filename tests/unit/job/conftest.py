@@ -14,7 +14,7 @@ from tfps.config import bundle
 
 @pytest.fixture(scope="session")
 def data() -> ModuleType:
-    return bundle.example("fashion_mnist").module("data")
+    return bundle.find_example("fashion_mnist").module("data")
 
 
 @pytest.fixture(scope="session")

@@ -15,13 +15,13 @@ from matplotlib.text import Text
 
 from tests.messages import check_message, raises
 from tfps.config import parse
-from tfps.config.bundle import example
+from tfps.config.bundle import find_example
 from tfps.errors import ConfigError, DataError
-from tfps.job.array_inputs import split
+from tfps.job.array_inputs import split_off_validation
 from tfps.job.epochs import Epoch, TrainingRecord
-from tfps.job.figures import curves, draw_all, pictures_of, staleness
+from tfps.job.figures import draw_all, draw_curves, draw_staleness, pictures_of
 from tfps.job.job import RESULT_FILES, prepare_output, run_job
-from tfps.job.result import RECORDED_PACKAGES, Result, host, now
+from tfps.job.result import RECORDED_PACKAGES, Result, describe_host, format_now
 from tfps.job.workload import workload_of
 from tfps.package_versions import package_versions
 
@@ -37,7 +37,7 @@ def _result(**changes: Any) -> Result:
     result = Result(
         title="CNN on Fashion-MNIST",
         example="fashion_mnist",
-        started_at=now(),
+        started_at=format_now(),
         mode="synchronous",
         mode_in_words="synchronous, 1 backup worker",
         cluster={
@@ -46,7 +46,7 @@ def _result(**changes: Any) -> Result:
             "tasks": {"chief 0": "a:1", "worker 0": "b:1"},
             "transports": ("direct",),
         },
-        host=host(),
+        host=describe_host(),
         test={
             "test_accuracy": 0.91234567,
             "test_loss": 0.25,
@@ -153,7 +153,7 @@ def test_titles_say_what_was_trained_and_how(draw):
 def test_epochs_are_whole_numbers_from_1(number, validation):
     names = ("loss", "accuracy", *(("val_loss", "val_accuracy") if validation else ()))
     history = [Epoch(i, 9, 1.0, 9.0, dict.fromkeys(names, 1 / i)) for i in range(1, number + 1)]
-    figure = curves(_loaded(history=history), metric="accuracy")
+    figure = draw_curves(_loaded(history=history), metric="accuracy")
     _texts(figure)
     plots = [axes for axes in figure.axes if axes.get_xlabel() == "epoch"]
     assert len(plots) == 2
@@ -169,11 +169,11 @@ def test_epochs_are_whole_numbers_from_1(number, validation):
 
 @pytest.mark.parametrize("counts", [{}, {0: 7}, {0: 3, 1: 9, 17: 1}, dict.fromkeys(range(64), 2)])
 def test_staleness_of_any_shape_is_drawn(counts):
-    _texts(staleness(_loaded(gradient_staleness_updates=counts)))
+    _texts(draw_staleness(_loaded(gradient_staleness_updates=counts)))
 
 
 def test_small_shares_of_staleness_are_visible():
-    figure = staleness(_loaded(gradient_staleness_updates={0: 72, 1: 5000, 3: 15, 12: 1}))
+    figure = draw_staleness(_loaded(gradient_staleness_updates={0: 72, 1: 5000, 3: 15, 12: 1}))
     texts = _texts(figure)
     assert {"1%", "98%", "0.3%", "<0.1%", "mean of 5,088 gradients"} <= set(texts)
     assert "CNN on Fashion-MNIST: gradients lacked 0.99 updates on average" in texts
@@ -200,14 +200,14 @@ def test_an_output_folder_that_is_a_file_is_a_mistake(tmp_path):
 
 
 def test_validation_images_are_held_out():
-    data = example("fashion_mnist").module("data").load(source="subset")
-    inputs = split(data, validation_fraction=0.05)
+    data = find_example("fashion_mnist").module("data").load(source="subset")
+    inputs = split_off_validation(data, validation_fraction=0.05)
     assert inputs.sizes() == "9,500 training, 500 validation and 3,000 test images"
     assert np.array_equal(inputs.x_validation, data.x_train[9500:])
     assert inputs.steps_per_epoch(64) == 149
-    assert split(data, validation_fraction=0.0).validation_data is None
+    assert split_off_validation(data, validation_fraction=0.0).validation_data is None
     with raises(DataError, "data.validation_fraction", received=0.99999, remedy="lower it"):
-        split(data, validation_fraction=0.99999)
+        split_off_validation(data, validation_fraction=0.99999)
 
 
 def test_data_that_do_not_suit_the_schedule_are_named_before_anything_starts(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 import tfps
 from tests.unit.numbers.comparison import cross_entropy
 from tfps.compression import Cast, Identity, PushPull, Quantize, TopK
-from tfps.config.bundle import example
+from tfps.config.bundle import find_example
 from tfps.testing import InProcessCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -34,8 +34,8 @@ BOUNDS: dict[Any, float] = {
 
 def accuracy(compression: Any, *, seed: int = 1) -> float:
     """Train with one worker and two servers; return the accuracy on the test images."""
-    data = example("fashion_mnist").module("data").load(source="subset")
-    build = example("fashion_mnist").module("model").mlp
+    data = find_example("fashion_mnist").module("data").load(source="subset")
+    build = find_example("fashion_mnist").module("model").mlp
     order = np.random.default_rng(0).permutation(len(data.x_train))[:TRAINED]
     with InProcessCluster(workers=1, ps=2) as cluster:
         strategy = tfps.ParameterServerStrategy(

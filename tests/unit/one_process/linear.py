@@ -105,6 +105,6 @@ class WorkerResiduals:
             return [tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)]
 
         try:
-            return self._runtime.worker_channels[worker].function(read, arguments=0)()[0]
+            return self._runtime.worker_channels[worker].make_function(read, arguments=0)()[0]
         except tf.errors.OpError:  # it has not taken part
             return None

@@ -25,7 +25,7 @@ class SentRequest(NamedTuple):
 def note_requests(monkeypatch: pytest.MonkeyPatch) -> list[SentRequest]:
     """Return a list that grows by the requests over channels that are made from now on."""
     sent: list[SentRequest] = []
-    make_function = DeviceChannel.function
+    make_function = DeviceChannel.make_function
 
     def make_noting_function(channel: DeviceChannel, trace: Any, **options: Any) -> Any:
         call = make_function(channel, trace, **options)
@@ -36,5 +36,5 @@ def note_requests(monkeypatch: pytest.MonkeyPatch) -> list[SentRequest]:
 
         return send
 
-    monkeypatch.setattr(DeviceChannel, "function", make_noting_function)
+    monkeypatch.setattr(DeviceChannel, "make_function", make_noting_function)
     return sent

@@ -137,7 +137,7 @@ def test_a_server_that_was_started_anew_has_its_record(
         with pytest.raises(StrategyClosed):
             reader.pull()
         server = strategy.runtime.servers[1]
-        ledger = server.ledger.values()
+        ledger = server.ledger.read_values()
         server.contents.recreate()
         server.ledger.assign_values(*ledger)
         assert reader.names == names

@@ -174,7 +174,7 @@ def test_what_nobody_asks_a_server_is_not_traced(cluster: InProcessCluster) -> N
 
     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
     channel = strategy.runtime.servers[1].open_channel()
-    increase = channel.function(trace, arguments=1)
+    increase = channel.make_function(trace, arguments=1)
     assert not traced
     assert [int(increase(number)[0]) for number in (1, 2)] == [2, 3]
     assert len(traced) == 1

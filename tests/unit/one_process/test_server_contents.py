@@ -200,7 +200,7 @@ def test_a_server_is_made_again(make_strategy: Make, lost: int) -> None:
     strategy.runtime.recreate_contents(server)
     assert _recorded(strategy) == before
     assert weight.numpy() == 0.0
-    assert server.cells().tolist() == server.layout.blank()
+    assert server.cells().tolist() == server.layout.make_blank_cells()
     for resource, value in values.items():
         resource.write(value)
     fit(model, steps=STEPS)
@@ -235,7 +235,7 @@ def test_what_no_checkpoint_holds_begins_as_it_began(make_strategy: Make) -> Non
         (v.shape, v.dtype) for v in trained.values()
     ]
     found = {resource.shared_name: value.numpy() for resource, value in blank.items()}
-    assert found["ledger"].tolist() == strategy.runtime.servers[0].layout.blank()
+    assert found["ledger"].tolist() == strategy.runtime.servers[0].layout.make_blank_cells()
     assert set(found["applied_pushes"]) == {-1}
     assert not any(value.any() for name, value in found.items() if name.startswith("slabs"))
 

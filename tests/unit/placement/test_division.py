@@ -15,7 +15,7 @@ from tfps.placement.policy import LeastLoaded
 
 def _program(shapes: list[tuple[int, ...]]) -> list[PlannedVariable]:
     """A count, weights, and for each a slot of its shape and one of another."""
-    count = PlannedVariable("iteration", (), "int64", follows=1)
+    count = PlannedVariable("iteration", (), "int64", moved_beside=1)
     weights = [
         PlannedVariable(f"layer_{k}/kernel", shape, "float32", is_pulled=True, is_trained=True)
         for k, shape in enumerate(shapes)

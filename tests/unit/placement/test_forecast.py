@@ -72,7 +72,7 @@ def test_rules_and_counts_see_what_a_strategy_sees() -> None:
 
 
 def test_counts_of_an_optimizer_follow_its_first_weight() -> None:
-    count = PlannedVariable("iteration", (), "int64", follows=1)
+    count = PlannedVariable("iteration", (), "int64", moved_beside=1)
     kernel = PlannedVariable("kernel", (2,), "float32")
     forecast = Forecast.from_variables([count, kernel], servers=2, placement=RoundRobin())
     assert forecast.server_of_variable == (1, 1)

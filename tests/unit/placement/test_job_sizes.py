@@ -19,7 +19,7 @@ TABLE = PlannedVariable("words/embeddings", (1000, 4), "float32", is_pulled=True
 def _sizes(rows: int, *, shards: int = 1, workers: int = 2) -> JobSizes:
     momentum = PlannedVariable("sgd/kernel_momentum", KERNEL.shape, "float32", owner=0)
     accumulator = PlannedVariable("sgd/words_momentum", TABLE.shape, "float32", owner=1)
-    count = PlannedVariable("sgd/iteration", (), "int64", follows=0)
+    count = PlannedVariable("sgd/iteration", (), "int64", moved_beside=0)
     wanted = [KERNEL, TABLE, momentum, accumulator, count]
     parts = divide_variables(wanted, FixedShardsPartitioner(shards), servers=2)
     parts = with_step_rows(parts, {TABLE.path: rows}, least_bytes=0)

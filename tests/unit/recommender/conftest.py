@@ -12,4 +12,4 @@ from tfps.config import bundle
 
 @pytest.fixture(scope="session")
 def module() -> Callable[[str], ModuleType]:
-    return bundle.example("recommender").module
+    return bundle.find_example("recommender").module

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.messages import check_message, raises
 from tfps.errors import ConfigError
 from tfps.placement.plan import View
-from tfps.recovery.chief.job_record import JobRecord, differences, replaced_optimizers
+from tfps.recovery.chief.job_record import JobRecord, find_differences, replaced_optimizers
 from tfps.recovery.chief.succession import JobOnServers
 
 NAMES = st.text(min_size=1, max_size=9)
@@ -59,7 +59,7 @@ def test_every_difference_is_named(held: JobRecord, wanted: JobRecord) -> None:
     fields = ("protocol", "workers", "servers", "consistency")
     differ = [name for name in fields if getattr(held, name) != getattr(wanted, name)]
     differ = ["max_workers" if name == "workers" else name for name in differ]
-    assert [line.split(":")[0] for line in differences(held, wanted)] == differ
+    assert [line.split(":")[0] for line in find_differences(held, wanted)] == differ
 
 
 def _job_on_servers(*records: JobRecord | None) -> JobOnServers:
@@ -100,7 +100,7 @@ def test_an_optimizer_that_another_one_replaces_is_named(
 ) -> None:
     """A program that makes a model of its own as well, or no optimizer, trains something else."""
     made = _state(now - before) + (["dense/kernel"] if model else [])
-    lines = replaced_optimizers(unopened=_state(before - now), made=made)
+    lines = replaced_optimizers(unopened=_state(before - now), created=made)
     expected = sorted(before - now) if now - before and not model else []
     for line, name in zip(lines, expected, strict=True):
         for other in now - before:

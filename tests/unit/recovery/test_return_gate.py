@@ -22,7 +22,7 @@ def test_the_states_of_a_return() -> None:
     gate = ReturnGate(job := Job())
     states = [gate.state]
     assert gate.enter()
-    assert gate.lose(1, "ps 1 is gone.") == 1
+    assert gate.close(1, "ps 1 is gone.") == 1
     assert not gate.drain()  # a closure runs
     states.append(gate.state)
     gate.leave()
@@ -41,9 +41,9 @@ def test_the_states_of_a_return() -> None:
 
 def test_one_more_loss_while_servers_are_filled_keeps_the_gate_closed() -> None:
     gate = ReturnGate(job := Job())
-    gate.lose(1, "ps 1 is gone.")
+    gate.close(1, "ps 1 is gone.")
     assert gate.drain()
-    assert gate.lose(0, "ps 0 is gone.") == 2
+    assert gate.close(0, "ps 0 is gone.") == 2
     assert not gate.open()
     assert [server.lost for server in job.servers] == ["ps 0 is gone.", "ps 1 is gone."]
     assert gate.drain()
@@ -52,10 +52,10 @@ def test_one_more_loss_while_servers_are_filled_keeps_the_gate_closed() -> None:
 
 def test_what_was_given_up_stays_so() -> None:
     gate = ReturnGate(job := Job())
-    gate.lose(1, "ps 1 is gone.")
+    gate.close(1, "ps 1 is gone.")
     assert gate.give_up("It is over.") == "ps 1 is gone. It is over."
     assert not gate.enter()
-    assert gate.lose(0, "ps 0 is gone.") == 0
+    assert gate.close(0, "ps 0 is gone.") == 0
     assert not gate.drain()
     assert not gate.open()
     assert job.servers[1].lost == "ps 1 is gone. It is over."

@@ -116,7 +116,7 @@ def servers(machine: Machine) -> Iterator[ServerReturn]:
         function_tables=machine,
         data_plane=machine,
         find_incompatibility=lambda _: "",
-        move=lambda server, address: setattr(server, "address", address),
+        set_server_address=lambda server, address: setattr(server, "address", address),
         membership=SimpleNamespace(evict_all=machine.let_all_out),
     )
     elsewhere = NewAddresses(machine.resolve, cluster=lambda: CLUSTER, deadline_s=0.1)
@@ -143,7 +143,7 @@ def test_nobody_waits_for_who_waits_for_the_return(servers: ServerReturn, machin
     """All workers are evicted while functions still run, which may wait for one of them."""
     servers.enter()
     machine.identity = GONE
-    servers.lose(0, "it is gone")
+    servers.begin_return(0, "it is gone")
     assert machine.all_are_out.wait(DEADLINE_S)
     assert machine.restored == 0
     machine.start_again()
@@ -165,7 +165,7 @@ def test_who_reads_waits_for_the_return(servers: ServerReturn, machine: Machine)
 def test_a_server_is_followed_to_where_it_is_now(servers: ServerReturn, machine: Machine) -> None:
     machine.identity = GONE
     reads, errors = _in_thread(lambda: servers.repeat(machine.read))
-    servers.lose(0, "The server is gone.")
+    servers.begin_return(0, "The server is gone.")
     machine.address = machine.resolved = ELSEWHERE
     machine.start_again()
     reads.join(DEADLINE_S)
@@ -180,7 +180,7 @@ def test_nobody_asks_for_a_server_that_is_where_it_was(
 ) -> None:
     machine.resolved = ELSEWHERE
     machine.start_again()
-    servers.lose(0, "The server is gone.")
+    servers.begin_return(0, "The server is gone.")
     assert servers.repeat(machine.read) == 7
     assert machine.moves == []
 
@@ -191,7 +191,7 @@ def test_a_server_that_does_not_fit_is_waited_for_still(
     """The wait ends when one that fits comes, at its address or at another one."""
     machine.problems[2] = "ps 0 has another secret"
     machine.start_again()
-    servers.lose(0, "The server is gone.")
+    servers.begin_return(0, "The server is gone.")
     reads, errors = _in_thread(lambda: servers.repeat(machine.read))
     while "ps 0 has another secret" not in caplog.text:
         time.sleep(0.01)
@@ -211,7 +211,7 @@ def test_what_was_read_before_it_was_filled_does_not_count(
         if not machine.restored:
             machine.start_again()
             found = machine.read()
-            servers.lose(0, "The server is gone.")
+            servers.begin_return(0, "The server is gone.")
             return found
         return machine.read()
 
@@ -256,7 +256,7 @@ def test_the_end_of_the_strategy_ends_the_wait(servers: ServerReturn, machine: M
     machine.identity = GONE
     reads, of_reader = _in_thread(lambda: servers.repeat(machine.read))
     closes, of_closure = _in_thread(servers.enter)
-    servers.lose(0, "The server is gone.")
+    servers.begin_return(0, "The server is gone.")
     assert _returns()
     assert servers.end("strategy.close() was called")
     for thread in (reads, closes):
@@ -275,7 +275,7 @@ def test_who_is_not_started_again_is_not_waited_for(
     monkeypatch.setattr(server_return, "get_supervisor", lambda _: supervisor)
     machine.identity = GONE
     reads, of_reader = _in_thread(lambda: servers.repeat(machine.read))
-    servers.lose(0, "The server is gone.")
+    servers.begin_return(0, "The server is gone.")
     supervisor.give_up_reason = "ps 0 died again after its budget of 3 restarts"
     reads.join(DEADLINE_S)
     assert not reads.is_alive()
@@ -288,7 +288,7 @@ def test_what_cannot_go_on_does_not_wait_until_it_is_started_again(
     machine.refusal = CheckpointError("functions are not repeated")
     machine.identity = GONE
     reads, of_reader = _in_thread(lambda: servers.repeat(machine.read))
-    servers.lose(0, "The server is gone.")
+    servers.begin_return(0, "The server is gone.")
     reads.join(DEADLINE_S)
     assert not reads.is_alive()
     assert "It cannot be restored: functions are not repeated" in str(of_reader[0])
@@ -299,7 +299,7 @@ def test_a_server_that_goes_on_with_what_it_had_is_not_refused(
     servers: ServerReturn, machine: Machine
 ) -> None:
     machine.refusal = CheckpointError("functions are not repeated")
-    servers.lose(0, "The server does not respond.")
+    servers.begin_return(0, "The server does not respond.")
     assert servers.repeat(machine.read) == 7
     assert machine.restored == 0
 
@@ -316,7 +316,7 @@ def test_a_mistake_while_it_is_filled_ends_the_wait(
     monkeypatch.setattr(machine, "restore", fail)
     machine.identity = GONE
     reads, of_reader = _in_thread(lambda: servers.repeat(machine.read))
-    servers.lose(0, "The server is gone.")
+    servers.begin_return(0, "The server is gone.")
     machine.start_again()
     reads.join(DEADLINE_S)
     assert not reads.is_alive()

@@ -41,7 +41,7 @@ def test_who_waits_for_a_lost_server(
     """Its return waits for the others."""
     monkeypatch.setattr(tf.compat.v1, "Session", NoServer)
     channel = ControlPlane(address=lambda: "127.0.0.1:1", device="/device:CPU:0")
-    call = channel.function(lambda: [tf.constant(1)], arguments=0)
+    call = channel.make_function(lambda: [tf.constant(1)], arguments=0)
     asked = list[str]()
 
     def wait_for_return() -> bool:
@@ -66,7 +66,7 @@ def test_a_server_may_be_back_before_anybody_waits(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(tf.compat.v1, "Session", ReplyingSession)
     channel = ControlPlane(address=lambda: "127.0.0.1:1", device="/device:CPU:0")
-    call = channel.function(lambda: [tf.constant(1)], arguments=0)
+    call = channel.make_function(lambda: [tf.constant(1)], arguments=0)
 
     def wait_for_return() -> bool:
         channel.lost = None

@@ -28,7 +28,7 @@ def _server(reply: Callable[[], bytes], *, index: int = 0) -> Any:
     closed: list[bool] = []
     channel = SimpleNamespace(ask=lambda *_: reply(), close=lambda: closed.append(True))
     return SimpleNamespace(
-        index=index, address="host:1", open_channel=lambda: channel, closed=closed, control=None
+        index=index, address="host:1", open_channel=lambda: channel, closed=closed, channel=None
     )
 
 

@@ -65,7 +65,7 @@ def _full() -> Places:
 def test_without_a_role_servers_come_first() -> None:
     places = _come(_places(), _task(3), _task(2), _task(1))
     assert _holders(places) == {}
-    assert places.missing() == (
+    assert places.describe_missing() == (
         "chief 0, worker 0, worker 1, ps 0 (tasks that have come and wait for a place: 3)"
     )
     places = _come(places, _task(0, "chief"))
@@ -85,7 +85,7 @@ def test_a_task_that_names_its_index_gets_it_at_once() -> None:
 
 def test_a_task_returns_to_the_place_last_held_from_its_host() -> None:
     places = _full().end(2, now_s=2.0).end(3, now_s=3.0)
-    assert places.missing() == "worker 0, worker 1"
+    assert places.describe_missing() == "worker 0, worker 1"
     assert _holders(_come(places, _task(4, "worker", host="b"), now_s=LATER_S))["worker 1"] == 4
     assert _holders(_come(places, _task(4, host="b"), now_s=LATER_S))["worker 1"] == 4
     assert _holders(_come(places, _task(4, host="c"), now_s=LATER_S))["worker 0"] == 4
@@ -107,8 +107,8 @@ def test_a_newcomer_takes_no_place_of_a_task_that_returns() -> None:
     """A scheduler that has just been started knows nothing of the tasks that live."""
     places = _come(_places(), _task(1, "worker", 0, is_return=True), _task(9, "worker"))
     places = _come(places, _task(0, "chief", 0, is_return=True), _task(2, "ps", 0, is_return=True))
-    assert places.missing() == "worker 1 (tasks that have come and wait for a place: 1)"
-    assert _holders(places.settle(now_s=GRACE_S))["worker 1"] == 9
+    assert places.describe_missing() == "worker 1 (tasks that have come and wait for a place: 1)"
+    assert _holders(places.give_places(now_s=GRACE_S))["worker 1"] == 9
     returned = places.register(_task(3, "worker", 1, is_return=True), now_s=2.0)
     assert _holders(returned)["worker 1"] == 3
     assert [refusal.number for refusal in returned.refusals] == [9]
@@ -149,7 +149,7 @@ def test_a_loopback_address_is_refused_beside_others() -> None:
     check_message(
         places.refusals[0].reason, "address", received="127.0.0.1:1000", remedy="10.0.0.1:1002"
     )
-    assert places.missing() == (
+    assert places.describe_missing() == (
         "chief 0, worker 0, worker 1, ps 0 (tasks that have come and wait for a place: 1)"
     )
     assert "127.0.0.1:1004" in _refused(_full().end(2, now_s=2.0), _task(4, host="127.0.0.1"))
@@ -219,7 +219,7 @@ def test_a_task_keeps_its_place_until_it_ends(
             places = places.end(chosen, now_s=now_s)
             gone |= {chosen} & came
         else:
-            places = places.settle(now_s=now_s)
+            places = places.give_places(now_s=now_s)
         gone |= {refusal.number for refusal in places.refusals}
         after = _holders(places)
         waiting = [task.number for task in places.waiting]

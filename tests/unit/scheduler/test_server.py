@@ -17,7 +17,7 @@ import pytest
 from tests.messages import raises
 from tfps.cluster import lease_ports
 from tfps.cluster.address import join_address
-from tfps.errors import ConfigError, ConnectTimeout, PortInUse
+from tfps.errors import ConfigError, ConnectTimeout, ListenError
 from tfps.package_versions import task_versions
 from tfps.scheduler import client, server
 from tfps.scheduler.client import SchedulerConnection
@@ -253,5 +253,5 @@ def test_other_peers_do_not_disturb(scheduler: _Scheduler, address: str) -> None
 
 
 def test_a_second_scheduler_at_a_port(scheduler: _Scheduler) -> None:
-    with raises(PortInUse, "--listen", received=scheduler.address, remedy="end the process"):
+    with raises(ListenError, "--listen", received=scheduler.address, remedy="end the process"):
         _Scheduler(scheduler.address)

@@ -18,7 +18,7 @@ TOP, CAST = CodedPart("TopK(0.01)", "dense", 100, 1000), CodedPart("Cast(bfloat1
 
 
 def _cells(groups: CodedGroups, *messages: tuple[int, int, list[Any], list[Any]]) -> np.ndarray:
-    cells = np.array(LAYOUT.blank())
+    cells = np.array(LAYOUT.make_blank_cells())
     for received, sent, up, down in messages:
         ledger = Ledger(layout=LAYOUT, read=cells.__getitem__, logic=PlainLogic())
         coded = [*groups.assign_numbers("up", up), *groups.assign_numbers("down", down)]

@@ -26,7 +26,7 @@ class CountedServer:
         if not self.is_responding:
             raise tf.errors.UnavailableError(None, None, "it does not respond")
         self.asked += 1
-        cells = np.array(LAYOUT.blank())
+        cells = np.array(LAYOUT.make_blank_cells())
         cells[LAYOUT.BYTES_RECEIVED] = 1000 * self.asked
         cells[LAYOUT.BYTES_SENT] = 3000 * self.asked
         return cells

@@ -31,7 +31,7 @@ class WorkerHealth(Protocol):
     def is_incompatible(self, worker: int) -> bool:
         """Return whether a restarted worker cannot take part."""
 
-    def lose(self, worker: int) -> bool:
+    def mark_worker_lost(self, worker: int) -> bool:
         """Give a lost worker no work until it is reconnected; return whether that was possible."""
 
 
@@ -44,7 +44,7 @@ class UnknownHealth:
     def is_incompatible(self, worker: int) -> bool:
         return False
 
-    def lose(self, worker: int) -> bool:
+    def mark_worker_lost(self, worker: int) -> bool:
         return False
 
 
@@ -239,7 +239,9 @@ class FailureHandler(private.WorkerPreemptionHandler):
         with lock_connection(), self._cluster_update_lock:
             if not self._should_preemption_thread_run:
                 return False  # this process may be connected to another cluster by now
-            excluded = frozenset(w for w in missing - self.lost_workers if self.health.lose(w))
+            excluded = frozenset(
+                w for w in missing - self.lost_workers if self.health.mark_worker_lost(w)
+            )
             self.excluded_workers |= excluded  # before they are removed from the cluster
             self.is_reconnecting = True
             try:
@@ -267,7 +269,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
             return False
         with lock_connection(), self._cluster_update_lock:
             missing = frozenset(self._addresses) - available - self.lost_workers
-            if excluded := frozenset(worker for worker in missing if self.health.lose(worker)):
+            if excluded := frozenset(w for w in missing if self.health.mark_worker_lost(w)):
                 self.excluded_workers |= excluded
                 self._cluster_due_for_update_or_finish.set()  # reconnects them when they return
             outside = self.lost_workers | self.excluded_workers

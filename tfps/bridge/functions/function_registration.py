@@ -90,32 +90,32 @@ def patch_function_registration() -> None:
     `tf.summary.trace_export`, which `keras.callbacks.TensorBoard` calls at the end of a profile,
     waits for functions of this process. A `tf.py_function` of theirs would wait for the lock.
     """
-    if getattr(Context, "_tfps_registers", False):
+    if getattr(Context, "_tfps_releases_lock", False):
         return
     load_runtime_functions()  # load it here, where an error is visible
 
     def add_c_function(self: Any, function: Any) -> None:
         self.ensure_initialized()
-        where = _get_capsule_pointer(self._handle)
+        context = _get_capsule_pointer(self._handle)
         _call_on_thread(
             lambda status: load_runtime_functions().add_function(
-                where, get_wrapped_address(function), status
+                context, get_wrapped_address(function), status
             )
         )
 
     def add_function_def(self: Any, definition: Any) -> None:
         self.ensure_initialized()
-        where, text = _get_capsule_pointer(self._handle), definition.SerializeToString()
+        context, text = _get_capsule_pointer(self._handle), definition.SerializeToString()
         _call_on_thread(
-            lambda status: load_runtime_functions().add_definition(where, text, len(text), status)
+            lambda status: load_runtime_functions().add_definition(context, text, len(text), status)
         )
 
     def export_run_metadata(self: Any) -> Any:
         if not self._context_handle:
             return None
-        where, buffer = _get_capsule_pointer(self._handle), load_runtime_functions().new_buffer()
+        context, buffer = _get_capsule_pointer(self._handle), load_runtime_functions().new_buffer()
         try:
-            _call(lambda status: load_runtime_functions().export_metadata(where, buffer, status))
+            _call(lambda status: load_runtime_functions().export_metadata(context, buffer, status))
             data = ctypes.string_at(buffer.contents.data, buffer.contents.length)
         finally:
             load_runtime_functions().delete_buffer(buffer)
@@ -124,7 +124,7 @@ def patch_function_registration() -> None:
     Context.export_run_metadata = export_run_metadata
     Context.add_c_function = add_c_function
     Context.add_function_def = add_function_def
-    Context._tfps_registers = True
+    Context._tfps_releases_lock = True
 
 
 _collected_functions: collections.deque[tuple[Any, str]] = collections.deque()
@@ -140,7 +140,7 @@ def patch_function_removal() -> None:
     function's stack traces, while the owner of Python's lock may wait for the cache (TensorFlow
     2.21, `EagerContext::RemoveFunction` and `StackTrace::Clear`).
     """
-    if getattr(Context, "_tfps_holds_back", False):
+    if getattr(Context, "_tfps_defers_removal", False):
         return
 
     def remove_function(self: Any, name: str) -> None:
@@ -151,7 +151,7 @@ def patch_function_removal() -> None:
 
     Context._tfps_remove_function = Context.remove_function
     Context.remove_function = remove_function
-    Context._tfps_holds_back = True
+    Context._tfps_defers_removal = True
 
 
 def take_collected_functions() -> list[str]:
@@ -161,10 +161,10 @@ def take_collected_functions() -> list[str]:
     """
     names = []
     while _collected_functions:
-        where, name = _collected_functions.popleft()
+        context, name = _collected_functions.popleft()
         # The entry disappears only after the removal; until then its count is 0.
-        if not RUNTIME_FUNCTION_REFS.get((where.function_scope_id, name)):
-            _removed_on_tasks.append((where, name))
+        if not RUNTIME_FUNCTION_REFS.get((context.function_scope_id, name)):
+            _removed_on_tasks.append((context, name))
             names.append(tf.compat.as_str(name))
     return names
 
@@ -173,8 +173,8 @@ def remove_collected_functions() -> None:
     """Remove the collected functions, now that no task has to be informed."""
     take_collected_functions()
     while _removed_on_tasks:
-        where, name = _removed_on_tasks.pop()
-        where._tfps_remove_function(name)
+        context, name = _removed_on_tasks.pop()
+        context._tfps_remove_function(name)
 
 
 def _is_connected_to_tasks(context: Any) -> bool:

@@ -47,17 +47,17 @@ class FunctionTables:
     Args:
         workers: index -> device of the workers whose tables get room, besides this process's own.
         server: the device of a task that all of them can call.
-        servers: the number of servers.
-        tasks: the number of workers and servers with a process of their own; 0 means that there are
-            no remote functions.
+        server_count: the number of servers.
+        task_count: the number of workers and servers with a process of their own; 0 means that
+            there are no remote functions.
     """
 
     def __init__(
-        self, *, workers: Mapping[int, str], server: str, servers: int, tasks: int
+        self, *, workers: Mapping[int, str], server: str, server_count: int, task_count: int
     ) -> None:
-        self._workers, self._server, self._servers = dict(workers), server, servers
-        self._is_used = tasks > 0
-        self._min_calls = max(MIN_CALLS, CALLS_PER_TASK * tasks)
+        self._workers, self._server, self._server_count = dict(workers), server, server_count
+        self._is_used = task_count > 0
+        self._min_calls = max(MIN_CALLS, CALLS_PER_TASK * task_count)
         self._lock = threading.Lock()
         self._connected: object = None
         self._known: dict[int, weakref.WeakSet[Any]] = {}
@@ -67,10 +67,11 @@ class FunctionTables:
         if not self._is_used:
             return
         own = tf.config.list_logical_devices("CPU")[0].name
-        self._fill_tables([own], self._min_calls)  # alone: the next line calls functions on workers
+        # Alone: the next line calls functions on workers.
+        self._reserve_entries([own], self._min_calls)
         self._get_rooms([own])[0].add_used(self._min_calls)
         if self._workers:
-            self._fill_tables(list(self._workers.values()), self._min_calls)
+            self._reserve_entries(list(self._workers.values()), self._min_calls)
 
     def prepare(self, worker: int, function: Any) -> None:
         """Make room in a worker's table for a function's calls, just before the function runs.
@@ -89,7 +90,7 @@ class FunctionTables:
             return
         calls = self._count_calls(function)
         with tf.device(device):
-            self._fill_tables([device], calls)
+            self._reserve_entries([device], calls)
         self._get_rooms([device])[0].add_used(calls)
         known.add(function)
 
@@ -117,10 +118,10 @@ class FunctionTables:
                     self._call_until_found(device, server, end_s=end_s)
 
     def _call_until_found(self, device: str, server: str, *, end_s: float) -> None:
-        found = False
-        while not found and time.monotonic() < end_s:
+        succeeded = False
+        while not succeeded and time.monotonic() < end_s:
             with tf.device(device):
-                found = fill([device], server, entries=1)
+                succeeded = fill([device], server, entries=1)
             self._get_rooms([device])[0].add_used(MAX_ATTEMPTS)
 
     def _get_known_functions(self, worker: int) -> weakref.WeakSet[Any]:
@@ -137,9 +138,9 @@ class FunctionTables:
     def _count_calls(self, function: Any) -> int:
         """Return an upper bound of a function's table entries, with one call to each server."""
         operations = iter_operations(function.graph)
-        return self._servers + sum(operation.type == "RemoteCall" for operation in operations)
+        return self._server_count + sum(operation.type == "RemoteCall" for operation in operations)
 
-    def _fill_tables(self, devices: Sequence[str], calls: int) -> None:
+    def _reserve_entries(self, devices: Sequence[str], calls: int) -> None:
         """Add table entries for a number of calls; devices with equal needs share a function."""
         rooms = dict(zip(devices, self._get_rooms(devices), strict=True))
         missing = {

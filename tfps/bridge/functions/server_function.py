@@ -63,21 +63,21 @@ def _constants_for_captures(
 
     The graphs of branches, loops and functions inside pass on what they capture.
     """
-    captures, inside = graph.capture, dict[int, tuple[tf.Tensor, tf.Tensor]]()
+    original_capture, constants = graph.capture, dict[int, tuple[tf.Tensor, tf.Tensor]]()
 
     def capture(tensor: tf.Tensor, name: str | None = None, shape: Any = None) -> tf.Tensor:
         if not isinstance(tensor, tf.__internal__.EagerTensor):
-            return captures(tensor, name, shape)
-        if id(tensor) not in inside:
+            return original_capture(tensor, name, shape)
+        if id(tensor) not in constants:
             with graph.as_default(), tf.control_dependencies(None):
                 if tensor.dtype not in (tf.resource, tf.variant):
                     own = tf.constant(tensor.numpy(), tensor.dtype)
                 elif handle_of_copy is not None:
                     own = handle_of_copy(tensor, device)
                 else:
-                    return captures(tensor, name, shape)
-            inside[id(tensor)] = (tensor, own)
-        return inside[id(tensor)][1]
+                    return original_capture(tensor, name, shape)
+            constants[id(tensor)] = (tensor, own)
+        return constants[id(tensor)][1]
 
     graph.capture = capture
     try:
@@ -92,10 +92,10 @@ def collect_stateful_operations() -> Iterator[list[tf.Operation]]:
 
     Handles of variables are not included: they are only names.
     """
-    graph, found = private.current_graph(), list[tf.Operation]()
+    graph, stateful = private.current_graph(), list[tf.Operation]()
     before = len(graph.get_operations())
-    yield found
-    found += [
+    yield stateful
+    stateful += [
         operation
         for operation in graph.get_operations()[before:]
         if operation.op_def.is_stateful and operation.type != "VarHandleOp"
@@ -112,9 +112,9 @@ def mask_assignments(condition: tf.Tensor) -> Iterator[None]:
     Raises:
         RuntimeError: something was written other than by assignments of whole values.
     """
-    with collect_stateful_operations() as found, use_mask(condition):
+    with collect_stateful_operations() as operations, use_mask(condition):
         yield
-    others = {operation.type for operation in found} - {"ReadVariableOp", "AssignVariableOp"}
+    others = {operation.type for operation in operations} - {"ReadVariableOp", "AssignVariableOp"}
     if others:
         raise RuntimeError(
             f"received an update with {sorted(others)}, expected a masked update that only reads "

@@ -26,7 +26,7 @@ def check_server_start(spec: ClusterSpec, task_type: str, task_index: int) -> It
         task_index: the index of this process's task.
 
     Raises:
-        PortInUse: the server cannot listen at its address.
+        ListenError: the server cannot listen at its address.
     """
     address = spec.address(task_type, task_index)
     if not _is_running(address):

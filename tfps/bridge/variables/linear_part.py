@@ -114,13 +114,13 @@ class _GraphWalk:
         ]
         if graph is self._handle.graph:
             begins.append(self._handle)
-        found = self._found[id(graph)] = {id(tensor) for tensor in begins}
+        dependents = self._found[id(graph)] = {id(tensor) for tensor in begins}
         while begins:
             for operation in begins.pop().consumers():
-                new = [output for output in operation.outputs if id(output) not in found]
-                found.update(id(output) for output in new)
+                new = [output for output in operation.outputs if id(output) not in dependents]
+                dependents.update(id(output) for output in new)
                 begins += new
-        return found
+        return dependents
 
 
 def _get_captured(tensor: tf.Tensor) -> tf.Tensor:

@@ -101,8 +101,8 @@ class ShardedVariable(ComposedVariable):
         ]
         with tf.control_dependencies([check for check in checks if check is not None]):
             rows = tf.identity(rows)
-        found = private.read_differentiably(self, lambda: self._look_up_rows(rows), rows=rows)
-        return tf.reshape(found, tf.concat([tf.shape(indices), self.shape[1:]], 0), name=name)
+        looked_up = private.read_differentiably(self, lambda: self._look_up_rows(rows), rows=rows)
+        return tf.reshape(looked_up, tf.concat([tf.shape(indices), self.shape[1:]], 0), name=name)
 
     def _look_up_rows(self, rows: tf.Tensor) -> tf.Tensor:
         divided = RowsByShard.from_rows(self.rule, rows)

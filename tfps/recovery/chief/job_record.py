@@ -74,13 +74,13 @@ def _parse_view(fields: Mapping[str, Any]) -> View:
     return View(**known)
 
 
-def differences(held: JobRecord, wanted: JobRecord) -> list[str]:
+def find_differences(held: JobRecord, wanted: JobRecord) -> list[str]:
     """Return the differences that prevent a chief from taking over a job, a line for each.
 
     Example:
 
     >>> held = JobRecord(chief="a:1", workers=2, servers=1, consistency="Asynchronous()")
-    >>> differences(held, dataclasses.replace(held, workers=3, chief="b:1"))
+    >>> find_differences(held, dataclasses.replace(held, workers=3, chief="b:1"))
     ['max_workers: received 3 from this strategy, expected 2']
     """
     return [
@@ -96,7 +96,7 @@ def differences(held: JobRecord, wanted: JobRecord) -> list[str]:
     ]
 
 
-def replaced_optimizers(*, unopened: Iterable[str], made: Iterable[str]) -> list[str]:
+def replaced_optimizers(*, unopened: Iterable[str], created: Iterable[str]) -> list[str]:
     """Return a sentence for each optimizer of a job that a program replaces by another one.
 
     A program that opens all of the job's weights, and makes nothing but an optimizer's variables,
@@ -104,7 +104,7 @@ def replaced_optimizers(*, unopened: Iterable[str], made: Iterable[str]) -> list
 
     Args:
         unopened: the paths of variables that the job has and the program has not opened.
-        made: the paths of variables that the program has and the job had not.
+        created: the paths of variables that the program has and the job had not.
 
     Returns:
         A sentence for each optimizer; none if the program makes other variables too, or opens all
@@ -112,11 +112,11 @@ def replaced_optimizers(*, unopened: Iterable[str], made: Iterable[str]) -> list
 
     Example:
 
-    >>> replaced_optimizers(unopened=["adam/iteration"], made=["sgd/iteration"])
+    >>> replaced_optimizers(unopened=["adam/iteration"], created=["sgd/iteration"])
     ["optimizer: received 'sgd', expected 'adam', which trained the job"]
     """
-    before, now = _optimizer_names(unopened), _optimizer_names(made := list(made))
-    if not now or any(not path.startswith(tuple(f"{name}/" for name in now)) for path in made):
+    before, now = _optimizer_names(unopened), _optimizer_names(created := list(created))
+    if not now or any(not path.startswith(tuple(f"{name}/" for name in now)) for path in created):
         return []
     others = " and ".join(map(repr, now))
     return [

@@ -21,7 +21,7 @@ from tfps.consistency.ledger import TERM_INCARNATIONS
 from tfps.consistency.server_ledger import APPLIED, LEDGER
 from tfps.errors import ConfigError
 from tfps.placement.plan import View
-from tfps.recovery.chief.job_record import RECORD, JobRecord, differences, replaced_optimizers
+from tfps.recovery.chief.job_record import RECORD, JobRecord, find_differences, replaced_optimizers
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server_contents import VariableRecord
 
@@ -76,7 +76,7 @@ class JobOnServers:
         gone = [f"ps {index}" for index, record in enumerate(self.records) if record is None]
         if gone:
             raise ConfigError(SERVERS_RESTARTED.format(job=job, gone=" and ".join(gone)))
-        problems = differences(held, wanted)
+        problems = find_differences(held, wanted)
         if problems:
             problems = [f"job: cannot resume {job!r}: {line}" for line in problems]
             problems[-1] += f"; {CONFLICT_REMEDY.format(job=job)}"
@@ -87,7 +87,7 @@ class JobOnServers:
         record = self.records[server]
         return {} if record is None else dict(record.views)
 
-    def others(self, server: int) -> tuple[str, ...]:
+    def get_other_resources(self, server: int) -> tuple[str, ...]:
         """Return the names of a server's other resources."""
         record = self.records[server]
         return () if record is None else record.others
@@ -179,13 +179,15 @@ class NamedJob:
                 functools.partial(self._record_written_to, server.index),
             )
             # Resources that this chief never opens are destroyed with the job as well.
-            left = {*contents.held, *previous.others(server.index)}
+            left = {*contents.held, *previous.get_other_resources(server.index)}
             left -= {resource.shared_name for resource in contents.records}
             contents.add(NamedResource(contents.container, n, server.device) for n in left)
             place = NamedResource(contents.container, RECORD, server.device)
             contents.records[place] = VariableRecord(tf.TensorShape([]), tf.string, written)
             self._write.append(
-                server.control.function(self._trace_write, arguments=[tf.TensorSpec([], tf.string)])
+                server.channel.make_function(
+                    self._trace_write, arguments=[tf.TensorSpec([], tf.string)]
+                )
             )
 
     def begin(self) -> None:
@@ -198,7 +200,7 @@ class NamedJob:
         layout = runtime.ticket_server.layout
         term = 1 + max(int(server.cells()[layout.TERM]) for server in runtime.servers)
         runtime.begin_term(term)
-        windows = [server.ledger.values().applied for server in runtime.servers]
+        windows = [server.ledger.read_values().applied for server in runtime.servers]
         runtime.closure_numbers.begin_after(newest_function(windows) + UNSEEN_FUNCTIONS)
         for server in runtime.servers:
             server.claim_job(term)
@@ -243,7 +245,8 @@ class NamedJob:
             others = {
                 resource.shared_name
                 for resource, record in list(server.contents.records.items())
-                if record is not None or resource.shared_name in self._previous.others(index)
+                if record is not None
+                or resource.shared_name in self._previous.get_other_resources(index)
             }.difference(known, PRESERVED_RESOURCES, [RECORD])
             record = dataclasses.replace(self._record, views=views, others=tuple(sorted(others)))
             self._written[index] = record.to_json()
@@ -251,14 +254,14 @@ class NamedJob:
                 self._write[index](self._written[index])
 
     def _refuse_another_optimizer(self) -> None:
-        unopened, made = [], []
+        unopened, created = [], []
         for index, server in enumerate(self._runtime.servers):
-            there = self._previous.views(index)
-            unopened += [view.variable for n, view in there.items() if n in server.contents.held]
+            old_views = self._previous.views(index)
+            unopened += [v.variable for n, v in old_views.items() if n in server.contents.held]
             views = self._runtime.get_views(index).items()
-            made += [view.variable for name, view in views if name not in there]
+            created += [view.variable for name, view in views if name not in old_views]
         if self._previous.exists:
-            mismatches = replaced_optimizers(unopened=unopened, made=made)
+            mismatches = replaced_optimizers(unopened=unopened, created=created)
             self._runtime.servers[0].contents.mismatches += mismatches
 
     def _record_written_to(self, server: int) -> tf.Tensor:

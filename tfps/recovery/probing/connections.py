@@ -30,10 +30,10 @@ def cut_connections(address: str) -> int:
     """
     host, port = split_address(address)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        socket_addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror:  # the host name is gone: the network ends its connections
         return 0
-    peers = {(_to_ipv4(str(place[0])), int(place[1])) for *_, place in found}
+    peers = {(_to_ipv4(str(place[0])), int(place[1])) for *_, place in socket_addresses}
     return sum(
         _shut_down_if_connected_to(connection.fd, peers)
         for connection in psutil.Process().net_connections("tcp")

@@ -36,16 +36,16 @@ def ask_identities(addresses: Mapping[Task, str], *, deadline_s: float) -> dict[
         addresses: the address of each task, ``host:port``.
         deadline_s: the seconds that a reply may take.
     """
-    found = {}
+    identities = {}
     with open_probe_channels(addresses) as methods:
         calls = {task: m.future(b"", timeout=deadline_s) for task, m in methods.items()}
         for task, call in calls.items():
             error = call.exception()
             if error is None:
-                found[task] = _parse_identity(task, call.result())
+                identities[task] = _parse_identity(task, call.result())
             else:
-                found[task] = TaskIdentity(None, error.code() is grpc.StatusCode.UNAVAILABLE)
-    return found
+                identities[task] = TaskIdentity(None, error.code() is grpc.StatusCode.UNAVAILABLE)
+    return identities
 
 
 def _parse_identity(task: Task, response: bytes) -> TaskIdentity:

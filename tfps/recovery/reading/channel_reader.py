@@ -35,7 +35,7 @@ class ChannelReader:
     def __init__(self, channel: ControlChannel, *, container: str) -> None:
         self._channel, self._container = channel, container
         self._text = b""
-        self._read_record = channel.function(self._trace_record_read, arguments=0)
+        self._read_record = channel.make_function(self._trace_record_read, arguments=0)
         self._read_functions: dict[tuple[str, ...], ReadFunction] = {}
 
     def record(self, *, patience_s: float) -> JobRecord | None:
@@ -52,7 +52,7 @@ class ChannelReader:
         """See `ServerReader.read`."""
         chosen = tuple(resources)
         if chosen not in self._read_functions:
-            self._read_functions[chosen] = self._channel.function(
+            self._read_functions[chosen] = self._channel.make_function(
                 lambda: self._trace_read(record, chosen), arguments=0
             )
         text, cells, *values = self._read_functions[chosen](patience_s=patience_s)
@@ -66,10 +66,10 @@ class ChannelReader:
 
     def _trace_record_read(self) -> list[tf.Tensor]:
         record = self._handle(RECORD, tf.string, [])
-        there = tf.raw_ops.VarIsInitializedOp(resource=record)
+        exists = tf.raw_ops.VarIsInitializedOp(resource=record)
         return [
             tf.cond(
-                there,
+                exists,
                 lambda: tf.raw_ops.ReadVariableOp(resource=record, dtype=tf.string),
                 lambda: tf.constant(b""),
             )

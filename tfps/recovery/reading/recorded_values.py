@@ -71,7 +71,7 @@ def find_recorded_values(records: Sequence[JobRecord]) -> dict[str, RecordedValu
     >>> list(find_recorded_values(records))
     ['dense/kernel']
     """
-    found: dict[str, dict[int, RecordedPart]] = {}
+    by_path: dict[str, dict[int, RecordedPart]] = {}
     for server, record in enumerate(records):
         for resource, view in record.views.items():
             path, shard = view.variable, 0
@@ -79,10 +79,10 @@ def find_recorded_values(records: Sequence[JobRecord]) -> dict[str, RecordedValu
             if view.rule is not None:
                 path, _, number = path.rpartition("/")
                 shard = int(number)
-            found.setdefault(path + repetition, {})[shard] = RecordedPart(server, resource, view)
+            by_path.setdefault(path + repetition, {})[shard] = RecordedPart(server, resource, view)
     values = {
         name: RecordedValue(tuple(part for _, part in sorted(parts.items())))
-        for name, parts in found.items()
+        for name, parts in by_path.items()
     }
     return {name: values[name] for name in sorted(values) if _is_complete(values[name])}
 

@@ -90,5 +90,5 @@ def describe_restarts(restarts: Iterable[str]) -> str:
     >>> describe_restarts(["worker 1 (SIGKILL)", "worker 0 (status 1)"])
     '2 restarts: worker 1 (SIGKILL), worker 0 (status 1)'
     """
-    found = list(restarts)
-    return f"{counted(len(found), 'restart')}: {', '.join(found)}" if found else ""
+    texts = list(restarts)
+    return f"{counted(len(texts), 'restart')}: {', '.join(texts)}" if texts else ""

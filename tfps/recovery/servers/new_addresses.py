@@ -94,10 +94,10 @@ def find_moved_servers(
     >>> find_moved_servers(known, known.with_address("ps", 0, "r:1"), [0, 1])
     {0: 'r:1'}
     """
-    there, before = now.count("ps"), known.count("ps")
-    if there != before:
+    received, expected = now.count("ps"), known.count("ps")
+    if received != expected:
         raise ConfigError(
-            f"cluster.ps: received {there} addresses, expected {before}; list all parameter "
+            f"cluster.ps: received {received} addresses, expected {expected}; list all parameter "
             "servers of the job in the same order, including those that have not moved",
             source=now.source,
         )

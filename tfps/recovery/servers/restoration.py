@@ -110,9 +110,9 @@ class Restoration:
         if version < restored:  # no server that has counted more has survived
             version = restored
             self._write_version(server, version)
-        there = {other.device for other in known}
+        known_devices = {other.device for other in known}
         for variable in variables_with_copy_on(server.device, self._runtime.contents):
-            if variable.device in there:
+            if variable.device in known_devices:
                 variable.refresh_mirrors()
         return ServerLoss(
             server.index,
@@ -140,7 +140,7 @@ class Restoration:
         """Write the ledger of a restored server; returns its count of updates."""
         layout = server.layout
         seen = self._job.last_reading() if server.issues_tickets else None
-        of_living = known[0].ledger.values() if known else None
+        of_living = known[0].ledger.read_values() if known else None
         cells = make_returned_ledger(
             layout,
             living=None if of_living is None else of_living.cells.tolist(),
@@ -161,7 +161,7 @@ class Restoration:
         return cells[layout.VERSION]
 
     def _write_version(self, server: Server, version: int) -> None:
-        values = server.ledger.values()
+        values = server.ledger.read_values()
         cells = np.array(values.cells)
         cells[server.layout.VERSION] = version
         server.ledger.assign_values(cells, values.applied)

@@ -17,8 +17,8 @@ class ReturnState(enum.Enum):
 
     ::
 
-        ALL_THERE --lose--> FENCED --drain--> RETURNING --open--> ALL_THERE
-                               ^------lose-------'
+        ALL_THERE --close--> FENCED --drain--> RETURNING --open--> ALL_THERE
+                                ^------close------'
         FENCED, RETURNING --give_up--> GIVEN_UP
     """
 
@@ -102,7 +102,7 @@ class ReturnGate:
             self._changed.notify_all()
 
     @contextmanager
-    def inside(self) -> Iterator[None]:
+    def mark_own_thread(self) -> Iterator[None]:
         """Mark this thread as the one that brings servers back."""
         self._own_threads.is_inside = True
         try:
@@ -126,7 +126,7 @@ class ReturnGate:
             self._interrupts += 1
             self._changed.notify_all()
 
-    def lose(self, index: int, reason: str) -> int:
+    def close(self, index: int, reason: str) -> int:
         """Close the gate for a lost server.
 
         Args:

@@ -77,7 +77,7 @@ def current_round_point(runtime: Runtime, *, checkpoint: int) -> RoundPoint:
     returned = list_returned_tickets(layout, ledgers[0].tolist())
     applied: list[Mapping[int, int]] = []
     for server in runtime.servers:
-        window = server.ledger.values().applied if returned else None
+        window = server.ledger.read_values().applied if returned else None
         applied.append(
             {}
             if window is None

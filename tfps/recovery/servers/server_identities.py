@@ -64,7 +64,7 @@ class ServerIdentities:
             process_incarnations=process_incarnations,
         )
 
-    def absent(self, replies: ServerPresence) -> list[int]:
+    def get_absent_servers(self, replies: ServerPresence) -> list[int]:
         """Return the servers that do not reply, or do not fit the job."""
         return [index for index in self._known if not self._can_take_part(index, replies)]
 

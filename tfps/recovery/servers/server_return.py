@@ -194,10 +194,10 @@ class ServerReturn:
         thread.join(JOIN_TIMEOUT_S)
         return True
 
-    def lose(self, index: int, reason: str) -> None:
+    def begin_return(self, index: int, reason: str) -> None:
         """Begin to bring back a server that does not reply."""
         with self._start_lock:
-            number = self.gate.lose(index, reason)
+            number = self.gate.close(index, reason)
             if number == 1:
                 self._thread = threading.Thread(
                     target=self._run, name="tfps-server-return", daemon=True
@@ -228,14 +228,14 @@ class ServerReturn:
                 return True
             replies = self._identities.ask_servers()
             for index in replies.gone:
-                self.lose(index, f"{self._server_text(index)} is gone.")
-            self._lose_restarted(replies)
+                self.begin_return(index, f"{self._server_text(index)} is gone.")
+            self._begin_return_of_restarted(replies)
             # They may be back by now.
             return bool(replies.gone or replies.restarted or self.gate.lost)
 
-    def _lose_restarted(self, replies: ServerPresence) -> None:
+    def _begin_return_of_restarted(self, replies: ServerPresence) -> None:
         for index in replies.restarted:
-            self.lose(index, f"{self._server_text(index)} restarted.")
+            self.begin_return(index, f"{self._server_text(index)} restarted.")
 
     def _server_text(self, index: int) -> str:
         return f"The parameter server ps {index} at {self._runtime.servers[index].address}"
@@ -245,7 +245,7 @@ class ServerReturn:
             self._give_up('It cannot be restored: on_lost_server="stop".')
             return
         began_s = warned_s = time.monotonic()
-        with self.gate.inside(), bringing_servers_back():
+        with self.gate.mark_own_thread(), bringing_servers_back():
             while not self._is_given_up and not self._runtime.closed:
                 try:
                     if self._bring_back(began_s):
@@ -275,10 +275,10 @@ class ServerReturn:
         if not self.gate.drain():
             return False
         replies = self._identities.ask_servers()
-        self._lose_restarted(replies)
+        self._begin_return_of_restarted(replies)
         if replies.restarted or replies.gone:
             self._job.refuse_loss()
-        if absent := self._identities.absent(replies):
+        if absent := self._identities.get_absent_servers(replies):
             self._move_lost_servers(self.gate.lost.keys() & absent)
             return False
         if not self._connect(replies):
@@ -311,7 +311,7 @@ class ServerReturn:
         for index, address in self._identities.find(lost).items():
             server = self._runtime.servers[index]
             logger.warning("ps %d moved to %s from %s", index, address, server.address)
-            self._runtime.move(server, address)
+            self._runtime.set_server_address(server, address)
             self._failures.move_server(index, address)
 
     def _connect(self, replies: ServerPresence) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.step_scope import StepScope, raise_refusals
+from tfps.bridge.step_scope import StepScope, raise_recorded_errors
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.compression.directions import without_deltas
 from tfps.consistency.synchronous import adaptive_batches_of
@@ -104,19 +104,19 @@ def _apply_schedule(program: Program, runtime: Runtime) -> Program:
 
 
 def _discover(call: Call, strategy: PackedStrategy) -> tuple[Program, Discovery]:
-    found: list[Discovery] = []
+    discoveries: list[Discovery] = []
 
     @tf.function(autograph=False)
     def scratch() -> None:
         discovery = Discovery(strategy, looks_up_nested=True)
-        found[:] = [discovery]
+        discoveries[:] = [discovery]
         with StepScope(discovery) as scope, private.ignore_cached_reads():
             call()
-        discovery.initialize(scope.made)
+        discovery.initialize(scope.created_variables)
 
-    with raise_refusals():
+    with raise_recorded_errors():
         scratch.get_concrete_function()
-    discovery = found[0]
+    discovery = discoveries[0]
     is_sequential = strategy.runtime.workers == 1 and len(strategy.devices.names) == 1
     if not is_sequential:
         states = MetricStates(

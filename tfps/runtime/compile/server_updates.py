@@ -43,25 +43,25 @@ class ServerUpdates:
 
     def get_update(self, optimizer: Any) -> ServerUpdate:
         """Return the update of a built optimizer."""
-        kept = optimizer.__dict__.setdefault(KEPT_UPDATES, weakref.WeakKeyDictionary())
-        found: ServerUpdate | None = kept.get(self)
-        if found is None or not found.is_current_for(optimizer):
+        updates = optimizer.__dict__.setdefault(KEPT_UPDATES, weakref.WeakKeyDictionary())
+        update: ServerUpdate | None = updates.get(self)
+        if update is None or not update.is_current_for(optimizer):
             runtime = self._runtime
             with outside_step():
-                found = ServerUpdate(
+                update = ServerUpdate(
                     optimizer,
                     storage=runtime,
                     strategy=self._strategy,
                     workers=runtime.workers if applies_each_gradient(runtime.mode) else 0,
                     replies=1 + runtime.mode.pipeline_steps,
                 )
-            if self in kept:
-                self._known.discard(kept[self])
-            self._known.add(found)
-            kept[self] = found
-            if found.depends_on_sent_values:
+            if self in updates:
+                self._known.discard(updates[self])
+            self._known.add(update)
+            updates[self] = update
+            if update.depends_on_sent_values:
                 runtime.layouts += 1  # later pulls of its variables have to be noted
-        return found
+        return update
 
     def get_program_updates(self, program: Program) -> list[ServerUpdate]:
         """Return the updates of a program; move variables that it trains together into slabs."""

@@ -35,7 +35,7 @@ class ControlChannel(Protocol):
     lost: str | None
     wait_for_return: Callable[[], bool]
 
-    def function(
+    def make_function(
         self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int | Sequence[tf.TensorSpec]
     ) -> Callable[..., list[np.ndarray[Any, Any]]]:
         """Trace a function of the task; calling it with numbers or arrays returns arrays.
@@ -95,10 +95,10 @@ class Connections(Protocol):
     def find_incompatibility(self, task: Task) -> str:
         """Let a restarted task serve this chief; return why it cannot, or an empty string."""
 
-    def move(self, task: Task, address: str) -> None:
+    def set_address(self, task: Task, address: str) -> None:
         """Set the address of a task; its open channels use it after `renew`."""
 
-    def control(
+    def open_channel(
         self, task: Task, *, longest_attempt_s: float = ATTEMPT_TIMEOUT_S
     ) -> ControlChannel:
         """Open a channel to a task, for calls of at most ``longest_attempt_s``."""

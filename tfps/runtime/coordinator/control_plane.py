@@ -149,7 +149,7 @@ class ControlPlane:
         target = f"grpc://{self._address}"
         return tf.compat.v1.Session(target, graph=self._graph, config=options)
 
-    def function(
+    def make_function(
         self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int | Sequence[tf.TensorSpec]
     ) -> Callable[..., list[np.ndarray[Any, Any]]]:
         """Trace a function of the server; see `ControlChannel`."""

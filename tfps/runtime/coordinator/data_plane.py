@@ -103,7 +103,7 @@ class DataPlane:
     def _find_plain_tasks(self, secret: bytes | None) -> list[str]:
         """Return the names of tasks that are no tfps processes; check the secret of the others."""
         channels = {f"worker {worker}": channel for worker, channel in enumerate(self._channels)}
-        channels.update({f"ps {server.index}": server.control for server in self._servers})
+        channels.update({f"ps {server.index}": server.channel for server in self._servers})
         plain, others = [], []
         for name, channel in channels.items():
             try:
@@ -140,7 +140,7 @@ class DataPlane:
 
     def _open_job(self, server: Server, secret: bytes) -> Endpoint:
         """Open the job on a server, and return the address of its socket."""
-        opened = Endpoint.from_json(server.control.ask(tokens.OPEN, self.job_id, secret).decode())
+        opened = Endpoint.from_json(server.channel.ask(tokens.OPEN, self.job_id, secret).decode())
         return dataclasses.replace(opened, host=split_address(server.address)[0])
 
     @property
@@ -165,13 +165,13 @@ class DataPlane:
         """Let a server serve a plan; does nothing if TensorFlow's RPC calls the functions."""
         if server.index in self.endpoints:
             service, graph = plan.service, build_service_graph(plan, device=server.device)
-            server.control.ask(tokens.INSTALL, self.job_id, service.to_json().encode(), graph)
+            server.channel.ask(tokens.INSTALL, self.job_id, service.to_json().encode(), graph)
 
     def socket_bytes(self, server: int) -> tuple[int, int] | None:
         """Return the received and sent bytes of a server's sockets; None if it counts none."""
         if server not in self.endpoints:
             return None
-        received, sent = self._servers[server].control.ask(tokens.TRAFFIC, self.job_id)
+        received, sent = self._servers[server].channel.ask(tokens.TRAFFIC, self.job_id)
         return int(received), int(sent)
 
     def reopen_server(self, server: Server) -> None:
@@ -194,9 +194,9 @@ class DataPlane:
     def _get_responsive_channels(self) -> dict[int, ControlChannel]:
         """Return the channels to the direct servers that are not lost, by server."""
         direct = [server for server in self._servers if server.index in self.endpoints]
-        return {server.index: server.control for server in direct if server.lost is None}
+        return {server.index: server.channel for server in direct if server.lost is None}
 
-    def forget(self, plans: Sequence[tuple[int, int]]) -> None:
+    def free_plans(self, plans: Sequence[tuple[int, int]]) -> None:
         """Free the plans, given as (server, plan), that are no longer used."""
         channels = self._get_responsive_channels()
         for index, plan_id in plans:

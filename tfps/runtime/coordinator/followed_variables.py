@@ -37,8 +37,8 @@ class FollowedVariable:
 
     def __init__(self, handle: tf.Tensor, storage: Storage) -> None:
         self._handle, self._storage = handle, storage
-        (found,) = handle._handle_data.shape_and_type
-        self._dtype = tf.dtypes.as_dtype(found.dtype)
+        (shape_and_type,) = handle._handle_data.shape_and_type
+        self._dtype = tf.dtypes.as_dtype(shape_and_type.dtype)
         self._value = self._read()
         self._copies: dict[str, ServerVariable] = {}
 
@@ -160,8 +160,8 @@ def _find_writer(handle: tf.Tensor) -> Any:
         functions, first = _CALLS.get(operation.type, ((), 0))
         position = next(k for k, each in enumerate(operation.inputs) if each is handle)
         graphs = [get_function_graph(operation, operation.get_attr(name)) for name in functions]
-        inside = [_find_writer(graph.inputs[position - first]) for graph in graphs]
-        return next((writer for writer in inside if writer is not None), operation)
+        writers = [_find_writer(graph.inputs[position - first]) for graph in graphs]
+        return next((writer for writer in writers if writer is not None), operation)
     return None
 
 

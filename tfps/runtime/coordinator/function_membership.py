@@ -168,5 +168,5 @@ def changes_variables(closure: Any) -> bool:
 def _get_halves(closure: Any) -> list[Any]:
     """Return the server functions of a closure, an object for each server."""
     traced = getattr(closure, "_concrete_function", None)
-    kept = [] if traced is None else private.get_kept_with_graph(traced.graph)
-    return [server for servers in kept for server in servers]
+    groups = [] if traced is None else private.get_kept_with_graph(traced.graph)
+    return [server for servers in groups for server in servers]

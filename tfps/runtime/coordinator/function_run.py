@@ -24,12 +24,12 @@ class FunctionRun(NamedTuple):
 
     Attributes:
         worker: the index of the worker.
-        incarnation: the incarnation of the worker; -1 if no other worker waits for it.
+        worker_incarnation: the incarnation of the worker; -1 if no other worker waits for it.
         first_key: the first key of its pushes; the same if the function is run again.
     """
 
     worker: tf.Tensor
-    incarnation: tf.Tensor
+    worker_incarnation: tf.Tensor
     first_key: tf.Tensor
 
 

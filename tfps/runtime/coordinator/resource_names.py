@@ -44,6 +44,6 @@ class ResourceNames:
         return name if number == 1 else f"{name}>{number}"
 
 
-def _escape(found: re.Match[str]) -> str:
+def _escape(match: re.Match[str]) -> str:
     """Return the code of a character between two marks, so that different paths stay different."""
-    return f">{ord(found[0]):x}>"
+    return f">{ord(match[0]):x}>"

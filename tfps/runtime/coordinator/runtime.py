@@ -100,7 +100,7 @@ class Runtime(Storage):
             for index, contents in enumerate(self.contents)
         ]
         self.worker_channels = [
-            connections.control(("worker", worker)) for worker in range(self.workers)
+            connections.open_channel(("worker", worker)) for worker in range(self.workers)
         ]
         self.local_slots = WorkerLocalSlots(container=self.container, channels=self.worker_channels)
         self.local_times = WorkerLocalSlots(container=self.container, channels=self.worker_channels)
@@ -133,8 +133,8 @@ class Runtime(Storage):
                 and (not plane.direct_workers[worker] or "grpc" in plane.carriers)
             },
             server=self.ticket_server.device,
-            servers=len(self.servers),
-            tasks=len(self.processes),
+            server_count=len(self.servers),
+            task_count=len(self.processes),
         )
         # Called with the index of a lost server: ends exchanges that wait for it.
         self.hang_up: Callable[[int], None] = self.data_plane.hang_up
@@ -207,7 +207,7 @@ class Runtime(Storage):
     def collect(self) -> None:
         """Free the variables and plans without references."""
         super().collect()
-        self.forget([self._unused_plans.pop() for _ in range(len(self._unused_plans))])
+        self.free_plans([self._unused_plans.pop() for _ in range(len(self._unused_plans))])
         if self._freed_bytes >= COLLECTED_BYTES:
             self._give_back()
 
@@ -220,7 +220,7 @@ class Runtime(Storage):
                     channel.ask(tokens.GIVE_BACK, patience_s=0.0)
 
     def install(self, server: Server, plan: ServedPlan, *, owner: Any = None) -> None:
-        """Let a server serve a plan, until `forget`, or some time after its owner is collected."""
+        """Let a server serve a plan until `free_plans`, or a while after its owner is collected."""
         plan_id = plan.service.plan_id
         server.contents.plans[plan_id] = plan
         self.data_plane.install(server, plan)
@@ -229,17 +229,17 @@ class Runtime(Storage):
             noted = (server.index, plan_id)
             weakref.finalize(owner, self._unused_plans.append, noted).atexit = False
 
-    def forget(self, plans: Sequence[tuple[int, int]]) -> None:
+    def free_plans(self, plans: Sequence[tuple[int, int]]) -> None:
         """Free the plans, given as (server, plan), that are no longer used."""
         for index, plan_id in plans:
             self.contents[index].plans.pop(plan_id, None)
-        self.data_plane.forget(plans)
+        self.data_plane.free_plans(plans)
 
-    def move(self, server: Server, address: str) -> None:
+    def set_server_address(self, server: Server, address: str) -> None:
         """Set the new address of a server; `recreate_contents` then creates its contents there."""
         before = self.cluster
         self.cluster = before.with_address("ps", server.index, address)
-        self._connections.move(("ps", server.index), address)
+        self._connections.set_address(("ps", server.index), address)
         server.address = address
         record_move(before, self.cluster)
 
@@ -341,7 +341,7 @@ class Runtime(Storage):
                 channel.close(is_responding=is_responding, error=self.make_closed_error)
 
     def _channels(self) -> list[ControlChannel]:
-        return [*(server.control for server in self.servers), *self.worker_channels]
+        return [*(server.channel for server in self.servers), *self.worker_channels]
 
     def _mark_closed(self, reason: str, *, closes_dependents: bool) -> None:
         for dependent in list(self.dependents) if closes_dependents else []:
@@ -379,11 +379,11 @@ class Runtime(Storage):
         local = [self.local_slots, self.local_times, self.residuals, self.local_values]
         if any(each.has_names for each in local):
             channels = enumerate(self.worker_channels)
-            gone = [
+            unreachable = [
                 w for w, channel in channels if not channel.is_reachable(timeout_s=PROBE_TIMEOUT_S)
             ]
             for each in local:
-                each.free(without=gone)
+                each.free(without=unreachable)
         self.data_plane.close()
         self._release_tasks()
         for contents in self.contents:

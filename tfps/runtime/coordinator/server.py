@@ -71,26 +71,26 @@ class Server:
             self.rounds = RoundGate(self.ledger, required=required)
         gates: list[Membership] = [self.gate] if self.rounds is None else [self.gate, self.rounds]
         self.membership: Membership = MembershipGroup(gates)
-        self.control: ControlChannel = self.open_channel()
+        self.channel: ControlChannel = self.open_channel()
         self.term = 0  # the term of this process as the chief
         self._claim_job = self._trace_decision(chief_requests.claim_job, "term")
         self._open = self._trace_decision(chief_requests.open_tickets, "count", "term", "move")
         self._limit = self._trace_decision(chief_requests.move_limit, "limit", "term", "move")
-        self._withdraw = self._trace_decision(issuing.withdraw, "ticket")
+        self._withdraw = self._trace_decision(issuing.withdraw_ticket, "ticket")
         self._count_up_to = self._trace_decision(chief_requests.count_up_to, "version")
         self._evict = self._trace_decision(
-            self._decide_eviction, "worker", "incarnation", then=self.membership.leave
+            self._decide_eviction, "worker", "incarnation", act_on_result=self.membership.leave
         )
         if self.rounds is not None:
-            self._expect = self.control.function(self._trace_expect, arguments=1 + max_workers)
+            self._expect = self.channel.make_function(self._trace_expect, arguments=1 + max_workers)
             self._cancel_expected = self._trace_decision(
-                self._has_not_joined, "worker", then=self.rounds.leave
+                self._has_not_joined, "worker", act_on_result=self.rounds.leave
             )
-        self._sample = self.control.function(self._trace_sample, arguments=0)
+        self._sample = self.channel.make_function(self._trace_sample, arguments=0)
 
     def open_channel(self, **options: float) -> ControlChannel:
-        """Open another channel to the server; ``options`` are those of `Connections.control`."""
-        channel = self._connections.control(("ps", self.index), **options)
+        """Open another channel to the server; the options are those of `Connections`."""
+        channel = self._connections.open_channel(("ps", self.index), **options)
         channel.lost, channel.wait_for_return = self._lost, self._wait_for_return
         self._channels.add(channel)
         return channel
@@ -172,7 +172,7 @@ class Server:
         """Issue no new tickets, only those that came back. Returns the next new ticket."""
         return self.set_limit(-1)
 
-    def withdraw(self, ticket: int) -> None:
+    def withdraw_ticket(self, ticket: int) -> None:
         """Take a returned ticket back, so that no worker gets it any more."""
         self._withdraw(ticket)
 
@@ -197,7 +197,7 @@ class Server:
 
     def probe(self) -> None:
         """Check whether the server still replies, and mark it as lost if it does not."""
-        if self.lost is None and not self.control.is_reachable(timeout_s=REACH_TIMEOUT_S):
+        if self.lost is None and not self.channel.is_reachable(timeout_s=REACH_TIMEOUT_S):
             self.lost = f"the parameter server at {self.address} accepts no connection"
         try:
             self._sample(patience_s=PROBE_TIMEOUT_S)
@@ -216,24 +216,24 @@ class Server:
         self,
         decision: Callable[..., tf.Tensor],
         *names: str,
-        then: Callable[[tf.Tensor, tf.Tensor], None] | None = None,
+        act_on_result: Callable[[tf.Tensor, tf.Tensor], None] | None = None,
     ) -> Callable[..., list[np.ndarray[Any, Any]]]:
         """Trace a function that decides on the server's ledger, under the server's mutex.
 
         A decision has arguments with these names, changes the ledger and returns one number.
-        ``then`` gets the first argument and the decision, and is traced after the change.
+        ``act_on_result`` gets the first argument and the decision, and is traced after the change.
         """
 
         def trace(*values: tf.Tensor) -> Sequence[tf.Tensor]:
             with self.ledger.locked():
                 ledger = self.ledger.open()
                 result = decision(ledger, **dict(zip(names, values, strict=True)))
-                self.ledger.post(ledger)
-                if then is not None:
-                    then(values[0], result)
+                self.ledger.write_changes(ledger)
+                if act_on_result is not None:
+                    act_on_result(values[0], result)
             return [tf.cast(result, tf.int64)]
 
-        return self.control.function(trace, arguments=len(names))
+        return self.channel.make_function(trace, arguments=len(names))
 
     def _decide_eviction(
         self, ledger: GraphLedger, *, worker: tf.Tensor, incarnation: tf.Tensor
@@ -249,7 +249,7 @@ class Server:
         with self.ledger.locked():
             ledger = self.ledger.open()
             is_new = tf.cast(chief_requests.expect(ledger, number=number), tf.int64)
-            self.ledger.post(ledger)
+            self.ledger.write_changes(ledger)
             self.rounds.expect(tf.stack(will_join) * is_new)
         return [is_new]
 

@@ -15,7 +15,7 @@ class SharedByName:
 
     def get_or_create(self, name: Hashable, create: Callable[[], Any]) -> Any:
         """Return the object of a name; create it if it does not exist."""
-        found = self._known.get(name)
-        if found is None:
-            self._known[name] = found = create()
-        return found
+        existing = self._known.get(name)
+        if existing is None:
+            self._known[name] = existing = create()
+        return existing

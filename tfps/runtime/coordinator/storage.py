@@ -147,7 +147,7 @@ class Storage:
             on_access=self._on_eager_access,
             **options,
         )
-        self._free_with(variable, shared_name)
+        self._free_after_collection(variable, shared_name)
         return variable
 
     def create_sharded(
@@ -208,7 +208,7 @@ class Storage:
         for old, member in zip(variables, layout.members, strict=True):
             view = ViewVariable(slab, member=member, replaces=old)
             self._finalizers.pop(old.shared_name).detach()
-            self._free_with(view, old.shared_name)
+            self._free_after_collection(view, old.shared_name)
             planned = self._views.get(old.shared_name)
             if planned is not None:
                 self._views[old.shared_name] = dataclasses.replace(
@@ -233,10 +233,10 @@ class Storage:
             if native.container == self.container:  # another job may have one of the same name
                 self._free(native.shared_name)
 
-    def _free_with(self, variable: ServerVariable, shared_name: str) -> None:
+    def _free_after_collection(self, variable: ServerVariable, shared_name: str) -> None:
         # Runs during garbage collection, so it only takes a note; `collect` frees.
-        note = self._unreferenced.append
-        self._finalizers[shared_name] = weakref.finalize(variable, note, shared_name)
+        record = self._unreferenced.append
+        self._finalizers[shared_name] = weakref.finalize(variable, record, shared_name)
 
     @property
     def has_mismatches(self) -> bool:

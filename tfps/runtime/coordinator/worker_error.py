@@ -58,7 +58,7 @@ def parse_graph_error(message: str) -> GraphError:
     ...       "index 3 is not in [0, 2)\n\t [[{{node a/b}}]]")
     GraphError(reason='index 3 is not in [0, 2)', operation='a/b', frames=())
     """
-    found = _NODE.search(message)
+    node_match = _NODE.search(message)
     reason = "\n".join(_drop_frames(message.split("\n")))
     reason = _FUNCTION.sub("", reason).strip()
     if several := _FIRST_OF_SEVERAL.match(reason):
@@ -68,7 +68,7 @@ def parse_graph_error(message: str) -> GraphError:
     frames = [FrameSummary(f, int(n), name) for f, n, name in _PLACE.findall("".join(trace))]
     return GraphError(
         reason.strip() or message.strip(),
-        found[1] if found else None,
+        node_match[1] if node_match else None,
         tuple(select_user_frames(frames)),
     )
 
@@ -89,8 +89,8 @@ def select_user_frames(frames: Sequence[FrameSummary]) -> list[FrameSummary]:
     The lines above it are in an exception's traceback anyway.
     """
     starters = [k for k, frame in enumerate(frames) if frame.filename.startswith(STARTERS)]
-    inside = frames[starters[-1] + 1 :] if starters else frames
-    called = itertools.dropwhile(lambda frame: not frame.filename.startswith(LIBRARIES), inside)
+    inner = frames[starters[-1] + 1 :] if starters else frames
+    called = itertools.dropwhile(lambda frame: not frame.filename.startswith(LIBRARIES), inner)
     return [frame for frame in called if not frame.filename.startswith((*LIBRARIES, "<"))]
 
 

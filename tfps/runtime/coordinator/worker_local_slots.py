@@ -47,7 +47,7 @@ class WorkerLocalSlots:
             return
         if self._free_functions is None:
             self._free_functions = [
-                channel.function(self._trace, arguments=0) for channel in self._channels
+                channel.make_function(self._trace, arguments=0) for channel in self._channels
             ]
         for worker, free in enumerate(self._free_functions):
             try:

@@ -40,7 +40,7 @@ class Body(NamedTuple):
 def encode_push(
     wire: CallWire,
     tensors: Mapping[str, tf.Tensor],
-    rows: Body | None = None,
+    row_body: Body | None = None,
     *,
     encode_vector: Callable[[CodedVector, tf.Tensor], tf.Tensor] | None = None,
 ) -> Body:
@@ -49,10 +49,10 @@ def encode_push(
     Args:
         wire: the message format of the push.
         tensors: the tensors of the push, by name.
-        rows: rows of tables' gradients, which follow the rest.
+        row_body: rows of tables' gradients, which follow the rest.
         encode_vector: encodes the vector of coded gradients; None: there are none.
     """
-    body = Body(tf.zeros([0], tf.uint8)) if rows is None else rows
+    body = Body(tf.zeros([0], tf.uint8)) if row_body is None else row_body
     if encode_vector is not None:
         data = {each.name: encode_vector(each, each.build_vector(tensors)) for each in wire.coded}
         tensors = {**tensors, **data}
@@ -61,33 +61,33 @@ def encode_push(
 
 def measure_coded_parts(wire: CallWire, tensors: Mapping[str, Any]) -> list[CodedPart]:
     """Return the sizes of the encoded parts of a push before and after encoding."""
-    rows = [
+    row_parts = [
         part
         for table, each in zip(wire.tables, wire.row_formats, strict=True)
         for part in each.measure_sizes(tf.size(tensors[get_gradient_name(table)].indices, tf.int64))
     ]
-    return [*wire.encoded_request_parts, *rows]
+    return [*wire.encoded_request_parts, *row_parts]
 
 
 def decode_gradients(wire: CallWire, tensors: Mapping[str, tf.Tensor]) -> dict[str, Any]:
     """Decode the tensors of a push for its optimizer call."""
-    found = dict(tensors)
+    decoded = dict(tensors)
     for each in wire.coded:
-        found.update(each.decode_tensors(found.pop(each.name)))
+        decoded.update(each.decode_tensors(decoded.pop(each.name)))
     for native in wire.gradients.natives:
         if (
-            get_native_gradient_name(native) not in found
+            get_native_gradient_name(native) not in decoded
         ):  # a slab whose variables have several codecs
             members = [
                 (to_gradient_name(member.name), native.dtype.name, member.shape)
                 for member in native.layout.members
             ]
             (block,) = Layout.from_entries(members).blocks
-            found[get_native_gradient_name(native)] = join_block(block, found)
-    return {**found, **unpack_moves(wire.moves, found)}
+            decoded[get_native_gradient_name(native)] = join_block(block, decoded)
+    return {**decoded, **unpack_moves(wire.moves, decoded)}
 
 
-def name_values(wire: CallWire, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+def collect_reply_values(wire: CallWire, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
     """Return the values in a reply to a push, by name, and the vectors of coded values."""
     names = [native.shared_name for native in wire.values.natives]
     tensors = dict(zip(names, values, strict=True))
@@ -105,7 +105,7 @@ def encode_values(
 
     Args:
         wire: the message format of the push.
-        values: the result of `name_values`.
+        values: the result of `collect_reply_values`.
         seed: the seed of codecs that draw random numbers.
         already_encoded: the bytes of vectors that are already encoded, by name.
     """
@@ -141,11 +141,11 @@ def decode_values(
         values.update(unpack(layout, payload))
     for each in coded:
         values.update(decode_reply(each, values.pop(each.name)))
-    found = []
+    values_of_variables = []
     for variable in variables:
         names = [get_variable_name(shard) for shard in get_shards(variable)]
         if names[0] in values:
-            found.append(
+            values_of_variables.append(
                 (variable, join_by_rule([values[n] for n in names], get_row_rule(variable)))
             )
-    return found
+    return values_of_variables

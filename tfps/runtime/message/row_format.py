@@ -144,11 +144,11 @@ def decode_all_rows(
     runs = list(_group_neighbors(formats))
     sizes = [tf.add_n([counts[k] for k in run]) * formats[run[0]].size_bytes for run in runs]
     parts = [data] if len(runs) == 1 else tf.split(data, sizes)
-    found: list[tf.Tensor] = []
+    decoded: list[tf.Tensor] = []
     for run, part in zip(runs, parts, strict=True):
         rows = formats[run[0]].decode(part)
-        found += [rows] if len(run) == 1 else tf.split(rows, [counts[k] for k in run])
-    return found
+        decoded += [rows] if len(run) == 1 else tf.split(rows, [counts[k] for k in run])
+    return decoded
 
 
 def _group_neighbors(formats: Sequence[RowFormat]) -> Iterator[list[int]]:

@@ -128,8 +128,8 @@ def get_scale_name(variable: Any) -> str:
     return f"scale of {variable._value.shared_name}"
 
 
-def read_loss_scale(optimizer: Any, read: Callable[[Any], tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Read the loss scale that a push carries, by name; ``read`` returns the sender's value."""
+def collect_loss_scale(optimizer: Any, read: Callable[[Any], tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Return the loss scale that a push carries, by name; ``read`` returns the sender's value."""
     scale = get_loss_scale(optimizer)
     return {} if scale is None else {get_scale_name(scale): read(scale)}
 

@@ -207,7 +207,7 @@ class Discovery:
             if id(variable) not in travel:
                 refuse_to_densify(optimizer, gradient, variable)
 
-    def iter_changed_variables(self) -> Iterator[tuple[Any, list[Any]]]:
+    def iter_changes(self) -> Iterator[tuple[Any, list[Any]]]:
         """Yield the variables that the step changes, each with its gradients or its resource."""
         for _, gradient, variable in self._gradients:
             yield variable, [*tf.nest.flatten(gradient, expand_composites=True)]
@@ -226,12 +226,12 @@ class Discovery:
     def compute_paces(self, variables: Iterable[Any]) -> dict[int, MovingPace]:
         """Return the paces of variables, by id; variables that optimizers update are left out."""
         devices = len(self.strategy.devices.names)
-        found = {
+        paces = {
             id(v): find_pace(v, self._assignments[id(v)], devices=devices)
             for v in variables
             if not self._trained_in[id(v)]
         }
-        return {key: pace for key, pace in found.items() if pace is not None}
+        return {key: pace for key, pace in paces.items() if pace is not None}
 
 
 def discover_program(program: Program, strategy: TracedStrategy) -> Program:
@@ -241,20 +241,20 @@ def discover_program(program: Program, strategy: TracedStrategy) -> Program:
         UnsupportedError: more optimizer calls in a step than a ticket can number, or a call of a
             Python function.
     """
-    found: list[Discovery] = []
+    discoveries: list[Discovery] = []
 
     def trace(data: Any) -> Any:  # Keras's name, which TensorFlow's messages quote
         discovery = Discovery(strategy)
-        found[:] = [discovery]
+        discoveries[:] = [discovery]
         with private.default_replica_context():
             with StepScope(discovery) as scope:
                 outputs = program.step(data)
-            discovery.initialize(scope.made)  # those that the step never reads, too
+            discovery.initialize(scope.created_variables)  # those that the step never reads, too
             return outputs
 
     concrete = tf.function(trace, autograph=False).get_concrete_function(program.batch_spec)
     refuse_python_functions(concrete.graph)
-    discovery = found[0]
+    discovery = discoveries[0]
     warn_of_synchronized(discovery.normalizing, workers=strategy.runtime.workers)
     calls = discovery.calls
     on_servers = [v for v in discovery.found_variables if not is_metric(v) and not is_seed(v)]
@@ -277,7 +277,7 @@ def discover_program(program: Program, strategy: TracedStrategy) -> Program:
         handle_of=lambda variable: discovery.get_copy(variable).handle,
     )
     if changes_variables and not program.is_sequential:
-        states.refuse_uses(discovery.iter_changed_variables())
+        states.refuse_uses(discovery.iter_changes())
     seeds = [v for v in discovery.found_variables if is_seed(v)]
     draws = [discovery.draws.get(id(v), 0) for v in seeds]
     refuse_outside_scope(on_servers)

@@ -61,12 +61,12 @@ def _train_locally(program: Program, mode: LocalSteps, *, adds_counts: bool) -> 
         for member in every
         if isinstance(member._learning_rate, keras.Variable)
     )
-    kept = _unique([*counts, *(v for optimizer in optimizers for v in optimizer.variables)])
+    states = _unique([*counts, *(v for optimizer in optimizers for v in optimizer.variables)])
     local = LocalTraining(
         period_steps=mode.period_steps,
         elasticity=mode.elasticity,
         calls=calls,
-        slots=tuple(_exclude(kept, rates)),
+        slots=tuple(_exclude(states, rates)),
         counts=tuple(counts),
         rates=tuple(rates),
         adds_counts=adds_counts,

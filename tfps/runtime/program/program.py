@@ -146,13 +146,13 @@ class Program:
 
         A count of updates, slots and a loss scale, if the step reads them; no learning rate.
         """
-        kept: set[int] = set()
+        optimizer_ids: set[int] = set()
         if isinstance(call.optimizer, keras.optimizers.Optimizer):
-            every = get_nested_optimizers(call.optimizer)
-            kept = {id(v) for member in every for v in member.variables}
-            kept -= {id(member._learning_rate) for member in every}
-        kept -= {id(variable) for variable in call.variables}
-        return [*call.variables, *(v for v in self.variables if id(v) in kept)]
+            members = get_nested_optimizers(call.optimizer)
+            optimizer_ids = {id(v) for member in members for v in member.variables}
+            optimizer_ids -= {id(member._learning_rate) for member in members}
+        optimizer_ids -= {id(variable) for variable in call.variables}
+        return [*call.variables, *(v for v in self.variables if id(v) in optimizer_ids)]
 
     @property
     def metric_items(self) -> int:
@@ -226,11 +226,11 @@ class Program:
             values.append(known.get(position) if value is None else value)
         logs = dict(tf.nest.pack_sequence_as(outputs, values))
         if results.not_computable and not self.is_sequential:
-            mine = model.get_metrics_result()
+            own_logs = model.get_metrics_result()
             others = tf.nest.pack_sequence_as(
                 outputs, [position in results.not_computable for position in range(len(values))]
             )
-            logs.update({name: mine[name] for name in mine if others.get(name) is True})
+            logs.update({name: own_logs[name] for name in own_logs if others.get(name) is True})
         left_out = self.find_unreported_outputs()
         return {
             name: np.asarray(value) if isinstance(value, (list, tuple)) else value

@@ -90,8 +90,8 @@ class StateChanges:
             if all(output.ref() in known for output in operation.outputs) and operation.outputs:
                 continue  # an input of a function, or the handle of a state
             inputs = [known.get(each.ref(), MIXED) for each in operation.inputs]
-            found = self._find_outputs(operation, inputs)
-            known.update(zip((o.ref() for o in operation.outputs), found, strict=True))
+            outputs = self._find_outputs(operation, inputs)
+            known.update(zip((o.ref() for o in operation.outputs), outputs, strict=True))
         for tensor, value in known.items():
             if isinstance(value, Origin):
                 before = self._seen.get(tensor)
@@ -157,21 +157,21 @@ class StateChanges:
 
     def _walk_branches(self, operation: Any, inputs: list[_Known]) -> list[_Known]:
         """Walk through all branches of a conditional, and merge their results."""
-        before, results = list(self._now), list[tuple[list[_Known], list[Origin]]]()
+        old_states, results = list(self._now), list[tuple[list[_Known], list[Origin]]]()
         for attribute in BRANCH_OPERATIONS[operation.type]:
             named = operation.get_attr(attribute)
             for function in named if isinstance(named, (list, tuple)) else [named]:
-                self._now = list(before)
+                self._now = list(old_states)
                 graph = get_function_graph(operation, function)
                 with self._run_only_if(inputs[0]):
                     results.append((self._walk_call(graph, inputs[1:]), self._now))
-        outputs, now = results[0]
-        for more, then in results[1:]:
-            outputs = [_merge_known(a, b) for a, b in zip(outputs, more, strict=True)]
-            now = [either(a, b) for a, b in zip(now, then, strict=True)]
+        outputs, states = results[0]
+        for other_outputs, other_states in results[1:]:
+            outputs = [_merge_known(a, b) for a, b in zip(outputs, other_outputs, strict=True)]
+            states = [either(a, b) for a, b in zip(states, other_states, strict=True)]
         if inputs[0] != INDEPENDENT:
-            outputs, now = [MIXED] * len(outputs), _mix_changed(now, before)
-        self._now = now
+            outputs, states = [MIXED] * len(outputs), _mix_changed(states, old_states)
+        self._now = states
         return outputs
 
     def _walk_loop(self, operation: Any, inputs: list[_Known]) -> list[_Known]:

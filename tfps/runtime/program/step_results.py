@@ -50,11 +50,11 @@ class StepResults:
     ) -> None:
         self._outputs, self._specs = outputs, list(specs)
         self._handles = {handle.ref(): i for i, handle in enumerate(handles)}
-        found = {
+        sources = {
             i: self._find_sources(o) for i, o in enumerate(outputs) if isinstance(o, tf.Tensor)
         }
-        self.computable = [i for i, (metrics, others) in found.items() if metrics and not others]
-        self.not_computable = [i for i, (metrics, others) in found.items() if metrics and others]
+        self.computable = [i for i, (metrics, others) in sources.items() if metrics and not others]
+        self.not_computable = [i for i, (metrics, others) in sources.items() if metrics and others]
 
     def compute(self, states: Sequence[Any]) -> Mapping[int, Any]:
         """Compute the outputs that are results of metrics, by index, from states of all metrics."""

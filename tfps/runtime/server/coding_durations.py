@@ -36,9 +36,9 @@ class CodingDurations:
         begin = tf.timestamp()  # a server's function starts when the whole request has arrived
         with tf.control_dependencies([begin]):
             payload = tf.identity(payload)
-        found = unpack_push(self._wire, ids, payload)
-        self._decode_s = measure_seconds(begin, until=found)
-        return found
+        unpacked = unpack_push(self._wire, ids, payload)
+        self._decode_s = measure_seconds(begin, until=unpacked)
+        return unpacked
 
     def count(self, header: Sequence[tf.Tensor]) -> None:
         """Count the durations of the server and of the worker; call it under the server's mutex."""
@@ -55,11 +55,11 @@ class CodingDurations:
         if not self._wire.coded_values:
             return encode(values)
         begin, values = begin_timing(values)
-        made = encode(values)
-        encode_s = measure_seconds(begin, until=made)
+        encoded = encode(values)
+        encode_s = measure_seconds(begin, until=encoded)
         with self._ledger.locked():
             self._ledger.count_seconds(ENCODE, encode_s)
-        return made
+        return encoded
 
     def _count_reported(self, kind: int, microseconds: tf.Tensor) -> None:
         seconds = tf.cast(microseconds, tf.float64) / 1e6

@@ -141,7 +141,7 @@ class FitHalf(ServerHalf):
                 ledger, alive=accepted, worker=worker, pushed=NO_TICKET, quota=quota
             )
         ledger.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
-        server_ledger.post(ledger)
+        server_ledger.write_changes(ledger)
         if self.server.issues_tickets and self.program.schedule.is_pipelined:
             ledger = server_ledger.open()
             ahead = issuing.issue(
@@ -151,7 +151,7 @@ class FitHalf(ServerHalf):
                 pushed=NO_TICKET,
                 pipelined=True,
             )
-            server_ledger.post(ledger)
+            server_ledger.write_changes(ledger)
             grant = replace(grant, ahead=ahead.ticket)
         if self.rounds is not None:
             version = self.rounds.position()
@@ -182,10 +182,10 @@ class FitHalf(ServerHalf):
             alive = self.plan.is_alive(header, ledger, header[Request.WORKER])
             status = self.plan.compute_status(header, alive=alive)
             reply = ReplyHeader(ledger.read(ledger.layout.VERSION), status)
-            found = {
+            totals = {
                 name: tf.identity(value) for name, value in self.reports.trace_latest().items()
             }
-        return [reply.to_tensor(), ids, pack(self.report_layout, found)]
+        return [reply.to_tensor(), ids, pack(self.report_layout, totals)]
 
     def trace_unchanged_number(self) -> tf.Tensor | int:
         """Trace the number of writes by other programs."""
@@ -202,7 +202,7 @@ class FitHalf(ServerHalf):
         grant = issuing.issue(ledger, alive=alive, worker=worker, pushed=NO_TICKET)
         version = ledger.read(server_ledger.layout.VERSION)
         ledger.count_traffic(received_bytes=self.report_layout.size_bytes, sent_bytes=0)
-        server_ledger.post(ledger)
+        server_ledger.write_changes(ledger)
         return ReplyHeader(version, self.plan.compute_status(header, alive=alive), grant=grant)
 
     def _leave(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
@@ -218,7 +218,7 @@ class FitHalf(ServerHalf):
         decide.remove(ledger, worker=worker, leaves=alive, closed=closed)
         count_durations(self.server, ledger, header)
         version = ledger.read(server_ledger.layout.VERSION)
-        server_ledger.post(ledger)
+        server_ledger.write_changes(ledger)
         self.server.membership.leave(worker, alive)
         return ReplyHeader(version, self.plan.compute_status(header, alive=alive))
 
@@ -239,7 +239,7 @@ class FitHalf(ServerHalf):
     def _trace_report(self) -> Callable[..., list[Array]]:
         assert self.reports is not None
         arguments = [tf.TensorSpec([], tf.int64), tf.TensorSpec([None], tf.float64)]
-        return self.server.control.function(self.reports.read, arguments=arguments)
+        return self.server.channel.make_function(self.reports.read, arguments=arguments)
 
     def read_report(self, *, reset_to: Array | None = None) -> tuple[Array, ...]:
         """Return the ledger, metric totals and newest outputs; optionally reset the totals."""

@@ -242,6 +242,6 @@ class FunctionHalf(ServerHalf):
         ledger = server_ledger.open()
         ledger.count_traffic(received_bytes=self.state_layout.size_bytes, sent_bytes=0)
         ledger.count(ledger.layout.OTHER_WRITES)
-        server_ledger.post(ledger)
+        server_ledger.write_changes(ledger)
         tf.cond(key > server_ledger.applied_key(cell), take, lambda: tf.constant(0))
         return ReplyHeader(server_ledger.open().read(server_ledger.layout.VERSION))

@@ -210,7 +210,7 @@ class ServerHalf(PlanFunctions):
                 sent_bytes=tf.size(rows, tf.int64),
                 coded=self.server.coded_groups.assign_numbers("down", parts),
             )
-            server_ledger.post(ledger)
+            server_ledger.write_changes(ledger)
         return [reply.to_tensor(), ids[:0], rows]
 
     def offer_rounds(self, *, joins: bool, awaits: bool) -> None:
@@ -247,7 +247,7 @@ class ServerHalf(PlanFunctions):
         server_ledger = self.server.ledger
         ledger = server_ledger.open()
         ledger.count_traffic(received_bytes=0, sent_bytes=self.slot_layout.size_bytes)
-        server_ledger.post(ledger)
+        server_ledger.write_changes(ledger)
         return ReplyHeader(ledger.read(server_ledger.layout.VERSION))
 
     def build_push(self, number: int) -> Push:

@@ -96,9 +96,9 @@ class PlanFunctions:
             handle_of_copy=self.runtime.followed.handle_of_copy,
         )
         self.runtime.followed.check(function.graph)
-        pushed, found = (bytes_behind, 0) if kind == Kind.PUSH else (0, bytes_behind)
+        pushed, pulled = (bytes_behind, 0) if kind == Kind.PUSH else (0, bytes_behind)
         entry = Entry(kind, call_number, request_bytes, reply_bytes, row_bytes=pushed)
-        self._offers[kind, call_number] = Offer(entry, function, found)
+        self._offers[kind, call_number] = Offer(entry, function, pulled)
 
     def trace_locked(
         self,

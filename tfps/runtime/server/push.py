@@ -15,7 +15,7 @@ from tfps.consistency.server_ledger import GraphLedger
 from tfps.consistency.server_quotas import Quotas
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.worker_memory import WorkerVersion
-from tfps.runtime.message.payload import encode_values, measure_coded_parts, name_values
+from tfps.runtime.message.payload import collect_reply_values, encode_values, measure_coded_parts
 from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader, set_fields
 from tfps.runtime.server.admission import PushTerms, PushVerdict, ReceivedPush, decide_push
 from tfps.runtime.server.coding_durations import CodingDurations
@@ -97,18 +97,18 @@ class Push:
             coding.count(header)
             has_to_wait, version = self.gate.end_step(arrival, verdict, done=done)
             counts = arrival.is_worker if arrival.alive is True else arrival.alive
-            found = self._read(header[Request.WORKER], version, counts=counts)
+            pulled = self._read(header[Request.WORKER], version, counts=counts)
         if has_to_wait is not None:
             read = functools.partial(self._read, header[Request.WORKER])
-            found = tf.cond(has_to_wait, lambda: self.gate.wait(arrival, read), lambda: found)
-        version, *values = found
+            pulled = tf.cond(has_to_wait, lambda: self.gate.wait(arrival, read), lambda: pulled)
+        version, *values = pulled
         fields = {} if version is verdict.version else {Reply.VERSION: version}
         if self.sends_write_count:
             fields[Reply.OTHER_WRITES] = values.pop()
         seed = tf.stack([tf.constant(self.call.server.index, tf.int64), version])
 
         def encode(values: list[tf.Tensor]) -> tuple[Mapping[Reply, tf.Tensor], tf.Tensor]:
-            named = name_values(wire, values)
+            named = collect_reply_values(wire, values)
             sent = self.delta_encoder.encode(
                 self.call.number, header, named, version=version, reply=outcome.reply, seed=seed
             )
@@ -131,7 +131,7 @@ class Push:
         arrival, verdict = self._decide(ledger, request)
         done = self.application(request.tensors, arrival, verdict)
         # The ledger counts the push after it was applied, and not if that failed.
-        for operation in server_ledger.post(ledger):
+        for operation in server_ledger.write_changes(ledger):
             private.add_control_input(operation, done.op)
         self._count(verdict, request)
         return PushOutcome(arrival, verdict, _make_reply(verdict), done)
@@ -146,26 +146,26 @@ class Push:
         """
         call, server_ledger = self.call, self.call.server.ledger
         counts_inside = self.reports is None or self.reports.are_sums
-        asked = {"fresh", "new_applied_key"} | (set() if counts_inside else {"closed"})
+        read_names = {"fresh", "new_applied_key"} | (set() if counts_inside else {"closed"})
         if self.gate.may_wait or any(update.depends_on_sent_values for update in self.updates):
-            asked |= {"alive", "is_worker"}
+            read_names |= {"alive", "is_worker"}
         traced: list[tuple[ReceivedPush, PushVerdict]] = []
         rate, begin = call.trace_learning_rate(), tf.timestamp()
 
         @compiled_function
         def kernel(header: Any, tensors: Any, applied_key: Any) -> list[Any]:
-            inside = PushRequest(header, tensors, request.size, applied_key)
+            kernel_request = PushRequest(header, tensors, request.size, applied_key)
             ledger = server_ledger.open()
-            arrival, verdict = self._decide(ledger, inside)
+            arrival, verdict = self._decide(ledger, kernel_request)
             call.apply_masked(tensors, arrival, verdict, rate=rate)
             server_ledger.assign(ledger)
             if counts_inside:
-                self._count(verdict, inside)
+                self._count(verdict, kernel_request)
             traced.append((arrival, verdict))
             return [
                 _make_reply(verdict),
-                _select_tensors(arrival, asked),
-                _select_tensors(verdict, asked),
+                _select_tensors(arrival, read_names),
+                _select_tensors(verdict, read_names),
             ]
 
         with tf.control_dependencies([begin]):
@@ -231,12 +231,12 @@ class Push:
     ) -> list[tf.Tensor]:
         """Read the reply's version, values, and number of writes by others."""
         server_ledger = self.call.server.ledger
-        held, known = self.call.wire.values, WorkerVersion(worker, version)
-        record_pull(self.updates, held, known, self.call.server, counts=counts)
-        found = [version, *read_values(held)]
+        natives, worker_version = self.call.wire.values, WorkerVersion(worker, version)
+        record_pull(self.updates, natives, worker_version, self.call.server, counts=counts)
+        reply = [version, *read_values(natives)]
         if self.sends_write_count:
-            found.append(server_ledger.read(server_ledger.layout.OTHER_WRITES))
-        return found
+            reply.append(server_ledger.read(server_ledger.layout.OTHER_WRITES))
+        return reply
 
 
 def _make_reply(verdict: PushVerdict) -> tf.Tensor:
@@ -245,8 +245,8 @@ def _make_reply(verdict: PushVerdict) -> tf.Tensor:
 
 
 def _select_tensors(
-    found: ReceivedPush | PushVerdict, names: Collection[str]
+    source: ReceivedPush | PushVerdict, names: Collection[str]
 ) -> dict[str, tf.Tensor]:
     """Return the named attributes that are tensors, by name."""
-    values = {name: getattr(found, name) for name in names if hasattr(found, name)}
+    values = {name: getattr(source, name) for name in names if hasattr(source, name)}
     return {name: tf.identity(value) for name, value in values.items() if tf.is_tensor(value)}

@@ -110,7 +110,7 @@ class RoundBarrier:
         # A worker that was late for a call now has parameters of another round, and is late for the
         # next call too.
         fits = position % MAX_CALLS == self.call.number
-        made = Contribution(
+        contribution = Contribution(
             worker=header[Request.WORKER],
             incarnation=header[Request.INCARNATION],
             alive=arrival.alive,
@@ -118,9 +118,9 @@ class RoundBarrier:
             next_position=following,
             call_id=self.call_id,
         )
-        in_time, state = self.rounds.accepts(made)
+        in_time, state = self.rounds.accepts(contribution)
         return replace(
-            arrival, in_time=in_time, position=state.position, contribution=(made, state)
+            arrival, in_time=in_time, position=state.position, contribution=(contribution, state)
         )
 
     def contribute(
@@ -138,15 +138,17 @@ class RoundBarrier:
     def end_step(
         self, arrival: ReceivedPush, verdict: PushVerdict, *, done: tf.Tensor
     ) -> tuple[tf.Tensor | None, tf.Tensor]:
-        made, state = arrival.contribution
+        contribution, state = arrival.contribution
         with tf.control_dependencies([done]):
-            has_to_wait = self.rounds.push(made, (arrival.in_time, state), apply=self._apply)
+            has_to_wait = self.rounds.push(
+                contribution, (arrival.in_time, state), apply=self._apply
+            )
         return has_to_wait, self.rounds.position()
 
     def wait(self, arrival: ReceivedPush, read: Read) -> list[tf.Tensor]:
-        made, _ = arrival.contribution
+        contribution, _ = arrival.contribution
         # Inside a loop TensorFlow cannot lower the conditions around an update that XLA compiles.
-        end = self.rounds.wait(made, apply=functools.partial(self._apply, compiled=False))
+        end = self.rounds.wait(contribution, apply=functools.partial(self._apply, compiled=False))
         with tf.control_dependencies([end]), self.call.server.ledger.locked():
             return list(read(self.rounds.position()))
 

@@ -63,10 +63,10 @@ class Reports:
             cells = self._server.ledger.cells()
             metrics = tf.identity(self._metrics.read_value())
             outputs = tf.identity(self._outputs.read_value())
-            known = tf.identity(self.latest_reset.read_value())
-            is_new = tf.logical_and(reset != NO_RESET, reset != known)
-            with tf.control_dependencies([metrics, known]):
-                kept = tf.cond(is_new, lambda: initial, lambda: metrics)
-                self._metrics.assign(tf.ensure_shape(kept, self._metrics.shape), read_value=False)
-                self.latest_reset.assign(tf.where(is_new, reset, known), read_value=False)
+            last_reset = tf.identity(self.latest_reset.read_value())
+            is_new = tf.logical_and(reset != NO_RESET, reset != last_reset)
+            with tf.control_dependencies([metrics, last_reset]):
+                latest = tf.cond(is_new, lambda: initial, lambda: metrics)
+                self._metrics.assign(tf.ensure_shape(latest, self._metrics.shape), read_value=False)
+                self.latest_reset.assign(tf.where(is_new, reset, last_reset), read_value=False)
         return [cells, metrics, outputs]

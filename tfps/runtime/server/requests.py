@@ -44,10 +44,10 @@ def enter_if_new(server: Server, plan: PlanHeader, header: Sequence[tf.Tensor]) 
     def enter() -> tf.Tensor:
         ledger = server_ledger.open()
         decide.remove(ledger, worker=worker, leaves=is_new, closed=tf.constant(False))
-        server_ledger.post(ledger)
+        server_ledger.write_changes(ledger)
         ledger = server_ledger.open()
         accepted = decide.enter(ledger, worker=worker, incarnation=incarnation)
-        server_ledger.post(ledger)
+        server_ledger.write_changes(ledger)
         server.membership.enter(worker, accepted)
         return accepted
 

@@ -38,7 +38,7 @@ class RoundPull:
     ) -> list[tf.Tensor]:
         """Trace the function that replies to a pull which may have to wait."""
         server_ledger, worker = self.server.ledger, header[Request.WORKER]
-        ask = self.rounds.begin if self.enters else self.rounds.await_round
+        ask = self.rounds.take_part_from if self.enters else self.rounds.await_round
         with server_ledger.locked():
             if self.joins:  # it is the pull of a scheduled function
                 enter_if_new(self.server, self.plan, header)
@@ -48,9 +48,9 @@ class RoundPull:
             if self.joins:
                 ledger.count(server_ledger.layout.EXCHANGES)
             ledger.count_traffic(received_bytes=0, sent_bytes=self.held.layout.size_bytes)
-            server_ledger.post(ledger)
+            server_ledger.write_changes(ledger)
             has_to_wait = ask(worker, alive, header[Request.BASE_VERSION])
-            found = self._read(header, alive)
+            pulled = self._read(header, alive)
         nothing = tf.constant(NOTHING, tf.int64)
         waiting = Contribution(worker, incarnation, alive, nothing, nothing)
 
@@ -59,7 +59,7 @@ class RoundPull:
             with tf.control_dependencies([end]), server_ledger.locked():
                 return self._read(header, alive)
 
-        position, other_writes, *values = tf.cond(has_to_wait, wait, lambda: found)
+        position, other_writes, *values = tf.cond(has_to_wait, wait, lambda: pulled)
         status = self.plan.compute_status(header, alive=alive)
         reply = ReplyHeader(position, status, other_writes=other_writes)
         return [reply.to_tensor(), ids, pack_values(self.held, values)]

@@ -154,10 +154,10 @@ class RowSum:
         self._rows = variable("rows", native.dtype, row_shape=native.shape[1:].as_list())
 
     def add(self, value: tf.IndexedSlices, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
-        kept = tf.where(is_first, 0, tf.size(self._places.read_value()))
-        places = tf.concat([self._places.read_value()[:kept], value.indices], 0)
+        count = tf.where(is_first, 0, tf.size(self._places.read_value()))
+        places = tf.concat([self._places.read_value()[:count], value.indices], 0)
         own = tf.cast(_apply_weight(value.values, weight), self._rows.dtype)
-        rows = [self._rows.read_value()[:kept], own]
+        rows = [self._rows.read_value()[:count], own]
         distinct, positions = tf.unique(places)
         sums = tf.math.unsorted_segment_sum(tf.concat(rows, 0), positions, tf.size(distinct))
         self._store(distinct, sums)

@@ -44,18 +44,18 @@ class ValueVersion:
         It is a time stamp, so that a restarted server does not use a number twice.
         """
         values = [native.read_value() for native in self._natives]
-        known = self._number.read_value()
+        number_before = self._number.read_value()
         pairs = zip(values, self._latest, strict=True)
-        is_same = tf.reduce_all([_is_same(value, kept.read_value()) for value, kept in pairs])
+        is_same = tf.reduce_all([_is_same(value, latest.read_value()) for value, latest in pairs])
 
         def keep() -> tf.Tensor:
-            for value, kept in zip(values, self._latest, strict=True):
-                kept.assign(value, read_value=False)
-            number = tf.maximum(known + 1, tf.cast(tf.timestamp() * 1e6, tf.int64))
+            for value, latest in zip(values, self._latest, strict=True):
+                latest.assign(value, read_value=False)
+            number = tf.maximum(number_before + 1, tf.cast(tf.timestamp() * 1e6, tf.int64))
             self._number.assign(number, read_value=False)
             return number
 
-        return tf.cond(tf.logical_and(is_same, known > 0), lambda: known, keep)
+        return tf.cond(tf.logical_and(is_same, number_before > 0), lambda: number_before, keep)
 
 
 def _is_same(value: tf.Tensor, other: tf.Tensor) -> tf.Tensor:

@@ -124,8 +124,8 @@ class FitStep(Step):
         # now.
         bodies = {0: Body(tf.zeros([0], tf.uint8))}
         reply = self.send_requests(Kind.PULL, bodies, call_number=TOTALS)[0]
-        found = unpack(self.servers[0].report_layout, reply.payload)
-        return {**empty_report(self.program), **found}
+        report = unpack(self.servers[0].report_layout, reply.payload)
+        return {**empty_report(self.program), **report}
 
     def begin(
         self,
@@ -246,11 +246,11 @@ class FitStep(Step):
                 call_number=UNCHANGED,
                 fields=self.closure_run.identity,
             )
-            found = ServerReplies.from_replies(self.carrier.exchange(calls))
+            pulled = ServerReplies.from_replies(self.carrier.exchange(calls))
             layouts = [self.servers[p].unchanged_layout for p in self._unchanged]
-            for variable, value in decode_values(layouts, found.payloads, self.program.variables):
+            for variable, value in decode_values(layouts, pulled.payloads, self.program.variables):
                 self.load_initial(variable, value)
-            self._seen_writes.assign(tf.stack(found.other_writes), read_value=False)
+            self._seen_writes.assign(tf.stack(pulled.other_writes), read_value=False)
             return tf.constant(0)
 
         is_new = tf.reduce_any(writes != self._seen_writes.read_value())

@@ -50,7 +50,7 @@ class MemberStep(FunctionStep):
 
     def _get_caller_fields(self) -> Fields:
         assert self.run is not None
-        return {Request.WORKER: self.run.worker, Request.INCARNATION: self.run.incarnation}
+        return {Request.WORKER: self.run.worker, Request.INCARNATION: self.run.worker_incarnation}
 
 
 class BoundedStep(MemberStep):

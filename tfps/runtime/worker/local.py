@@ -78,9 +78,9 @@ class LocalUpdates(Step):
         gradients = merge_gradients(parts, self.shares, variables=variables)
         counts = [v for v in self.local.counts if any(v is own for own in optimizer.variables)]
         before = [self.read_count(count) for count in counts]
-        mine = self.worker_local
-        own = [(v, mine[id(v)]) for v in optimizer.variables if id(v) in mine]
-        rates = [v for v in optimizer.variables if id(v) not in mine]
+        local_slots = self.worker_local
+        own = [(v, local_slots[id(v)]) for v in optimizer.variables if id(v) in local_slots]
+        rates = [v for v in optimizer.variables if id(v) not in local_slots]
         copies = [*own, *((v, self.get_copy(v)) for v in (*variables, *rates))]
         apply_locally(
             optimizer, gradients, variables, copies=copies, read_iterations=self.copies.read
@@ -114,6 +114,6 @@ class LocalUpdates(Step):
         elasticity = self.local.elasticity
         if elasticity is not None and any(variable is weight for weight in self.weights):
             # The center c has moved by a * (x - c); the worker moves as far from where it was.
-            mine, pull = self.copies.read(variable), elasticity / (1 - elasticity)
-            value = mine - tf.cast(pull, mine.dtype) * (mine - value)
+            own_value, pull = self.copies.read(variable), elasticity / (1 - elasticity)
+            value = own_value - tf.cast(pull, own_value.dtype) * (own_value - value)
         self.load_initial(variable, value)

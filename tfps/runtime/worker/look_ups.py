@@ -101,7 +101,7 @@ class LookUps:
         step = graph.outer_graph if self._in_function else graph
         return self._has_pushed or step is not self._step_graph
 
-    def rows(self, number: int, ids: tf.Tensor) -> tf.Tensor:
+    def look_up(self, number: int, ids: tf.Tensor) -> tf.Tensor:
         """Return the rows of a table, by its index, for an int64 vector of ids."""
         look_ups, rows = self._get_graph_look_ups(private.current_graph()), None
         if look_ups is not None:
@@ -111,8 +111,8 @@ class LookUps:
 
     def look_up_now(self, number: int, ids: tf.Tensor) -> tf.Tensor:
         """Return the rows of a look-up, sent now instead of together with later look-ups."""
-        (found,) = self._send([LookUp(number, ids)])
-        return found
+        (rows,) = self._send([LookUp(number, ids)])
+        return rows
 
     def get_distinct_rows(self, number: int, ids: tf.Tensor) -> DistinctRows:
         """Return the distinct rows for some ids; reuse those of the last look-up if possible."""
@@ -134,8 +134,8 @@ class LookUps:
     def _send_all(self, look_ups: GraphLookUps) -> None:
         for group in look_ups.take_by_level():
             with look_ups.graph.as_default(), tf.control_dependencies(None):
-                found = self._send([each.look_up for each in group], early_after=look_ups.after)
-            for each, rows in zip(group, found, strict=True):
+                all_rows = self._send([each.look_up for each in group], early_after=look_ups.after)
+            for each, rows in zip(group, all_rows, strict=True):
                 each.rows.resolve(rows)
 
     def continue_after(self, *, after: Sequence[tf.Tensor]) -> None:
@@ -197,14 +197,14 @@ class LookUps:
                 each, self._decode_rows(server, each, replies[server]), strict=True
             )
         }
-        found: dict[int, tf.Tensor] = {}
+        rows_by_look_up: dict[int, tf.Tensor] = {}
         for n in numbers:
             rows = concat_rows([brought[id(part.shard)] for part in parts[n]])
             rows = tf.gather(rows, distinct[n].positions)
             sizes = [tf.size(look_ups[place].ids) for place in by_table[n]]
             each = [rows] if len(sizes) == 1 else tf.split(rows, sizes)
-            found.update(zip(by_table[n], each, strict=True))
-        return [found[place] for place in range(len(look_ups))]
+            rows_by_look_up.update(zip(by_table[n], each, strict=True))
+        return [rows_by_look_up[place] for place in range(len(look_ups))]
 
     def _find_distinct(self, number: int, ids: tf.Tensor) -> DistinctRows:
         return DistinctRows.from_ids(self._tables[number], ids, devices=self._devices)

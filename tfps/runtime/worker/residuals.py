@@ -54,17 +54,17 @@ class Residuals:
         for each in private.get_kept_with_graph(private.current_graph()):
             if isinstance(each, cls) and each._servers is servers:
                 return each
-        made = cls(servers)
-        private.keep_with_graph(made)
-        return made
+        residuals = cls(servers)
+        private.keep_with_graph(residuals)
+        return residuals
 
     def prepare(self) -> None:
         """Set the residuals of a new or lost worker to zeros; traced before the first push."""
         if not self._kept:
             return
         life = capture_life(self._runtime)
-        for digest, kept in self._kept.items():
-            _reset_in_new_life(kept, self._lives[digest], life=life)
+        for digest, tensors in self._kept.items():
+            _reset_in_new_life(tensors, self._lives[digest], life=life)
 
     def for_gradients(self, coded: CodedVector) -> tuple[WorkerLocalTensor, ...]:
         """Return the residuals of some gradients; none if their codec keeps nothing."""
@@ -130,8 +130,8 @@ class PushEncoder:
         before = tuple(variable.read_value() for variable in variables)
 
         def remember() -> tuple[tf.Tensor, ...]:
-            found = memory_of(codec).code(vector, before, scale=scale, seed=seed)
-            return (found.data, *map(_replace_infinite, found.kept))
+            encoded = memory_of(codec).code(vector, before, scale=scale, seed=seed)
+            return (encoded.data, *map(_replace_infinite, encoded.kept))
 
         data, *after = tf.cond(
             tf.reduce_all(tf.math.is_finite(vector)),
@@ -150,11 +150,11 @@ class PushEncoder:
         """
         for server, parts in self._left.items():
             status = statuses[server]
-            for kept, after in parts:
+            for residual, after in parts:
                 refused = tf.zeros_like(after) if after.dtype.is_floating else after
-                known = tf.equal(status, int(Status.DUPLICATE))
-                otherwise = tf.where(known, kept.read_value(), refused)
-                kept.load(tf.where(tf.equal(status, int(Status.OK)), after, otherwise))
+                is_duplicate = tf.equal(status, int(Status.DUPLICATE))
+                otherwise = tf.where(is_duplicate, residual.read_value(), refused)
+                residual.load(tf.where(tf.equal(status, int(Status.OK)), after, otherwise))
 
 
 def _replace_infinite(kept: tf.Tensor) -> tf.Tensor:

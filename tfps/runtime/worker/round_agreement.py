@@ -33,8 +33,8 @@ class RoundAgreement:
         """Enter at the next round, and return its parameters."""
         if not self._offers(Kind.ENTER_ROUND):
             return replies  # there are no rounds
-        found = self._pull_latest_round(Kind.ENTER_ROUND, tf.stack(replies.versions))
-        return self._repeat_until_equal(found, Kind.ENTER_ROUND)
+        latest = self._pull_latest_round(Kind.ENTER_ROUND, tf.stack(replies.versions))
+        return self._repeat_until_equal(latest, Kind.ENTER_ROUND)
 
     def complete(self, replies: ServerReplies) -> ServerReplies:
         """Return the later round's parameters, if servers may differ by a round at a step's end."""
@@ -44,8 +44,8 @@ class RoundAgreement:
 
     def catch_up(self, replies: ServerReplies) -> ServerReplies:
         """Return the parameters of the latest round begun on any server, or of a later one."""
-        found = self._pull_latest_round(Kind.AWAIT_ROUND, tf.stack(replies.versions))
-        return self._repeat_until_equal(found, Kind.AWAIT_ROUND)
+        latest = self._pull_latest_round(Kind.AWAIT_ROUND, tf.stack(replies.versions))
+        return self._repeat_until_equal(latest, Kind.AWAIT_ROUND)
 
     @staticmethod
     def are_at_same_round(versions: tf.Tensor) -> tf.Tensor:

@@ -65,12 +65,14 @@ def build_row_bodies(
     values: dict[int, list[tf.Tensor]] = {}
     skips_together = isinstance(unwrap_optimizer(optimizer), LossScaleOptimizer)
     for rows in gradients:
-        for part, own in zip(rows.parts, rows.values_by_part, strict=True):
-            row_indices, found = part.row_indices, tf.cast(own, part.native.dtype)
+        for part, own_values in zip(rows.parts, rows.values_by_part, strict=True):
+            row_indices, part_values = part.row_indices, tf.cast(own_values, part.native.dtype)
             if skips_together:
-                row_indices, found = _mark_if_not_finite(row_indices, found, of_all=rows.values)
+                row_indices, part_values = _mark_if_not_finite(
+                    row_indices, part_values, of_all=rows.values
+                )
             pushed.setdefault(part.server, []).append(part._replace(row_indices=row_indices))
-            data = formats[id(part.shard)].encode(found, seed=seed)
+            data = formats[id(part.shard)].encode(part_values, seed=seed)
             values.setdefault(part.server, []).append(data)
     return {p: Body(tf.concat(values[p], 0), _encode_ids(pushed[p])) for p in pushed}
 

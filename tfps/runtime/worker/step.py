@@ -15,7 +15,7 @@ from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.message.duration import begin_timing, measure_microseconds
 from tfps.runtime.message.payload import Body, decode_values, encode_push
 from tfps.runtime.message.request_header import NO_FIELDS, NOT_MEASURED, Fields
-from tfps.runtime.message.wire import get_gradient_name, read_loss_scale, split_tensors
+from tfps.runtime.message.wire import collect_loss_scale, get_gradient_name, split_tensors
 from tfps.runtime.program.examples import merge_gradients
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.exchange import ServerReplies, build_requests, get_field
@@ -195,7 +195,7 @@ class Step:
         gradients = split_tensors(
             variables, lambda v: tensors[get_gradient_name(v)], name=get_gradient_name
         )
-        scale = read_loss_scale(called.optimizer, self.copies.read)
+        scale = collect_loss_scale(called.optimizer, self.copies.read)
         tensors = {**tensors, **gradients, **scale, **self.get_extra_tensors(call_number)}
         seed = tf.stack([self.seed, self.compute_push_key(call_number)])
         rows = self.tables.encode_rows(call_number, seed=seed)

@@ -43,9 +43,9 @@ class TableRows:
 
         The worker's copy of a table is empty: tapes find the rows' gradient under its handle.
         """
-        wanted = tf.reshape(ids, [-1])
-        found = self._look_ups.rows(self._numbers[id(table)], wanted)
-        rows = private.read_differentiably(copy, lambda: found, rows=wanted)
+        flat_ids = tf.reshape(ids, [-1])
+        looked_up = self._look_ups.look_up(self._numbers[id(table)], flat_ids)
+        rows = private.read_differentiably(copy, lambda: looked_up, rows=flat_ids)
         return _reshape_rows(rows, ids, row_shape=table.shape[1:])
 
     def collect_gradient(self, gradient: Any, variable: Any) -> tf.Tensor:

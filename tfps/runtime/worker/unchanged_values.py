@@ -61,19 +61,19 @@ class UnchangedValues:
         """
         if not self._kept:
             return
-        known = [_read_number(kept.number) for kept in self._kept.values()]
+        known = [_read_number(values.number) for values in self._kept.values()]
         is_new = tf.reduce_any(tf.stack([numbers[p] for p in self._kept]) != tf.stack(known))
 
         def renew() -> tf.Tensor:
             replies = pull(list(self._kept))
-            for server, kept in self._kept.items():
+            for server, values in self._kept.items():
                 reply = replies[server]
                 # If the worker is stopped in between, it has to pull again.
-                unknown = kept.number.load(tf.zeros([], tf.int64))
+                unknown = values.number.load(tf.zeros([], tf.int64))
                 with tf.control_dependencies([unknown]):
-                    loaded = kept.payload.load(reply.payload)
+                    loaded = values.payload.load(reply.payload)
                 with tf.control_dependencies([loaded]):
-                    kept.number.load(reply.header[Reply.OTHER_WRITES])
+                    values.number.load(reply.header[Reply.OTHER_WRITES])
             return tf.constant(0)
 
         tf.cond(is_new, renew, lambda: tf.constant(0))
@@ -81,7 +81,7 @@ class UnchangedValues:
     def read_values(self, variables: Sequence[Any]) -> list[tuple[Any, tf.Tensor]]:
         """Read the values of all unchanged variables among some variables."""
         layouts = [self._servers[p].unchanged_layout for p in self._kept]
-        payloads = [kept.payload.read_value() for kept in self._kept.values()]
+        payloads = [values.payload.read_value() for values in self._kept.values()]
         return decode_values(layouts, payloads, variables)
 
 

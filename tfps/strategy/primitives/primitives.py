@@ -16,7 +16,7 @@ from tfps.optimizers.whole_model import prepare_gradients
 from tfps.runtime.compile.server_updates import ServerUpdates
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.payload import decode_values, encode_push
-from tfps.runtime.message.wire import get_gradient_name, read_loss_scale, split_tensors
+from tfps.runtime.message.wire import collect_loss_scale, get_gradient_name, split_tensors
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import build_requests, get_payloads
 from tfps.runtime.worker.residuals import PushEncoder, Residuals
@@ -145,7 +145,7 @@ class Primitives:
         )
         # These pushes have no number: a worker's pushes from one version draw the same numbers.
         worker = capture_worker_index() if on_worker else tf.constant(COORDINATOR, tf.int64)
-        scale = read_loss_scale(call.optimizer, read_current_value)
+        scale = collect_loss_scale(call.optimizer, read_current_value)
         seed = tf.stack([worker, tf.reduce_sum(version)])
         coding = PushEncoder(residuals, seed=seed, scale=next(iter(scale.values()), None))
         residuals.prepare()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfps.bridge.step_scope import current_step, record_refusal
+from tfps.bridge.step_scope import current_step, record_trace_error
 from tfps.consistency.modes import lets_workers_wait
 from tfps.errors import UnsupportedError
 from tfps.runtime.coordinator.runtime import Runtime
@@ -15,7 +15,7 @@ def refuse_where_others_wait(runtime: Runtime, primitive: str) -> None:
         UnsupportedError: it is refused; raised later, when the function has been traced.
     """
     if current_step() is not None and lets_workers_wait(runtime.mode):
-        record_refusal(
+        record_trace_error(
             UnsupportedError(
                 f"consistency={runtime.mode!r}: received strategy.{primitive}() in a scheduled "
                 "function, which would not wait for other workers; call a Keras optimizer "

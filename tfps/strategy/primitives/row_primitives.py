@@ -15,7 +15,7 @@ from tfps.optimizers.sparse_updates import refuse_without_row_updates
 from tfps.optimizers.whole_model import prepare_gradients
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.payload import Body, encode_push
-from tfps.runtime.message.wire import read_loss_scale
+from tfps.runtime.message.wire import collect_loss_scale
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import build_requests
 from tfps.runtime.worker.look_ups import LookUps, NoPushes
@@ -192,6 +192,6 @@ class RowPrimitives:
             optimizer=call.optimizer,
             wires=[server.wires[0] for server in servers],
         )
-        scale = read_loss_scale(call.optimizer, read_current_value)
+        scale = collect_loss_scale(call.optimizer, read_current_value)
         every = {p: encode_push(s.wires[0], scale, bodies.get(p)) for p, s in enumerate(servers)}
         return PrimitiveExchange(self._runtime, on_worker=on_worker).push(servers, every, version)

@@ -95,7 +95,9 @@ def attach(
         )
     channels: list[ControlChannel]
     if simulated is not None:
-        channels = [simulated.control(("ps", k)) for k, _ in enumerate(simulated.topology.servers)]
+        channels = [
+            simulated.open_channel(("ps", k)) for k, _ in enumerate(simulated.topology.servers)
+        ]
     else:
         _check_reachable(servers, timeout_s=timeout_s)
         devices = Topology.of_tasks(workers=0, servers=len(servers)).servers

@@ -96,7 +96,7 @@ class ResidentArrays(BatchSource):
         self.orders = ExampleOrders(adapter)
 
     @staticmethod
-    def suits(adapter: Any) -> bool:
+    def can_hold(adapter: Any) -> bool:
         """Return whether the input is dense arrays small enough to lie on every worker."""
         if not isinstance(adapter, ArrayDataAdapter):
             return False

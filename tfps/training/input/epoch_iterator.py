@@ -60,7 +60,7 @@ def choose_source(
                 adapter.function, number=adapter.shards, coordinator=coordinator, workers=workers
             )
         return WorkerPipelines(adapter.function, coordinator=coordinator, workers=workers)
-    if ResidentArrays.suits(adapter):
+    if ResidentArrays.can_hold(adapter):
         return ResidentArrays(adapter)
     made = adapter.get_tf_dataset()
     dataset = move_to_this_task(made)

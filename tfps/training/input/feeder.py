@@ -93,8 +93,8 @@ class BatchKeeper:
         """Keep batches from a number on, which may be requested again; drop earlier ones."""
         with self._lock:
             self._first_repeatable = number
-            for done in [known for known in self._kept if known < number]:
-                del self._kept[done]
+            for earlier in [each for each in self._kept if each < number]:
+                del self._kept[earlier]
 
     @property
     def closed(self) -> int:
@@ -125,10 +125,10 @@ class BatchKeeper:
 
     def _record_request(self, number: int, worker: int) -> None:
         self._worker_of_batch[number] = worker
-        asked = self._requests_of_worker.setdefault(worker, collections.deque())
-        asked.append(number)
-        if len(asked) > self._most_open:
-            closed = asked.popleft()
+        numbers = self._requests_of_worker.setdefault(worker, collections.deque())
+        numbers.append(number)
+        if len(numbers) > self._most_open:
+            closed = numbers.popleft()
             if self._worker_of_batch.get(closed) == worker:
                 self._worker_of_batch.pop(closed, None)
                 if self._first_repeatable is not None:
@@ -160,8 +160,8 @@ def _get_function(types: tuple[tf.DType, ...], device: str) -> Any:
     return function
 
 
-def _find_batch(asked: np.ndarray[Any, Any]) -> list[Any]:
-    position, incarnation, number = (int(value) for value in asked)
+def _find_batch(request: np.ndarray[Any, Any]) -> list[Any]:
+    position, incarnation, number = (int(value) for value in request)
     return _feeders[number].find_batch(position, worker=incarnation)
 
 
@@ -189,7 +189,7 @@ class Feeder(BatchSource):
         self._flat_specs = tf.nest.flatten(self.batch_spec, expand_composites=True)
         self.keeper: BatchKeeper | None = None
         self._first_number = 0
-        self._device = device
+        self._chief_device = device
         self._function = _get_function(tuple(spec.dtype for spec in self._flat_specs), device)
         self._number = next(_numbers)
         _feeders[self._number] = self
@@ -235,10 +235,10 @@ class Feeder(BatchSource):
     def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
         (number,) = arguments
         position = tf.where(claim.ticket >= 0, claim.position, -1)
-        asked = tf.stack([position, claim.incarnation, number])
+        request = tf.stack([position, claim.incarnation, number])
         outputs = tf.raw_ops.RemoteCall(
-            target=self._device,
-            args=[asked],
+            target=self._chief_device,
+            args=[request],
             Tout=[tf.bool, *(spec.dtype for spec in self._flat_specs)],
             f=self._function,
         )

@@ -85,5 +85,5 @@ class LeaseService:
         if book is not None:
             if ended[0] != NO_SHARD:
                 book.end(BatchPlace(*ended))
-            place = book.place(position, worker=worker, may_wait=bool(returns_ticket))
+            place = book.find_place(position, worker=worker, may_wait=bool(returns_ticket))
         return np.array([NO_SHARD, 0] if place is None else place, np.int64)

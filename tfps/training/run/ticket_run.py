@@ -197,7 +197,7 @@ class TicketRun(RunProgress):
         placed = {t for t in returned if shards.has_place((t - self.first) * steps)}
         if placed and shards.exhausted:
             for ticket in returned - placed:
-                self._runtime.ticket_server.withdraw(ticket)
+                self._runtime.ticket_server.withdraw_ticket(ticket)
         return bool(placed)
 
     def drain(self) -> None:
