@@ -33,9 +33,13 @@ TICK_S = 0.25
 MAX_LINE_BYTES = 65_536
 BACKLOG = 256
 
+Jobs = dict[str, list[str]]
+
 
 class SchedulerServer(socketserver.ThreadingTCPServer):
     """Gives places to the tasks that connect, and tells them the cluster once it is complete.
+
+    They are told again whenever a task has come back at another address.
 
     Args:
         address: where it listens, as ``host:port``.
@@ -70,6 +74,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         self._last_number = 0
         self._connections: dict[int, socket.socket] = {}
         self._next_report_s: dict[int, float] = {}  # of the tasks that do not know the cluster yet
+        self._told: dict[int, Jobs] = {}  # what each of the others knows
         host, port = split_address(address)
         try:
             (self.address_family, _, _, _, listening), *_ = socket.getaddrinfo(
@@ -121,6 +126,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
             with self._lock:
                 self._update(self._places.end(number, now_s=time.monotonic()))
                 self._next_report_s.pop(number, None)
+                self._told.pop(number, None)
                 self._connections.pop(number, None)
 
     def service_actions(self) -> None:
@@ -190,10 +196,13 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         for number in after.keys() - before.keys():
             self.report(f"{after[number]} has come")
             self._send(number, place=[after[number].role, after[number].index])
-        for number in self._next_report_s.keys() & after.keys() if places.is_complete else ():
-            del self._next_report_s[number]
-            task = {"type": after[number].role, "index": after[number].index}
-            self._send(number, tf_config={"cluster": places.jobs(), "task": task})
+        jobs = places.jobs() if places.is_complete else None
+        for number, place in after.items():
+            if jobs is not None and self._told.get(number) != jobs:
+                self._next_report_s.pop(number, None)
+                self._told[number] = jobs
+                task = {"type": place.role, "index": place.index}
+                self._send(number, tf_config={"cluster": jobs, "task": task})
 
     def _refuse(self, number: int, reason: str) -> None:
         self.report(f"refused a task: {reason}")
