@@ -18,7 +18,7 @@ class CountingJob:
     """A strategy with a model that counts visits of examples and applied updates.
 
     Args:
-        cluster: has the tasks; None if those of the strategy are not to be killed.
+        cluster: has the tasks.
         examples: of an epoch.
         batch_size: of a worker's step.
         counters: a layer whose weights grow by one with each update of SGD at rate -1.
@@ -28,7 +28,7 @@ class CountingJob:
 
     def __init__(
         self,
-        cluster: LocalCluster | None = None,
+        cluster: LocalCluster,
         *,
         examples: int = 2000,
         batch_size: int = 2,

@@ -113,6 +113,7 @@ class Guard:
             prober.close()
         self._hanging_workers = frozenset()
         self._report_lost_tasks(())
+        self._runtime.connections.report_alive(())
 
     def verdict(self, task_type: str, index: int) -> Verdict:
         """Return whether a task is alive, suspect or lost."""
@@ -220,6 +221,7 @@ class Guard:
         self._check_quorum(self._queue)
         lost = [task for task in observations if self.verdict(*task) is Verdict.LOST]
         self._report_lost_tasks(lost)  # after their eviction
+        self._runtime.connections.report_alive(self._addresses.keys() - set(lost))
         self._move_lost_workers([task for task in lost if task[0] == "worker"])
         addresses = self._addresses
         responding = {

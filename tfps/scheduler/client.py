@@ -72,6 +72,8 @@ def join_cluster(*, roles: Collection[str], program: str) -> None:
         connection.close()
         raise
     connection.follow()
+    if tf_config["task"]["type"] == "chief":
+        register_listener(connection.send_end)
     _connection = connection
     os.environ[TF_CONFIG] = json.dumps(tf_config)
     for name in VARIABLES:
@@ -120,6 +122,9 @@ class SchedulerConnection:
         self._socket: socket.socket | None = None
         self._received = b""  # the beginning of a message
         self._is_closed = False
+        self._words: dict[str, Any] = {}  # what the scheduler has to know of this task
+        self._untold: set[str] = set()
+        self._lock = threading.Lock()  # of what is sent
         self._clusters: list[ClusterSpec] = []  # that the scheduler has sent, the newest last
 
     @property
@@ -156,14 +161,22 @@ class SchedulerConnection:
         """Start the thread that keeps this task registered and learns new addresses."""
         assert self._socket is not None
         os.register_at_fork(after_in_child=self._leave)
-        if self._role == "chief":
-            register_listener(self.send_end)
         threading.Thread(target=self._follow, name="tfps-scheduler", daemon=True).start()
+
+    def tell(self, **words: Any) -> None:
+        """Tell the scheduler something of this task: now, and again whenever it has been away.
+
+        Args:
+            words: values for JSON, such as ``alive``, the tasks that a chief holds alive.
+        """
+        with self._lock:
+            self._untold |= {key for key, word in words.items() if self._words.get(key) != word}
+            self._words |= words
 
     def send_end(self, status: int) -> None:
         """Tell the scheduler how the job has ended."""
-        assert self._socket is not None
-        self._socket.sendall(json.dumps({"end": status}).encode() + b"\n")
+        with self._lock:
+            self._send({"end": status})
 
     def close(self) -> None:
         """End the connection, and release the port."""
@@ -178,10 +191,10 @@ class SchedulerConnection:
 
     def _follow(self) -> None:
         """Handle messages, and register again when the connection has ended."""
-        while not self._is_closed:
+        while True:
             pause_s = LONGEST_PAUSE_S
             try:
-                for message in self._messages(timeout=lambda: None):
+                for message in self._messages(timeout=self._send_untold):
                     self._handle(message)
             except ConfigError as error:
                 # Not an end: the chief decides with which tasks it trains.
@@ -190,8 +203,24 @@ class SchedulerConnection:
             except OSError as error:
                 logger.info("lost %s: %s", self._name, error)
             time.sleep(pause_s)
+            if self._is_closed:
+                return
             with contextlib.suppress(OSError):
                 self._connect()
+                with self._lock:
+                    self._untold = set(self._words)
+
+    def _send_untold(self) -> float:
+        """Send the words that the scheduler does not know; return the seconds until the next."""
+        with self._lock:
+            if self._untold:
+                self._send({key: self._words[key] for key in self._untold})
+                self._untold = set()
+        return LONGEST_PAUSE_S
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._socket is not None
+        self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def _connect(self) -> None:
         settings = self._settings
@@ -257,6 +286,7 @@ class SchedulerConnection:
         if "tf_config" in message:
             tf_config: dict[str, Any] = message["tf_config"]
             self._clusters.append(ClusterSpec.from_tf_config(tf_config, source=self._name))
+            self._words["cluster"] = tf_config["cluster"]  # for the next scheduler
             return tf_config
         if "refused" in message:
             raise ConfigError(message["refused"], source=self._name)

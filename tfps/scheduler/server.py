@@ -20,8 +20,9 @@ from tfps.cluster.address import is_loopback, split_address
 from tfps.cluster.waiting import REPORT_INTERVAL_S
 from tfps.errors import PortInUse
 from tfps.package_versions import version_differences
-from tfps.scheduler.places import Places, TaskPlace
+from tfps.scheduler.places import Places
 from tfps.scheduler.registration import Registration
+from tfps.scheduler.task_place import TaskPlace
 from tfps.transport.direct.connection import ConnectionLost
 from tfps.transport.direct.handshake import HANDSHAKE_S, authenticate_server
 from tfps.transport.direct.socket_options import watch_peer
@@ -92,7 +93,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
     @property
     def has_chief(self) -> bool:
         """Whether a chief is connected."""
-        return any(place.role == "chief" for place in _held(self._places).values())
+        return self._places.places[0].is_held
 
     def serve_task(self, connection: socket.socket, *, host: str, text: str) -> None:
         """Serve a task until its connection ends.
@@ -181,9 +182,20 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         # Errors: the connection has ended, or the peer is no task.
         with contextlib.suppress(OSError, ValueError), connection.makefile("rb") as lines:
             while line := lines.readline(MAX_LINE_BYTES):
-                status = json.loads(line)["end"]
-                if number in (held := _held(self._places)) and held[number].role == "chief":
-                    self._on_end(int(status))
+                message = json.loads(line)
+                with self._lock:
+                    self._handle(message, number)
+
+    def _handle(self, message: dict[str, Any], number: int) -> None:
+        """Handle what a task tells; under the lock."""
+        now_s = time.monotonic()
+        if "cluster" in message:
+            self._update(self._places.adopt(message["cluster"], now_s=now_s))
+        if "alive" in message:
+            alive = [(role, index) for role, index in message["alive"]]
+            self._update(self._places.judge(number, alive, now_s=now_s))
+        if "end" in message and self._places.is_chief(number):
+            self._on_end(int(message["end"]))
 
     def _update(self, places: Places) -> None:
         """Take over the places that follow, and send what tasks have to know; under the lock."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from tfps.bridge.closures.connection import lock_connection
@@ -63,6 +63,11 @@ class ClusterConnections:
         if self._scheduler is not None:
             return self._scheduler.cluster
         return ClusterSpec.from_resolver(self._resolver)
+
+    def report_alive(self, tasks: Collection[Task]) -> None:
+        """Tell the scheduler, if there is one, which tasks this chief holds alive."""
+        if self._scheduler is not None:
+            self._scheduler.tell(alive=sorted(tasks))
 
     def find_incompatibility(self, task: Task) -> str:
         """Ask a restarted task to serve this chief; return why it cannot, or an empty string."""

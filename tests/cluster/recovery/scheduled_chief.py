@@ -45,7 +45,8 @@ def main(mode: str, folder: Path) -> None:
         placement="round_robin",
         fault_tolerance=tfps.FaultTolerance(checkpoints=checkpoints, every_steps=50),
     )
-    job = CountingJob(strategy=strategy, examples=EXAMPLES)
+    nothing_to_kill: Any = None
+    job = CountingJob(nothing_to_kill, strategy=strategy, examples=EXAMPLES)
     before = job.updates()
     callback = UntilFile(job, folder / "end")
     epochs = job.fit(callback, epochs=10_000)

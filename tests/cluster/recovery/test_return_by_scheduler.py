@@ -14,13 +14,15 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.launch.counting_chief import STEPS
 from tfps.cluster import lease_ports
 from tfps.testing import Command
 
 pytestmark = pytest.mark.timeout(400)
 
 ROOT = Path(__file__).resolve().parents[3]
-DEADLINE_S = 240
+DEADLINE_S = 300
+AGAIN = 2  # epochs of the chief that ends
 TFPS = [sys.executable, "-m", "tfps"]
 
 
@@ -143,3 +145,49 @@ def test_a_server_returns(make_job: Callable[..., Job]) -> None:
     assert _name(again) == "ps 0"
     _wait_for_epochs(chief)
     job.end()
+
+
+@pytest.mark.slow
+def test_a_scheduler_returns(make_job: Callable[..., Job]) -> None:
+    """Together with a worker, while the others train; no newcomer takes the place of a living one."""
+    job = make_job()
+    job.start_scheduler()
+    chief = job.train()
+    job.start_tasks()
+    _wait_for_epochs(chief)
+    (before,) = job.kill("worker 0", "scheduler")
+    _wait_for_epochs(chief, 5)
+    job.start_scheduler()
+    again = job.start(*TFPS, "serve")
+    scheduler = job.tasks["scheduler"]
+    for name in ("worker 1", "ps 0", "chief 0"):
+        scheduler.wait_for(f"{name} at .* has come")
+    job.tasks["worker 0"] = again
+    chief.wait_for(f"worker 0 moved to .* from {before}")
+    assert _name(again) == "worker 0"
+    chief.wait_for("lives 2 1")
+    _wait_for_epochs(chief)
+    job.end()
+
+
+@pytest.mark.slow
+def test_a_named_chief_returns(make_job: Callable[..., Job]) -> None:
+    """The tasks look for the chief where it is now, and end with it."""
+    job = make_job()
+    job.start_scheduler()
+    chief = [sys.executable, "-m", "tests.cluster.launch.counting_chief", "asynchronous", "fit"]
+    job.tasks["chief 0"] = first = job.start(*chief, 100_000)
+    job.start_tasks()
+    first.wait_for("update 100$")
+    (before,) = job.kill("chief 0")
+    seen = max(int(number) for number in re.findall(r"^update (\d+)$", first.output, re.M))
+    second = job.start(*chief, AGAIN)
+    assert second.wait() == 0, second.describe()
+    found, ended = (int(second.wait_for(rf"{word} (\d+)")[1]) for word in ("found", "ended"))
+    assert found >= seen
+    assert ended == found + AGAIN * STEPS
+    for task in job.tasks.values():
+        assert task.wait() == 0, task.describe()
+    scheduler = job.tasks["scheduler"].output
+    chiefs = re.findall(r"chief 0 at (\S+) has come", scheduler)
+    assert chiefs[0] == before != chiefs[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -39,6 +39,7 @@ class Runtime:
 
     def __init__(self) -> None:
         self.connections = self
+        self.alive: set[Task] = set()
         self.moves: list[tuple[Task, str]] = []
         self.servers = [SimpleNamespace(index=0, address="127.0.0.1:3", lost=None)]
         self.hung_up: list[int] = []
@@ -53,6 +54,9 @@ class Runtime:
 
     def resolve(self) -> ClusterSpec:
         return self.cluster.with_address("worker", 1, ELSEWHERE)
+
+    def report_alive(self, tasks: Collection[Task]) -> None:
+        self.alive = set(tasks)
 
     def move(self, task: Task, address: str) -> None:
         self.worker_addresses = (self.worker_addresses[0], address)
@@ -165,7 +169,9 @@ def test_a_lost_worker_is_followed_to_its_new_address(
     _probe(probed, times=1, worker1=REFUSAL)
     probed.there[ELSEWHERE] = TaskIdentity(5, is_gone=False)
     assert runtime.moves == []
+    assert runtime.alive == {("worker", 0), ("worker", 1), ("ps", 0)}
     _probe(probed, times=2, worker1=REFUSAL)
+    assert runtime.alive == {("worker", 0), ("ps", 0)}, "a scheduler may give its place away"
     assert runtime.moves == [(("worker", 1), ELSEWHERE)] * 2, "TensorFlow's cluster as well"
     assert f"worker 1 moved to {ELSEWHERE} from 127.0.0.1:2" in caplog.text
     assert queue.blocked_workers == {1}

@@ -10,16 +10,17 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.messages import raises
-from tfps.cluster import lease_ports
+from tfps.cluster import ClusterSpec, lease_ports
 from tfps.cluster.address import join_address
 from tfps.errors import ConfigError, ConnectTimeout, PortInUse
 from tfps.package_versions import task_versions
-from tfps.scheduler import client, server
+from tfps.scheduler import client, places, server
 from tfps.scheduler.client import SchedulerConnection
 from tfps.scheduler.places import Places
 from tfps.scheduler.server import JOIN_REQUEST, SchedulerServer
@@ -122,6 +123,11 @@ def _wait(is_true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def _knows(task: SchedulerConnection, jobs: dict[str, list[str]]) -> bool:
+    """Return whether a task has been told a cluster."""
+    return task.has_given(ClusterSpec.from_tf_config({"cluster": jobs}))
+
+
 @pytest.mark.quick("127*")
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"], indirect=True)
 def test_tasks_that_know_one_address_learn_all(scheduler: _Scheduler, join: Join) -> None:
@@ -215,6 +221,38 @@ def test_a_scheduler_that_is_not_there_yet_and_one_that_comes_back(
     others = [join("chief", index=0), join("worker", index=0), join("ps", index=0)]
     assert worker.result(DEADLINE_S)["task"] == {"type": "worker", "index": 1}
     assert [other.result(DEADLINE_S)["task"]["index"] for other in others] == [0, 0, 0]
+
+
+def test_a_scheduler_and_a_worker_die_together(
+    join: Join, make_scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others register again; a newcomer takes no place of theirs, and all learn its address."""
+    monkeypatch.setattr(places, "GRACE_S", 3.0)
+    first = make_scheduler()
+    futures = {"chief 0": join("chief")} | {
+        name: join(name.split()[0], index=int(name[-1]))
+        for name in ("worker 0", "worker 1", "ps 0")
+    }
+    known = {name: future.result(DEADLINE_S)["cluster"] for name, future in futures.items()}
+    tasks = {name: future.membership for name, future in futures.items()}  # type: ignore[attr-defined]
+    for task in tasks.values():
+        task.follow()
+    tasks["chief 0"].tell(alive=[("worker", 0), ("ps", 0)])
+    tasks.pop("worker 1").close()
+    _wait(lambda: first.places()["worker 1"] == "lost")
+    first.die()
+    second = make_scheduler()
+    newcomer = join(None)
+    _wait(lambda: [*second.places().values()].count("held") == 3)
+    assert not newcomer.done()
+    assert newcomer.result(DEADLINE_S)["task"] == {"type": "worker", "index": 1}
+    jobs = newcomer.result()["cluster"]
+    before = known["chief 0"]
+    assert jobs["worker"][1] != before["worker"][1]
+    assert {**jobs, "worker": jobs["worker"][:1]} == {**before, "worker": before["worker"][:1]}
+    for task in tasks.values():
+        _wait(partial(_knows, task, jobs))
+        assert _knows(task, before)
 
 
 def test_the_end_of_the_job_ends_tasks_that_wait(
