@@ -98,7 +98,7 @@ def serve(
             spec.task_index,
             address,
         )
-    prepare_process(spec.task_type)
+    prepare_process(spec.task_type, spec)
     name = f"{spec.task_type} {spec.task_index}"
     for number in STOP_SIGNALS:
         signal.signal(number, partial(end_at_once, name))

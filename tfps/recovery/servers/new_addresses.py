@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection
 
 from tfps.cluster import ClusterSpec
+from tfps.cluster.proxies import exclude_from_proxies
 from tfps.errors import ConfigError
 from tfps.recovery.probing.probe import Task
 from tfps.recovery.probing.task_identity import ask_identities
@@ -49,6 +50,7 @@ class NewAddresses:
         try:
             now = self._resolve()
             moved = {} if now is None else find_moved_tasks(self._cluster(), now, lost)
+            exclude_from_proxies(moved.values())
             seen = ask_identities(moved, deadline_s=self._deadline_s) if moved else {}
             others = [
                 f"{kind} {index} should be at {moved[kind, index]}, but {each.other} responds there"
