@@ -16,6 +16,7 @@ from tfps.cluster.address import join_address, split_address
 from tfps.cluster.announcement import register_listener
 from tfps.cluster.exit_status import TEMPORARY_STATUS
 from tfps.cluster.ports import PortLease, lease_ports
+from tfps.cluster.proxies import exclude_from_proxies
 from tfps.cluster.spec import TF_CONFIG, ClusterSpec
 from tfps.cluster.timeout import (
     CHIEF_TIMEOUT_S,
@@ -93,6 +94,33 @@ def present_cluster(spec: ClusterSpec) -> ClusterSpec:
     """Return a cluster with the present addresses, as far as a scheduler has told this process."""
     scheduler = find_scheduler(spec)
     return spec if scheduler is None else scheduler.cluster
+
+
+def read_places(scheduler: str, *, secret: bytes | None, timeout_s: float) -> dict[str, Any]:
+    """Ask a scheduler what ``/cluster`` shows, from any machine; proves the secret.
+
+    Args:
+        scheduler: its address.
+        secret: the secret of the job; None for none.
+        timeout_s: the seconds that it may take.
+
+    Raises:
+        HandshakeError: it has another secret.
+        OSError: it does not reply.
+    """
+    with socket.create_connection(split_address(scheduler), timeout=timeout_s) as sock:
+        _introduce(sock, "", secret=secret or b"", timeout_s=timeout_s)
+        with sock.makefile("rb") as reply:
+            places: dict[str, Any] = json.load(reply)
+        return places
+
+
+def _introduce(sock: socket.socket, text: str, *, secret: bytes, timeout_s: float) -> None:
+    if sock.getsockname() == sock.getpeername():  # by chance, at an unused loopback port
+        raise ConnectionRefusedError("connection refused")
+    sock.sendall(JOIN_REQUEST)
+    hello = Hello(job=0, worker=0, incarnation=0, role=SCHEDULER, plan=text)
+    authenticate_client(sock, hello, secret=secret, deadline_s=time.monotonic() + timeout_s)
 
 
 class SchedulerConnection:
@@ -230,10 +258,7 @@ class SchedulerConnection:
         self._socket = sock = socket.create_connection(
             split_address(settings.scheduler), timeout=ATTEMPT_TIMEOUT_S
         )
-        if sock.getsockname() == sock.getpeername():  # by chance, at an unused loopback port
-            raise ConnectionRefusedError("connection refused")
         watch_peer(sock, silence_s=SILENCE_S)
-        sock.sendall(JOIN_REQUEST)
         registration = Registration(
             role=self._role,
             index=self._index,
@@ -241,12 +266,7 @@ class SchedulerConnection:
             is_return=self._is_return,
             versions=self._versions,
         )
-        authenticate_client(
-            sock,
-            Hello(job=0, worker=0, incarnation=0, role=SCHEDULER, plan=registration.to_json()),
-            secret=self._secret,
-            deadline_s=time.monotonic() + HANDSHAKE_S,
-        )
+        _introduce(sock, registration.to_json(), secret=self._secret, timeout_s=HANDSHAKE_S)
 
     def _own_address(self, local_host: str) -> str:
         if self._clusters:  # it listens there
@@ -285,7 +305,9 @@ class SchedulerConnection:
         """Handle a message; return the value of `TF_CONFIG` if it has that."""
         if "tf_config" in message:
             tf_config: dict[str, Any] = message["tf_config"]
-            self._clusters.append(ClusterSpec.from_tf_config(tf_config, source=self._name))
+            cluster = ClusterSpec.from_tf_config(tf_config, source=self._name)
+            exclude_from_proxies(address for _, _, address in cluster.tasks())
+            self._clusters.append(cluster)
             self._words["cluster"] = tf_config["cluster"]  # for the next scheduler
             return tf_config
         if "refused" in message:

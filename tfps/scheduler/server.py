@@ -16,7 +16,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tfps.cluster.address import is_loopback, split_address
+from tfps.cluster.address import is_loopback, join_address, split_address
 from tfps.cluster.waiting import REPORT_INTERVAL_S
 from tfps.errors import PortInUse
 from tfps.package_versions import version_differences
@@ -76,6 +76,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         self._connections: dict[int, socket.socket] = {}
         self._next_report_s: dict[int, float] = {}  # of the tasks that do not know the cluster yet
         self._told: dict[int, Jobs] = {}  # what each of the others knows
+        self._data_ports: dict[int, int] = {}  # of the servers that have told theirs
         host, port = split_address(address)
         try:
             (self.address_family, _, _, _, listening), *_ = socket.getaddrinfo(
@@ -128,6 +129,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
                 self._update(self._places.end(number, now_s=time.monotonic()))
                 self._next_report_s.pop(number, None)
                 self._told.pop(number, None)
+                self._data_ports.pop(number, None)
                 self._connections.pop(number, None)
 
     def service_actions(self) -> None:
@@ -162,6 +164,10 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
             moment = datetime.fromtimestamp(now - now_s + place.since_s, UTC)
             return moment.isoformat(timespec="seconds")
 
+        def data_address(task: Registration) -> str | None:
+            port = self._data_ports.get(task.number)
+            return port and join_address(split_address(task.address)[0], port)
+
         return {
             "is_complete": places.is_complete,
             "waiting": len(places.waiting),
@@ -171,6 +177,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
                     "index": place.index,
                     "state": place.state.value,
                     "address": place.holder and place.holder.address,
+                    "data_address": place.holder and data_address(place.holder),
                     "versions": place.holder and place.holder.versions,
                     "since": place.holder and since(place),
                 }
@@ -191,6 +198,8 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         now_s = time.monotonic()
         if "cluster" in message:
             self._update(self._places.adopt(message["cluster"], now_s=now_s))
+        if "data_port" in message:
+            self._data_ports[number] = int(message["data_port"])
         if "alive" in message:
             alive = [(role, index) for role, index in message["alive"]]
             self._update(self._places.judge(number, alive, now_s=now_s))
@@ -244,6 +253,10 @@ class _Handler(BaseHTTPRequestHandler):
             )
         except ConnectionLost as error:
             self.server.report(f"refused a connection from {self._host}: {error}")
+            return
+        if not hello.plan:  # a reader, which takes no place
+            with contextlib.suppress(OSError):
+                self.connection.sendall(json.dumps(self.server.describe()).encode())
             return
         self.connection.settimeout(None)
         watch_peer(self.connection, silence_s=SILENCE_S)

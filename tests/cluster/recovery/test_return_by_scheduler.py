@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import tfps
 from tests.cluster.launch.counting_chief import STEPS
 from tfps.cluster import lease_ports
 from tfps.testing import Command
@@ -149,7 +150,7 @@ def test_a_server_returns(make_job: Callable[..., Job]) -> None:
 
 @pytest.mark.slow
 def test_a_scheduler_returns(make_job: Callable[..., Job]) -> None:
-    """Together with a worker, while the others train; no newcomer takes the place of a living one."""
+    """Together with a worker, while the others train; a newcomer takes no living task's place."""
     job = make_job()
     job.start_scheduler()
     chief = job.train()
@@ -178,7 +179,9 @@ def test_a_named_chief_returns(make_job: Callable[..., Job]) -> None:
     chief = [sys.executable, "-m", "tests.cluster.launch.counting_chief", "asynchronous", "fit"]
     job.tasks["chief 0"] = first = job.start(*chief, 100_000)
     job.start_tasks()
-    first.wait_for("update 100$")
+    first.wait_for("(?m)^update 100$")
+    with tfps.attach("counting", scheduler=job.address) as attachment:
+        assert attachment.stats().updates_applied >= 100
     (before,) = job.kill("chief 0")
     seen = max(int(number) for number in re.findall(r"^update (\d+)$", first.output, re.M))
     second = job.start(*chief, AGAIN)

@@ -109,7 +109,7 @@ def test_a_place_whose_task_the_chief_holds_alive_is_not_free(index: int | None)
     assert _holders(back)["worker 1"] == 5
     assert [refusal.number for refusal in back.refusals] == [4]
     assert _holders(places.judge(0, ALIVE[:1], now_s=23.0))["worker 1"] == 4, "the chief lost it"
-    assert _holders(places.end(0, now_s=23.0))["worker 1"] == 4, "without a chief nobody says so"
+    assert _holders(places.end(0, now_s=23.0))["worker 1"] == 4, "no chief, no word"
     assert _holders(places.judge(1, ALIVE[:1], now_s=23.0)) == _holders(places), "no chief"
     _refused(places.judge(0, (), now_s=23.0), again, now_s=24.0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -15,13 +16,14 @@ from typing import Any
 
 import pytest
 
-from tests.messages import raises
+import tfps
+from tests.messages import check_message, raises
 from tfps.cluster import ClusterSpec, lease_ports
 from tfps.cluster.address import join_address
 from tfps.errors import ConfigError, ConnectTimeout, PortInUse
 from tfps.package_versions import task_versions
 from tfps.scheduler import client, places, server
-from tfps.scheduler.client import SchedulerConnection
+from tfps.scheduler.client import SchedulerConnection, read_places
 from tfps.scheduler.places import Places
 from tfps.scheduler.server import JOIN_REQUEST, SchedulerServer
 from tfps.scheduler.settings import SchedulerSettings
@@ -196,6 +198,39 @@ def test_a_wrong_secret(
     _wait(lambda: scheduler.server.describe()["places"][1]["state"] == "held")
 
 
+def test_readers_prove_the_secret_too(
+    join: Join, make_scheduler: MakeScheduler, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tfps.attach` asks from any machine, and finds the servers' data ports as well."""
+    with raises(ConnectTimeout, "the scheduler at", received="refused", remedy="tfps scheduler"):
+        tfps.attach("night", scheduler=address)
+    scheduler = make_scheduler(secret=b"horse")
+    monkeypatch.setattr(server, "is_loopback", lambda _: False)
+    monkeypatch.setenv("TFPS_JOB_SECRET", "horse")
+    with raises(ConnectTimeout, "the scheduler at", received="no address of ps 0", remedy="wait"):
+        tfps.attach("night", scheduler=address)
+    others = [join("chief"), join("worker"), join("worker")]
+    ps = join("ps", port=9, host="127.0.0.2")
+    ps.result(DEADLINE_S)
+    ps.membership.follow()  # type: ignore[attr-defined]
+    ps.membership.tell(data_port=7)  # type: ignore[attr-defined]
+    with raises(ConnectTimeout, "ps 0", received="127.0.0.2:9", remedy="cluster.ps"):
+        tfps.attach("night", scheduler=address)
+    _wait(lambda: scheduler.server.describe()["places"][-1]["data_address"] is not None)
+    found = read_places(address, secret=b"horse", timeout_s=20)["places"]
+    assert [place["data_address"] for place in found] == [None] * 3 + ["127.0.0.2:7"]
+    with raises(ConfigError, "scheduler, secret", received="refused", remedy="TFPS_JOB_SECRET"):
+        tfps.attach("night", scheduler=address, secret="donkey")
+    assert all(other.done() for other in others)
+
+
+def test_the_scheduler_of_an_attachment_is_checked() -> None:
+    with pytest.raises(ConfigError) as caught:
+        tfps.attach("night", ["a:1"], scheduler="a")
+    check_message(str(caught.value), "scheduler", received="'a'", remedy="host:port")
+    check_message(str(caught.value), "addresses", received="beside", remedy="one of both")
+
+
 def test_a_scheduler_that_is_not_there_yet_and_one_that_comes_back(
     join: Join,
     make_scheduler: MakeScheduler,
@@ -253,6 +288,28 @@ def test_a_scheduler_and_a_worker_die_together(
     for task in tasks.values():
         _wait(partial(_knows, task, jobs))
         assert _knows(task, before)
+
+
+def test_a_name_that_resolves_later(
+    join: Join,
+    scheduler: _Scheduler,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Managers of machines create the names of a job's tasks one by one."""
+    monkeypatch.setattr(client, "REPORT_INTERVAL_S", 0.3)
+    connect, resolves = socket.create_connection, threading.Event()
+
+    def create_connection(*arguments: Any, **options: Any) -> socket.socket:
+        if not resolves.is_set():
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return connect(*arguments, **options)
+
+    monkeypatch.setattr(socket, "create_connection", create_connection)
+    join("worker", index=0)
+    _wait(lambda: "(name or service not known)" in capfd.readouterr().err)
+    resolves.set()
+    _wait(lambda: scheduler.server.describe()["places"][1]["state"] == "held")
 
 
 def test_the_end_of_the_job_ends_tasks_that_wait(
