@@ -219,6 +219,7 @@ class SchedulerConnection:
 
     def _follow(self) -> None:
         """Handle messages, and register again when the connection has ended."""
+        refusal = ""
         while True:
             pause_s = LONGEST_PAUSE_S
             try:
@@ -226,7 +227,9 @@ class SchedulerConnection:
                     self._handle(message)
             except ConfigError as error:
                 # Not an end: the chief decides with which tasks it trains.
-                logger.warning("the scheduler has no place for this task: %s", error)
+                if str(error) != refusal:
+                    refusal = str(error)
+                    logger.warning("the scheduler has no place for this task: %s", error)
                 pause_s = REPORT_INTERVAL_S
             except OSError as error:
                 logger.info("lost %s: %s", self._name, error)

@@ -149,8 +149,8 @@ class Places:
                 changed = changed._give(task, now_s=now_s)
         changed = changed._refuse(changed._surplus())
         changed = changed._refuse(changed._local_addresses())
-        is_full = len(changed.waiting) == len(changed._open()) and not changed.has_returns
-        if is_full or now_s >= self.started_s + GRACE_S:
+        fits = len(changed.waiting) == len(changed._open()) and not changed.has_returns
+        if fits or now_s >= self.started_s + GRACE_S:
             for task in changed.waiting:
                 if task.role is not None:
                     changed = changed._give(task, now_s=now_s)
@@ -158,8 +158,12 @@ class Places:
             if changed.is_complete or len(changed.waiting) == len(changed._open(SERVING_ROLES)):
                 for task in changed.waiting:
                     changed = changed._give(task, now_s=now_s)
-        is_complete = all(place.is_held for place in changed.places if place.role in JOB_ORDER)
-        return replace(changed, is_complete=changed.is_complete or is_complete)
+        return replace(changed, is_complete=changed.is_complete or changed.is_full)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all places of the cluster are held now."""
+        return not self._open()
 
     def is_chief(self, number: int) -> bool:
         """Return whether a connection is that of the chief."""

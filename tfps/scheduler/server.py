@@ -219,6 +219,10 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
             self._send(number, place=[after[number].role, after[number].index])
         jobs = places.jobs() if places.is_complete else None
         for number, place in after.items():
+            # A new chief connects to all tasks, and so waits for those that are lost.
+            is_new = place.role == "chief" and number in self._next_report_s
+            if is_new and not (places.is_full or (place.holder and place.holder.is_return)):
+                continue
             if jobs is not None and self._told.get(number) != jobs:
                 self._next_report_s.pop(number, None)
                 self._told[number] = jobs

@@ -288,6 +288,14 @@ def test_a_scheduler_and_a_worker_die_together(
     for task in tasks.values():
         _wait(partial(_knows, task, jobs))
         assert _knows(task, before)
+    tasks.pop("chief 0").close()
+    newcomer.membership.close()  # type: ignore[attr-defined]
+    _wait(lambda: [*second.places().values()].count("lost") == 2)
+    chief = join("chief")
+    _wait(lambda: second.places()["chief 0"] == "held")
+    worker = join("worker")
+    # A new chief connects to all tasks, and so waits until it can know them.
+    assert chief.result(DEADLINE_S)["cluster"] == worker.result(DEADLINE_S)["cluster"]
 
 
 def test_a_name_that_resolves_later(
