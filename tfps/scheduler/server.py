@@ -166,7 +166,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
 
         def data_address(task: Registration) -> str | None:
             port = self._data_ports.get(task.number)
-            return port and join_address(split_address(task.address)[0], port)
+            return join_address(split_address(task.address)[0], port) if port else None
 
         return {
             "is_complete": places.is_complete,
