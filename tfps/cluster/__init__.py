@@ -7,7 +7,6 @@ from tfps.cluster.announcement import (
     announce_finished,
 )
 from tfps.cluster.clients import Client, close_clients, has_clients, register_client
-from tfps.cluster.cluster_file import read_cluster_file
 from tfps.cluster.moves import record_move
 from tfps.cluster.ports import PortLease, lease_ports
 from tfps.cluster.process_environment import prepare_process
@@ -29,7 +28,6 @@ __all__ = [
     "announce_at_exit",
     "announce_finished",
     "close_clients",
-    "read_cluster_file",
     "data_connections",
     "devices_of_workers",
     "has_clients",

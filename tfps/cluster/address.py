@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 
 LARGEST_PORT = 65_535  # a TCP port is a 16-bit number
 
@@ -45,6 +46,28 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def loopback_problem(tasks: Iterable[tuple[str, int, str]]) -> str:
+    """Return a sentence if some tasks have loopback addresses, and others have not; else nothing.
+
+    Args:
+        tasks: the type, index and address of each.
+
+    Example:
+
+    >>> loopback_problem([("chief", 0, "localhost:1"), ("worker", 0, "localhost:2")])
+    ''
+    """
+    local: dict[bool, list[str]] = {True: [], False: []}
+    for kind, index, address in tasks:
+        local[is_loopback(split_address(address)[0])].append(f"{kind} {index} at {address}")
+    if not (local[True] and local[False]):
+        return ""
+    return (
+        f"received {', '.join(local[True])}: tasks on other machines do not reach a loopback "
+        f"address, and {local[False][0]} may be on one; give the name of the machine instead"
+    )
 
 
 def address_problem(address: object) -> str | None:

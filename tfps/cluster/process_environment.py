@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
+
+from tfps.cluster.proxies import exclude_from_proxies
+
+if TYPE_CHECKING:
+    from tfps.cluster.spec import ClusterSpec
 
 # Only without GRPC_FAIL_FAST does TensorFlow both notice a lost worker and wait for a late one. The
 # coordination service reports a lost server after 7 s instead of 0.2 s.
@@ -16,8 +22,15 @@ WRITTEN_BY_TENSORFLOW = {
 }
 
 
-def prepare_process(task_type: str) -> None:
-    """Set this process's own variables for its role; call it before TensorFlow is imported."""
+def prepare_process(task_type: str, spec: ClusterSpec | None = None) -> None:
+    """Set this process's own variables for its role; call it before TensorFlow is imported.
+
+    Args:
+        task_type: the role.
+        spec: the cluster, if it is known, whose hosts are reached without a proxy.
+    """
+    if spec is not None:
+        exclude_from_proxies(address for _, _, address in spec.tasks())
     for name in HARMFUL_VARIABLES:
         os.environ.pop(name, None)
     if task_type == "ps":

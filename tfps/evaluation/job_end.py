@@ -15,6 +15,7 @@ from tfps.cluster import (
 )
 from tfps.cluster.timeout import CHIEF_TIMEOUT_S, DEFAULT_CHIEF_TIMEOUT_S
 from tfps.evaluation.job_watch import JobWatch
+from tfps.scheduler.client import present_cluster
 
 POLL_INTERVAL_S = 1.0  # a TCP connection to the chief
 
@@ -56,7 +57,7 @@ class ClusterEnd:
 
     def end_reason(self) -> str | None:
         if time.monotonic() - self._checked_s >= POLL_INTERVAL_S:
-            chief = accepts_connections(self._spec.address("chief", 0))
+            chief = accepts_connections(present_cluster(self._spec).address("chief", 0))
             # The other tasks, which may be many, matter only without the chief.
             others = not chief and bool(self._reachable_tasks("worker", "ps"))
             self._checked_s = time.monotonic()
@@ -64,7 +65,7 @@ class ClusterEnd:
         return self._watch.end
 
     def _reachable_tasks(self, *task_types: str) -> set[tuple[str, int, str]]:
-        tasks = set(self._spec.tasks(*task_types))
+        tasks = set(present_cluster(self._spec).tasks(*task_types))
         return tasks - missing_tasks(tasks).keys()
 
     def record_checkpoint(self) -> None:

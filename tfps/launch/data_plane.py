@@ -8,6 +8,7 @@ from collections.abc import Callable
 from tfps.cluster import ClusterSpec, data_connections
 from tfps.cluster.address import LARGEST_PORT, is_loopback, split_address
 from tfps.errors import ConfigError
+from tfps.scheduler.client import find_scheduler
 
 DATA_PORT = "TFPS_DATA_PORT"
 
@@ -75,3 +76,5 @@ def start_data_plane(spec: ClusterSpec, *, target: Callable[[], str]) -> None:
 
     server.take_role(READER, serve_reader)
     server.register()
+    if (scheduler := find_scheduler(spec)) is not None:
+        scheduler.tell(data_port=server.listener.endpoint("").port)

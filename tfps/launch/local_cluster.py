@@ -236,20 +236,14 @@ class LocalCluster:
         Args:
             task_type: ``worker`` or ``ps``.
             index: the index of the task.
-            new_port: whether a parameter server gets another port, as after a move to another
-                machine; `cluster_resolver` returns the new address from now on.
+            new_port: whether the task gets another port, as after a move to another machine;
+                `cluster_resolver` returns the new address from now on.
             wait: whether to return only when the task listens.
 
         Raises:
-            ClusterError: ``new_port`` is set for a worker, which no task would find there.
             TaskFailed: the task ended while it started.
             ConnectTimeout: the task does not listen in time.
         """
-        if new_port and task_type != "ps":
-            raise ClusterError(
-                f"{task_type} {index} new_port: received True, expected False: only a parameter "
-                "server can move; leave out new_port"
-            )
         with self.lock:
             self._task(task_type, index).kill()
             if new_port:

@@ -113,7 +113,7 @@ def run_task(
         report_error: called with an exception that the program does not catch.
     """
     assert spec.task_type is not None
-    prepare_process(spec.task_type)
+    prepare_process(spec.task_type, spec)
     if spec.task_type in ("worker", "ps"):
         return serve(spec, log_dir=log_dir)
     is_chief = spec.task_type == "chief"

@@ -48,7 +48,7 @@ def run_scheduler(address: str, *, workers: int, servers: int) -> int:
     for number in STOP_SIGNALS:
         signal.signal(number, partial(end_at_once, NAME))
     _say(f"waits at {address} for 1 chief, {count_tasks(workers=workers, ps=servers)}")
-    status = end.wait("", chief_timeout_s=timeout_s, is_alive=lambda: server.has_chief)
+    status = end.wait(str, chief_timeout_s=timeout_s, is_alive=lambda: server.has_chief)
     server.end(status)
     _say(f"ends with status {status}: {end.reason}")
     return status

@@ -35,7 +35,7 @@ from tfps.launch.noise import install_noise_filter
 from tfps.launch.stop_signals import STOP_SIGNALS
 from tfps.launch.tensorflow_import import import_without_keras
 from tfps.package_versions import task_versions
-from tfps.scheduler.client import join_cluster
+from tfps.scheduler.client import join_cluster, present_cluster
 from tfps.terminal import write_message
 
 logger = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ def serve(
             spec.task_index,
             address,
         )
-    prepare_process(spec.task_type)
+    prepare_process(spec.task_type, spec)
     name = f"{spec.task_type} {spec.task_index}"
     for number in STOP_SIGNALS:
         signal.signal(number, partial(end_at_once, name))
@@ -108,7 +108,7 @@ def serve(
     end = ServiceEnd()
     start_server(spec, end)
     print(f"tfps: {name} serves at {address}", flush=True)
-    status = end.wait(spec.address("chief", 0), chief_timeout_s=timeout_s)
+    status = end.wait(lambda: present_cluster(spec).address("chief", 0), chief_timeout_s=timeout_s)
     print(f"tfps: {name} ends with status {status}: {end.reason}", flush=True)
     if log is not None:
         log.end(status)
@@ -133,7 +133,7 @@ class ServiceEnd:
 
     def wait(
         self,
-        chief_address: str,
+        get_chief_address: Callable[[], str],
         *,
         chief_timeout_s: float,
         is_alive: Callable[[], bool] | None = None,
@@ -141,11 +141,11 @@ class ServiceEnd:
         """Wait for the end and return the exit status.
 
         Args:
-            chief_address: the address of the chief; empty if it is not known.
+            get_chief_address: returns the chief's present address; empty if it is not known.
             chief_timeout_s: the seconds that the chief may be unreachable.
             is_alive: returns whether the chief lives; None connects to its address.
         """
-        is_alive = is_alive or (lambda: accepts_connections(chief_address))
+        is_alive = is_alive or (lambda: accepts_connections(get_chief_address()))
         seen = time.monotonic()
         every_s = min(POLL_INTERVAL_S, chief_timeout_s / 4)
         while not self._received.wait(every_s):
@@ -153,7 +153,8 @@ class ServiceEnd:
             if math.isinf(chief_timeout_s) or is_alive():
                 seen = now
             elif now - seen >= chief_timeout_s:
-                chief = f"the chief at {chief_address}" if chief_address else "the chief"
+                address = get_chief_address()
+                chief = f"the chief at {address}" if address else "the chief"
                 self.reason = (
                     f"{chief} did not respond for {chief_timeout_s:g} s ({CHIEF_TIMEOUT_S})"
                 )

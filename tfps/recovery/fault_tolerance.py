@@ -25,7 +25,7 @@ class FaultTolerance:
     tasks of other machines, waits for them.
 
     With `checkpoints`, training goes on after a lost parameter server has been started again, at
-    the address that the cluster resolver or ``TFPS_CLUSTER_FILE`` gives. Its variables come from
+    the address that the scheduler or the cluster resolver gives. Its variables come from
     the newest checkpoint that this job has saved or restored; the counts of updates and of tickets
     come from the other servers, so that no example is repeated or skipped. The updates that the
     restored rows lack are counted in `stats().updates_lost`. Under `tfps.Synchronous` all servers

@@ -20,6 +20,7 @@ from tfps.recovery.probing.liveness import Liveness, ProbePolicy, Verdict
 from tfps.recovery.probing.probe import Observation, Prober, Task, all_tasks_reply
 from tfps.recovery.probing.quorum import Quorum
 from tfps.recovery.restarts.task_supervisor import are_restarted, get_supervisor
+from tfps.recovery.servers.new_addresses import NewAddresses
 from tfps.recovery.servers.server_return import ServerReturn
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
@@ -45,6 +46,8 @@ class Guard:
     their way while it hung. A push that it applies before that join counts on this server alone,
     so go on from a checkpoint.
 
+    A worker that was started again at another address is looked for there while it is lost.
+
     If too few *workers* reply for too long, or can never be enough again, the coordinator fails
     likewise until enough of them reply.
 
@@ -61,6 +64,11 @@ class Guard:
         self.policy = policy
         self.fault_tolerance = fault_tolerance
         self._quorum = Quorum(workers=runtime.workers, fault_tolerance=fault_tolerance)
+        self._new_addresses = NewAddresses(
+            runtime.connections.resolve,
+            cluster=lambda: runtime.cluster,
+            deadline_s=policy.deadline_s,
+        )
         self._end_reason = ""  # why the job ends with too few workers
         self._liveness = Liveness[Task](self._addresses, policy=policy)
         self._evicted: dict[int, int] = {}  # worker -> incarnation
@@ -105,6 +113,7 @@ class Guard:
             prober.close()
         self._hanging_workers = frozenset()
         self._report_lost_tasks(())
+        self._runtime.connections.report_alive(())
 
     def verdict(self, task_type: str, index: int) -> Verdict:
         """Return whether a task is alive, suspect or lost."""
@@ -212,6 +221,8 @@ class Guard:
         self._check_quorum(self._queue)
         lost = [task for task in observations if self.verdict(*task) is Verdict.LOST]
         self._report_lost_tasks(lost)  # after their eviction
+        self._runtime.connections.report_alive(self._addresses.keys() - set(lost))
+        self._move_lost_workers([task for task in lost if task[0] == "worker"])
         addresses = self._addresses
         responding = {
             task: addresses[task]
@@ -225,6 +236,16 @@ class Guard:
         supervisor = get_supervisor(self._addresses.values())
         if supervisor is not None:
             supervisor.report_lost(lost)
+
+    def _move_lost_workers(self, lost: Sequence[Task]) -> None:
+        """Move lost workers to the new addresses at which they reply; they then join again."""
+        assert self._failures is not None
+        for task, address in self._new_addresses.find(lost).items():
+            before = self._addresses[task]
+            logger.warning("%s %d moved to %s from %s", *task, address, before)
+            self._runtime.set_task_address(task, address)
+            self._failures.set_task_address(task, address)
+            cut_connections(before)  # ends a closure that waits for a machine that is gone
 
     def _apply_server_verdict(self, queue: ClosureQueue, server: Server) -> None:
         verdict = self.verdict("ps", server.index)

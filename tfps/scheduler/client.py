@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
 import socket
+import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from tfps.cluster.address import join_address, split_address
 from tfps.cluster.announcement import register_listener
 from tfps.cluster.exit_status import TEMPORARY_STATUS
 from tfps.cluster.ports import PortLease, lease_ports
-from tfps.cluster.spec import TF_CONFIG
+from tfps.cluster.proxies import exclude_from_proxies
+from tfps.cluster.spec import TF_CONFIG, ClusterSpec
 from tfps.cluster.timeout import (
     CHIEF_TIMEOUT_S,
     CONNECT_TIMEOUT_VARIABLE,
@@ -37,6 +41,8 @@ from tfps.transport.direct.hello import Hello
 from tfps.transport.direct.secret import secret_from_environment
 from tfps.transport.direct.socket_options import watch_peer
 
+logger = logging.getLogger(__name__)
+
 _connection: SchedulerConnection | None = None  # of this process, which keeps it and its port
 
 
@@ -44,7 +50,8 @@ def join_cluster(*, roles: Collection[str], program: str) -> None:
     """Register with the scheduler, wait for the cluster, and set `TF_CONFIG` for this process.
 
     Does nothing if no scheduler is named. Afterwards the variables of the scheduler are unset, so
-    that processes which this one starts do not register as well.
+    that processes which this one starts do not register as well. A thread keeps this task
+    registered, and learns the addresses of tasks that move.
 
     Args:
         roles: the types of tasks that this program can be; a lone one is the default.
@@ -59,19 +66,65 @@ def join_cluster(*, roles: Collection[str], program: str) -> None:
     settings = SchedulerSettings.from_environment(roles=roles, program=program)
     if settings is None:
         return
-    _connection = SchedulerConnection(settings)
+    connection = SchedulerConnection(settings)
     try:
-        tf_config = _connection.wait_for_cluster()
+        tf_config = connection.wait_for_cluster()
     except BaseException:
-        _connection.close()
+        connection.close()
         raise
+    connection.follow()
+    if tf_config["task"]["type"] == "chief":
+        register_listener(connection.send_end)
+    _connection = connection
     os.environ[TF_CONFIG] = json.dumps(tf_config)
     for name in VARIABLES:
         os.environ.pop(name, None)
 
 
+def find_scheduler(spec: ClusterSpec) -> SchedulerConnection | None:
+    """Return this process's connection to the scheduler that has given it a cluster, if any.
+
+    Args:
+        spec: the cluster, as it is now or was before tasks moved.
+    """
+    return _connection if _connection is not None and _connection.has_given(spec) else None
+
+
+def present_cluster(spec: ClusterSpec) -> ClusterSpec:
+    """Return a cluster with the present addresses, as far as a scheduler has told this process."""
+    scheduler = find_scheduler(spec)
+    return spec if scheduler is None else scheduler.cluster
+
+
+def read_places(scheduler: str, *, secret: bytes | None, timeout_s: float) -> dict[str, Any]:
+    """Ask a scheduler what ``/cluster`` shows, from any machine; proves the secret.
+
+    Args:
+        scheduler: its address.
+        secret: the secret of the job; None for none.
+        timeout_s: the seconds that it may take.
+
+    Raises:
+        HandshakeError: it has another secret.
+        OSError: it does not reply.
+    """
+    with socket.create_connection(split_address(scheduler), timeout=timeout_s) as sock:
+        _introduce(sock, "", secret=secret or b"", timeout_s=timeout_s)
+        with sock.makefile("rb") as reply:
+            places: dict[str, Any] = json.load(reply)
+        return places
+
+
+def _introduce(sock: socket.socket, text: str, *, secret: bytes, timeout_s: float) -> None:
+    if sock.getsockname() == sock.getpeername():  # by chance, at an unused loopback port
+        raise ConnectionRefusedError("connection refused")
+    sock.sendall(JOIN_REQUEST)
+    hello = Hello(job=0, worker=0, incarnation=0, role=SCHEDULER, plan=text)
+    authenticate_client(sock, hello, secret=secret, deadline_s=time.monotonic() + timeout_s)
+
+
 class SchedulerConnection:
-    """Holds a task's connection to the scheduler, and the port that the task will listen on.
+    """Holds a task's connection to the scheduler, and the port that the task listens on.
 
     Args:
         settings: the scheduler, and what the task asks it for.
@@ -95,6 +148,21 @@ class SchedulerConnection:
         self._name = f"the scheduler at {settings.scheduler}"
         self._missing = self._name
         self._socket: socket.socket | None = None
+        self._received = b""  # the beginning of a message
+        self._is_closed = False
+        self._words: dict[str, Any] = {}  # what the scheduler has to know of this task
+        self._untold: set[str] = set()
+        self._lock = threading.Lock()  # of what is sent
+        self._clusters: list[ClusterSpec] = []  # that the scheduler has sent, the newest last
+
+    @property
+    def cluster(self) -> ClusterSpec:
+        """The cluster with its present addresses, once the scheduler has sent it."""
+        return self._clusters[-1]
+
+    def has_given(self, spec: ClusterSpec) -> bool:
+        """Return whether a cluster is that of the scheduler, as it is now or was earlier."""
+        return any(known.jobs == spec.jobs for known in self._clusters)
 
     def wait_for_cluster(self) -> dict[str, Any]:
         """Register again and again until the scheduler sends the value of `TF_CONFIG`."""
@@ -102,10 +170,9 @@ class SchedulerConnection:
         while True:
             try:
                 self._connect()
-                for message in self._messages():
-                    if "tf_config" in message:
-                        return self._keep(message["tf_config"])
-                    self._handle(message)
+                for message in self._messages(timeout=self._check_time):
+                    if tf_config := self._handle(message):
+                        return tf_config
                 reason = "it has closed the connection"
             except HandshakeError as error:
                 raise ConfigError(str(error), source=self._name) from error
@@ -118,29 +185,83 @@ class SchedulerConnection:
             self._check_time()
             time.sleep(LONGEST_PAUSE_S)
 
+    def follow(self) -> None:
+        """Start the thread that keeps this task registered and learns new addresses."""
+        assert self._socket is not None
+        os.register_at_fork(after_in_child=self._leave)
+        threading.Thread(target=self._follow, name="tfps-scheduler", daemon=True).start()
+
+    def tell(self, **words: Any) -> None:
+        """Tell the scheduler something of this task: now, and again whenever it has been away.
+
+        Args:
+            words: values for JSON, such as ``alive``, the tasks that a chief holds alive.
+        """
+        with self._lock:
+            self._untold |= {key for key, word in words.items() if self._words.get(key) != word}
+            self._words |= words
+
     def send_end(self, status: int) -> None:
         """Tell the scheduler how the job has ended."""
-        assert self._socket is not None
-        self._socket.sendall(json.dumps({"end": status}).encode() + b"\n")
+        with self._lock:
+            self._send({"end": status})
 
     def close(self) -> None:
         """End the connection, and release the port."""
-        if self._socket is not None:
-            self._socket.close()
+        self._leave()
         if self._lease is not None:
             self._lease.close()
+
+    def _leave(self) -> None:
+        self._is_closed = True
+        if self._socket is not None:
+            self._socket.close()
+
+    def _follow(self) -> None:
+        """Handle messages, and register again when the connection has ended."""
+        refusal = ""
+        while True:
+            pause_s = LONGEST_PAUSE_S
+            try:
+                for message in self._messages(timeout=self._send_untold):
+                    self._handle(message)
+            except ConfigError as error:
+                # Not an end: the chief decides with which tasks it trains.
+                if str(error) != refusal:
+                    refusal = str(error)
+                    logger.warning("the scheduler has no place for this task: %s", error)
+                pause_s = REPORT_INTERVAL_S
+            except OSError as error:
+                logger.info("lost %s: %s", self._name, error)
+            time.sleep(pause_s)
+            if self._is_closed:
+                return
+            with contextlib.suppress(OSError):
+                self._connect()
+                with self._lock:
+                    self._untold = set(self._words)
+
+    def _send_untold(self) -> float:
+        """Send the words that the scheduler does not know; return the seconds until the next."""
+        with self._lock:
+            if self._untold:
+                self._send({key: self._words[key] for key in self._untold})
+                self._untold = set()
+        return LONGEST_PAUSE_S
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._socket is not None
+        self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def _connect(self) -> None:
         settings = self._settings
         if self._socket is not None:
             self._socket.close()
+        self._received = b""
         self._socket = sock = socket.create_connection(
             split_address(settings.scheduler), timeout=ATTEMPT_TIMEOUT_S
         )
-        if sock.getsockname() == sock.getpeername():  # by chance, at an unused loopback port
-            raise ConnectionRefusedError("connection refused")
         watch_peer(sock, silence_s=SILENCE_S)
-        sock.sendall(JOIN_REQUEST)
         registration = Registration(
             role=self._role,
             index=self._index,
@@ -148,14 +269,13 @@ class SchedulerConnection:
             is_return=self._is_return,
             versions=self._versions,
         )
-        authenticate_client(
-            sock,
-            Hello(job=0, worker=0, incarnation=0, role=SCHEDULER, plan=registration.to_json()),
-            secret=self._secret,
-            deadline_s=time.monotonic() + HANDSHAKE_S,
-        )
+        _introduce(sock, registration.to_json(), secret=self._secret, timeout_s=HANDSHAKE_S)
 
     def _own_address(self, local_host: str) -> str:
+        if self._clusters:  # it listens there
+            assert self._role is not None
+            assert self._index is not None
+            return self._clusters[0].address(self._role, self._index)
         port = self._settings.port
         if port is None:
             if self._lease is None:
@@ -164,33 +284,49 @@ class SchedulerConnection:
             (port,) = self._lease.ports
         return join_address(self._settings.host or local_host, port)
 
-    def _messages(self) -> Iterator[dict[str, Any]]:
-        """Yield the scheduler's messages until it closes the connection."""
+    def _messages(self, *, timeout: Callable[[], float | None]) -> Iterator[dict[str, Any]]:
+        """Yield the scheduler's messages until it closes the connection.
+
+        Args:
+            timeout: returns the seconds to wait for the next one; None for no limit. May raise.
+        """
         assert self._socket is not None
-        received = b""
         while True:
-            self._socket.settimeout(self._check_time())
+            while b"\n" in self._received:
+                line, _, self._received = self._received.partition(b"\n")
+                yield json.loads(line)
+            self._socket.settimeout(timeout())
             try:
                 data = self._socket.recv(65_536)
             except TimeoutError:
-                continue  # the time is over
+                continue
             if not data:
                 return
-            *lines, received = (received + data).split(b"\n")
-            yield from map(json.loads, lines)
+            self._received += data
 
-    def _handle(self, message: dict[str, Any]) -> None:
+    def _handle(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        """Handle a message; return the value of `TF_CONFIG` if it has that."""
+        if "tf_config" in message:
+            tf_config: dict[str, Any] = message["tf_config"]
+            cluster = ClusterSpec.from_tf_config(tf_config, source=self._name)
+            exclude_from_proxies(address for _, _, address in cluster.tasks())
+            self._clusters.append(cluster)
+            self._words["cluster"] = tf_config["cluster"]  # for the next scheduler
+            return tf_config
+        if "refused" in message:
+            raise ConfigError(message["refused"], source=self._name)
         if "place" in message:
             self._role, self._index = message["place"]
             self._is_return = True
+        elif self._clusters:
+            return None  # the job trains, whatever the scheduler still waits for
         elif "waiting" in message:
             self._missing = message["waiting"]
             self._report()
-        elif "refused" in message:
-            raise ConfigError(message["refused"], source=self._name)
         elif "end" in message:
             write_message(f"the job ended with status {message['end']} before all tasks had come")
             raise SystemExit(message["end"])
+        return None
 
     def _report(self) -> None:
         waited_s = time.monotonic() - self._started_s
@@ -206,12 +342,3 @@ class SchedulerConnection:
             raise ConnectTimeout(f"{text}; start the missing tasks, or correct {SCHEDULER}")
         write_message(text)
         raise SystemExit(TEMPORARY_STATUS)
-
-    def _keep(self, tf_config: dict[str, Any]) -> dict[str, Any]:
-        """Keep the connection: the scheduler gives the place away when it ends."""
-        assert self._socket is not None
-        self._socket.settimeout(None)
-        os.register_at_fork(after_in_child=self._socket.close)
-        if tf_config["task"]["type"] == "chief":
-            register_listener(self.send_end)
-        return tf_config

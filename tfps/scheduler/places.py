@@ -7,66 +7,17 @@ name theirs within a second. They wait less long if the tasks that have come fil
 
 from __future__ import annotations
 
-import enum
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tfps.cluster.address import split_address
 from tfps.cluster.validation import JOB_ORDER
 from tfps.scheduler.registration import SERVING_ROLES, Registration
+from tfps.scheduler.task_place import PlaceState, TaskPlace
 
 GRACE_S = 10.0
 SHOWN_NAMES = 8
-
-Alive = Collection[tuple[str, int]]
-
-
-class PlaceState(enum.Enum):
-    """Names whether a place has a task."""
-
-    MISSING = "missing"  # no task has come for it
-    HELD = "held"
-    LOST = "lost"  # the connection of its task has ended
-
-
-@dataclass(frozen=True)
-class TaskPlace:
-    """A role and an index, and the task that holds it or held it last.
-
-    Args:
-        role: the type of the task.
-        index: its position among the tasks of this type.
-        state: whether the place has a task.
-        holder: the present or the last task; None if there was none.
-        since_s: when the state began.
-    """
-
-    role: str
-    index: int
-    state: PlaceState = PlaceState.MISSING
-    holder: Registration | None = None
-    since_s: float = 0.0
-
-    @property
-    def name(self) -> str:
-        return f"{self.role} {self.index}"
-
-    @property
-    def is_held(self) -> bool:
-        return self.state is PlaceState.HELD
-
-    def is_free(self, alive: Alive) -> bool:
-        """Return whether another task may take it: not while the chief holds its task alive."""
-        return not self.is_held and (self.role, self.index) not in alive
-
-    def was_lost_on(self, host: str) -> bool:
-        """Return whether the last task came from a host."""
-        return (
-            self.state is PlaceState.LOST and self.holder is not None and self.holder.host == host
-        )
-
-    def __str__(self) -> str:
-        return f"{self.name} at {self.holder.address}" if self.holder else self.name
 
 
 @dataclass(frozen=True)
@@ -91,6 +42,7 @@ class Places:
     Args:
         places: of the chief, the workers and the servers, and of the evaluators that have come.
         started_s: when the scheduler was started.
+        alive: the tasks (role, index) that the chief holds alive, according to its probes.
         waiting: the tasks without a place, in the order in which they came.
         is_complete: whether all places were held at one time, so that the tasks know the cluster.
         has_returns: whether a task has come back that had its place from an earlier scheduler.
@@ -108,6 +60,7 @@ class Places:
 
     places: tuple[TaskPlace, ...]
     started_s: float
+    alive: frozenset[tuple[str, int]] = frozenset()
     waiting: tuple[Registration, ...] = ()
     is_complete: bool = False
     has_returns: bool = False
@@ -120,13 +73,12 @@ class Places:
         places = [TaskPlace(role, index) for role in JOB_ORDER for index in range(counts[role])]
         return cls(tuple(places), started_s)
 
-    def register(self, task: Registration, *, now_s: float, alive: Alive = ()) -> Places:
+    def register(self, task: Registration, *, now_s: float) -> Places:
         """Give a task a place, let it wait, or refuse it.
 
         Args:
             task: the task; its number is new.
             now_s: the present time.
-            alive: the tasks (role, index) that the chief holds alive.
         """
         before = replace(self, refusals=())
         for place in self.places if task.is_return else ():
@@ -139,48 +91,88 @@ class Places:
             return before._refuse({task.number: problem})
         if task.role == "evaluator":
             return before._add_evaluator(task, now_s=now_s)
-        changed = replace(before, has_returns=self.has_returns or task.is_return)
-        if task.index is None:
-            changed = replace(changed, waiting=(*self.waiting, task))
-        else:
-            assert task.role is not None
-            places = [place for place in before.places if place.role == task.role]
-            if task.index >= len(places):
-                expected = f"at most {len(places) - 1}, the last {task.role} of this cluster"
-                return before._refuse({task.number: _index_text(task.index, expected)})
-            place = places[task.index]
-            if not place.is_free(alive):
-                expected = f"the index of a free place; {place} is alive"
-                return before._refuse({task.number: _index_text(task.index, expected)})
-            changed = changed._give(place, task, now_s=now_s)
-        return changed.give_places(now_s=now_s, alive=alive)
+        if problem := before._index_problem(task):
+            return before._refuse({task.number: problem})
+        has_returns = self.has_returns or task.is_return
+        changed = replace(before, has_returns=has_returns, waiting=(*before.waiting, task))
+        return changed.give_places(now_s=now_s)
 
-    def end(self, number: int, *, now_s: float, alive: Alive = ()) -> Places:
+    def end(self, number: int, *, now_s: float) -> Places:
         """Free the place of a task whose connection has ended."""
-        return self._free_place_of(number, now_s=now_s).give_places(now_s=now_s, alive=alive)
+        return self._free_place_of(number, now_s=now_s).give_places(now_s=now_s)
 
-    def give_places(self, *, now_s: float, alive: Alive = ()) -> Places:
+    def record_alive_tasks(
+        self, number: int, alive: Sequence[tuple[str, int]], *, now_s: float
+    ) -> Places:
+        """Take over the chief's word about which tasks live, whose places are not free.
+
+        Args:
+            number: the number of the connection that the word came from.
+            alive: the tasks (role, index) that it holds alive.
+            now_s: the present time.
+        """
+        changed = replace(self, alive=frozenset(alive)) if self.is_chief(number) else self
+        return changed.give_places(now_s=now_s)
+
+    def restore_cluster(self, jobs: Mapping[str, Sequence[str]], *, now_s: float) -> Places:
+        """Take over the cluster of an earlier scheduler, which a task knows that has come back.
+
+        Tasks that do not come back count as lost, so that another may take their place.
+
+        Args:
+            jobs: role -> addresses; ignored if this scheduler is for another number of tasks.
+            now_s: the present time.
+        """
+        counts = Counter(place.role for place in self.places if place.role in JOB_ORDER)
+        if self.is_complete or {role: len(jobs.get(role, ())) for role in counts} != counts:
+            return replace(self, refusals=())
+
+        def restore(place: TaskPlace) -> TaskPlace:
+            if place.holder is not None:
+                return place
+            address = jobs[place.role][place.index]
+            task = Registration(
+                role=place.role, index=place.index, address=address, host=split_address(address)[0]
+            )
+            return replace(place, state=PlaceState.LOST, holder=task, since_s=now_s)
+
+        places = tuple(restore(place) for place in self.places)
+        return replace(self, places=places, is_complete=True).give_places(now_s=now_s)
+
+    def give_places(self, *, now_s: float) -> Places:
         """Give places to waiting tasks for which the time has come; refuse those too many.
 
         Args:
             now_s: the present time.
-            alive: the tasks (role, index) that the chief holds alive.
         """
-        changed = replace(self, refusals=())._refuse(self._find_surplus_tasks(alive))
+        changed = replace(self, refusals=())
+        for task in self.waiting:
+            if task.index is not None:
+                changed = changed._give(task, now_s=now_s)
+        changed = changed._refuse(changed._find_surplus_tasks())
         changed = changed._refuse(changed._local_addresses())
-        free = changed._free(alive)
-        is_full = len(changed.waiting) == len(free) and not changed.has_returns
-        if is_full or now_s >= self.started_s + GRACE_S:
+        fits = len(changed.waiting) == len(changed._list_open()) and not changed.has_returns
+        if fits or now_s >= self.started_s + GRACE_S:
             for task in changed.waiting:
                 if task.role is not None:
-                    changed = changed._give(changed._choose(task, alive), task, now_s=now_s)
-            free = [place for place in changed._free(alive) if place.role in SERVING_ROLES]
+                    changed = changed._give(task, now_s=now_s)
             # Until then one with a role may still come, for which these would have to make room.
-            if changed.is_complete or len(changed.waiting) == len(free):
+            if changed.is_complete or len(changed.waiting) == len(
+                changed._list_open(SERVING_ROLES)
+            ):
                 for task in changed.waiting:
-                    changed = changed._give(changed._choose(task, alive), task, now_s=now_s)
-        is_complete = all(place.is_held for place in changed.places if place.role in JOB_ORDER)
-        return replace(changed, is_complete=changed.is_complete or is_complete)
+                    changed = changed._give(task, now_s=now_s)
+        return replace(changed, is_complete=changed.is_complete or changed.is_full)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all places of the cluster are held now."""
+        return not self._list_open()
+
+    def is_chief(self, number: int) -> bool:
+        """Return whether a connection is that of the chief."""
+        chief = self.places[0]
+        return chief.is_held and chief.holder is not None and chief.holder.number == number
 
     def describe_missing(self) -> str:
         """Return the places without a task as text, and how many tasks wait to get one."""
@@ -207,7 +199,8 @@ class Places:
             for place in self.places
         ]
         waiting = tuple(task for task in self.waiting if task.number != number)
-        return replace(self, places=tuple(places), waiting=waiting)
+        alive = frozenset[tuple[str, int]]() if self.is_chief(number) else self.alive
+        return replace(self, places=tuple(places), waiting=waiting, alive=alive)
 
     def _tasks(self) -> list[tuple[str, Registration]]:
         """Return the tasks that will be in `TF_CONFIG`, each with a name."""
@@ -220,7 +213,14 @@ class Places:
     def _address_problem(self, task: Registration) -> str | None:
         if task.role == "evaluator":
             return None
-        for name, other in self._tasks():
+        # A lost task's address is still that of its place, which this one may not be able to get.
+        lost = [
+            (place.name, place.holder)
+            for place in self.places
+            if self.is_complete and not place.is_held and place.holder is not None
+            if not (task.role in (None, place.role) and task.index in (None, place.index))
+        ]
+        for name, other in (*self._tasks(), *lost):
             if task.address.lower() == other.address.lower():
                 return (
                     f"address: received {task.address}, the address of {name}; give each task its "
@@ -238,14 +238,28 @@ class Places:
             return {}
         return {task.number: _local_text(task, *elsewhere[0]) for _, task in tasks if task.is_local}
 
-    def _find_surplus_tasks(self, alive: Alive) -> dict[int, str]:
+    def _index_problem(self, task: Registration) -> str | None:
+        if task.index is None:
+            return None
+        places = [place for place in self.places if place.role == task.role]
+        if task.index >= len(places):
+            expected = f"at most {len(places) - 1}, the last {task.role} of this cluster"
+            return _index_text(task.index, expected)
+        place = places[task.index]
+        if place.is_held:
+            return _index_text(task.index, f"the index of a free place; {place} is alive")
+        return None
+
+    def _find_surplus_tasks(self) -> dict[int, str]:
         """Return the waiting tasks for which no place is left, the latest ones, with the reason."""
-        left = Counter(place.role for place in self._free(alive))
+        left = Counter(place.role for place in self._list_open())
         serving = sum(left[role] for role in SERVING_ROLES)
         surplus = {}
         for task in self.waiting:
             is_serving = task.role != "chief"
-            if (task.role is None or left[task.role] > 0) and (serving > 0 or not is_serving):
+            if problem := self._index_problem(task):
+                surplus[task.number] = problem
+            elif (task.role is None or left[task.role] > 0) and (serving > 0 or not is_serving):
                 left[task.role or ""] -= 1
                 serving -= is_serving
             else:
@@ -272,27 +286,38 @@ class Places:
             expected = f"another index; evaluator {task.index} is alive"
             return self._refuse({task.number: _index_text(task.index, expected)})
         free = next(index for index in range(len(others) + 1) if index not in others)
-        index = free if task.index is None else task.index
-        place = TaskPlace("evaluator", index)
-        kept = [each for each in self.places if (each.role, each.index) != ("evaluator", index)]
-        return replace(self, places=(*kept, place))._give(place, task, now_s=now_s)
+        task = replace(task, index=free if task.index is None else task.index)
+        assert task.index is not None
+        place = TaskPlace("evaluator", task.index)
+        kept = [each for each in self.places if each.name != place.name]
+        return replace(self, places=(*kept, place))._give(task, now_s=now_s)
 
-    def _free(self, alive: Alive) -> list[TaskPlace]:
-        return [
-            place for place in self.places if place.is_free(alive) and place.role != "evaluator"
-        ]
+    def _list_open(self, roles: Sequence[str] = JOB_ORDER) -> list[TaskPlace]:
+        """Return the places without a task, also of tasks that the chief holds alive."""
+        return [place for place in self.places if not place.is_held and place.role in roles]
 
-    def _choose(self, task: Registration, alive: Alive) -> TaskPlace:
+    def _choose(self, task: Registration) -> TaskPlace | None:
         """Return the free place last held from the task's host, else one never held, else any."""
         roles = (task.role,) if task.role else SERVING_ROLES
 
-        def rank(place: TaskPlace) -> tuple[bool, int, bool, int]:
+        def rank(place: TaskPlace) -> tuple[bool, bool, int, bool, int]:
+            is_same = place.holder is not None and place.holder.address == task.address
             is_other = not place.was_lost_on(task.host)
-            return is_other, roles.index(place.role), place.holder is not None, place.index
+            role = roles.index(place.role)
+            return not is_same, is_other, role, place.holder is not None, place.index
 
-        return min((place for place in self._free(alive) if place.role in roles), key=rank)
+        free = [
+            place
+            for place in self._list_open(roles)
+            if task.index in (None, place.index) and place.is_free_for(task, self.alive)
+        ]
+        return min(free, key=rank, default=None)
 
-    def _give(self, place: TaskPlace, task: Registration, *, now_s: float) -> Places:
+    def _give(self, task: Registration, *, now_s: float) -> Places:
+        """Give a task the place that suits it; it goes on waiting if there is none."""
+        place = self._choose(task)
+        if place is None:
+            return self
         given = replace(place, state=PlaceState.HELD, holder=task, since_s=now_s)
         waiting = tuple(each for each in self.waiting if each.number != task.number)
         return replace(

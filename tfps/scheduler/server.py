@@ -16,12 +16,13 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tfps.cluster.address import is_loopback, split_address
+from tfps.cluster.address import is_loopback, join_address, split_address
 from tfps.cluster.waiting import REPORT_INTERVAL_S
 from tfps.errors import ListenError
 from tfps.package_versions import version_differences
-from tfps.scheduler.places import Places, TaskPlace
+from tfps.scheduler.places import Places
 from tfps.scheduler.registration import Registration
+from tfps.scheduler.task_place import TaskPlace
 from tfps.transport.direct.connection import ConnectionLost
 from tfps.transport.direct.handshake import HANDSHAKE_S, authenticate_server
 from tfps.transport.direct.socket_options import watch_peer
@@ -33,9 +34,13 @@ TICK_S = 0.25
 MAX_LINE_BYTES = 65_536
 BACKLOG = 256
 
+Jobs = dict[str, list[str]]
+
 
 class SchedulerServer(socketserver.ThreadingTCPServer):
     """Gives places to the tasks that connect, and tells them the cluster once it is complete.
+
+    They are told again whenever a task has come back at another address.
 
     Args:
         address: where it listens, as ``host:port``.
@@ -70,6 +75,8 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         self._last_number = 0
         self._connections: dict[int, socket.socket] = {}
         self._next_report_s: dict[int, float] = {}  # of the tasks that do not know the cluster yet
+        self._told: dict[int, Jobs] = {}  # what each of the others knows
+        self._data_ports: dict[int, int] = {}  # of the servers that have told theirs
         host, port = split_address(address)
         try:
             (self.address_family, _, _, _, listening), *_ = socket.getaddrinfo(
@@ -87,7 +94,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
     @property
     def has_chief(self) -> bool:
         """Whether a chief is connected."""
-        return any(place.role == "chief" for place in _held_places(self._places).values())
+        return self._places.places[0].is_held
 
     def serve_task(self, connection: socket.socket, *, host: str, text: str) -> None:
         """Serve a task until its connection ends.
@@ -121,6 +128,8 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
             with self._lock:
                 self._update(self._places.end(number, now_s=time.monotonic()))
                 self._next_report_s.pop(number, None)
+                self._told.pop(number, None)
+                self._data_ports.pop(number, None)
                 self._connections.pop(number, None)
 
     def service_actions(self) -> None:
@@ -155,6 +164,10 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
             moment = datetime.fromtimestamp(now - now_s + place.since_s, UTC)
             return moment.isoformat(timespec="seconds")
 
+        def data_address(task: Registration) -> str | None:
+            port = self._data_ports.get(task.number)
+            return join_address(split_address(task.address)[0], port) if port else None
+
         return {
             "is_complete": places.is_complete,
             "waiting": len(places.waiting),
@@ -164,6 +177,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
                     "index": place.index,
                     "state": place.state.value,
                     "address": place.holder and place.holder.address,
+                    "data_address": place.holder and data_address(place.holder),
                     "versions": place.holder and place.holder.versions,
                     "since": place.holder and since(place),
                 }
@@ -175,10 +189,22 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         # Errors: the connection has ended, or the peer is no task.
         with contextlib.suppress(OSError, ValueError), connection.makefile("rb") as lines:
             while line := lines.readline(MAX_LINE_BYTES):
-                status = json.loads(line)["end"]
-                place = _held_places(self._places).get(number)
-                if place is not None and place.role == "chief":
-                    self._on_end(int(status))
+                message = json.loads(line)
+                with self._lock:
+                    self._handle(message, number)
+
+    def _handle(self, message: dict[str, Any], number: int) -> None:
+        """Handle what a task tells; under the lock."""
+        now_s = time.monotonic()
+        if "cluster" in message:
+            self._update(self._places.restore_cluster(message["cluster"], now_s=now_s))
+        if "data_port" in message:
+            self._data_ports[number] = int(message["data_port"])
+        if "alive" in message:
+            alive = [(role, index) for role, index in message["alive"]]
+            self._update(self._places.record_alive_tasks(number, alive, now_s=now_s))
+        if "end" in message and self._places.is_chief(number):
+            self._on_end(int(message["end"]))
 
     def _update(self, places: Places) -> None:
         """Take over the places that follow, and send what tasks have to know; under the lock."""
@@ -191,10 +217,17 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         for number in after.keys() - before.keys():
             self.report(f"{after[number]} has come")
             self._send(number, place=[after[number].role, after[number].index])
-        for number in self._next_report_s.keys() & after.keys() if places.is_complete else ():
-            del self._next_report_s[number]
-            task = {"type": after[number].role, "index": after[number].index}
-            self._send(number, tf_config={"cluster": places.jobs(), "task": task})
+        jobs = places.jobs() if places.is_complete else None
+        for number, place in after.items():
+            # A new chief connects to all tasks, and so waits for those that are lost.
+            is_new = place.role == "chief" and number in self._next_report_s
+            if is_new and not (places.is_full or (place.holder and place.holder.is_return)):
+                continue
+            if jobs is not None and self._told.get(number) != jobs:
+                self._next_report_s.pop(number, None)
+                self._told[number] = jobs
+                task = {"type": place.role, "index": place.index}
+                self._send(number, tf_config={"cluster": jobs, "task": task})
 
     def _refuse(self, number: int, reason: str) -> None:
         self.report(f"refused a task: {reason}")
@@ -224,6 +257,10 @@ class _Handler(BaseHTTPRequestHandler):
             )
         except ConnectionLost as error:
             self.server.report(f"refused a connection from {self._host}: {error}")
+            return
+        if not hello.plan:  # a reader, which takes no place
+            with contextlib.suppress(OSError):
+                self.connection.sendall(json.dumps(self.server.describe()).encode())
             return
         self.connection.settimeout(None)
         watch_peer(self.connection, silence_s=SILENCE_S)

@@ -16,7 +16,7 @@ from tfps.errors import ConfigError, TfpsError, UnsupportedError, refuse
 from tfps.partitioners import Partitioner
 from tfps.placement import policy
 from tfps.recovery.fault_tolerance import FaultTolerance, check_fault_tolerance
-from tfps.scheduler.client import join_cluster
+from tfps.scheduler.client import join_cluster, present_cluster
 from tfps.scheduler.settings import SCHEDULER
 from tfps.strategy.cluster_size import ClusterSize, size_problems
 from tfps.strategy.codec_limits import codec_problems
@@ -140,7 +140,7 @@ def check_arguments(*, cluster_resolver: Any, variable_partitioner: Any, **given
 def _check_cluster(resolver: Any) -> ClusterSpec:
     if resolver is None:
         join_cluster(roles=("chief",), program="a script with a strategy")
-        return ClusterSpec.from_environment()
+        return present_cluster(ClusterSpec.from_environment())
     if not callable(getattr(resolver, "cluster_spec", None)):
         raise ConfigError(
             f"cluster_resolver: received {resolver!r}, expected a "

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfps.bridge.closures.connection import is_initialized
 from tfps.bridge.functions.server_start import check_server_start
 from tfps.cluster import ClusterSpec, inter_op_threads, prepare_process, wait_for_tasks
+from tfps.cluster.address import loopback_problem
 from tfps.terminal import announce, root_logger_as_it_was
 from tfps.units import count_tasks
 
@@ -31,24 +32,20 @@ def prepare_chief(spec: ClusterSpec, resolver: Any, *, timeout_s: float) -> Iter
         ConnectTimeout: tasks did not reply in time.
         ListenError: another process holds the chief's port.
     """
-    prepare_process("chief")
+    prepare_process("chief", spec)
     _set_thread_counts(spec)
     share_gpus()
     workers, servers = spec.jobs["worker"], spec.jobs["ps"]
+    is_listed = "chief" in resolver.cluster_spec().jobs
+    if problem := loopback_problem(spec.tasks(*(() if is_listed else ("worker", "ps")))):
+        logger.warning("%s: %s", spec.source, problem)
     announce(f"connecting to {count_tasks(workers=len(workers), ps=len(servers))}")
     tf.get_logger()  # makes it now: it depends on the root logger
-    with _own_server_context(spec, resolver), root_logger_as_it_was():
+    # TensorFlow takes a free port for a chief that is not listed.
+    own_server = check_server_start(spec, "chief", 0) if is_listed else contextlib.nullcontext()
+    with own_server, root_logger_as_it_was():
         wait_for_tasks(spec, timeout_s=timeout_s, report=logger.warning)
         yield
-
-
-def _own_server_context(
-    spec: ClusterSpec, resolver: Any
-) -> contextlib.AbstractContextManager[None]:
-    """Return a context within which this process's TensorFlow server may start."""
-    if "chief" in resolver.cluster_spec().jobs:
-        return check_server_start(spec, "chief", 0)
-    return contextlib.nullcontext()  # TensorFlow takes a free port
 
 
 def _set_thread_counts(spec: ClusterSpec) -> None:

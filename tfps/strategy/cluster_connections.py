@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from tfps.bridge.closures.connection import lock_connection
-from tfps.cluster import ClusterSpec, read_cluster_file
+from tfps.cluster import ClusterSpec
 from tfps.cluster.introduction import this_chief
 from tfps.cluster.topology import Topology
 from tfps.recovery.probing.liveness import ProbePolicy
@@ -14,6 +14,7 @@ from tfps.runtime.coordinator.connections import Connections, ControlChannel, Ta
 from tfps.runtime.coordinator.control_plane import ATTEMPT_TIMEOUT_S, ControlPlane
 from tfps.runtime.coordinator.data_plane import DataPlane
 from tfps.runtime.coordinator.server import Server
+from tfps.scheduler.client import find_scheduler
 from tfps.strategy.chief import prepare_chief
 from tfps.strategy.take_tasks import confirm_tasks, take_restarted_task, take_tasks
 from tfps.transport.carrier import GrpcCarrier
@@ -31,6 +32,7 @@ class ClusterConnections:
 
     def __init__(self, spec: ClusterSpec, *, resolver: Any, job: str = "") -> None:
         self._spec, self._resolver, self._job = spec, resolver, job
+        self._scheduler = find_scheduler(spec)
         self._own_identity = this_chief(job=job)
         self.topology = Topology.of_tasks(workers=spec.count("worker"), servers=spec.count("ps"))
         self._addresses = {
@@ -53,12 +55,19 @@ class ClusterConnections:
         self._own_identity = confirm_tasks(self._spec, job=self._job, timeout_s=timeout_s)
 
     def resolve(self) -> ClusterSpec:
-        """Read the present cluster from the file ``TFPS_CLUSTER_FILE`` or else the resolver.
+        """Return the present cluster, as the scheduler has told it, or else the resolver does.
 
         Raises:
-            ConfigError: the cluster is invalid, or the file cannot be read.
+            ConfigError: the cluster is invalid.
         """
-        return read_cluster_file() or ClusterSpec.from_resolver(self._resolver)
+        if self._scheduler is not None:
+            return self._scheduler.cluster
+        return ClusterSpec.from_resolver(self._resolver)
+
+    def report_alive(self, tasks: Collection[Task]) -> None:
+        """Tell the scheduler, if there is one, which tasks this chief holds alive."""
+        if self._scheduler is not None:
+            self._scheduler.tell(alive=sorted(tasks))
 
     def find_incompatibility(self, task: Task) -> str:
         """Ask a restarted task to serve this chief; return why it cannot, or an empty string."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfps.bridge.private_names import untested_is_allowed
-from tfps.cluster import logical_cpus, read_cluster_file, timeout_from_environment
+from tfps.cluster import logical_cpus, timeout_from_environment
 from tfps.cluster.timeout import CONNECT_TIMEOUT_VARIABLE
 from tfps.cluster.waiting import CONNECT_TIMEOUT_S
 from tfps.errors import ConfigError
@@ -32,7 +32,6 @@ READERS: tuple[Callable[[], Any], ...] = (
     encryption_from_environment,
     chunk_bytes_from_environment,
     logical_cpus,
-    read_cluster_file,
     SchedulerSettings.from_environment,
     untested_is_allowed,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,9 @@ class InProcessConnections:
     def resolve(self) -> ClusterSpec | None:
         """Return None: there is no cluster of processes."""
         return None
+
+    def report_alive(self, tasks: Collection[Task]) -> None:
+        """Do nothing: no scheduler gives places."""
 
     def find_incompatibility(self, task: Task) -> str:
         """Return an empty text: a device never changes."""

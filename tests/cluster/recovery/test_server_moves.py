@@ -1,8 +1,7 @@
-"""A parameter server is lost, and is started again somewhere else: the same chief follows it."""
+"""A task is lost, and is started again somewhere else: the same chief follows it."""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Callable
@@ -17,16 +16,15 @@ import tensorflow as tf
 import tfps
 from tests.cluster.counting import UnitGradients, numbered
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
+from tests.cluster.kill_worker import KillWorker
 from tests.cluster.recovery.kill_server import TracedUnits
-from tests.messages import raises
-from tfps.cluster.cluster_file import CLUSTER_FILE
-from tfps.errors import ClusterError
 from tfps.launch import LocalCluster
 from tfps.transport.setting import TRANSPORT_VARIABLE
 
 pytestmark = pytest.mark.timeout(240)
 
 SAVE_EVERY = 100
+MOST_EPOCHS = 500
 
 
 class MoveServers(EpochsOfOneVisit):
@@ -198,33 +196,6 @@ def test_scheduled_functions_follow(
     strategy.close()
 
 
-class MoveInTheFile(MoveServers):
-    """Writes the servers' addresses into a file, which is the only source of them."""
-
-    def __init__(self, job: CountingJob, *indices: int, file: Path) -> None:
-        super().__init__(job, *indices)
-        self.file = file
-
-    def restart(self, index: int) -> None:
-        super().restart(index)
-        write(self.file, self.job.cluster)
-
-
-def write(file: Path, cluster: LocalCluster) -> None:
-    file.write_text(json.dumps(cluster.spec.tf_config("chief", 0)))
-
-
-@pytest.mark.rare
-def test_a_file_says_where_servers_are(
-    tasks: Callable[..., LocalCluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster, file = tasks(workers=2, ps=2), tmp_path / "cluster.json"
-    write(file, cluster)
-    monkeypatch.setenv(CLUSTER_FILE, str(file))
-    job = _job(cluster, tmp_path, resolver=cluster.spec.tf_resolver())  # which says the same always
-    _train(job, MoveInTheFile(job, 0, file=file))
-
-
 class Scheduler(tf.distribute.cluster_resolver.ClusterResolver):
     """A user's own resolver, wrong while servers have moved, and right in the end."""
 
@@ -270,10 +241,31 @@ def test_who_says_nonsense_is_asked_again(
         assert caplog.text.count(text) == 1
 
 
-@pytest.mark.repeats
-def test_a_worker_stays_where_it_is(tasks: Callable[..., LocalCluster]) -> None:
-    cluster = tasks(workers=2, ps=2)
-    pid = cluster.pid("worker", 0)
-    with raises(ClusterError, "worker 0", received=True, remedy="leave out new_port"):
-        cluster.restart("worker", 0, new_port=True)
-    assert (cluster.pid("worker", 0), cluster.status("worker", 0)) == (pid, None)
+class MoveWorker(KillWorker):
+    """Ends worker 1, and starts it again at another address."""
+
+    def _start(self) -> None:
+        self.job.cluster.restart("worker", 1, new_port=True)
+
+
+@pytest.mark.quick("auto-arrays")
+@pytest.mark.parametrize("data", ["arrays", "shards"])
+@pytest.mark.parametrize("transport", ["auto", "grpc"])
+def test_training_follows_a_worker(
+    transport: str,
+    data: str,
+    tasks: Callable[..., LocalCluster],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(TRANSPORT_VARIABLE, transport)
+    job = CountingJob(tasks(workers=2, ps=1))
+    before, known = job.updates(), job.strategy.cluster
+    move = MoveWorker(job, restart=True)
+    shards = tfps.ShardedDataset(job.share, number=4) if data == "shards" else None
+    epochs = job.fit(move, epochs=MOST_EPOCHS, data=shards)
+    assert move.wrong_epochs == {}
+    assert move.works_again
+    assert job.updates() == job.updates_after(before, epochs=epochs)
+    assert job.strategy.stats().worker_lives == (1, 2)
+    assert job.strategy.cluster.jobs == job.cluster.spec.jobs != known.jobs
+    job.strategy.close()

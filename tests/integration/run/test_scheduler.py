@@ -67,10 +67,13 @@ def test_tasks_without_roles_train(start: Start, address: str, tmp_path: Path) -
     script = tmp_path / "train.py"
     script.write_text(FIT)
     chief = start(sys.executable, script)  # a plain script is the chief
-    others = [start(*TFPS, "serve") for _ in range(3)]
+    others = [
+        start(*TFPS, "serve", "--address", f"127.0.0.{number}", GRPC_FAIL_FAST=fails_fast)
+        for number, fails_fast in ((1, "true"), (2, "use_caller"), (3, "false"))
+    ]
     scheduler = _start_scheduler(start, address)  # the order does not matter
     for other in others:
-        other.wait_for("serves at 127.0.0.1:")
+        other.wait_for("serves at 127.0.0.")
     libraries = {part.path for part in psutil.Process(scheduler.process.pid).memory_maps()}
     assert not [path for path in libraries if "tensorflow" in path]
     with urllib.request.urlopen(f"http://{address}/cluster", timeout=20) as reply:

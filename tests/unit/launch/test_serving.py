@@ -30,7 +30,7 @@ def _quick_replies(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_message_ends_the_task(received: int, status: int) -> None:
     end = ServiceEnd()
     threading.Timer(0.1, end.record_status, [received]).start()
-    assert end.wait("127.0.0.1:1", chief_timeout_s=30) == status
+    assert end.wait(lambda: "127.0.0.1:1", chief_timeout_s=30) == status
     assert end.reason
 
 
@@ -38,12 +38,12 @@ def test_the_first_message_counts() -> None:
     end = ServiceEnd()
     end.record_status(1)
     end.record_status(0)
-    assert end.wait("127.0.0.1:1", chief_timeout_s=30) == 1
+    assert end.wait(lambda: "127.0.0.1:1", chief_timeout_s=30) == 1
 
 
 def test_a_chief_that_stays_away() -> None:
     end = ServiceEnd()
-    assert end.wait("127.0.0.1:1", chief_timeout_s=0.4) == TEMPORARY_STATUS
+    assert end.wait(lambda: "127.0.0.1:1", chief_timeout_s=0.4) == TEMPORARY_STATUS
     assert "127.0.0.1:1 did not respond for 0.4 s" in end.reason
 
 
@@ -57,7 +57,7 @@ def test_a_chief_that_comes_back_is_waited_for_anew(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(serving, "accepts_connections", look)
     end = ServiceEnd()
-    assert end.wait("c:1", chief_timeout_s=1.0) == TEMPORARY_STATUS
+    assert end.wait(lambda: "c:1", chief_timeout_s=1.0) == TEMPORARY_STATUS
     # A quarter of the timeout apart; the fourth would be the last if it were not counted anew.
     assert len(looks) > 4
 
@@ -67,7 +67,7 @@ def test_a_chief_that_answers_is_never_away() -> None:
         end = ServiceEnd()
         threading.Timer(1.0, end.record_status, [0]).start()
         address = f"127.0.0.1:{chief.getsockname()[1]}"
-        assert end.wait(address, chief_timeout_s=0.3) == 0
+        assert end.wait(lambda: address, chief_timeout_s=0.3) == 0
 
 
 def test_only_workers_and_servers_serve() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -13,16 +13,21 @@ import tensorflow as tf
 
 from tests.messages import raises
 from tfps.bridge.closures.closure_queue import ClosureQueue
+from tfps.cluster import ClusterSpec
 from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.recovery.guard import Guard
 from tfps.recovery.probing.liveness import ProbePolicy
 from tfps.recovery.probing.probe import Observation, Task
+from tfps.recovery.probing.task_identity import TaskIdentity
 from tfps.recovery.restarts.task_supervisor import register_supervisor, unregister_supervisor
+from tfps.recovery.servers import new_addresses
 
 POLICY = ProbePolicy(misses=2)
 TIMEOUT_S = 0.2
+NOBODY = TaskIdentity(None, is_gone=True)
 REPLY = Observation(replied=True, silent=False, sent_s=1.0, judged_s=1.0)
 SILENCE = Observation(replied=False, silent=True, sent_s=1.0, judged_s=1.0)
+ELSEWHERE = "127.0.0.1:9"
 REFUSAL = Observation(replied=False, silent=False, sent_s=1.0, judged_s=1.0)
 
 
@@ -33,10 +38,29 @@ class Runtime:
     processes: Mapping[Task, str] = {}
 
     def __init__(self) -> None:
+        self.connections = self
+        self.alive: set[Task] = set()
+        self.moves: list[tuple[Task, str]] = []
         self.servers = [SimpleNamespace(index=0, address="127.0.0.1:3", lost=None)]
         self.hung_up: list[int] = []
         self.evicted: list[tuple[int, int]] = []
         self.reachable = True
+
+    @property
+    def cluster(self) -> ClusterSpec:
+        return ClusterSpec(
+            jobs={"chief": ("c:1",), "worker": self.worker_addresses, "ps": ("127.0.0.1:3",)}
+        )
+
+    def resolve(self) -> ClusterSpec:
+        return self.cluster.with_address("worker", 1, ELSEWHERE)
+
+    def report_alive(self, tasks: Collection[Task]) -> None:
+        self.alive = set(tasks)
+
+    def set_task_address(self, task: Task, address: str) -> None:
+        self.worker_addresses = (self.worker_addresses[0], address)
+        self.moves.append((task, address))
 
     def hang_up(self, server: int) -> None:
         self.hung_up.append(server)
@@ -67,10 +91,11 @@ class PlayedProber:
 
 
 class ProbedGuard(NamedTuple):
-    """A guard, and the prober that it has started."""
+    """A guard, the prober that it has started, and the tasks that reply at other addresses."""
 
     guard: Guard
     prober: PlayedProber
+    there: dict[str, TaskIdentity]
 
 
 class Closure:
@@ -98,9 +123,18 @@ def probed(runtime: Runtime, queue: ClosureQueue, monkeypatch: pytest.MonkeyPatc
     )
     prober = PlayedProber()
     monkeypatch.setattr("tfps.recovery.guard.Prober", prober.make)
-    failures: Any = SimpleNamespace(excluded_workers=frozenset())
+    failures: Any = SimpleNamespace(
+        excluded_workers=frozenset(), set_task_address=lambda *move: runtime.moves.append(move)
+    )
+    there: dict[str, TaskIdentity] = {}
+    monkeypatch.setattr(
+        new_addresses,
+        "ask_identities",
+        lambda asked, **_: {task: there.get(a, NOBODY) for task, a in asked.items()},
+    )
+    monkeypatch.setattr(new_addresses, "ASK_INTERVAL_S", 0.0)
     guard.start(queue, failures)
-    return ProbedGuard(guard, prober)
+    return ProbedGuard(guard, prober, there)
 
 
 def _probe(probed: ProbedGuard, *, times: int = 2, **seen: Observation) -> None:
@@ -125,6 +159,22 @@ def test_a_closure_goes_back_once_the_servers_know(
     assert runtime.evicted == [(1, 8)]
     assert queue.inflight_closure_count == 0
     assert queue.get(tag=0) is closure
+    _probe(probed, times=1)
+    assert queue.blocked_workers == frozenset()
+
+
+def test_a_lost_worker_is_followed_to_its_new_address(
+    probed: ProbedGuard, queue: ClosureQueue, runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
+    _probe(probed, times=1, worker1=REFUSAL)
+    probed.there[ELSEWHERE] = TaskIdentity(5, is_gone=False)
+    assert runtime.moves == []
+    assert runtime.alive == {("worker", 0), ("worker", 1), ("ps", 0)}
+    _probe(probed, times=2, worker1=REFUSAL)
+    assert runtime.alive == {("worker", 0), ("ps", 0)}, "a scheduler may give its place away"
+    assert runtime.moves == [(("worker", 1), ELSEWHERE)] * 2, "TensorFlow's cluster as well"
+    assert f"worker 1 moved to {ELSEWHERE} from 127.0.0.1:2" in caplog.text
+    assert queue.blocked_workers == {1}
     _probe(probed, times=1)
     assert queue.blocked_workers == frozenset()
 

@@ -41,7 +41,7 @@ class Machine:
         self.all_are_out = threading.Event()  # workers, of what functions take part in
         self.found: list[tuple[list[str], frozenset[int]]] = []  # by workers, before it is filled
         self.address = self.resolved = AT_FIRST
-        self.moves: list[tuple[int, str]] = []
+        self.moves: list[tuple[Task, str]] = []
         self.problems: dict[int | None, str] = {}  # by incarnations that cannot take part
 
     def ask_identities(
@@ -116,7 +116,7 @@ def servers(machine: Machine) -> Iterator[ServerReturn]:
         function_tables=machine,
         data_plane=machine,
         find_incompatibility=lambda _: "",
-        set_server_address=lambda server, address: setattr(server, "address", address),
+        set_task_address=lambda _, address: setattr(runtime.servers[0], "address", address),
         membership=SimpleNamespace(evict_all=machine.let_all_out),
     )
     elsewhere = NewAddresses(machine.resolve, cluster=lambda: CLUSTER, deadline_s=0.1)
@@ -125,7 +125,7 @@ def servers(machine: Machine) -> Iterator[ServerReturn]:
         reconnect=lambda: True,
         lost_workers=frozenset({1}),
         excluded_workers=frozenset({3}),
-        move_server=lambda index, address: machine.moves.append((index, address)),
+        set_task_address=lambda task, address: machine.moves.append((task, address)),
     )
     servers.watch_closures(ClosureQueue(), failures)
     yield servers
@@ -171,7 +171,7 @@ def test_a_server_is_followed_to_where_it_is_now(servers: ServerReturn, machine:
     reads.join(DEADLINE_S)
     assert not reads.is_alive()
     assert errors == []
-    assert machine.moves == [(0, ELSEWHERE)]
+    assert machine.moves == [(("ps", 0), ELSEWHERE)]
     assert machine.restored == 1
 
 
@@ -201,7 +201,7 @@ def test_a_server_that_does_not_fit_is_waited_for_still(
     assert not reads.is_alive()
     assert errors == []
     assert caplog.text.count("another secret") == 1
-    assert (machine.moves, machine.restored) == ([(0, ELSEWHERE)], 1)
+    assert (machine.moves, machine.restored) == ([(("ps", 0), ELSEWHERE)], 1)
 
 
 def test_what_was_read_before_it_was_filled_does_not_count(

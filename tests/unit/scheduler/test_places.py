@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.messages import check_message
-from tfps.scheduler.places import GRACE_S, Places, PlaceState
+from tfps.scheduler.places import GRACE_S, Places
 from tfps.scheduler.registration import SERVING_ROLES, Registration
+from tfps.scheduler.task_place import PlaceState
 
 LATER_S = GRACE_S + 1
 
@@ -92,15 +94,57 @@ def test_a_task_returns_to_the_place_last_held_from_its_host() -> None:
     assert _holders(_come(places, _task(4, "worker", 0, host="b"), now_s=4.0))["worker 0"] == 4
 
 
-def test_a_place_whose_task_the_chief_holds_alive_is_not_free() -> None:
-    places = _full().end(3, now_s=20.0)
-    alive = {("worker", 1)}
-    asked = places.register(_task(4, "worker"), now_s=21.0, alive=alive)
-    check_message(asked.refusals[0].reason, "role", received="one more worker", remedy="stop")
-    assert _holders(asked) == _holders(places)
-    named = places.register(_task(4, "worker", 1), now_s=21.0, alive=alive)
-    assert "worker 1 at b:1003 is alive" in named.refusals[0].reason
-    assert _holders(places.register(_task(4, "worker"), now_s=21.0))["worker 1"] == 4
+ALIVE = [("worker", 0), ("worker", 1), ("ps", 0)]
+
+
+@pytest.mark.parametrize("index", [None, 1])
+def test_a_place_whose_task_the_chief_holds_alive_is_not_free(index: int | None) -> None:
+    """A connection that ends says little: the chief may still reach the task."""
+    cut = _full().record_alive_tasks(0, ALIVE, now_s=20.0).end(3, now_s=21.0)
+    places = _come(cut, _task(4, "worker", index, host="c"), now_s=22.0)
+    assert _holders(places) == _holders(cut), "it waits"
+    assert places.describe_missing() == "worker 1 (tasks that have come and wait for a place: 1)"
+    again = _task(3, "worker", 1, host="b", is_return=True)
+    back = places.register(replace(again, number=5), now_s=23.0)
+    assert _holders(back)["worker 1"] == 5
+    assert [refusal.number for refusal in back.refusals] == [4]
+    assert _holders(places.record_alive_tasks(0, ALIVE[:1], now_s=23.0))["worker 1"] == 4, (
+        "the chief lost it"
+    )
+    assert _holders(places.end(0, now_s=23.0))["worker 1"] == 4, "no chief, no word"
+    assert _holders(places.record_alive_tasks(1, ALIVE[:1], now_s=23.0)) == _holders(places), (
+        "no chief"
+    )
+    _refused(places.record_alive_tasks(0, (), now_s=23.0), again, now_s=24.0)
+
+
+def test_the_next_task_at_an_address_is_the_same() -> None:
+    """No two tasks can listen at one address, so the chief's word is of the one that ended."""
+    places = _full().record_alive_tasks(0, ALIVE, now_s=20.0).end(2, now_s=21.0).end(3, now_s=21.0)
+    assert places.places[2].holder is not None
+    again = _task(4, "worker", host="b")
+    same = replace(again, address=places.places[2].holder.address)
+    assert _holders(_come(places, same, now_s=22.0))["worker 1"] == 4
+    server = replace(same, role="ps")
+    reason = places.end(1, now_s=22.0).register(server, now_s=22.0).refusals[0].reason
+    check_message(reason, "address", received=same.address, remedy="worker 1")
+
+
+def test_a_new_scheduler_takes_over_the_cluster_from_a_task_that_returns() -> None:
+    jobs = _full().jobs()
+    empty = _come(_places(), _task(9, "worker"), now_s=0.5)
+    places = _come(empty, _task(1, "ps", 0, is_return=True))
+    assert places.restore_cluster({**jobs, "ps": []}, now_s=1.0) == places, "of another job"
+    adopted = places.restore_cluster(jobs, now_s=1.0)
+    assert adopted.is_complete
+    assert adopted.jobs() == {**jobs, "ps": ["10.0.0.1:1001"]}
+    assert _holders(adopted) == {"ps 0": 1}
+    adopted = _come(adopted, _task(0, "chief", 0, is_return=True), now_s=1.5)
+    adopted = adopted.record_alive_tasks(0, [("worker", 0), ("ps", 0)], now_s=1.5)
+    changed = adopted.give_places(now_s=LATER_S)
+    assert _holders(changed)["worker 1"] == 9, "the chief holds the other one alive"
+    assert _holders(_come(changed, _task(2, "worker", 0, is_return=True)))["worker 0"] == 2
+    assert changed.restore_cluster(jobs, now_s=LATER_S) == changed
 
 
 def test_a_newcomer_takes_no_place_of_a_task_that_returns() -> None:

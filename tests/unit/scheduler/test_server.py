@@ -5,22 +5,25 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.messages import raises
-from tfps.cluster import lease_ports
+import tfps
+from tests.messages import check_message, raises
+from tfps.cluster import ClusterSpec, lease_ports
 from tfps.cluster.address import join_address
 from tfps.errors import ConfigError, ConnectTimeout, ListenError
 from tfps.package_versions import task_versions
-from tfps.scheduler import client, server
-from tfps.scheduler.client import SchedulerConnection
+from tfps.scheduler import client, places, server
+from tfps.scheduler.client import SchedulerConnection, read_places
 from tfps.scheduler.places import Places
 from tfps.scheduler.server import JOIN_REQUEST, SchedulerServer
 from tfps.scheduler.settings import SchedulerSettings
@@ -122,6 +125,11 @@ def _wait(is_true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def _knows(task: SchedulerConnection, jobs: dict[str, list[str]]) -> bool:
+    """Return whether a task has been told a cluster."""
+    return task.has_given(ClusterSpec.from_tf_config({"cluster": jobs}))
+
+
 @pytest.mark.quick("127*")
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"], indirect=True)
 def test_tasks_that_know_one_address_learn_all(scheduler: _Scheduler, join: Join) -> None:
@@ -190,6 +198,39 @@ def test_a_wrong_secret(
     _wait(lambda: scheduler.server.describe()["places"][1]["state"] == "held")
 
 
+def test_readers_prove_the_secret_too(
+    join: Join, make_scheduler: MakeScheduler, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tfps.attach` asks from any machine, and finds the servers' data ports as well."""
+    with raises(ConnectTimeout, "the scheduler at", received="refused", remedy="tfps scheduler"):
+        tfps.attach("night", scheduler=address)
+    scheduler = make_scheduler(secret=b"horse")
+    monkeypatch.setattr(server, "is_loopback", lambda _: False)
+    monkeypatch.setenv("TFPS_JOB_SECRET", "horse")
+    with raises(ConnectTimeout, "the scheduler at", received="no address of ps 0", remedy="wait"):
+        tfps.attach("night", scheduler=address)
+    others = [join("chief"), join("worker"), join("worker")]
+    ps = join("ps", port=9, host="127.0.0.2")
+    ps.result(DEADLINE_S)
+    ps.membership.follow()  # type: ignore[attr-defined]
+    ps.membership.tell(data_port=7)  # type: ignore[attr-defined]
+    with raises(ConnectTimeout, "ps 0", received="127.0.0.2:9", remedy="cluster.ps"):
+        tfps.attach("night", scheduler=address)
+    _wait(lambda: scheduler.server.describe()["places"][-1]["data_address"] is not None)
+    found = read_places(address, secret=b"horse", timeout_s=20)["places"]
+    assert [place["data_address"] for place in found] == [None] * 3 + ["127.0.0.2:7"]
+    with raises(ConfigError, "scheduler, secret", received="refused", remedy="TFPS_JOB_SECRET"):
+        tfps.attach("night", scheduler=address, secret="donkey")
+    assert all(other.done() for other in others)
+
+
+def test_the_scheduler_of_an_attachment_is_checked() -> None:
+    with pytest.raises(ConfigError) as caught:
+        tfps.attach("night", ["a:1"], scheduler="a")
+    check_message(str(caught.value), "scheduler", received="'a'", remedy="host:port")
+    check_message(str(caught.value), "addresses", received="beside", remedy="one of both")
+
+
 def test_a_scheduler_that_is_not_there_yet_and_one_that_comes_back(
     join: Join,
     make_scheduler: MakeScheduler,
@@ -215,6 +256,68 @@ def test_a_scheduler_that_is_not_there_yet_and_one_that_comes_back(
     others = [join("chief", index=0), join("worker", index=0), join("ps", index=0)]
     assert worker.result(DEADLINE_S)["task"] == {"type": "worker", "index": 1}
     assert [other.result(DEADLINE_S)["task"]["index"] for other in others] == [0, 0, 0]
+
+
+def test_a_scheduler_and_a_worker_die_together(
+    join: Join, make_scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others register again; a newcomer takes no place of theirs, and all learn its address."""
+    monkeypatch.setattr(places, "GRACE_S", 3.0)
+    first = make_scheduler()
+    futures = {"chief 0": join("chief")} | {
+        name: join(name.split()[0], index=int(name[-1]))
+        for name in ("worker 0", "worker 1", "ps 0")
+    }
+    known = {name: future.result(DEADLINE_S)["cluster"] for name, future in futures.items()}
+    tasks = {name: future.membership for name, future in futures.items()}  # type: ignore[attr-defined]
+    for task in tasks.values():
+        task.follow()
+    tasks["chief 0"].tell(alive=[("worker", 0), ("ps", 0)])
+    tasks.pop("worker 1").close()
+    _wait(lambda: first.places()["worker 1"] == "lost")
+    first.die()
+    second = make_scheduler()
+    newcomer = join(None)
+    _wait(lambda: [*second.places().values()].count("held") == 3)
+    assert not newcomer.done()
+    assert newcomer.result(DEADLINE_S)["task"] == {"type": "worker", "index": 1}
+    jobs = newcomer.result()["cluster"]
+    before = known["chief 0"]
+    assert jobs["worker"][1] != before["worker"][1]
+    assert {**jobs, "worker": jobs["worker"][:1]} == {**before, "worker": before["worker"][:1]}
+    for task in tasks.values():
+        _wait(partial(_knows, task, jobs))
+        assert _knows(task, before)
+    tasks.pop("chief 0").close()
+    newcomer.membership.close()  # type: ignore[attr-defined]
+    _wait(lambda: [*second.places().values()].count("lost") == 2)
+    chief = join("chief")
+    _wait(lambda: second.places()["chief 0"] == "held")
+    worker = join("worker")
+    # A new chief connects to all tasks, and so waits until it can know them.
+    assert chief.result(DEADLINE_S)["cluster"] == worker.result(DEADLINE_S)["cluster"]
+
+
+def test_a_name_that_resolves_later(
+    join: Join,
+    scheduler: _Scheduler,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Managers of machines create the names of a job's tasks one by one."""
+    monkeypatch.setattr(client, "REPORT_INTERVAL_S", 0.3)
+    connect, resolves = socket.create_connection, threading.Event()
+
+    def create_connection(*arguments: Any, **options: Any) -> socket.socket:
+        if not resolves.is_set():
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return connect(*arguments, **options)
+
+    monkeypatch.setattr(socket, "create_connection", create_connection)
+    join("worker", index=0)
+    _wait(lambda: "(name or service not known)" in capfd.readouterr().err)
+    resolves.set()
+    _wait(lambda: scheduler.server.describe()["places"][1]["state"] == "held")
 
 
 def test_the_end_of_the_job_ends_tasks_that_wait(

@@ -281,13 +281,14 @@ class FailureHandler(private.WorkerPreemptionHandler):
             self._cluster._potential_ps_failures_count = [0] * self._cluster._num_ps
         return True
 
-    def move_server(self, index: int, address: str) -> None:
-        """Set a server's new address; every task learns it when the cluster is reconnected."""
+    def set_task_address(self, task: tuple[str, int], address: str) -> None:
+        """Set a task's new address; every task learns it when the cluster is reconnected."""
+        kind, index = task
         definition = copy.deepcopy(self._server_def)
         for job in definition.cluster.job:
-            if job.name == "ps":
+            if job.name == kind:
                 job.tasks[index] = address
-        self._server_def = definition
+        self._server_def, self._addresses = definition, _addresses(definition, "worker")
 
     def _handle_connect_error(self, error: Exception) -> None:
         """Ignore an error of a lost task that may return; let a worker's thread raise any other."""

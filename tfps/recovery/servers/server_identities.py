@@ -74,7 +74,8 @@ class ServerIdentities:
 
     def find(self, lost: Collection[int]) -> dict[int, str]:
         """Return the new addresses at which lost servers reply."""
-        return self._new_addresses.find(lost)
+        moved = self._new_addresses.find([("ps", index) for index in lost])
+        return {index: address for (_, index), address in moved.items()}
 
     def _can_take_part(self, index: int, replies: ServerPresence) -> bool:
         process_incarnation = replies.process_incarnations.get(index)

@@ -311,8 +311,8 @@ class ServerReturn:
         for index, address in self._identities.find(lost).items():
             server = self._runtime.servers[index]
             logger.warning("ps %d moved to %s from %s", index, address, server.address)
-            self._runtime.set_server_address(server, address)
-            self._failures.move_server(index, address)
+            self._runtime.set_task_address(("ps", index), address)
+            self._failures.set_task_address(("ps", index), address)
 
     def _connect(self, replies: ServerPresence) -> bool:
         """Connect TensorFlow to the new processes; return False if that is not possible yet."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -91,6 +91,9 @@ class Connections(Protocol):
 
         Raises `ConfigError` if the result cannot be a cluster.
         """
+
+    def report_alive(self, tasks: Collection[Task]) -> None:
+        """Report which tasks are held alive, so that no other one gets their places."""
 
     def find_incompatibility(self, task: Task) -> str:
         """Let a restarted task serve this chief; return why it cannot, or an empty string."""

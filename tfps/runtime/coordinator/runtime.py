@@ -75,7 +75,7 @@ class Runtime(Storage):
         max_workers: int | None = None,
         held: Sequence[Mapping[str, VariableRecord]] | None = None,
     ) -> None:
-        self._connections = connections
+        self.connections = connections
         self.topology, self.processes = connections.topology, connections.processes
         super().__init__(container=get_container_name(job), servers=self.topology.servers)
         for contents, held_values in zip(self.contents, held or [], strict=False):
@@ -235,17 +235,20 @@ class Runtime(Storage):
             self.contents[index].plans.pop(plan_id, None)
         self.data_plane.free_plans(plans)
 
-    def set_server_address(self, server: Server, address: str) -> None:
-        """Set the new address of a server; `recreate_contents` then creates its contents there."""
-        before = self.cluster
-        self.cluster = before.with_address("ps", server.index, address)
-        self._connections.set_address(("ps", server.index), address)
-        server.address = address
+    def set_task_address(self, task: Task, address: str) -> None:
+        """Set the new address of a task; `recreate_contents` then fills a server there."""
+        (kind, index), before = task, self.cluster
+        self.cluster = before.with_address(kind, index, address)
+        self.connections.set_address(task, address)
+        if kind == "ps":
+            self.servers[index].address = address
+        else:
+            self.worker_channels[index].renew()
         record_move(before, self.cluster)
 
     def find_incompatibility(self, task: Task) -> str:
         """Let a restarted task serve this chief; return why it cannot, or an empty string."""
-        return self._connections.find_incompatibility(task)
+        return self.connections.find_incompatibility(task)
 
     def recreate_contents(self, server: Server) -> None:
         """Create a server's contents again on an empty one; values are restored after that."""

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.cluster.address import split_address
+from tfps.cluster.proxies import exclude_from_proxies
 from tfps.cluster.topology import Topology
 from tfps.cluster.waiting import connection_problem
 from tfps.errors import ConfigError, ConnectTimeout, refuse
@@ -21,7 +22,12 @@ from tfps.runtime.coordinator.control_plane import ControlPlane, NoSuchFunction
 from tfps.runtime.coordinator.runtime import compute_job_id, get_container_name
 from tfps.strategy.job import is_job_name
 from tfps.strategy.reading.attachment import Attachment, NoSuchJob
-from tfps.strategy.reading.server_addresses import data_ports, server_addresses
+from tfps.strategy.reading.server_addresses import (
+    ask_scheduler,
+    data_ports,
+    scheduler_problems,
+    server_addresses,
+)
 from tfps.transport import tokens
 from tfps.transport.direct import (
     SECRET_VARIABLE,
@@ -39,6 +45,7 @@ def attach(
     job: str,
     addresses: Sequence[str] | tf.distribute.cluster_resolver.ClusterResolver | None = None,
     *,
+    scheduler: str | None = None,
     secret: str | bytes | None = None,
     tls: TLS | None = None,
     timeout_s: float = 30.0,
@@ -53,6 +60,7 @@ def attach(
         addresses: ``host:port`` of the parameter servers, in the order of ``TF_CONFIG``; or a
             cluster resolver; None reads ``TF_CONFIG``. With ``tls`` a list of their data ports
             (``TFPS_DATA_PORT`` of each).
+        scheduler: ``host:port`` of the job's `tfps scheduler`, which is asked for the addresses.
         secret: the servers' ``TFPS_JOB_SECRET``; None reads this process's environment. It is
             compared or proved, and not sent.
         tls: a certificate for reading over the servers' data ports, encrypted; TensorFlow's port
@@ -83,12 +91,23 @@ def attach(
             "secret: received an empty or invalid secret, expected a string, bytes or None"
         )
     simulated = getattr(addresses, "tfps_connections", None)  # of `tfps.testing.InProcessCluster`
+    servers: list[str] = []
     if tls is not None:
         problems += _tls_problems(tls, _secret_bytes(secret))
+    if scheduler is not None:
+        problems += scheduler_problems(scheduler, addresses)
+    elif tls is not None:
         servers = data_ports(addresses, problems)
-    else:
-        servers = [] if simulated is not None else server_addresses(addresses, problems)
+    elif simulated is None:
+        servers = server_addresses(addresses, problems)
     refuse(problems, source="tfps.attach")
+    if scheduler is not None:
+        servers = ask_scheduler(
+            scheduler,
+            secret=_secret_bytes(secret),
+            is_encrypted=tls is not None,
+            timeout_s=timeout_s,
+        )
     if tls is not None:
         return _attach_by_tls(
             job, servers, secret=_secret_bytes(secret) or b"", tls=tls, timeout_s=timeout_s
@@ -99,6 +118,7 @@ def attach(
             simulated.open_channel(("ps", k)) for k, _ in enumerate(simulated.topology.servers)
         ]
     else:
+        exclude_from_proxies(servers)
         _check_reachable(servers, timeout_s=timeout_s)
         devices = Topology.of_tasks(workers=0, servers=len(servers)).servers
         channels = [

@@ -1,4 +1,4 @@
-"""Reads the ``addresses`` argument of `tfps.attach`."""
+"""Finds the addresses of the servers for `tfps.attach`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 from tfps.cluster import ClusterSpec
 from tfps.cluster.address import address_problem
-from tfps.errors import ConfigError
+from tfps.errors import ConfigError, ConnectTimeout
+from tfps.scheduler.client import read_places
+from tfps.transport.direct import HandshakeError
 
 
 def server_addresses(addresses: Any, problems: list[str]) -> list[str]:
@@ -53,6 +55,51 @@ def data_ports(addresses: Any, problems: list[str]) -> list[str]:
         )
         return []
     return _to_address_list(addresses, problems)
+
+
+def scheduler_problems(scheduler: Any, addresses: Any) -> list[str]:
+    """Return what is wrong with the address of a scheduler, beside the servers' addresses."""
+    problems = []
+    if not isinstance(scheduler, str) or address_problem(scheduler):
+        problems.append(f"scheduler: received {scheduler!r}, expected 'host:port'")
+    if addresses is not None:
+        problems.append("addresses: received them beside scheduler=; give one of both")
+    return problems
+
+
+def ask_scheduler(
+    scheduler: str, *, secret: bytes | None, is_encrypted: bool, timeout_s: float
+) -> list[str]:
+    """Return the present addresses of the servers, as the scheduler knows them.
+
+    Args:
+        scheduler: its address.
+        secret: the secret of the job; None for none.
+        is_encrypted: whether to return those of the data ports.
+        timeout_s: the seconds that it may take.
+
+    Raises:
+        ConfigError: it has another secret.
+        ConnectTimeout: it does not reply, or knows no address of a server yet.
+    """
+    try:
+        places = read_places(scheduler, secret=secret, timeout_s=timeout_s)["places"]
+    except HandshakeError as error:
+        raise ConfigError(f"scheduler, secret: {error}", source="tfps.attach") from error
+    except (OSError, ValueError) as error:
+        raise ConnectTimeout(
+            f"the scheduler at {scheduler} does not reply ({error}); check the address, and that "
+            "`tfps scheduler` runs there"
+        ) from error
+    key = "data_address" if is_encrypted else "address"
+    servers = {f"ps {place['index']}": place[key] for place in places if place["role"] == "ps"}
+    missing = [name for name, address in servers.items() if address is None]
+    if missing:
+        raise ConnectTimeout(
+            f"the scheduler at {scheduler} knows no address of {', '.join(missing)}; wait until "
+            "the job trains"
+        )
+    return list(servers.values())
 
 
 def _to_address_list(addresses: Sequence[Any], problems: list[str]) -> list[str]:
