@@ -14,7 +14,7 @@ SCALE_BYTES = 4
 
 @dataclass(frozen=True)
 class Quantize:
-    """Rounds numbers to levels of 8, 4, 2 or 1 bits, scaled by the largest of their block.
+    """Rounds numbers to levels of 8, 4, 2 or 1 bits, with a scale for each block of numbers.
 
     Use it if `Cast` is not small enough, for example over a slow network. With 8, 4 and 2 bits
     (255, 15 and 3 levels) a number is rounded to the level above or below it at random, so that it

@@ -40,7 +40,7 @@ class GatheredRows:
         self.gradient = concat_rows([gradient.values for gradient in gradients])
         first = targets[0]
         self.names = [target.name for target in targets]
-        self.target = first._replace(
+        self.temporary_target = first._replace(
             variable=self._gather_variables([target.variable for target in targets]),
             slots={
                 name: None

@@ -278,7 +278,7 @@ class ServerUpdate:
         values = [to_dense(gradients[target.name]) for target in whole]
         values += [each.gradient for each in rows]
         others = [target for target in targets if target.name not in gradients]
-        present = [*whole, *(each.target for each in rows)]
+        present = [*whole, *(each.temporary_target for each in rows)]
         targets = [*others, *present]
         variables = [target.variable for target in present]
         restricted = context.prepare(self._restrict_to_targets(optimizer, targets))

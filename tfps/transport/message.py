@@ -11,7 +11,7 @@ COORDINATOR = -1
 
 
 class Kind(enum.IntEnum):
-    """The kind of a request."""
+    """The purpose of a request, such as to join, to push gradients or to leave."""
 
     JOIN = 0  # enter with a fresh incarnation: parameters and a first ticket
     PUSH = 1  # gradients of one ticket: new parameters and the next ticket

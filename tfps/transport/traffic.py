@@ -1,4 +1,4 @@
-"""Counts the bytes of messages before and after coding by codecs. Pure."""
+"""Describes which bytes of messages ledgers count for each codec, and reads these counts. Pure."""
 
 from __future__ import annotations
 

@@ -68,8 +68,8 @@ def test_each_environment_variable_is_in_the_table() -> None:
     listed = set(_rows("environment"))
     assert {"TFPS_TRANSPORT", "TF_CONFIG", "TFPS_TLS_KEY"} <= read
     assert read - OF_EXAMPLES - WRITTEN_BY_TENSORFLOW - listed == set()
-    # These two are TensorFlow's own, and matter to users of tfps.
-    assert listed - read == {"TF_USE_LEGACY_KERAS", "TF_CPP_MIN_LOG_LEVEL"}
+    # These are TensorFlow's own and gRPC's, and matter to users of tfps.
+    assert listed - read == {"TF_USE_LEGACY_KERAS", "TF_CPP_MIN_LOG_LEVEL", "no_grpc_proxy"}
 
 
 def _leaves(values: Mapping[str, Any], parent: str = "") -> Iterator[tuple[str, Any]]:

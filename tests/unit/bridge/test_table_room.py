@@ -30,7 +30,7 @@ def test_calls_never_move_the_vector(functions: list[tuple[int, int]]) -> None:
     """Each function takes as many entries as expected, or fewer."""
     room, vector = TableRoom(), _Vector()
     for expected, percent in functions:
-        missing = room.count_missing(expected)
+        missing = room.count_filler_entries(expected)
         vector.add(missing)
         room.filled += missing
         assert not vector.add(expected * percent // 100)
@@ -43,11 +43,11 @@ def test_little_is_filled(functions: list[int]) -> None:
     """The filled entries are at most twice as many as those in use, and two more."""
     room = TableRoom()
     for calls in functions:
-        room.filled += room.count_missing(calls)
+        room.filled += room.count_filler_entries(calls)
         room.add_used(calls)
     assert room.filled <= 2 * sum(functions) + 2
 
 
 @pytest.mark.parametrize(("calls", "entries"), [(0, 0), (1, 3), (2, 5), (3, 5), (31, 33), (32, 65)])
 def test_what_an_empty_table_lacks(calls: int, entries: int) -> None:
-    assert TableRoom().count_missing(calls) == entries
+    assert TableRoom().count_filler_entries(calls) == entries

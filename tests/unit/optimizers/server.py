@@ -121,7 +121,7 @@ class LocalServer:
             note(worker, version, is_first=True)
             return [worker]
 
-        def apply_masked(
+        def apply_if_fresh(
             gradients: dict[str, tf.Tensor], context: UpdateContext, counts: tf.Tensor
         ) -> None:
             context = replace(context, may_be_compiled=False, rate=update.trace_learning_rate())
@@ -144,7 +144,7 @@ class LocalServer:
             staleness, present = versions[1] - versions[0], versions[2]
             context = UpdateContext(DEVICE, staleness, sender, workers=present)
             if masked:
-                apply_masked(gradients, context, counts)
+                apply_if_fresh(gradients, context, counts)
             else:
                 update.apply(gradients, context)
             note(worker, versions[1] + 1, is_first=False)

@@ -19,7 +19,12 @@ from tfps.runtime.message.wire import get_gradient_name
 from tfps.runtime.program.devices import Devices
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.worker.exchange import ServerReplies, build_requests, get_field, get_payloads
+from tfps.runtime.worker.exchange import (
+    ServerReplies,
+    build_requests,
+    get_field_by_server,
+    get_payloads,
+)
 from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.worker_index import make_caller_fields
 from tfps.transport.carrier import Message, ServerCall
@@ -96,7 +101,7 @@ def test_who_has_no_body_is_not_asked() -> None:
 def test_replies_are_read_in_the_order_of_servers() -> None:
     header = [tf.constant([0, version, *[0] * (len(Reply) - 2)], tf.int64) for version in (4, 6)]
     replies = {p: Message.from_tensors(header[p], tf.constant([p], tf.uint8)) for p in (1, 0)}
-    assert [int(version) for version in get_field(replies, Reply.VERSION)] == [4, 6]
+    assert [int(version) for version in get_field_by_server(replies, Reply.VERSION)] == [4, 6]
     assert [int(payload[0]) for payload in get_payloads(replies)] == [0, 1]
 
 

@@ -258,7 +258,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
         return True
 
     def reconnect(self) -> bool:
-        """Reconnect the cluster for a restarted server while no closure runs.
+        """Reconnect the cluster to a restarted server; the caller makes sure that no closure runs.
 
         A worker that died with the server may not be known as lost yet: the loss of the server has
         ended its closure like all others. Returns False if a worker hangs, since TensorFlow would

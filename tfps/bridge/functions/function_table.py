@@ -144,7 +144,7 @@ class FunctionTables:
         """Add table entries for a number of calls; devices with equal needs share a function."""
         rooms = dict(zip(devices, self._get_rooms(devices), strict=True))
         missing = {
-            device: room.count_missing(calls if room.filled else max(calls, self._min_calls))
+            device: room.count_filler_entries(calls if room.filled else max(calls, self._min_calls))
             for device, room in rooms.items()
         }
         for entries in sorted(set(missing.values()) - {0}):

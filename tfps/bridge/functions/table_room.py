@@ -16,19 +16,19 @@ class TableRoom:
     Example:
 
     >>> room = TableRoom()
-    >>> room.count_missing(31)
+    >>> room.count_filler_entries(31)
     33
     >>> room.filled += 33
     >>> room.add_used(31)
-    >>> room.count_missing(0), room.count_missing(1)
+    >>> room.count_filler_entries(0), room.count_filler_entries(1)
     (0, 32)
     """
 
     filled: int = 0
     used: int = 0
 
-    def count_missing(self, calls: int) -> int:
-        """Return the number of entries to add so that `calls` further ones fit without doubling.
+    def count_filler_entries(self, calls: int) -> int:
+        """Return how many filler entries let the vector double now, not during the next `calls`.
 
         Half of the capacity plus one entry is filled. So the vector has doubled for certain,
         however few entries are used, and it does not double again while the others fit.

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from tfps.bridge.variables.row_blocks import iter_blocks, read_block, write_block
+from tfps.bridge.variables.row_blocks import iter_row_ranges, read_block, write_block
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.bridge.variables.shards import WHOLE_BYTES
 
@@ -39,7 +39,7 @@ def write_dataset(group: Any, name: str, variable: Any) -> None:
     dataset = group.create_dataset(name, shape=tuple(native.shape), dtype=dtype)
     if dtype == BFLOAT16:
         dataset.attrs["dtype"] = "bfloat16"  # as Keras does
-    for block in iter_blocks(native):
+    for block in iter_row_ranges(native):
         dataset[block.start : block.stop] = read_block(native, block)
 
 
@@ -115,6 +115,6 @@ def write_to_variable(variable: Any, stored: StoredVariable) -> bool:
     native = variable._value
     if not isinstance(native, ServerVariable) or tuple(native.shape) != stored.shape:
         return False
-    for block in iter_blocks(native):
+    for block in iter_row_ranges(native):
         write_block(native, block, stored.read(block))
     return True

@@ -25,8 +25,8 @@ def is_large(value: Any) -> bool:
     return isinstance(native, ServerVariable) and get_size_bytes(native) > WHOLE_BYTES
 
 
-def iter_blocks(native: ServerVariable, *, within: range | None = None) -> Iterator[range]:
-    """Yield the rows of a variable block by block; a block has at least one row.
+def iter_row_ranges(native: ServerVariable, *, within: range | None = None) -> Iterator[range]:
+    """Yield ranges of row numbers that divide a variable into blocks of at least one row.
 
     Args:
         native: a variable of any kind with at least one axis.

@@ -114,7 +114,7 @@ class ServerVariable(private.BaseResourceVariable):
     excluded_from_slabs = (
         False  # whether it must not become a segment: its rows are looked up one by one
     )
-    write_count = 0  # the number of writes by this process itself
+    own_write_count = 0  # the number of writes by this process itself
     _tfps_chunk_bytes = CHUNK_BYTES
 
     def __init__(
@@ -320,7 +320,7 @@ class ServerVariable(private.BaseResourceVariable):
     def count_write(self) -> None:
         """Count a write of this process; does nothing while tracing."""
         if tf.executing_eagerly():
-            self.write_count += 1
+            self.own_write_count += 1
             count_thread_write()
 
     def assign(

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.variables.composed_variable import ComposedVariable
-from tfps.bridge.variables.row_blocks import iter_blocks, read_block, write_block
+from tfps.bridge.variables.row_blocks import iter_row_ranges, read_block, write_block
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.bridge.variables.shards import (
     WHOLE_BYTES,
@@ -169,7 +169,7 @@ class ShardedVariable(ComposedVariable):
     def _iter_slices(self) -> Iterator[tuple[str, tf.Tensor]]:
         """Yield slices of neighbouring rows, on each server as many rows as its shard has."""
         for number, native in enumerate(self.variables):
-            for block in iter_blocks(self, within=self._get_contiguous_rows(number)):
+            for block in iter_row_ranges(self, within=self._get_contiguous_rows(number)):
                 rows = tf.constant(read_block(self, block))
                 with private.placed_on(native.device):
                     yield self._format_slice(block), tf.identity(rows)
@@ -180,7 +180,7 @@ class ShardedVariable(ComposedVariable):
             return self.assign(saved, read_value=False)
         if not isinstance(self.rule, Contiguous):
             for number in range(self.rule.shards):
-                for block in iter_blocks(self, within=self._get_contiguous_rows(number)):
+                for block in iter_row_ranges(self, within=self._get_contiguous_rows(number)):
                     write_block(self, block, saved[self._format_slice(block)].numpy())
             return None
         done = [

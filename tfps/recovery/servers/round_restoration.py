@@ -60,7 +60,7 @@ def count_chief_writes(runtime: Runtime) -> dict[str, int]:
         for resource, record in list(contents.records.items()):
             variable = contents.variables.get(resource.shared_name)
             if variable is not None and record is not None and record.initial_value is None:
-                counts[resource.shared_name] = variable.write_count
+                counts[resource.shared_name] = variable.own_write_count
     if runtime.chief_pushes:
         counts[OWN_PUSHES] = runtime.chief_pushes
     return counts

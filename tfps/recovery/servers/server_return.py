@@ -106,7 +106,7 @@ class ServerReturn:
 
     @property
     def updates_lost(self) -> int:
-        """The number of updates that the rows of all servers lack."""
+        """The number of updates lost on servers' rows, summed over the servers."""
         return updates_lost(self.losses)
 
     def enter(self) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _RUN = tf.TensorSpec([3], tf.int64)
 
 
-class FunctionRun(NamedTuple):
+class RunIdentity(NamedTuple):
     """A run of a scheduled function, as its requests name it: worker, incarnation and first key.
 
     All are int64 scalars. A rerun shares the first key.
@@ -33,7 +33,7 @@ class FunctionRun(NamedTuple):
     first_key: tf.Tensor
 
 
-def capture_run(runtime: Runtime) -> FunctionRun:
+def capture_run_identity(runtime: Runtime) -> RunIdentity:
     """Capture the run of the traced function; its values are set at each call."""
     graph: Any = private.current_graph()
     membership, numbers = runtime.membership, runtime.closure_numbers
@@ -45,4 +45,4 @@ def capture_run(runtime: Runtime) -> FunctionRun:
         return chief_constant([worker, incarnation, first_key], tf.int64)
 
     run = graph.capture_call_time_value(at_call, _RUN, key="tfps_run")
-    return FunctionRun(*tf.unstack(run))
+    return RunIdentity(*tf.unstack(run))

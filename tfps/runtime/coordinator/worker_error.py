@@ -42,7 +42,7 @@ _APPENDIX = re.compile(
 )
 
 
-class GraphError(NamedTuple):
+class ParsedGraphError(NamedTuple):
     """The parts of TensorFlow's text about an error in a graph."""
 
     reason: str
@@ -50,13 +50,13 @@ class GraphError(NamedTuple):
     frames: tuple[FrameSummary, ...] = ()  # the user's, in a called Python function
 
 
-def parse_graph_error(message: str) -> GraphError:
+def parse_graph_error(message: str) -> ParsedGraphError:
     r"""Find the reason and the operation in TensorFlow's text about an error in a graph.
 
     >>> parse_graph_error("Graph execution error:\n\nDetected at node a/b defined at (most recent "
     ...       "call last):\n<stack traces unavailable>\n"
     ...       "index 3 is not in [0, 2)\n\t [[{{node a/b}}]]")
-    GraphError(reason='index 3 is not in [0, 2)', operation='a/b', frames=())
+    ParsedGraphError(reason='index 3 is not in [0, 2)', operation='a/b', frames=())
     """
     node_match = _NODE.search(message)
     reason = "\n".join(_drop_frames(message.split("\n")))
@@ -66,7 +66,7 @@ def parse_graph_error(message: str) -> GraphError:
     reason = _APPENDIX.split(reason, maxsplit=1)[0]
     reason, *trace = reason.split(_TRACE, maxsplit=1)
     frames = [FrameSummary(f, int(n), name) for f, n, name in _PLACE.findall("".join(trace))]
-    return GraphError(
+    return ParsedGraphError(
         reason.strip() or message.strip(),
         node_match[1] if node_match else None,
         tuple(select_user_frames(frames)),
@@ -117,7 +117,7 @@ def read_servers_error(servers: Iterable[Any], data_plane: Any) -> tf.errors.OpE
     return None
 
 
-def _format_error(error: GraphError, graphs: Sequence[Any], place: str) -> str:
+def _format_error(error: ParsedGraphError, graphs: Sequence[Any], place: str) -> str:
     text = f"{error.reason}\n\nRaised {place}"
     operation = find_operation(graphs, error.operation or "")
     if operation is not None:

@@ -28,7 +28,7 @@ class MovedState(NamedTuple):
 
     new: tf.Tensor
     begin: tf.Tensor
-    kept: tf.Tensor  # the kept part of the old value, a float64 scalar
+    kept_fraction: tf.Tensor  # of the old value, a float64 scalar
     center: tf.Tensor | None = None
 
     def apply_to(self, old: tf.Tensor) -> tf.Tensor:
@@ -38,7 +38,7 @@ class MovedState(NamedTuple):
         bit for bit; an infinity from which they began has no difference to another old value, and
         the result is their new value as well.
         """
-        kept, moved = tf.cast(self.kept, old.dtype), old - self.begin
+        kept, moved = tf.cast(self.kept_fraction, old.dtype), old - self.begin
         if not old.dtype.is_floating:
             return self.new + kept * moved
         is_new = tf.equal(old, self.begin) | tf.math.is_inf(self.begin)
@@ -114,7 +114,7 @@ def unpack_moves(
         move.shard._value.shared_name: MovedState(
             new=tensors[move.shard._value.shared_name],
             begin=tensors[get_begin_name(move.shard)],
-            kept=tensors[KEPT][move.position],
+            kept_fraction=tensors[KEPT][move.position],
             center=tensors[get_center_name(move.shard)] if move.has_center else None,
         )
         for move in moves

@@ -222,7 +222,7 @@ class FunctionHalf(ServerHalf):
                     new = moved.apply_to(old)
                     if get_variable_name(variable) not in in_turn and value.dtype.is_floating:
                         part = average_with_old(old, new, workers)
-                        new = tf.where(tf.equal(moved.kept, 0), new, part)
+                        new = tf.where(tf.equal(moved.kept_fraction, 0), new, part)
                     value.assign(new, read_value=False)
                 elif value.dtype.is_bool:
                     value.assign(change, read_value=False)

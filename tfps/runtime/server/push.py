@@ -157,7 +157,7 @@ class Push:
             kernel_request = PushRequest(header, tensors, request.size, applied_key)
             ledger = server_ledger.open()
             arrival, verdict = self._decide(ledger, kernel_request)
-            call.apply_masked(tensors, arrival, verdict, rate=rate)
+            call.apply_if_fresh(tensors, arrival, verdict, rate=rate)
             server_ledger.assign(ledger)
             if counts_inside:
                 self._count(verdict, kernel_request)

@@ -113,7 +113,7 @@ class SequentialMoves:
 
     def mean(self, weight: tf.Tensor) -> MovedState:
         value = self._value.read_value()
-        return MovedState(value, begin=value, kept=tf.zeros([], tf.float64))
+        return MovedState(value, begin=value, kept_fraction=tf.zeros([], tf.float64))
 
     def clear(self) -> None:
         """Do nothing: the memory stays for the next round."""

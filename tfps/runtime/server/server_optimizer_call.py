@@ -93,7 +93,7 @@ class ServerOptimizerCall:
         assert isinstance(update, ServerUpdate)
         return update.trace_learning_rate()
 
-    def apply_masked(
+    def apply_if_fresh(
         self,
         tensors: Mapping[str, Any],
         arrival: ReceivedPush,

@@ -38,9 +38,11 @@ class ServerReplies(NamedTuple):
         cls, replies: Mapping[int, Message], *, worst_status: Status = Status.OK
     ) -> ServerReplies:
         """Read replies; they are accepted if no status is worse than ``worst_status``."""
-        statuses = tf.stack(get_field(replies, Reply.STATUS))
+        statuses = tf.stack(get_field_by_server(replies, Reply.STATUS))
         accepted = tf.reduce_all(statuses <= worst_status)
-        versions, writes = (get_field(replies, f) for f in (Reply.VERSION, Reply.OTHER_WRITES))
+        versions, writes = (
+            get_field_by_server(replies, f) for f in (Reply.VERSION, Reply.OTHER_WRITES)
+        )
         return cls(get_payloads(replies), versions, accepted, writes)
 
 
@@ -87,7 +89,7 @@ def get_payloads(replies: Mapping[int, Message]) -> list[tf.Tensor]:
     return [replies[p].payload for p in sorted(replies)]
 
 
-def get_field(replies: Mapping[int, Message], field: Reply) -> list[tf.Tensor]:
+def get_field_by_server(replies: Mapping[int, Message], field: Reply) -> list[tf.Tensor]:
     """Return a field of the replies' headers, in the order of the servers."""
     return [replies[p].header[field] for p in sorted(replies)]
 

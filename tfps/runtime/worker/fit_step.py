@@ -18,7 +18,12 @@ from tfps.runtime.message.wire import METRICS, split_tensors
 from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.closure_run import ClosureRun, State
 from tfps.runtime.worker.delta_decoder import DeltaDecoder
-from tfps.runtime.worker.exchange import ServerReplies, build_requests, exchange_timed, get_field
+from tfps.runtime.worker.exchange import (
+    ServerReplies,
+    build_requests,
+    exchange_timed,
+    get_field_by_server,
+)
 from tfps.runtime.worker.kept_values import KeptFactors
 from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.step_report import empty_report, step_report
@@ -110,7 +115,7 @@ class FitStep(Step):
             self._seen_writes.assign(self._stack_writes(replies.other_writes), read_value=False)
         self.versions = replies.versions
         self.ahead_ticket = header[Reply.AHEAD_TICKET]
-        self.clock = tf.reduce_max(get_field(messages, Reply.CLOCK))
+        self.clock = tf.reduce_max(get_field_by_server(messages, Reply.CLOCK))
         self.replies = replies._replace(
             next_ticket=header[Reply.NEXT_TICKET], next_batches=header[Reply.NEXT_BATCHES]
         )
@@ -202,7 +207,7 @@ class FitStep(Step):
         """Close the last ticket, leave all servers, and return their statuses."""
         report, nothing = pack(self.servers[0].report_layout, self.report), tf.zeros([0], tf.uint8)
         bodies = {p: Body(nothing if p else report) for p in range(len(self.servers))}
-        return get_field(self.send_requests(Kind.LEAVE, bodies), Reply.STATUS)
+        return get_field_by_server(self.send_requests(Kind.LEAVE, bodies), Reply.STATUS)
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
         is_nested = private.current_graph() is not self._graph

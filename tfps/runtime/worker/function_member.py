@@ -12,7 +12,7 @@ from tfps.bridge.closures.closure_error import NO_REPLY, NOT_A_MEMBER
 from tfps.consistency.ledger import Status, takes_part
 from tfps.runtime.message.request_header import Fields
 from tfps.runtime.server.function_half import FunctionHalf
-from tfps.runtime.worker.exchange import ServerReplies, get_field
+from tfps.runtime.worker.exchange import ServerReplies, get_field_by_server
 from tfps.runtime.worker.function_step import FunctionStep
 from tfps.runtime.worker.round_agreement import RoundAgreement
 from tfps.transport.carrier import Carrier, Message, ServerCall
@@ -34,7 +34,7 @@ class MemberCarrier:
 
     def exchange(self, calls: Mapping[int, ServerCall]) -> dict[int, Message]:
         replies = self._carrier.exchange(calls)
-        worst_status = tf.reduce_max(tf.stack(get_field(replies, Reply.STATUS)))
+        worst_status = tf.reduce_max(tf.stack(get_field_by_server(replies, Reply.STATUS)))
         reason = tf.where(worst_status == Status.LOST, NO_REPLY, NOT_A_MEMBER)
         goes_on = tf.raw_ops.Assert(condition=takes_part(worst_status), data=[reason, worst_status])
         with tf.control_dependencies([goes_on]):
@@ -69,7 +69,7 @@ class BoundedStep(MemberStep):
 
     def _pull_parameters(self) -> ServerReplies:
         replies = self.send_requests(Kind.PULL)
-        clock = tf.reduce_max(get_field(replies, Reply.CLOCK))
+        clock = tf.reduce_max(get_field_by_server(replies, Reply.CLOCK))
         self._clock.assign(clock, read_value=False)
         return ServerReplies.from_replies(replies)
 
@@ -96,6 +96,8 @@ class RoundStep(MemberStep):
             self._load(self.rounds.catch_up(ServerReplies.from_replies(replies)), self.load_newer)
             return tf.constant(0)
 
-        is_reached = RoundAgreement.are_at_same_round(tf.stack(get_field(replies, Reply.VERSION)))
+        is_reached = RoundAgreement.are_at_same_round(
+            tf.stack(get_field_by_server(replies, Reply.VERSION))
+        )
         tf.cond(is_reached, lambda: tf.constant(0), catch_up)
         return took

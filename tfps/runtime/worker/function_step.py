@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.applied_window import WRITE_BACK
-from tfps.runtime.coordinator.function_run import capture_run
+from tfps.runtime.coordinator.function_run import capture_run_identity
 from tfps.runtime.message.duration import measure_microseconds
 from tfps.runtime.message.moved_state import MovedState, add_change, get_begin_name
 from tfps.runtime.message.payload import Body
@@ -22,7 +22,7 @@ from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import (
     ServerReplies,
     exchange_timed,
-    get_field,
+    get_field_by_server,
     get_payloads,
 )
 from tfps.runtime.worker.exchange_times import ExchangeTimes
@@ -65,7 +65,7 @@ class FunctionStep(Step):
         self._unchanged = UnchangedValues(servers)
         self._times = ExchangeTimes(self.runtime)
         changes = self.program.calls or self.program.state
-        self.run = capture_run(self.runtime) if changes else None
+        self.run = capture_run_identity(self.runtime) if changes else None
         self._caller_fields = self._get_caller_fields()
         self._versions = private.create_anonymous_variable(shape=[len(servers)], dtype=tf.int64)
         # The number of optimizer calls whose pushes were answered.
@@ -157,12 +157,14 @@ class FunctionStep(Step):
         self.commit_residuals(replies)
         took = self._load_replies(call_number, replies)
         self._times.record_push(duration, decoding=took)
-        self.look_ups.continue_after(after=get_field(replies, Reply.VERSION))
+        self.look_ups.continue_after(after=get_field_by_server(replies, Reply.VERSION))
 
     def _load_replies(self, call_number: int, replies: dict[int, Message]) -> Any:
         """Load the values in the replies to a push; returns the result of `load`."""
         took = self.load(get_payloads(replies), self.load_newer, call_number=call_number)
-        self._versions.assign(tf.stack(get_field(replies, Reply.VERSION)), read_value=False)
+        self._versions.assign(
+            tf.stack(get_field_by_server(replies, Reply.VERSION)), read_value=False
+        )
         self.calls_done.assign_add(self.count_push_calls(), read_value=False)
         return took
 
@@ -243,7 +245,9 @@ class FunctionStep(Step):
         }
         if bodies:
             # TensorFlow would prune the call: nothing else uses its result.
-            for status in get_field(self.send_requests(Kind.WRITE_BACK, bodies), Reply.STATUS):
+            for status in get_field_by_server(
+                self.send_requests(Kind.WRITE_BACK, bodies), Reply.STATUS
+            ):
                 tf.debugging.assert_equal(status, tf.constant(0, tf.int64))
         counted = [v for v in self.program.metrics if self.copies.is_assigned(v)]
         if counted:

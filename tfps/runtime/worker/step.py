@@ -18,7 +18,7 @@ from tfps.runtime.message.request_header import NO_FIELDS, NOT_MEASURED, Fields
 from tfps.runtime.message.wire import collect_loss_scale, get_gradient_name, split_tensors
 from tfps.runtime.program.examples import merge_gradients
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.worker.exchange import ServerReplies, build_requests, get_field
+from tfps.runtime.worker.exchange import ServerReplies, build_requests, get_field_by_server
 from tfps.runtime.worker.look_ups import LookUps
 from tfps.runtime.worker.residuals import PushEncoder, Residuals
 from tfps.runtime.worker.round_agreement import RoundAgreement
@@ -235,7 +235,7 @@ class Step:
     def commit_residuals(self, replies: Mapping[int, Message]) -> None:
         """Update the residuals of the latest encoded push, after its replies."""
         if self.coding is not None:
-            self.coding.commit_residuals(get_field(replies, Reply.STATUS))
+            self.coding.commit_residuals(get_field_by_server(replies, Reply.STATUS))
 
     def get_extra_tensors(self, call_number: int) -> Mapping[str, tf.Tensor]:
         """Return the tensors that a push carries beside gradients, by name."""

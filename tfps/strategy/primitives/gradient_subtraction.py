@@ -44,5 +44,5 @@ def _subtract_rows(shard: Any, gradient: tf.IndexedSlices) -> None:
     """Subtract rows, each of which occurs once."""
     target = UpdateTarget(shard, {}, decays=False, is_slab=False)
     rows = GatheredRows([target], [gradient])
-    rows.target.variable._value.assign_sub(rows.gradient, read_value=False)
+    rows.temporary_target.variable._value.assign_sub(rows.gradient, read_value=False)
     rows.write_back()

@@ -11,7 +11,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import NO_FIELDS, Fields
 from tfps.runtime.server.function_half import FunctionHalf
-from tfps.runtime.worker.exchange import build_requests, exchange_timed, get_field
+from tfps.runtime.worker.exchange import build_requests, exchange_timed, get_field_by_server
 from tfps.runtime.worker.exchange_times import ExchangeTimes
 from tfps.runtime.worker.worker_index import capture_caller_fields
 from tfps.strategy.primitives.reached_versions import refuse_unreached
@@ -36,7 +36,7 @@ class PrimitiveExchange:
         replies, duration = exchange_timed(self._carrier, calls)
         noted = [] if self._times is None else [self._times.record_pull(duration)]
         with tf.control_dependencies(noted):  # a push that names the version reports it
-            return replies, tf.stack(get_field(replies, Reply.VERSION))
+            return replies, tf.stack(get_field_by_server(replies, Reply.VERSION))
 
     def push(
         self,
@@ -69,10 +69,12 @@ class PrimitiveExchange:
             fields={**capture_caller_fields(servers), **time_fields, **coding},
         )
         replies, duration = exchange_timed(self._carrier, calls)
-        commit_residuals(get_field(replies, Reply.STATUS))
+        commit_residuals(get_field_by_server(replies, Reply.STATUS))
         noted = [] if self._times is None else [self._times.record_push(duration)]
-        is_refused = tf.equal(tf.stack(get_field(replies, Reply.STATUS)), int(Status.AHEAD))
-        reached = tf.stack(get_field(replies, Reply.VERSION))
+        is_refused = tf.equal(
+            tf.stack(get_field_by_server(replies, Reply.STATUS)), int(Status.AHEAD)
+        )
+        reached = tf.stack(get_field_by_server(replies, Reply.VERSION))
         refused = refuse_unreached(
             version,
             reached,
@@ -80,4 +82,6 @@ class PrimitiveExchange:
             changed="the servers behind the version have not applied the push",
         )
         with tf.control_dependencies([*noted, refused]):
-            return tf.identity(reached), tf.reduce_max(get_field(replies, Reply.STALENESS))
+            return tf.identity(reached), tf.reduce_max(
+                get_field_by_server(replies, Reply.STALENESS)
+            )

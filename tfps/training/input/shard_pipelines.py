@@ -191,10 +191,9 @@ class ShardPipelines(BatchSource):
         return [whole.shard(self._number, shard) for shard in range(self._number)]
 
     def _pipeline_of_shard(self, pipelines: tf.Tensor, shard: tf.Tensor) -> tf.data.Dataset:
-        """Return the batches of one shard as an endless dataset.
+        """Return a dataset of one shard's numbered batches, then of empty batches without end.
 
-        Its elements are (position in the shard, (shard, whether it is a batch, *components)); after
-        the last batch, empty batches follow.
+        Its elements are (position in the shard, (shard, whether it is a batch, *components)).
         """
         with tf.device(CPU_DEVICE):
             variant = tf.gather(pipelines, shard)

@@ -50,7 +50,7 @@ class StepRate:
         self._latest = _Report()
 
     def count(self, steps: int, *, now_s: float, by_worker: Sequence[int] = ()) -> None:
-        """Record how many steps are done in all.
+        """Record how many steps of the epoch are done.
 
         Args:
             steps: since the epoch began.
