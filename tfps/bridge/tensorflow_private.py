@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.private_names import find_names
+from tfps.errors import TfpsError
 
 _names = find_names("tensorflow")
 atomic_function: Any = _names["atomic_function"]
@@ -273,11 +274,13 @@ def wait_for_result(remote_value: Any) -> Any:
     """Wait for a result of `create_on_workers` and return it.
 
     Raises:
-        ClosureInputError: the closure has failed; it holds the closure's error.
+        TfpsError: the closure has failed with it.
+        ClosureInputError: the closure has failed otherwise; it holds the closure's error.
     """
     error = remote_value._get_error()
     if error is not None:
-        raise error if isinstance(error, ClosureInputError) else ClosureInputError(error)
+        is_final = isinstance(error, (ClosureInputError, TfpsError))
+        raise error if is_final else ClosureInputError(error)
     return coordinator_context.maybe_get_remote_value(remote_value)
 
 

@@ -18,6 +18,7 @@ from tfps.bridge.closures.closure_error import (
 )
 from tfps.bridge.closures.closure_membership import ClosureMembership
 from tfps.bridge.closures.closure_queue import ClosureQueue
+from tfps.bridge.closures.connection import early_device_error, names_early_device
 from tfps.bridge.closures.failure_handler import FailureHandler
 from tfps.bridge.closures.worker_return import (
     call_on_worker_return,
@@ -233,6 +234,8 @@ for _method in ("schedule", "join", "done", "fetch", "create_per_worker_dataset"
 
 def _to_user_error(runtime: Runtime | None, error: Exception, graph: Any, worker: int) -> Exception:
     """Return the error that the user sees instead of the error that a closure raised."""
+    if names_early_device(error):  # TensorFlow would take it for a lost worker, and try for ever
+        return early_device_error("a function of a worker")
     graphs = [] if graph is None else [graph]
     if runtime is not None and is_lost_server_error(error):
         groups = [servers for graph in graphs for servers in private.get_kept_with_graph(graph)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -30,6 +33,12 @@ def by_numpy(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.ensure_shape(x, [None, 4]), tf.ensure_shape(labels, [None, 2])
 
 
+def run_function(strategy: tfps.ParameterServerStrategy, function: Callable[[], tf.Tensor]) -> Any:
+    result = strategy.coordinator.schedule(tf.function(function))
+    strategy.coordinator.join()
+    return result.fetch()
+
+
 def main() -> None:
     signature = tf.TensorSpec([None, 4], tf.float32), tf.TensorSpec([None, 2], tf.int64)
     made = {
@@ -38,7 +47,14 @@ def main() -> None:
         "numpy": tf.data.Dataset.range(BATCHES).map(by_numpy),
     }
     lookup = keras.layers.StringLookup(vocabulary=["a", "b"])
-    with_table = dataset().map(lambda x, y: (x, y + 0 * tf.cast(lookup(["a"]), tf.int64)))
+
+    def look_up() -> tf.Tensor:
+        return tf.cast(lookup(["a"]), tf.int64)
+
+    def make_with_table() -> tf.data.Dataset:
+        return dataset().map(lambda x, y: (x, y + 0 * look_up()))
+
+    with_table = make_with_table()
     with tfps.LocalCluster(workers=2, ps=1) as cluster:
         strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
         visits = Visits(EXAMPLES)
@@ -49,11 +65,17 @@ def main() -> None:
             model.fit(data, verbose=0)
             if visits.counts() == [1] * EXAMPLES:
                 print(name)
-        try:
-            model.fit(with_table, verbose=0)
-        except UnsupportedError as error:
-            if "before the strategy connected" in str(error):
-                print("table")
+        for name, use in {
+            "table": lambda: model.fit(with_table, verbose=0),
+            "function": lambda: model.fit(make_with_table, verbose=0),
+            "scheduled": lambda: run_function(strategy, look_up),
+        }.items():
+            try:
+                use()
+            except UnsupportedError as error:
+                if "before the strategy connected" in str(error):
+                    print(name)
+        print(*run_function(strategy, lambda: tf.constant([3])))
         strategy.close()
 
 

@@ -11,6 +11,10 @@ from typing import Any
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.function_registration import remove_collected_functions
 from tfps.cluster.address import split_address
+from tfps.errors import UnsupportedError
+
+# The device of all that is made before connecting; afterwards no device has this name.
+EARLY_DEVICE = "/job:localhost"
 
 
 def is_initialized() -> bool:
@@ -28,6 +32,20 @@ def get_own_server_port() -> int:
     definition = private.current_context()._server_def
     jobs = {job.name: job for job in definition.cluster.job}
     return split_address(jobs[definition.job_name].tasks[definition.task_index])[1]
+
+
+def names_early_device(error: BaseException) -> bool:
+    """Return whether an error names a device that existed only before the connection."""
+    return EARLY_DEVICE in str(error) and is_in_cluster()
+
+
+def early_device_error(user: str) -> UnsupportedError:
+    """Return the error for what uses such a device; TensorFlow's only says "unknown device"."""
+    return UnsupportedError(
+        f"{user} uses a variable, a table or a layer with a vocabulary created before the strategy "
+        "connected to its cluster, which TensorFlow can no longer use. Create the strategy first, "
+        "or make all of them in the function"
+    )
 
 
 _connection_lock = threading.RLock()

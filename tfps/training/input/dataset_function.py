@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.functions.traced_graph import iter_operations
 from tfps.bridge.keras_private import DataAdapter, TFDatasetAdapter
 from tfps.errors import ConfigError, UnsupportedError
 from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
@@ -149,6 +150,24 @@ def refuse_outside_dataset(dataset: tf.data.Dataset) -> None:
         )
     for source in dataset._inputs():
         refuse_outside_dataset(source)
+
+
+def refuse_data_service(graph: Any) -> None:
+    """Refuse a traced dataset function that reads from a `tf.data` service, for an input in shards.
+
+    Each worker must be able to read a shard again in its order; a service hands out the elements of
+    a shared pass once, and those of several of its workers in any order.
+
+    Raises:
+        UnsupportedError: the function, or one of its dataset's functions, reads from a service.
+    """
+    if any(op.type.startswith("DataServiceDataset") for op in iter_operations(graph)):
+        raise UnsupportedError(
+            "dataset function: received a dataset of a tf.data service for evaluate, "
+            "validation_data or a tfps.ShardedDataset, expected one that each worker can read "
+            "again in the same order; a service hands out each element once, in any order. Pass "
+            "the dataset that the function returns, as in evaluate(function()): the chief reads it"
+        )
 
 
 class WorkerPipelines(BatchSource):

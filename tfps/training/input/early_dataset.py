@@ -7,10 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.closures.connection import is_in_cluster
+from tfps.bridge.closures.connection import EARLY_DEVICE, is_in_cluster
 
-# The device of all that is made before connecting; afterwards no device has this name.
-EARLY_DEVICE = "/job:localhost"
 PYTHON_OPERATIONS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 
 
@@ -21,19 +19,9 @@ def move_to_this_task(dataset: tf.data.Dataset) -> tf.data.Dataset:
     name the old device in their graph; they are taken from the graph of the dataset, in which no
     device is left. That graph begins its shuffles anew, so it is the second choice.
     """
-    if not _names_missing_device(dataset._variant_tensor.device):
+    if not (is_in_cluster() and EARLY_DEVICE in dataset._variant_tensor.device):
         return dataset
     return _without_devices(dataset) if calls_python(dataset) else dataset.take(-1)
-
-
-def names_early_device(error: tf.errors.OpError) -> bool:
-    """Return whether an error names a device that existed only before the connection."""
-    return _names_missing_device(str(error))
-
-
-def _names_missing_device(text: str) -> bool:
-    """Return whether a text names a device that this process no longer has."""
-    return EARLY_DEVICE in text and is_in_cluster()
 
 
 def to_graph(dataset: tf.data.Dataset, *, external_state: Any) -> tf.compat.v1.GraphDef:

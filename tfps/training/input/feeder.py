@@ -13,12 +13,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.closures.connection import early_device_error, names_early_device
 from tfps.bridge.functions.server_function import trace_server_function
 from tfps.bridge.functions.traced_graph import get_dataset_graphs
-from tfps.errors import UnsupportedError
 from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
 from tfps.training.input.batch import empty_component, restore_batch
-from tfps.training.input.early_dataset import names_early_device
 
 
 class BatchKeeper:
@@ -219,11 +218,7 @@ class Feeder(BatchSource):
         except tf.errors.OpError as error:
             if not names_early_device(error):
                 raise
-            raise UnsupportedError(
-                "the dataset uses a variable, a table or a layer with a vocabulary created "
-                "before the strategy connected to its cluster, which TensorFlow can no longer "
-                "use. Create the strategy first, or pass a function that makes the dataset."
-            ) from error
+            raise early_device_error("the dataset") from error
 
     def arguments(self, keeper: BatchKeeper, offset_steps: int) -> Any:
         self.keeper, self._first_number = keeper, offset_steps

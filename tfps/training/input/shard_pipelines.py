@@ -14,7 +14,11 @@ from tfps.bridge import tensorflow_private as private
 from tfps.consistency.shard_book import ShardBook
 from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
 from tfps.training.input.batch import common_spec, empty_batch, number_batches, restore_batch
-from tfps.training.input.dataset_function import dataset_of_pipeline, takes_context
+from tfps.training.input.dataset_function import (
+    dataset_of_pipeline,
+    refuse_data_service,
+    takes_context,
+)
 from tfps.training.input.dataset_graph import make_operations_deterministic, without_global_seed
 from tfps.training.input.lease_service import NO_SHARD, LeaseService
 
@@ -167,6 +171,7 @@ class ShardPipelines(BatchSource):
         graph = private.current_graph()
         with without_global_seed(graph):
             datasets = [dataset.with_options(IN_ORDER) for dataset in self._datasets()]
+        refuse_data_service(graph)
         self.batch_spec = common_spec([dataset.element_spec for dataset in datasets], each="shard")
         unsettled = make_operations_deterministic(graph, number)
         if unsettled:
