@@ -21,6 +21,7 @@ from tests.integration.project import pages
 from tests.integration.project.pages import ROOT
 from tfps import errors, pytest_plugin
 from tfps.bridge import keras_patches
+from tfps.cluster.proxies import EXCLUSIONS
 from tfps.config import parse
 from tfps.strategy.reading.stats import Stats
 
@@ -68,8 +69,8 @@ def test_each_environment_variable_is_in_the_table() -> None:
     listed = set(_rows("environment"))
     assert {"TFPS_TRANSPORT", "TF_CONFIG", "TFPS_TLS_KEY"} <= read
     assert read - OF_EXAMPLES - WRITTEN_BY_TENSORFLOW - listed == set()
-    # These are TensorFlow's own and gRPC's, and matter to users of tfps.
-    assert listed - read == {"TF_USE_LEGACY_KERAS", "TF_CPP_MIN_LOG_LEVEL", "no_grpc_proxy"}
+    # These two are TensorFlow's own, and matter to users of tfps.
+    assert listed - read - {*EXCLUSIONS} == {"TF_USE_LEGACY_KERAS", "TF_CPP_MIN_LOG_LEVEL"}
 
 
 def _leaves(values: Mapping[str, Any], parent: str = "") -> Iterator[tuple[str, Any]]:
