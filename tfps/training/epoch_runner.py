@@ -138,6 +138,10 @@ class EpochRunner:
         finally:
             self._restore_outer_run()
             self._state.keep_ended_run(run, model=self._model)
+            # Not when Python's collector comes: it does not know the memory of workers.
+            run.release_input()
+            if self._request is not None:
+                self._request.data_pass = None
         self._take_final_results(run)
 
     def give_up(self, error: BaseException) -> None:
@@ -213,6 +217,7 @@ class EpochRunner:
         except BaseException as error:
             self._abandon(run, error)
             raise
+        run.release_input()
         self._state.run, self._state.epoch_runner = self._outer_run
         self._state.keep_ended_run(run, model=self._model)
         self._take_final_results(run)

@@ -38,6 +38,8 @@ PREDICT_TRAINS = (
     "{}: received a predict_step that calls an optimizer, expected one that only predicts. Train "
     "in test_step with evaluate(), or in a scheduled function."
 )
+# Those of the newest two inputs, as of a `fit` on arrays and one on a dataset in turn.
+KEPT_PROGRAMS = 2
 _numbers = itertools.count()
 
 
@@ -110,7 +112,9 @@ class StepCompiler:
                 strategy.updates.get_program_updates(
                     program
                 )  # what optimizers have settles before a trace
-            self.compiled.clear()  # a new input: what the old one held on the servers is freed
+            # What older inputs, a warm-up and programs of moved variables hold on servers is freed.
+            kept = [k for k, each in self.compiled.items() if each.is_current and k[-1] is None]
+            self.compiled = {k: self.compiled[k] for k in kept[1 - KEPT_PROGRAMS :]}
             with self.compiling():
                 self.compiled[key] = CompiledProgram(
                     program,
@@ -118,7 +122,7 @@ class StepCompiler:
                     source=source,
                     get_update=strategy.updates.get_update,
                 )
-        compiled = self.compiled[key]
+        compiled = self.compiled[key] = self.compiled.pop(key)  # now the newest
         compiled.source = source
         return compiled
 

@@ -208,6 +208,8 @@ class Runtime(Storage):
         """Free the variables and plans without references."""
         super().collect()
         self.free_plans([self._unused_plans.pop() for _ in range(len(self._unused_plans))])
+        for server in self.servers:
+            server.close_unused_channels()
         if self._freed_bytes >= COLLECTED_BYTES:
             self._give_back()
 
@@ -340,11 +342,15 @@ class Runtime(Storage):
         if not self.closed:
             self._mark_closed(reason, closes_dependents=is_responding)
             # The collector would close channels that stay open, and wait for a server that is gone.
-            for channel in self._channels():
-                channel.close(is_responding=is_responding, error=self.make_closed_error)
+            self._close_channels(is_responding=is_responding)
 
     def _channels(self) -> list[ControlChannel]:
         return [*(server.channel for server in self.servers), *self.worker_channels]
+
+    def _close_channels(self, *, is_responding: bool) -> None:
+        owned = [channel for server in self.servers for channel in server.owned_channels]
+        for channel in [*self._channels(), *owned]:
+            channel.close(is_responding=is_responding, error=self.make_closed_error)
 
     def _mark_closed(self, reason: str, *, closes_dependents: bool) -> None:
         for dependent in list(self.dependents) if closes_dependents else []:
@@ -392,5 +398,4 @@ class Runtime(Storage):
         for contents in self.contents:
             contents.free(contents.records)
         self._give_back()
-        for channel in self._channels():
-            channel.close(error=self.make_closed_error)
+        self._close_channels(is_responding=True)

@@ -60,6 +60,8 @@ class Server:
         self._moves = itertools.count(1)  # numbers of changes of the limit
         self._expectations = itertools.count(1)  # numbers of expectations that workers will join
         self._channels: weakref.WeakSet[ControlChannel] = weakref.WeakSet()  # the open ones
+        self.owned_channels: weakref.WeakSet[ControlChannel] = weakref.WeakSet()
+        self._unused_channels: list[ControlChannel] = []  # whose owners were collected
         self.ledger = ServerLedger(contents, workers=max_workers)
         self.coded_groups = CodedGroups()  # groups whose bytes the ledger counts separately
         self.gate: Gate = OpenGate()
@@ -94,6 +96,22 @@ class Server:
         channel.lost, channel.wait_for_return = self._lost, self._wait_for_return
         self._channels.add(channel)
         return channel
+
+    def open_channel_for(self, owner: Any) -> ControlChannel:
+        """Open a channel for functions of an owner, of which a longer-lived one would keep copies.
+
+        `close_unused_channels` closes it after the owner was collected.
+        """
+        channel = self.open_channel()
+        self.owned_channels.add(channel)
+        # Runs during garbage collection, so it only takes a note.
+        weakref.finalize(owner, self._unused_channels.append, channel).atexit = False
+        return channel
+
+    def close_unused_channels(self) -> None:
+        """Close the channels whose owners were collected."""
+        while self._unused_channels:
+            self._unused_channels.pop().close()
 
     @property
     def layout(self) -> LedgerLayout:

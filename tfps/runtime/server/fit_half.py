@@ -239,7 +239,9 @@ class FitHalf(ServerHalf):
     def _trace_report(self) -> Callable[..., list[Array]]:
         assert self.reports is not None
         arguments = [tf.TensorSpec([], tf.int64), tf.TensorSpec([None], tf.float64)]
-        return self.server.channel.make_function(self.reports.read, arguments=arguments)
+        return self.server.open_channel_for(self).make_function(
+            self.reports.read, arguments=arguments
+        )
 
     def read_report(self, *, reset_to: Array | None = None) -> tuple[Array, ...]:
         """Return the ledger, metric totals and newest outputs; optionally reset the totals."""

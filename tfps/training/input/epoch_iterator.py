@@ -182,6 +182,8 @@ class TicketIterator(EpochIterator):
         epoch_runner = self._strategy.run_state.epoch_runner
         if epoch_runner is not None and epoch_runner.has_started(self._request):
             epoch_runner.finish_epoch(is_whole=is_whole)
+        # Else Keras's generator and this object keep each other.
+        self._epoch_iterator: Any = None
 
     def _interrupted_warning(self) -> None:
         """Skip Keras's warning if the length is unknown: its advice to repeat data is wrong."""

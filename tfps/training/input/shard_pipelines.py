@@ -94,7 +94,9 @@ class ShardPipelines(BatchSource):
 
     def new_pass(self) -> ShardPass:
         """Start a new pass over all shards, in a new order if they are shuffled."""
-        return ShardPass(ShardBook(self._number, is_at_work=self._is_at_work))
+        return ShardPass(
+            ShardBook(self._number, is_at_work=functools.partial(_is_at_work, self._coordinator))
+        )
 
     def arguments(self, data_pass: ShardPass, offset_steps: int) -> Any:
         self._book = data_pass.book
@@ -153,11 +155,6 @@ class ShardPipelines(BatchSource):
             parallel_iterations=1,
         )
         return is_found, restore_batch(self.batch_spec, components)
-
-    def _is_at_work(self, worker: int) -> bool:
-        queue = private.get_closure_queue(self._coordinator)
-        alive = private.get_alive_workers(self._coordinator)[worker]
-        return alive and worker not in queue.blocked_workers | queue.recalled_workers
 
     def _start_iterator(self, shard: int, number: int) -> Any:
         """Create on a worker the iterator of its likely first shard, and all pipelines."""
@@ -244,6 +241,12 @@ class ShardPipelines(BatchSource):
         elsewhere = (found[1] != shard) | (found[0] > index)
         number, _, is_found, *components = tf.cond(elsewhere, restart, lambda: found)
         return [number, is_found, *components]
+
+
+def _is_at_work(coordinator: Any, worker: int) -> bool:
+    queue = private.get_closure_queue(coordinator)
+    alive = private.get_alive_workers(coordinator)[worker]
+    return alive and worker not in queue.blocked_workers | queue.recalled_workers
 
 
 RANDOM_IN_FUNCTION = (

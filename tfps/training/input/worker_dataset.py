@@ -72,7 +72,10 @@ class WorkerDataset(BatchSource):
         self._numbered = tf.function(
             self._make_numbered_dataset, autograph=False
         ).get_concrete_function(tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64))
-        makers = [functools.partial(self._create, worker) for worker in range(workers)]
+        create = functools.partial(
+            _create, self._numbered, self._graph, self._first_pass, self._next_pass
+        )
+        makers = [functools.partial(create, worker) for worker in range(workers)]
         self._datasets = private.create_on_workers(coordinator, makers)
 
     @property
@@ -157,11 +160,6 @@ class WorkerDataset(BatchSource):
         _, is_found, *components = tf.cond(claim.ticket >= 0, find_batch, lambda: nothing)
         return is_found, restore_batch(self.batch_spec, components)
 
-    def _create(self, worker: int) -> tf.data.Dataset:
-        """Make the dataset on a worker; it lives as long as this source, and so do its caches."""
-        self._next_pass[worker] = self._first_pass
-        return self._numbered(self._graph, tf.constant(self._first_pass, tf.int64))
-
     def _start_iterator(self, worker: int, number: int) -> Any:
         """Return a pass's iterator, after earlier passes have taken their seeds."""
         dataset = private.wait_for_result(self._datasets[worker])
@@ -205,3 +203,14 @@ class WorkerDataset(BatchSource):
                 ) from None
             except tf.errors.UnavailableError:
                 continue  # it is lost, and looked after elsewhere
+
+
+def _create(
+    numbered: Any, graph: tf.Tensor, first_pass: int, next_pass: list[int], worker: int
+) -> tf.data.Dataset:
+    """Make a source's dataset on a worker; it lives as long as the source, and so do its caches.
+
+    No method: the source would refer to itself, and wait for Python's collector.
+    """
+    next_pass[worker] = first_pass
+    return numbered(graph, tf.constant(first_pass, tf.int64))

@@ -93,12 +93,16 @@ class RunClosure:
         arguments: Any,
         seeds: Array,
     ) -> None:
-        self._progress, self._runtime, self._coordinator = progress, runtime, coordinator
+        self._runtime, self._coordinator, self._seeds = runtime, coordinator, seeds
+        self._work: tuple[RunProgress, Any] | None = (progress, arguments)  # None: it has ended
         self._queue = private.get_closure_queue(coordinator)
         self._failures = private.get_failure_handler(coordinator)
-        self._arguments, self._seeds = arguments, seeds
         self.invitations = Invitations(runtime)
         self.visited: set[int] = set()
+
+    def release_input(self) -> None:
+        """Release the input of a run that has ended, which takes memory of workers."""
+        self._work = None
 
     def __call__(self) -> None:
         """Run the closure on a worker's thread; a lost worker's tickets go back immediately."""
@@ -106,11 +110,12 @@ class RunClosure:
         self.invitations.take(worker)
         for attempt in range(1, MAX_ATTEMPTS + 1):
             incarnation = self._runtime.next_incarnation(worker)
-            if self._queue.is_recalled():
+            work = self._work
+            if work is None or self._queue.is_recalled():
                 self._runtime.cancel_expected(worker)
                 return  # only the incarnation before this one may have been evicted with the recall
             try:
-                if self._run_as(worker, incarnation):
+                if self._run_as(worker, incarnation, *work):
                     if not self._queue.is_recalled():
                         self.visited.add(worker)
                     return
@@ -140,16 +145,18 @@ class RunClosure:
             "run. " + self._runtime.data_plane.read_last_failures(),
         )
 
-    def _run_as(self, worker: int, incarnation: int) -> bool:
+    def _run_as(
+        self, worker: int, incarnation: int, progress: RunProgress, run_arguments: Any
+    ) -> bool:
         """Run a closure; return whether every server replied to its last message."""
-        compiled, progress = self._progress.compiled, self._progress
+        compiled = progress.compiled
         known_to, first, steps = compiled.workers_with_run, progress.first, progress.steps
         control = make_closure_control(
             worker, incarnation, first, steps, has_run_before=worker in known_to
         )
         known_to.discard(worker)  # unless it ends well: it may be another process next time
         seeds = _seeds_of_closure_run(compiled, self._seeds, workers=self._runtime.workers)
-        arguments = compiled.source.bind(self._arguments, worker)
+        arguments = compiled.source.bind(run_arguments, worker)
         result = compiled.run(self._coordinator, worker, control, seeds, arguments)
         if Status.LOST not in np.asarray(result)[1:]:
             known_to.add(worker)

@@ -69,6 +69,7 @@ class TicketRun(RunProgress):
         closure = RunClosure(
             self, runtime=runtime, coordinator=coordinator, arguments=arguments, seeds=seeds
         )
+        self.release_input = closure.release_input  # called when it has ended
         self.dispatch = Dispatch(
             closure, progress=self, runtime=runtime, coordinator=coordinator, starts=starts
         )
