@@ -1,8 +1,21 @@
-"""The peak memory of processes, and the memory that is available."""
+"""The memory of processes, now and at its peak, and the memory that is available."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+import psutil
+
+from tfps.launch import LocalCluster
+
+
+def memory_by_task_kb(cluster: LocalCluster) -> dict[str, int]:
+    """Return the present memory of this process, the chief, and of each task of its cluster."""
+    tasks = cluster.spec.tasks("worker", "ps")
+    processes = {f"{kind} {index}": cluster.pid(kind, index) for kind, index, _ in tasks}
+    processes["chief"] = os.getpid()
+    return {name: psutil.Process(pid).memory_info().rss >> 10 for name, pid in processes.items()}
 
 
 def peak_gb(process: int | str) -> float:

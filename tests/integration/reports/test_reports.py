@@ -9,12 +9,12 @@ import pytest
 from tests.integration.reports.__main__ import NAMES
 from tfps.testing import assert_no_leaks, run_command
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(1560), pytest.mark.slow]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_report(name: str) -> None:
     command = [sys.executable, "-m", "tests.integration.reports", name]
     with assert_no_leaks():
-        result = run_command(command, deadline_s=570, environment={"TF_CONFIG": None})
+        result = run_command(command, deadline_s=1500, environment={"TF_CONFIG": None})
     assert result.returncode == 0, result.stdout + result.stderr
