@@ -38,27 +38,27 @@ class Clocks:
     active: Any
     waiting: Any
 
-    def after_entry(self, is_new: Any, *, vectors: Vectors) -> Clocks:
+    def after_entry(self, joins: Any, *, vectors: Vectors) -> Clocks:
         """Return the state after a worker has joined; it starts with the clock of the slowest.
 
         Args:
-            is_new: 1 for the worker.
+            joins: 1 for the worker that joins.
             vectors: operations.
         """
-        others = vectors.where(self.active * (1 - is_new) == 1, self.clocks, NEVER)
+        others = vectors.where(self.active * (1 - joins) == 1, self.clocks, NEVER)
         slowest = vectors.smallest(others)
         begin = vectors.where(slowest < NEVER, slowest, 0)
         return Clocks(
-            clocks=vectors.where(is_new == 1, begin, self.clocks),
+            clocks=vectors.where(joins == 1, begin, self.clocks),
             active=self.active,
-            waiting=self.waiting * (1 - is_new),
+            waiting=self.waiting * (1 - joins),
         )
 
     def after_step(self, mask: Any, clock: Any, *, vectors: Vectors) -> Clocks:
         """Return the state after a worker has completed a step.
 
         Args:
-            mask: 1 at that worker.
+            mask: 1 for that worker.
             clock: its own count of steps, with this one.
             vectors: operations.
         """

@@ -49,13 +49,15 @@ class ByTable(MultiOptimizer):
         self, tables: Mapping[str, Any], otherwise: Any = "adam", *, name: str | None = None
     ) -> None:
         refuse_missing_class("tfps.optimizers.ByTable", needs="MultiOptimizer")
-        by_rows, problems = _wrap_row_optimizers(tables)
+        row_optimizers, problems = _wrap_row_optimizers(tables)
         try:
             otherwise = keras.optimizers.get(otherwise)
         except ValueError:
             problems.append(f"otherwise: {_describe_wrong_value(otherwise)}")
         refuse(problems, source="ByTable")
-        patterns = {_make_path_pattern(table): optimizer for table, optimizer in by_rows.items()}
+        patterns = {
+            _make_path_pattern(table): optimizer for table, optimizer in row_optimizers.items()
+        }
         super().__init__(keras.optimizers.OptimizerMap(otherwise, patterns), name=name)
         self._tables = list(tables)
 
@@ -110,12 +112,12 @@ class ByTable(MultiOptimizer):
             custom_objects: classes and functions of your own by name, as in Keras.
         """
 
-        def made(each: Any) -> Any:
+        def deserialize(each: Any) -> Any:
             return serialization_lib.deserialize_keras_object(each, custom_objects=custom_objects)
 
-        optimizers = [made(each) for each in config["optimizers"]]
+        optimizers = [deserialize(each) for each in config["optimizers"]]
         tables = {name: optimizers[place] for name, place in config["tables"].items()}
-        return cls(tables, made(config["otherwise"]), name=config["name"])
+        return cls(tables, deserialize(config["otherwise"]), name=config["name"])
 
 
 def _make_path_pattern(table: str | None = None) -> str:
@@ -127,22 +129,22 @@ def _make_path_pattern(table: str | None = None) -> str:
 def _wrap_row_optimizers(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Wrap tables' optimizers in `SparseUpdates`; return them and a message for each bad value."""
     wrapped: dict[Any, Any] = {}
-    by_rows, problems = {}, []
+    row_optimizers, problems = {}, []
     for name, setting in tables.items():
         key = setting if isinstance(setting, str) else id(setting)
         try:
             if key not in wrapped:
                 optimizer = keras.optimizers.get(setting)
-                is_there = any(
+                is_row_wise = any(
                     isinstance(each, SparseUpdates) for each in get_nested_optimizers(optimizer)
                 )
-                wrapped[key] = optimizer if is_there else SparseUpdates(optimizer)
-            by_rows[name] = wrapped[key]
+                wrapped[key] = optimizer if is_row_wise else SparseUpdates(optimizer)
+            row_optimizers[name] = wrapped[key]
         except ConfigError as error:
             problems += [f"{name}: {problem}" for problem in error.problems]
         except ValueError:
             problems.append(f"{name}: {_describe_wrong_value(setting)}")
-    return by_rows, problems
+    return row_optimizers, problems
 
 
 def _describe_wrong_value(given: Any) -> str:

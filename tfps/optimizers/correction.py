@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tfps.optimizers.wrapper import Wrapper
+from tfps.optimizers.wrapper import OptimizerWrapper
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ParameterChange:
         return self.now - self.sent
 
 
-class Correction(Wrapper):
+class Correction(OptimizerWrapper):
     """A wrapper that corrects each gradient on its server, by how far its parameters have moved.
 
     The server stores the values that it sent to each worker. This takes one copy of the weights per

@@ -40,7 +40,7 @@ from tfps.optimizers.wrapped import (
     get_nested_optimizers,
     iter_slots,
 )
-from tfps.optimizers.wrapper import Wrapper
+from tfps.optimizers.wrapper import OptimizerWrapper
 
 # A push in one kernel writes old values back instead of using a condition. At 100,000 items this
 # saves a server a quarter of its CPU time and a fifth of the context switches, at a million items a
@@ -81,7 +81,7 @@ class UpdateContext:
     loss_scale: tf.Tensor | None = None
     workers: Any = 1
 
-    def for_inner_optimizer(self, wrapper: Wrapper) -> UpdateContext:
+    def for_inner_optimizer(self, wrapper: OptimizerWrapper) -> UpdateContext:
         """Return the context for the inner optimizer of a wrapper."""
         if isinstance(wrapper, SparseUpdates):
             return replace(self, by_rows=True)
@@ -254,7 +254,7 @@ class ServerUpdate:
         self, optimizer: Any, gradients: Mapping[str, tf.Tensor], context: UpdateContext
     ) -> None:
         device = context.device
-        if isinstance(optimizer, Wrapper):
+        if isinstance(optimizer, OptimizerWrapper):
             self._apply(
                 optimizer.inner_optimizer, gradients, context.for_inner_optimizer(optimizer)
             )

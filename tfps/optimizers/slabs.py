@@ -41,7 +41,7 @@ class SlabStorage(Protocol):
         """Create a variable from its shards, each a variable on a server of its own, in no slab."""
 
     def create_slab(
-        self, variables: Sequence[ServerVariable], *, layout: SlabLayout, name: str, filled: bool
+        self, variables: Sequence[ServerVariable], *, layout: SlabLayout, name: str, fill_gaps: bool
     ) -> tuple[SlabVariable, list[ViewVariable]]:
         """Create a vector that stores variables, and the views that replace them."""
 
@@ -91,7 +91,7 @@ def plan_slabs(
         Each new slab's layout, and its Keras variables in that order; for a sharded variable the
         Keras variables of its shards.
     """
-    marks: dict[int, list[Hashable]] = {}
+    trainers: dict[int, list[Hashable]] = {}
     shards: dict[int, Any] = {}
     for number, call in enumerate(calls):
         for position, leaf in enumerate(get_leaf_optimizers(call.optimizer)):
@@ -104,7 +104,7 @@ def plan_slabs(
                 decays = leaf.weight_decay is not None and is_decayed(leaf, variable)
                 for shard in filter(can_share_slab, get_updated_shards(variable)):
                     shards[id(shard)] = shard
-                    marks.setdefault(id(shard), []).append((number, position, decays))
+                    trainers.setdefault(id(shard), []).append((number, position, decays))
     for variable in list(shards.values()):
         for neighbour in _find_slab_owners(variable):
             shards.setdefault(id(neighbour), neighbour)
@@ -115,7 +115,7 @@ def plan_slabs(
             server=servers.index(variable._value.device),
             dtype=variable._value.dtype.name,
             shape=tuple(variable.shape),
-            group=(get_slab_name(variable), tuple(marks.get(id(variable), ()))),
+            group=(get_slab_name(variable), tuple(trainers.get(id(variable), ()))),
         )
         for name, variable in by_name.items()
     ]
@@ -135,7 +135,7 @@ def create_slab(layout: SlabLayout, variables: Sequence[Any], *, storage: SlabSt
         storage: creates the slab on the server.
     """
     natives = [variable._value for variable in variables]
-    slab, views = storage.create_slab(natives, layout=layout, name=layout.digest, filled=False)
+    slab, views = storage.create_slab(natives, layout=layout, name=layout.digest, fill_gaps=False)
     slab.owners = tuple(weakref.ref(variable) for variable in variables)
     for variable, view in zip(variables, views, strict=True):
         variable._value = view

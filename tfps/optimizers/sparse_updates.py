@@ -21,11 +21,11 @@ from tfps.optimizers.wrapped import (
     get_wrappers,
     iter_slots,
 )
-from tfps.optimizers.wrapper import Wrapper
+from tfps.optimizers.wrapper import OptimizerWrapper
 
 
 @register_class
-class SparseUpdates(Wrapper):
+class SparseUpdates(OptimizerWrapper):
     """Updates only the rows of a `keras.layers.Embedding` table that a batch has looked up.
 
     Use it if a table is large, 64 MiB or more. By default a server gives the optimizer the gradient

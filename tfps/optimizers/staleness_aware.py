@@ -9,11 +9,11 @@ import keras
 from tfps.bridge.keras_private import serialization_lib
 from tfps.errors import ConfigError
 from tfps.optimizers.discount import Discount, resolve_discount
-from tfps.optimizers.wrapper import Wrapper
+from tfps.optimizers.wrapper import OptimizerWrapper
 
 
 @keras.saving.register_keras_serializable("tfps")
-class StalenessAware(Wrapper):
+class StalenessAware(OptimizerWrapper):
     """Multiplies the learning rate of an update by a discount for its gradient's staleness.
 
     Use it if asynchronous training is unstable, which is most likely with many workers or a high

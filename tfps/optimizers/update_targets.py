@@ -199,7 +199,7 @@ def _get_slot_slab(
     if existing is not None and existing.layout == layout:
         return existing
     created, views = storage.create_slab(
-        natives, layout=layout, name=f"{slab.layout.digest}/{name}", filled=True
+        natives, layout=layout, name=f"{slab.layout.digest}/{name}", fill_gaps=True
     )
     for slot, view in zip(slots, views, strict=True):
         slot._value = view

@@ -12,9 +12,9 @@ import tensorflow as tf
 from tfps.bridge.keras_private import LossScaleOptimizer, MultiOptimizer
 from tfps.bridge.variables.shards import get_all_shards
 from tfps.optimizers.staleness_aware import StalenessAware
-from tfps.optimizers.wrapper import Wrapper
+from tfps.optimizers.wrapper import OptimizerWrapper
 
-WRAPPERS = (LossScaleOptimizer, Wrapper)
+WRAPPERS = (LossScaleOptimizer, OptimizerWrapper)
 
 
 def get_leaf_optimizers(optimizer: Any) -> list[Any]:
@@ -55,7 +55,7 @@ def get_wrappers(optimizer: Any, leaf: Any) -> list[Any]:
 
 def unwrap_optimizer(optimizer: Any) -> Any:
     """Remove the outer tfps wrappers of an optimizer, and return the optimizer inside."""
-    while isinstance(optimizer, Wrapper):
+    while isinstance(optimizer, OptimizerWrapper):
         optimizer = optimizer.inner_optimizer
     return optimizer
 

@@ -11,7 +11,7 @@ from tfps.bridge.step_scope import current_step
 from tfps.errors import ConfigError
 
 
-class Wrapper(keras.optimizers.Optimizer):
+class OptimizerWrapper(keras.optimizers.Optimizer):
     """An optimizer that delegates updates to an inner one; on one machine both are equal.
 
     Args:
@@ -35,10 +35,10 @@ class Wrapper(keras.optimizers.Optimizer):
         """Create the slots of the inner optimizer and of the wrapper."""
         if not self.inner_optimizer.built:
             self.inner_optimizer.build(variables)  # tracks its own slots, to save them
-        self._build_own(variables)
+        self._build_slots(variables)
 
     @tracking.no_automatic_dependency_tracking
-    def _build_own(self, variables: list[Any]) -> None:
+    def _build_slots(self, variables: list[Any]) -> None:
         super().build(variables)
         self._add_slots(variables)
 
@@ -87,9 +87,9 @@ class Wrapper(keras.optimizers.Optimizer):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
         """Create the wrapper and the inner optimizer from the result of `get_config`."""
-        made = {
+        deserialized = {
             key: serialization_lib.deserialize_keras_object(value, custom_objects=custom_objects)
             for key, value in config.items()
             if isinstance(value, dict)
         }
-        return cls(**{**config, **made})
+        return cls(**{**config, **deserialized})

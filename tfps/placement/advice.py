@@ -107,10 +107,10 @@ def advise(
     'tfps asynchronous, bounded'
     """
     allowed = MemoryLimits() if limits is None else limits
-    needed = sizes_of_strategies(sizes)
-    fitting = {each.strategy: each for each in needed if each.fits(allowed)}
+    candidates = sizes_of_strategies(sizes)
+    fitting = {each.strategy: each for each in candidates if each.fits(allowed)}
     if not fitting:
-        return Advice(None, _explain_nothing_fits(needed))
+        return Advice(None, _explain_nothing_fits(candidates))
     size_bytes = max(sizes.pulled_bytes, sizes.pushed_bytes)
     exchange_ms = push_ms(size_bytes)
     if ONE_PROCESS in fitting:
@@ -119,9 +119,11 @@ def advise(
             return Advice(
                 ONE_PROCESS, f"it fits into a task; one worker with a server took {share}"
             )
-        from_ms = pays_from_ms(workers=sizes.workers, size_bytes=size_bytes)
-        if step_ms is None or step_ms <= from_ms:
-            return Advice(ONE_PROCESS, _explain_one_process(sizes.workers, from_ms, exchange_ms))
+        break_even_ms = pays_from_ms(workers=sizes.workers, size_bytes=size_bytes)
+        if step_ms is None or step_ms <= break_even_ms:
+            return Advice(
+                ONE_PROCESS, _explain_one_process(sizes.workers, break_even_ms, exchange_ms)
+            )
     is_short = step_ms is not None and step_ms < exchange_ms
     if is_short and LOCAL_STEPS in fitting:
         why = (
@@ -146,8 +148,8 @@ def _ms_text(value: float) -> str:
     return format_seconds(value / 1e3)
 
 
-def _explain_nothing_fits(needed: Sequence[StrategySizes]) -> str:
-    possible = [each for each in needed if not each.obstacle]
+def _explain_nothing_fits(candidates: Sequence[StrategySizes]) -> str:
+    possible = [each for each in candidates if not each.obstacle]
     least = min(possible, key=lambda each: (each.task_bytes, each.strategy is not ASYNCHRONOUS))
     server = f" and {format_bytes(least.server_bytes)} in a server" if least.server_bytes else ""
     return (
@@ -157,35 +159,38 @@ def _explain_nothing_fits(needed: Sequence[StrategySizes]) -> str:
     )
 
 
-def _explain_one_process(workers: int, from_ms: float, exchange_ms: float) -> str:
+def _explain_one_process(workers: int, break_even_ms: float, exchange_ms: float) -> str:
     return (
         f"it fits into a task and moves nothing; {workers} workers are faster where a step "
-        f"computes for more than {_ms_text(from_ms)}, as an exchange takes {_ms_text(exchange_ms)}"
+        f"computes for more than {_ms_text(break_even_ms)}, as an exchange takes "
+        f"{_ms_text(exchange_ms)}"
     )
 
 
 def _explain_servers(sizes: JobSizes, exchange_ms: float, *, is_needed: bool) -> str:
-    held = format_bytes(sizes.state_bytes)
+    state = format_bytes(sizes.state_bytes)
     if is_needed and sizes.table_bytes:
         moved = format_bytes(sizes.exchange_bytes)
-        return f"{held} of state are too much for a task; servers hold them, and {moved} move"
+        return f"{state} of state are too much for a task; servers hold them, and {moved} move"
     if is_needed:
-        return f"{held} of state are too much for a task, and servers hold what the optimizer keeps"
+        return (
+            f"{state} of state are too much for a task, and servers hold what the optimizer keeps"
+        )
     return (
         f"a step is longer than an exchange of {_ms_text(exchange_ms)}, so {sizes.workers} workers "
         "take more steps than one process, and none waits for another"
     )
 
 
-def _explain_all_reduced(needed: StrategySizes) -> str:
+def _explain_all_reduced(chosen: StrategySizes) -> str:
     return (
-        f"parameter servers have too little memory; workers hand {format_bytes(needed.step_bytes)} "
+        f"parameter servers have too little memory; workers hand {format_bytes(chosen.step_bytes)} "
         "on in a step, and the slowest sets the pace"
     )
 
 
-def _explain_only_choice(needed: StrategySizes) -> str:
-    if needed.strategy is ONE_PROCESS:
+def _explain_only_choice(chosen: StrategySizes) -> str:
+    if chosen.strategy is ONE_PROCESS:
         return "the tasks of all others have too little memory"
-    moved = format_bytes(needed.step_bytes)
+    moved = format_bytes(chosen.step_bytes)
     return f"neither one process nor parameter servers fit; {moved} move in a step"

@@ -267,7 +267,7 @@ class EpochRunner:
                 compiled,
                 runtime=self._strategy.runtime,
                 coordinator=self._strategy.coordinator,
-                arguments=request.source.arguments(request.data_pass, offset),
+                arguments=request.source.make_arguments(request.data_pass, offset),
                 tickets=tickets,
             )
 

@@ -41,7 +41,7 @@ def test_batches_are_those_of_keras(arguments: tuple[Any, ...], batch_size: int)
     for position in range(adapter.num_batches):
         at, incarnation = (tf.constant(number, tf.int64) for number in (position, 1))
         claim = BatchClaim(at, at, incarnation, returns_ticket=True)
-        there, batch = source.fetch(source.arguments(order, 0), claim)
+        there, batch = source.fetch(source.make_arguments(order, 0), claim)
         assert there
         batches.append(batch)
     for found, expected in zip(batches, adapter.get_tf_dataset(), strict=True):

@@ -50,7 +50,7 @@ class _GraphWalk:
 
     def __init__(self, handle: tf.Tensor) -> None:
         self._handle = handle
-        self._found: dict[int, set[int]] = {}  # by graph
+        self._dependents: dict[int, set[int]] = {}  # by graph
         self._factors: dict[int, Factor] = {}  # by tensor
 
     def get_factor(self, tensor: tf.Tensor) -> Factor:
@@ -104,22 +104,22 @@ class _GraphWalk:
 
     def _find_dependents(self, graph: Any) -> set[int]:
         """Return the ids of the tensors of a graph that depend on the variable's value."""
-        if id(graph) in self._found:
-            return self._found[id(graph)]
-        begins = [
+        if id(graph) in self._dependents:
+            return self._dependents[id(graph)]
+        pending = [
             inside
             for outside, inside in getattr(graph, "captures", ())
             if getattr(outside, "graph", None) is not None  # an eager tensor has none
             and id(outside) in self._find_dependents(outside.graph)
         ]
         if graph is self._handle.graph:
-            begins.append(self._handle)
-        dependents = self._found[id(graph)] = {id(tensor) for tensor in begins}
-        while begins:
-            for operation in begins.pop().consumers():
+            pending.append(self._handle)
+        dependents = self._dependents[id(graph)] = {id(tensor) for tensor in pending}
+        while pending:
+            for operation in pending.pop().consumers():
                 new = [output for output in operation.outputs if id(output) not in dependents]
                 dependents.update(id(output) for output in new)
-                begins += new
+                pending += new
         return dependents
 
 

@@ -108,9 +108,7 @@ class Runtime(Storage):
         self.residuals = WorkerLocalSlots(container=self.container, channels=self.worker_channels)
         # The number of a worker's life; grows each time that it works again after it was lost.
         self.get_life: Callable[[int], int] = lambda _: 1
-        self.on_checkpoint_manager: Callable[[Any], None] = lambda _: (
-            None
-        )  # a `CheckpointManager` was made
+        self.on_checkpoint_manager: Callable[[Any], None] = lambda _: None  # one was created
         # Values that scheduled functions read and do not change, on workers and on servers.
         self.local_values = WorkerLocalSlots(
             container=self.container, channels=self.worker_channels

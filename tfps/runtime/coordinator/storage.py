@@ -180,11 +180,11 @@ class Storage:
         )
 
     def create_slab(
-        self, variables: Sequence[ServerVariable], *, layout: SlabLayout, name: str, filled: bool
+        self, variables: Sequence[ServerVariable], *, layout: SlabLayout, name: str, fill_gaps: bool
     ) -> tuple[SlabVariable, list[ViewVariable]]:
         """Move variables of one server into a slab, with their values, and free their old places.
 
-        They come in the order of the layout; the returned views replace them. If ``filled``, a
+        They come in the order of the layout; the returned views replace them. If ``fill_gaps``, a
         variable's first item is repeated in the gap behind it instead of zeros, for state that an
         optimizer divides by.
         """
@@ -193,14 +193,14 @@ class Storage:
         device = variables[0].device
         slab = self._create(
             SlabVariable,
-            lambda: _concat_into_slab(variables, layout, filled=filled),
+            lambda: _concat_into_slab(variables, layout, fill_gaps=fill_gaps),
             device=device,
             shared_name=self._names.unique_name(name, kind=SLABS),
             in_checkpoints=True,
             layout=layout,
             name=name,
         )
-        if filled:  # checkpoints do not have the gaps
+        if fill_gaps:  # checkpoints do not have the gaps
             ones = functools.partial(tf.ones, slab.shape, slab.dtype)
             self.contents[self.get_server_index(device)].add_variable(slab, initial_value=ones)
         views = []
@@ -298,7 +298,7 @@ class Storage:
 
 
 def _concat_into_slab(
-    variables: Sequence[ServerVariable], layout: SlabLayout, *, filled: bool
+    variables: Sequence[ServerVariable], layout: SlabLayout, *, fill_gaps: bool
 ) -> tf.Tensor:
     """Concatenate the values of variables into the vector of a slab, on their server."""
     ends = [member.offset_items for member in layout.members[1:]] + [layout.items]
@@ -308,6 +308,6 @@ def _concat_into_slab(
         parts.append(flat)
         padding = end - member.offset_items - member.items
         if padding:
-            in_gap = flat[0] if filled and member.items else tf.zeros([], flat.dtype)
+            in_gap = flat[0] if fill_gaps and member.items else tf.zeros([], flat.dtype)
             parts.append(tf.fill([padding], in_gap))
     return tf.concat(parts, 0)

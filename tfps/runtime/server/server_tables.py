@@ -32,9 +32,9 @@ def unpack_row_gradients(
     counts = [tf.size(each, tf.int64) for each in row_indices]
     return {
         get_gradient_name(shard): tf.IndexedSlices(
-            values, own, tf.constant(shard._value.shape.as_list(), tf.int64)
+            values, indices, tf.constant(shard._value.shape.as_list(), tf.int64)
         )
-        for shard, own, values in zip(
+        for shard, indices, values in zip(
             shards, row_indices, decode_all_rows(rows, wire.row_formats, counts), strict=True
         )
     }
@@ -58,9 +58,9 @@ def _unscale(wire: CallWire, tensors: dict[str, Any]) -> dict[str, Any]:
     if wire.scale is None:
         return tensors
     shards = wire.gradients.variables
-    values = {get_variable_name(v) for v in shards if getattr(v, "overwrite_with_gradient", False)}
+    exempt = {get_variable_name(v) for v in shards if getattr(v, "overwrite_with_gradient", False)}
     names = [
-        get_native_gradient_name(n) for n in wire.updated_variables if n.shared_name not in values
+        get_native_gradient_name(n) for n in wire.updated_variables if n.shared_name not in exempt
     ]
     scale = tensors[get_scale_name(wire.scale)]
     return {**tensors, **{name: unscale_gradient(tensors[name], scale) for name in names}}

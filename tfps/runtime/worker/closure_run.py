@@ -62,7 +62,7 @@ class BatchSource(ABC):
         """Begin another pass over the data."""
 
     @abstractmethod
-    def arguments(self, data_pass: Any, offset_steps: int) -> Any:
+    def make_arguments(self, data_pass: Any, offset_steps: int) -> Any:
         """Return the arguments of the closures of a ticket run.
 
         Args:
@@ -71,10 +71,10 @@ class BatchSource(ABC):
         """
 
     @abstractmethod
-    def argument_specs(self, arguments: Any) -> Any:
+    def get_argument_specs(self, arguments: Any) -> Any:
         """Return the specs of a ticket run's arguments, with which the closure is traced."""
 
-    def bind(self, arguments: Any, worker: int) -> Any:
+    def select_arguments(self, arguments: Any, worker: int) -> Any:
         """Return the arguments of one worker's closure."""
         return arguments
 

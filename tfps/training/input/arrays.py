@@ -121,12 +121,12 @@ class ResidentArrays(BatchSource):
         """Return the order of one pass, drawn when it is used."""
         return ArraysPass(self.orders)
 
-    def arguments(self, data_pass: ArraysPass, offset_steps: int) -> Any:
+    def make_arguments(self, data_pass: ArraysPass, offset_steps: int) -> Any:
         """Return a closure's arguments: arrays, order, and (first step in the pass, batch size)."""
         numbers = tf.constant([offset_steps, self._batch_size], tf.int64)
         return (*self._arrays, data_pass.indices, numbers)
 
-    def argument_specs(self, arguments: Any) -> Any:
+    def get_argument_specs(self, arguments: Any) -> Any:
         """Return specs without the number of examples, so that other numbers need no new trace."""
         specs = tf.nest.flatten(self.batch_spec)
         arrays = (tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) for spec in specs)

@@ -224,13 +224,13 @@ class WorkerPipelines(BatchSource):
             self._coordinator, [_make_iterator_factory(dataset) for dataset in self._datasets]
         )
 
-    def arguments(self, iterators: list[Any], offset_steps: int) -> list[Any]:
+    def make_arguments(self, iterators: list[Any], offset_steps: int) -> list[Any]:
         return iterators
 
-    def argument_specs(self, arguments: list[Any]) -> Any:
+    def get_argument_specs(self, arguments: list[Any]) -> Any:
         return (tf.data.IteratorSpec(self.batch_spec),)
 
-    def bind(self, arguments: list[Any], worker: int) -> Any:
+    def select_arguments(self, arguments: list[Any], worker: int) -> Any:
         return (private.wait_for_result(arguments[worker]),)
 
     def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:

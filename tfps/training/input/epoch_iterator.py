@@ -57,7 +57,7 @@ def choose_source(
     if isinstance(adapter, DatasetFunctionAdapter):
         if adapter.shards is not None:
             return ShardPipelines(
-                adapter.function, number=adapter.shards, coordinator=coordinator, workers=workers
+                adapter.function, shards=adapter.shards, coordinator=coordinator, workers=workers
             )
         return WorkerPipelines(adapter.function, coordinator=coordinator, workers=workers)
     if ResidentArrays.can_hold(adapter):

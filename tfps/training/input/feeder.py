@@ -220,11 +220,11 @@ class Feeder(BatchSource):
                 raise
             raise early_device_error("the dataset") from error
 
-    def arguments(self, keeper: BatchKeeper, offset_steps: int) -> Any:
+    def make_arguments(self, keeper: BatchKeeper, offset_steps: int) -> Any:
         self.keeper, self._first_number = keeper, offset_steps
         return (tf.constant(self._number, tf.int64),)
 
-    def argument_specs(self, arguments: Any) -> Any:
+    def get_argument_specs(self, arguments: Any) -> Any:
         return (tf.TensorSpec([], tf.int64),)
 
     def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:

@@ -34,10 +34,10 @@ class OneBatch(BatchSource):
     def new_pass(self) -> Any:
         return None
 
-    def arguments(self, data_pass: Any, offset_steps: int) -> Any:
+    def make_arguments(self, data_pass: Any, offset_steps: int) -> Any:
         return tuple(tf.nest.flatten(self._batch))
 
-    def argument_specs(self, arguments: Any) -> Any:
+    def get_argument_specs(self, arguments: Any) -> Any:
         return tuple(tf.nest.flatten(self.batch_spec))
 
     def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:

@@ -50,20 +50,20 @@ class ShardPipelines(BatchSource):
     Args:
         function: takes an InputContext and returns the dataset of a shard, or takes nothing and
             returns a dataset that is cut into shards, batch by batch.
-        number: of shards.
+        shards: the number of shards.
         coordinator: runs the function on every worker, and again on one that came back.
-        workers: how many there are.
+        workers: the number of workers.
     """
 
     def __init__(
         self,
         function: Callable[..., tf.data.Dataset],
         *,
-        number: int,
+        shards: int,
         coordinator: Any,
         workers: int,
     ) -> None:
-        self._function, self._number = function, number
+        self._function, self._shards = function, shards
         self._coordinator, self._workers = coordinator, workers
         self._lease_service = LeaseService.for_coordinator(coordinator)
         self._passes = itertools.count()
@@ -79,7 +79,7 @@ class ShardPipelines(BatchSource):
 
     @property
     def description(self) -> str:
-        return f"a dataset function in {self._number} shards, each used by one worker at a time"
+        return f"a dataset function in {self._shards} shards, each used by one worker at a time"
 
     @property
     def input_graphs(self) -> list[Any]:
@@ -95,41 +95,41 @@ class ShardPipelines(BatchSource):
     def new_pass(self) -> ShardPass:
         """Start a new pass over all shards, in a new order if they are shuffled."""
         return ShardPass(
-            ShardBook(self._number, is_at_work=functools.partial(_is_at_work, self._coordinator))
+            ShardBook(self._shards, is_at_work=functools.partial(_is_at_work, self._coordinator))
         )
 
-    def arguments(self, data_pass: ShardPass, offset_steps: int) -> Any:
+    def make_arguments(self, data_pass: ShardPass, offset_steps: int) -> Any:
         self._book = data_pass.book
         if data_pass.name is not None:
             self._lease_service.close(data_pass.name)
         data_pass.name = self._lease_service.open(data_pass.book)  # of this run
         if not data_pass.on_workers:
-            number = next(self._passes)
+            seed = next(self._passes)
             data_pass.on_workers = private.create_on_workers(
                 self._coordinator,
                 [
-                    functools.partial(self._start_iterator, worker % self._number, number)
+                    functools.partial(self._start_iterator, worker % self._shards, seed)
                     for worker in range(self._workers)
                 ],
             )
         data_pass.book.begin_ticket_run(offset_steps)
         return data_pass.on_workers, data_pass.name
 
-    def argument_specs(self, arguments: Any) -> Any:
+    def get_argument_specs(self, arguments: Any) -> Any:
         return (
             tf.data.IteratorSpec(self._numbered_spec),
             tf.TensorSpec([None], tf.variant),
             tf.TensorSpec([2], tf.int64),
         )
 
-    def bind(self, arguments: Any, worker: int) -> Any:
+    def select_arguments(self, arguments: Any, worker: int) -> Any:
         on_workers, name = arguments
         return (*private.wait_for_result(on_workers[worker]), tf.constant([name, worker], tf.int64))
 
     def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
         iterator, pipelines, numbers = arguments
         name, worker = tf.unstack(numbers)
-        nowhere = [tf.constant(NO_SHARD, tf.int64), tf.constant(0, tf.int64)]
+        no_place = [tf.constant(NO_SHARD, tf.int64), tf.constant(0, tf.int64)]
 
         def ask(ended: Sequence[tf.Tensor]) -> list[tf.Tensor]:
             return self._lease_service.ask(
@@ -145,7 +145,7 @@ class ShardPipelines(BatchSource):
             place = tf.cond(is_found, lambda: [shard, index], lambda: ask([shard, number]))
             return [*place, is_found, *components]
 
-        place = tf.cond(claim.ticket >= 0, lambda: ask(nowhere), lambda: nowhere)
+        place = tf.cond(claim.ticket >= 0, lambda: ask(no_place), lambda: no_place)
         scalar = tf.TensorShape([])
         _, _, is_found, *components = tf.while_loop(
             lambda shard, _, is_found, *__: (shard >= 0) & ~is_found,
@@ -156,27 +156,27 @@ class ShardPipelines(BatchSource):
         )
         return is_found, restore_batch(self.batch_spec, components)
 
-    def _start_iterator(self, shard: int, number: int) -> Any:
+    def _start_iterator(self, shard: int, seed: int) -> Any:
         """Create on a worker the iterator of its likely first shard, and all pipelines."""
         dataset, pipelines = self._open_function(
-            tf.constant(shard, tf.int64), tf.constant(number, tf.int64)
+            tf.constant(shard, tf.int64), tf.constant(seed, tf.int64)
         )
         return iter(dataset), pipelines
 
-    def _trace(self, first: tf.Tensor, number: tf.Tensor) -> Any:
+    def _trace(self, first: tf.Tensor, seed: tf.Tensor) -> Any:
         """Trace an iterator of one shard, and all shards' pipelines in the order of a pass."""
         graph = private.current_graph()
         with without_global_seed(graph):
             datasets = [dataset.with_options(IN_ORDER) for dataset in self._datasets()]
         refuse_data_service(graph)
         self.batch_spec = common_spec([dataset.element_spec for dataset in datasets], each="shard")
-        unsettled = make_operations_deterministic(graph, number)
+        unsettled = make_operations_deterministic(graph, seed)
         if unsettled:
             logger.warning(RANDOM_IN_FUNCTION, ", ".join(sorted(unsettled)))
         variants = [dataset._variant_tensor for dataset in datasets]
         with tf.device(CPU_DEVICE):
             # TensorFlow makes another operation of a stack of one, which knows no datasets.
-            pipelines = tf.stack(variants if self._number > 1 else variants * 2)
+            pipelines = tf.stack(variants if self._shards > 1 else variants * 2)
         return self._pipeline_of_shard(pipelines, first), pipelines
 
     def _datasets(self) -> list[tf.data.Dataset]:
@@ -184,13 +184,13 @@ class ShardPipelines(BatchSource):
         make = functools.partial(
             dataset_of_pipeline,
             self._function,
-            pipelines=self._number,
+            pipelines=self._shards,
             strategy=self._coordinator.strategy,
         )
         if takes_context(self._function):
-            return [make(index=shard) for shard in range(self._number)]
+            return [make(index=shard) for shard in range(self._shards)]
         whole = make(index=0)
-        return [whole.shard(self._number, shard) for shard in range(self._number)]
+        return [whole.shard(self._shards, shard) for shard in range(self._shards)]
 
     def _pipeline_of_shard(self, pipelines: tf.Tensor, shard: tf.Tensor) -> tf.data.Dataset:
         """Return a dataset of one shard's numbered batches, then of empty batches without end.

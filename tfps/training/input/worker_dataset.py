@@ -102,7 +102,7 @@ class WorkerDataset(BatchSource):
         _passes_of[self._identity] = number + 1
         return WorkerPass(number)
 
-    def arguments(self, data_pass: WorkerPass, offset_steps: int) -> Any:
+    def make_arguments(self, data_pass: WorkerPass, offset_steps: int) -> Any:
         if not data_pass.iterators:
             makers = [
                 functools.partial(self._start_iterator, worker, data_pass.number)
@@ -111,14 +111,14 @@ class WorkerDataset(BatchSource):
             data_pass.iterators = private.create_on_workers(self._coordinator, makers)
         return data_pass.iterators, tf.constant([data_pass.number, offset_steps], tf.int64)
 
-    def argument_specs(self, arguments: Any) -> Any:
+    def get_argument_specs(self, arguments: Any) -> Any:
         return (
             tf.data.IteratorSpec(numbered_spec(self._flat_specs)),
             tf.TensorSpec([], tf.string),
             tf.TensorSpec([2], tf.int64),
         )
 
-    def bind(self, arguments: Any, worker: int) -> Any:
+    def select_arguments(self, arguments: Any, worker: int) -> Any:
         iterators, numbers = arguments
         return private.wait_for_result(iterators[worker]), self._graph, numbers
 

@@ -156,7 +156,7 @@ class RunClosure:
         )
         known_to.discard(worker)  # unless it ends well: it may be another process next time
         seeds = _seeds_of_closure_run(compiled, self._seeds, workers=self._runtime.workers)
-        arguments = compiled.source.bind(run_arguments, worker)
+        arguments = compiled.source.select_arguments(run_arguments, worker)
         result = compiled.run(self._coordinator, worker, control, seeds, arguments)
         if Status.LOST not in np.asarray(result)[1:]:
             known_to.add(worker)

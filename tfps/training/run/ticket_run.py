@@ -48,7 +48,7 @@ class TicketRun(RunProgress):
             np.asarray(v._value.numpy(), np.float64) for v in compiled.program.metrics
         ]
         metrics = compiled.program.totals.create_first_total(self.metrics_before)
-        specs = compiled.source.argument_specs(arguments)
+        specs = compiled.source.get_argument_specs(arguments)
         compiled.trace(make_closure_control(0, 0, 0, 0), tf.constant(seeds, tf.int64), specs)
         server = runtime.ticket_server
         while True:
