@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -11,6 +12,9 @@ from tfps.bridge.registered_names import register_class
 from tfps.errors import refuse
 
 RULES = ("linear", "square_root")
+
+# The arguments that files of version 0.1 have, and their present names.
+EARLIER_ARGUMENTS: Mapping[str, str] = {"warm_up_steps": "warm_up_updates"}
 
 
 @register_class
@@ -100,4 +104,5 @@ class ScaledLearningRate(keras.optimizers.schedules.LearningRateSchedule):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
         rate = keras.saving.deserialize_keras_object(config["learning_rate"])
-        return cls(**{**config, "learning_rate": rate})
+        present = {EARLIER_ARGUMENTS.get(name, name): value for name, value in config.items()}
+        return cls(**{**present, "learning_rate": rate})

@@ -17,6 +17,7 @@ from tfps.bridge.registered_names import EARLIER_NAMES, REPLACEMENTS
 from tfps.errors import UnsupportedError
 from tfps.optimizers import SparseUpdates
 from tfps.schedules import ScaledLearningRate
+from tfps.schedules.scaled_learning_rate import EARLIER_ARGUMENTS
 
 
 def _with_earlier_names(text: str) -> str:
@@ -24,13 +25,15 @@ def _with_earlier_names(text: str) -> str:
     for earlier, name in EARLIER_NAMES.items():
         text = text.replace(f'"tfps>{name}"', f'"tfps>{earlier}"')
         text = text.replace(f'"{name}"', f'"{earlier}"')
+    for earlier, name in EARLIER_ARGUMENTS.items():
+        text = text.replace(f'"{name}"', f'"{earlier}"')
     text = text.replace("tfps.optimizers.sparse_updates", "tfps.optimizers.row_updates")
     return text.replace("tfps.schedules.scaled_learning_rate", "tfps.optimizers.scaled_rate")
 
 
 def test_a_model_with_earlier_names_loads(tmp_path: Path) -> None:
     model = keras.Sequential([keras.Input((2,), dtype="int32"), keras.layers.Embedding(4, 3)])
-    rate = ScaledLearningRate(0.1, base_batch_size=4, batch_size=8)
+    rate = ScaledLearningRate(0.1, base_batch_size=4, batch_size=8, warm_up_updates=3)
     model.compile(SparseUpdates(keras.optimizers.Adam(rate)), "mse")
     model.fit(np.zeros([4, 2], "int32"), np.ones([4, 2, 3]), epochs=1, verbose=0)
     model.save(tmp_path / "model.keras")
@@ -60,7 +63,7 @@ def test_what_is_saved_has_the_present_name(earlier: str) -> None:
 
 def test_a_schedule_loads_where_only_the_optimizers_are_imported(tmp_path: Path) -> None:
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    rate = ScaledLearningRate(0.1, base_batch_size=4, batch_size=8)
+    rate = ScaledLearningRate(0.1, base_batch_size=4, batch_size=8, warm_up_updates=3)
     model.compile(keras.optimizers.SGD(rate), "mse")
     config = keras.saving.serialize_keras_object(model)
     text = _with_earlier_names(json.dumps(config))
@@ -69,10 +72,11 @@ def test_a_schedule_loads_where_only_the_optimizers_are_imported(tmp_path: Path)
         "-c",
         "import json, sys, keras, tfps.optimizers\n"
         "model = keras.saving.deserialize_keras_object(json.load(sys.stdin))\n"
-        "print(type(model.optimizer._learning_rate).__name__)",
+        "rate = model.optimizer._learning_rate\n"
+        "print(type(rate).__name__, rate.warm_up_updates)",
     ]
     result = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
-    assert result.stdout.split() == ["ScaledLearningRate"]
+    assert result.stdout.split() == ["ScaledLearningRate", "3"]
 
 
 @pytest.mark.parametrize("removed", REPLACEMENTS)
