@@ -28,6 +28,10 @@ from tfps.runtime.coordinator.server import Server
 logger = logging.getLogger(__name__)
 
 POLL_INTERVAL_S = 0.1
+LOST_SERVER_REMEDY = (
+    "Continue or restart it, then run the script again from its last checkpoint. To tolerate "
+    "longer pauses, raise TFPS_PROBE_DEADLINE_S or TFPS_PROBE_MISSES."
+)
 
 
 class Guard:
@@ -250,10 +254,11 @@ class Guard:
     def _apply_server_verdict(self, queue: ClosureQueue, server: Server) -> None:
         verdict = self.verdict("ps", server.index)
         if verdict is Verdict.LOST and server.lost is None:
-            reason = self._lost_server_message(server)
+            reason = self._describe_lost_server(server)
             if self.servers is not None:
                 self.servers.begin_return(server.index, reason)
                 return
+            reason = f"{reason} {LOST_SERVER_REMEDY}"
             server.lost = reason
             logger.error("%s", reason)
             self._runtime.hang_up(server.index)
@@ -345,11 +350,9 @@ class Guard:
                 )
         self._has_warned_no_worker = no_worker_replies
 
-    def _lost_server_message(self, server: Server) -> str:
+    def _describe_lost_server(self, server: Server) -> str:
         policy = self.policy
         return (
             f"The parameter server /job:ps/replica:0/task:{server.index} at {server.address} is "
-            f"lost: it missed {policy.misses} probes of {policy.deadline_s:g} s each. Continue or "
-            "restart it, then run the script again from its last checkpoint. To tolerate longer "
-            "pauses, raise TFPS_PROBE_DEADLINE_S or TFPS_PROBE_MISSES."
+            f"lost: it missed {policy.misses} probes of {policy.deadline_s:g} s each."
         )

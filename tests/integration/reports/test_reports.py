@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import pytest
 
@@ -12,17 +11,8 @@ from tfps.testing import assert_no_leaks, run_command
 
 pytestmark = [pytest.mark.timeout(1560), pytest.mark.slow]
 
-# Reports of defects whose cause is not found, with what is wrong.
-DEFECTS = {"memory_of_calls": "workers keep 1 to 3 kB of each train_on_batch"}
 
-
-def _parameter(name: str) -> Any:
-    reason = DEFECTS.get(name)
-    marks = [] if reason is None else [pytest.mark.xfail(reason=reason, strict=True)]
-    return pytest.param(name, marks=marks)
-
-
-@pytest.mark.parametrize("name", map(_parameter, NAMES))
+@pytest.mark.parametrize("name", NAMES)
 def test_report(name: str) -> None:
     command = [sys.executable, "-m", "tests.integration.reports", name]
     with assert_no_leaks():

@@ -70,6 +70,18 @@ class Returns(NoServerReturn):
         return error is LOST
 
 
+class CountedClosures(NoServerReturn):
+    """The number of closures that have begun and not ended."""
+
+    running = 0
+
+    def enter(self) -> None:
+        self.running += 1
+
+    def leave(self) -> None:
+        self.running -= 1
+
+
 @pytest.fixture
 def machines(monkeypatch: pytest.MonkeyPatch) -> Machines:
     machines = Machines()
@@ -169,6 +181,32 @@ def test_a_worker_that_does_not_fit_is_left_out_until_one_does(
     waiting.result(DEADLINE_S)
     assert (machines.connected, handler.lost_workers) == ([[0], [0, 1]], frozenset())
     assert set(health.asked) == {1}  # those that take part are not asked
+
+
+def test_a_thread_that_waits_for_its_worker_delays_no_server(
+    handler: FailureHandler, machines: Machines, pool: ThreadPoolExecutor
+) -> None:
+    """A lost server returns once no closure runs, however long the worker stays away."""
+    handler.servers = servers = CountedClosures()
+    machines.there.remove(WORKERS[1])
+    running_on_recovery = list[int]()
+
+    def lose_worker() -> None:
+        with handler.wait_on_failure(
+            on_recovery_fn=lambda: running_on_recovery.append(servers.running),
+            worker_device_name="/job:worker/replica:0/task:1",
+        ):
+            raise LOST_WORKER
+
+    waiting = pool.submit(lose_worker)
+    while handler.lost_workers != {1}:
+        time.sleep(0.01)
+    for _ in range(30):  # the thread is woken each 0.01 s, and looks for its worker
+        assert servers.running == 0
+        time.sleep(0.01)
+    machines.there.add(WORKERS[1])
+    waiting.result(DEADLINE_S)
+    assert (running_on_recovery, servers.running) == ([1], 0)
 
 
 def test_a_server_that_comes_back_is_lost_while_a_worker_is_taken_in(

@@ -148,6 +148,9 @@ class FailureHandler(private.WorkerPreemptionHandler):
             yield
             return
         worker = int(worker_device_name.rpartition(":")[2])
+        # TensorFlow calls this again for the recovery, as soon as any worker may be back. A thread
+        # that waits for its own worker uses no server, and must not delay a lost server's return.
+        self._wait_until_back(worker)
 
         def failed(error: Exception) -> None:
             if on_failure_fn:
@@ -162,7 +165,6 @@ class FailureHandler(private.WorkerPreemptionHandler):
         watched = super().wait_on_failure(
             failed, on_transient_failure_fn, recovered, worker_device_name
         )
-        # A thread that waits for its own worker uses no server.
         with watched, self._run_with_servers(on_transient_failure_fn):
             yield
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closures.closure_error import LOST_SERVER
-from tfps.bridge.functions.chief_constant import chief_constant
+from tfps.bridge.functions.chief_constant import chief_constant, copy_to_chief
 from tfps.consistency.ledger import Status
 from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.coordinator.runtime import Runtime
@@ -158,7 +158,7 @@ class RunClosure:
         seeds = _seeds_of_closure_run(compiled, self._seeds, workers=self._runtime.workers)
         arguments = compiled.source.select_arguments(run_arguments, worker)
         result = compiled.run(self._coordinator, worker, control, seeds, arguments)
-        if Status.LOST not in np.asarray(result)[1:]:
+        if Status.LOST not in copy_to_chief(result).numpy()[1:]:
             known_to.add(worker)
             return True
         if self._failures.servers.is_caused_by_server_loss():
