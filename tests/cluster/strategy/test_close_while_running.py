@@ -43,18 +43,17 @@ def _scheduled(strategy: tfps.ParameterServerStrategy, functions: int) -> None:
         coordinator.schedule(step)
 
 
-@pytest.mark.quick("synchronous")
+@pytest.mark.slow
 @pytest.mark.parametrize("options", MODES.values(), ids=MODES)
 def test_closing_is_quiet_and_the_next_strategy_works(
     cluster: Callable[..., LocalCluster],
     caplog: pytest.LogCaptureFixture,
     options: dict[str, Any],
-    request: pytest.FixtureRequest,
 ) -> None:
     resolver = cluster(workers=2, ps=1).cluster_resolver
     logging.getLogger("tensorflow").addHandler(caplog.handler)
     try:
-        for functions in (3,) if request.config.getoption("quickly") else (1, 3, 2):
+        for functions in (1, 3, 2):
             strategy = tfps.ParameterServerStrategy(resolver, **options)
             _scheduled(strategy, functions)
             strategy.close()
