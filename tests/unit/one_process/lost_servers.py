@@ -6,33 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import tfps
 from tfps.errors import CheckpointError
-from tfps.recovery.probing.task_identity import TaskIdentity
-from tfps.recovery.servers.server_identities import ServerIdentities
 from tfps.recovery.servers.server_loss import ServerLoss
 from tfps.runtime.coordinator.control_plane import bringing_servers_back
 from tfps.strategy.strategy_recovery import StrategyRecovery
 
 
-class NoProcesses(ServerIdentities):
-    """Presences of servers without processes: there is none to probe."""
-
-    def _ask_incarnations(self) -> dict[int, TaskIdentity]:
-        return {}
-
-
 def recover(
     strategy: tfps.ParameterServerStrategy,
     folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
     *,
     every_steps: int | None,
 ) -> None:
     """Give a strategy of one process the recovery that one of a cluster has."""
-    monkeypatch.setattr("tfps.strategy.strategy_recovery.ServerIdentities", NoProcesses)
     fault_tolerance = tfps.FaultTolerance(checkpoints=folder, every_steps=every_steps)
     strategy.run_state.recovery = StrategyRecovery(strategy, fault_tolerance)
 

@@ -17,11 +17,9 @@ Make = Callable[..., tfps.ParameterServerStrategy]
 
 
 @pytest.fixture
-def strategy(
-    make_strategy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> tfps.ParameterServerStrategy:
+def strategy(make_strategy: Make, tmp_path: Path) -> tfps.ParameterServerStrategy:
     strategy = make_strategy(placement="round_robin")
-    recover(strategy, tmp_path, monkeypatch, every_steps=None)
+    recover(strategy, tmp_path, every_steps=None)
     return strategy
 
 

@@ -31,7 +31,7 @@ def test_steps_that_nobody_has_seen_are_taken_once_more(
     for period in ("SAMPLE_PERIOD_S", "LONGEST_SAMPLE_PERIOD_S"):
         monkeypatch.setattr(step_rate, period, HOUR_S)
     strategy = make_strategy(placement="round_robin")
-    recover(strategy, tmp_path, monkeypatch, every_steps=None)
+    recover(strategy, tmp_path, every_steps=None)
     with strategy.scope():
         visits = Visits(EXAMPLES)
         model = keras.Sequential([keras.Input((4,)), UnitGradients()])

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import tfps
 from tests.messages import raises
-from tests.unit.one_process.lost_servers import NoProcesses, lose
+from tests.unit.one_process.lost_servers import lose
 from tfps.errors import CheckpointError
 from tfps.recovery.servers.server_loss import ServerLoss
 from tfps.strategy.strategy_recovery import StrategyRecovery
@@ -112,8 +112,7 @@ class Loop:
 
 
 @pytest.fixture
-def strategy(monkeypatch: pytest.MonkeyPatch) -> Iterator[tfps.ParameterServerStrategy]:
-    monkeypatch.setattr("tfps.strategy.strategy_recovery.ServerIdentities", NoProcesses)
+def strategy() -> Iterator[tfps.ParameterServerStrategy]:
     with InProcessCluster(workers=1, ps=2) as cluster:
         strategy = tfps.ParameterServerStrategy(
             cluster.cluster_resolver, placement="round_robin", consistency=tfps.Synchronous()

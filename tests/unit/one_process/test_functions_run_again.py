@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tests.unit.one_process.lost_servers import NoProcesses, lose
+from tests.unit.one_process.lost_servers import lose
 from tests.unit.one_process.requests import Requests
 from tfps.bridge.closures import closure_error
 from tfps.optimizers import SparseUpdates
@@ -235,7 +235,6 @@ def test_a_server_that_lived_applies_nothing_again(
     make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Updates that the returned one lacks are lost: it takes the applied ones from the other."""
-    monkeypatch.setattr("tfps.strategy.strategy_recovery.ServerIdentities", NoProcesses)
     strategy = make(placement="round_robin")
     loop = Loop(strategy, in_loop=False)
     fault_tolerance = tfps.FaultTolerance(checkpoints=tmp_path)
@@ -261,11 +260,8 @@ def test_a_server_that_lived_applies_nothing_again(
 
 
 @pytest.mark.repeats
-def test_a_mistake_of_the_users_is_raised_at_once(
-    make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_mistake_of_the_users_is_raised_at_once(make: Make, tmp_path: Path) -> None:
     """It is taken neither for a lost server that comes back nor for an evicted worker."""
-    monkeypatch.setattr("tfps.strategy.strategy_recovery.ServerIdentities", NoProcesses)
     strategy = make(tfps.BoundedStaleness(1), placement="round_robin")
     loop = Loop(strategy, in_loop=False)
     fault_tolerance = tfps.FaultTolerance(checkpoints=tmp_path)

@@ -30,7 +30,6 @@ Job = Callable[[Mode], tuple[tfps.ParameterServerStrategy, Counters, tfps.Checkp
 def job(
     make_strategy: Callable[..., tfps.ParameterServerStrategy],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> Job:
     """Return a function that makes a strategy of a mode, its model, and what saves it."""
 
@@ -38,7 +37,7 @@ def job(
         mode: Mode,
     ) -> tuple[tfps.ParameterServerStrategy, Counters, tfps.CheckpointManager]:
         strategy = make_strategy(mode, placement="round_robin")
-        recover(strategy, tmp_path, monkeypatch, every_steps=None)
+        recover(strategy, tmp_path, every_steps=None)
         model = counters(strategy)
         return strategy, model, saver(strategy, model, tmp_path)
 
@@ -68,11 +67,10 @@ def test_fit_goes_on(mode: Mode, lost: int, job: Job) -> None:
 def test_what_a_warm_up_has_made_is_saved(
     make_strategy: Callable[..., tfps.ParameterServerStrategy],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """`fit` saves it: a loss of the warm-up could not be counted in updates."""
     strategy = make_strategy(tfps.Asynchronous(warm_up_steps=WARM_UP), placement="round_robin")
-    recover(strategy, tmp_path, monkeypatch, every_steps=1000)
+    recover(strategy, tmp_path, every_steps=1000)
     model = counters(strategy)
     fit(model, steps=SAVED)
     (loss,) = lose(strategy, [1])

@@ -172,10 +172,10 @@ def assert_repeated(found: Numbers, *, checkpoint: int) -> None:
 
 
 @pytest.fixture
-def make_job(make_strategy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeJob:
+def make_job(make_strategy: Make, tmp_path: Path) -> MakeJob:
     def make(*, every_steps: int | None = 3, rate: float = 0.4, by_rows: bool = False) -> Job:
         strategy = make_strategy(tfps.Synchronous(), placement="round_robin")
-        recover(strategy, tmp_path, monkeypatch, every_steps=every_steps)
+        recover(strategy, tmp_path, every_steps=every_steps)
         return Job(strategy, rate=rate, by_rows=by_rows)
 
     return make
@@ -254,11 +254,9 @@ def test_what_it_assigns_in_an_epoch_cannot_be_repeated(make_job: MakeJob) -> No
 
 
 @pytest.mark.rare
-def test_train_on_batch_cannot_be_repeated(
-    make_strategy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_train_on_batch_cannot_be_repeated(make_strategy: Make, tmp_path: Path) -> None:
     strategy = make_strategy(tfps.Synchronous(), placement="round_robin")
-    recover(strategy, tmp_path, monkeypatch, every_steps=None)
+    recover(strategy, tmp_path, every_steps=None)
     with strategy.scope():
         model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse")
@@ -272,12 +270,10 @@ def test_train_on_batch_cannot_be_repeated(
 
 
 @pytest.mark.rare
-def test_local_rounds_cannot_be_repeated(
-    make_strategy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_local_rounds_cannot_be_repeated(make_strategy: Make, tmp_path: Path) -> None:
     mode = tfps.LocalSteps(2, synchronous_periods=True)
     strategy = make_strategy(mode, placement="round_robin")
-    recover(strategy, tmp_path, monkeypatch, every_steps=None)
+    recover(strategy, tmp_path, every_steps=None)
     model = counters(strategy)
     saver(strategy, model, tmp_path).save(background=False)
     schedule(strategy, model, steps=4)
@@ -312,7 +308,7 @@ def test_totals_are_those_of_the_epoch_at_hand(
 ) -> None:
     """This holds without a repetition too: the epoch before has left its totals with the chief."""
     strategy = make_strategy(placement="round_robin")
-    recover(strategy, tmp_path, monkeypatch, every_steps=3)
+    recover(strategy, tmp_path, every_steps=3)
     with strategy.scope():
         model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse", metrics=[label])
@@ -337,7 +333,7 @@ def test_an_epoch_that_is_about_to_begin_has_no_totals(
 ) -> None:
     """A server is lost when they were set to zero, and no ticket was handed out."""
     strategy = make_strategy(mode, placement="round_robin")
-    recover(strategy, tmp_path, monkeypatch, every_steps=3)
+    recover(strategy, tmp_path, every_steps=3)
     with strategy.scope():
         model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse", metrics=[SumOfLabels()])

@@ -21,10 +21,9 @@ def test_a_raw_variable_of_tensorflow_is_named(
     lost: int,
     make_strategy: Callable[..., tfps.ParameterServerStrategy],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     strategy = make_strategy(placement="round_robin")
-    recover(strategy, tmp_path, monkeypatch, every_steps=None)
+    recover(strategy, tmp_path, every_steps=None)
     model = counters(strategy)
     with strategy.scope():
         raw = [tf.Variable(1.0, name=f"raw_{number}") for number in range(2)]

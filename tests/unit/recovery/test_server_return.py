@@ -109,6 +109,7 @@ def servers(machine: Machine) -> Iterator[ServerReturn]:
     server: Any = SimpleNamespace(index=0, address=AT_FIRST, device="/job:ps/task:0", lost=None)
     server.set_wait_for_return = lambda _: None
     runtime: Any = SimpleNamespace(
+        processes={("ps", 0): AT_FIRST},
         servers=[server],
         closed=False,
         container="tests/return",

@@ -91,6 +91,8 @@ class ServerIdentities:
         return not self._problems.get(process_incarnation)
 
     def _ask_incarnations(self) -> dict[int, TaskIdentity]:
-        addresses = {("ps", s.index): s.address for s in self._runtime.servers}
+        tasks = {("ps", server.index): server.address for server in self._runtime.servers}
+        # A server that is a device of this process cannot be lost.
+        addresses = {task: tasks[task] for task in tasks.keys() & self._runtime.processes.keys()}
         identities = ask_identities(addresses, deadline_s=self._deadline_s)
         return {index: identity for (_, index), identity in identities.items()}
