@@ -138,6 +138,15 @@ def replica_context(strategy: tf.distribute.Strategy) -> Iterator[None]:
         yield
 
 
+def restore_strategy(scope: Any) -> None:
+    """Make a scope's strategy the present one again, so that the scope can end as usual.
+
+    TensorFlow keeps the strategies of scopes in its default graph, which
+    `keras.backend.clear_session` replaces.
+    """
+    distribute_lib._push_per_thread_mode(scope._context)
+
+
 @contextlib.contextmanager
 def default_replica_context() -> Iterator[None]:
     """Trace in replica context; scheduled functions otherwise trace in cross-replica context."""

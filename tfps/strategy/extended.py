@@ -18,11 +18,18 @@ from tfps.bridge.step_scope import StepScope, current_step
 from tfps.bridge.variables.block_draw import BlockDraw, can_draw_blocks, take_seed
 from tfps.bridge.variables.sharded_variable import ShardedVariable
 from tfps.bridge.variables.shards import WHOLE_BYTES, split_by_rule
+from tfps.errors import UnsupportedError
 from tfps.partitioners import RowRule, Sharding, VariableSpec
 from tfps.partitioners.row_rule import rows_per_shard
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.program.devices import DividedFunction
 from tfps.strategy.partitioning import Partitioning
+
+CLEARED = (
+    "strategy.scope(): received a call of keras.backend.clear_session() inside of it, which makes "
+    "TensorFlow forget the scope: variables that were made since are not on the servers. Expected "
+    "that call before the scope; create the model again."
+)
 
 
 class _ShardPlacement(NamedTuple):
@@ -34,6 +41,8 @@ class _ShardPlacement(NamedTuple):
 
 class CheckedScope:
     """A strategy's scope that raises, at its end, if the job has variables of other shapes.
+
+    Likewise if `keras.backend.clear_session` has ended it early.
 
     Args:
         scope: TensorFlow's scope.
@@ -47,7 +56,12 @@ class CheckedScope:
         return self._scope.__enter__()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        was_cleared = not tf.distribute.has_strategy()
+        if was_cleared:
+            private.restore_strategy(self._scope)
         self._scope.__exit__(kind, error, trace)
+        if was_cleared:
+            raise UnsupportedError(CLEARED) from error
         if error is None:
             self._runtime.refuse_mismatches()
 

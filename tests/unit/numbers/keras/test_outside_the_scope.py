@@ -125,3 +125,20 @@ def test_model_from_outside_the_scope_is_refused(
         model.compile("sgd", cross_entropy())
     with raises(UnsupportedError, "stranger: ", remedy=remedy):
         fit(model)
+
+
+def test_a_scope_that_clear_session_ended_is_refused(
+    strategy: tfps.ParameterServerStrategy,
+) -> None:
+    """The next scope, and a model in it, are as usual."""
+    with (
+        raises(UnsupportedError, "strategy.scope()", received="clear_session()"),
+        strategy.scope(),
+    ):
+        keras.backend.clear_session()
+        _model_outside()
+    with strategy.scope():
+        model = _model_outside()
+    assert not tf.distribute.has_strategy()
+    fit(model)
+    assert strategy.stats().updates_applied > 0
