@@ -22,6 +22,7 @@ import numpy as np
 import tfps
 from tfps.bridge.private_names import (
     UNTESTED_VARIABLE,
+    check_attributes,
     find_changed_parameters,
     find_newer_packages,
     format_refusal,
@@ -54,6 +55,7 @@ class VersionCheck:
 
         Raises:
             UnsupportedError: functions have other parameters, or the numbers differ.
+            ImportError: private attributes are missing.
             ConfigError: ``TFPS_UNTESTED`` has another value than 1.
         """
         newer = find_newer_packages()
@@ -72,6 +74,7 @@ class VersionCheck:
             logger.warning("not tested with %s; %s", names, checked)
 
     def _refuse_failing(self, names: str) -> None:
+        check_attributes()  # the program below would run without those that are missing
         changed = find_changed_parameters()
         if changed:
             raise UnsupportedError(

@@ -55,6 +55,15 @@ def test_what_passes_runs_with_one_warning_and_is_remembered(
     assert runs == []
 
 
+def test_a_missing_attribute_is_refused_before_the_program_runs(
+    start_process: Callable[[], VersionCheck], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = dataclasses.replace(PACKAGES["keras"], attributes={"Optimizer": ("_gone",)})
+    monkeypatch.setitem(PACKAGES, "keras", changed)
+    with pytest.raises(ImportError, match=r"missing: .*Optimizer\._gone"):
+        start_process().check()
+
+
 def test_other_numbers_are_refused_with_the_nearest_pair(
     runs: list[str], start_process: Callable[[], VersionCheck]
 ) -> None:
