@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import sys
 import time
 from functools import partial
 
@@ -55,4 +58,7 @@ def run_scheduler(address: str, *, workers: int, servers: int) -> int:
 
 
 def _say(text: str) -> None:
-    print(f"tfps: {NAME}: {text}", flush=True)
+    """Write a line, if the output can be written: its reader may be gone, or the disk full."""
+    line = f"tfps: {NAME}: {text}\n".encode(errors="backslashreplace")
+    with contextlib.suppress(OSError):
+        os.write(sys.stdout.fileno(), line)  # a buffer would keep it, and fail again at the end

@@ -8,6 +8,7 @@ from typing import Any
 
 from tfps.cluster.address import address_problem, is_loopback, split_address
 from tfps.cluster.validation import TASK_TYPES
+from tfps.scheduler.task_words import printable, read_object
 
 SERVING_ROLES = ("ps", "worker")  # a task without a role becomes the first one that is missing
 
@@ -60,12 +61,14 @@ class Registration:
         Raises:
             ValueError: it is no registration; the message has the reason.
         """
-        value = json.loads(text)
-        if not isinstance(value, dict):
-            raise ValueError(f"received {text[:100]!r}, expected an object")
+        value = read_object(text)
         problems = _problems(value)
         if problems:
             raise ValueError("; ".join(problems))
+        value["versions"] = {
+            printable(name): version and printable(version)
+            for name, version in value["versions"].items()
+        }
         names = ("role", "index", "address", "is_return", "versions")
         return cls(**{name: value[name] for name in names}, host=host, number=number)
 

@@ -23,6 +23,7 @@ from tfps.package_versions import version_differences
 from tfps.scheduler.places import Places
 from tfps.scheduler.registration import Registration
 from tfps.scheduler.task_place import TaskPlace
+from tfps.scheduler.task_words import TaskWords, printable
 from tfps.transport.direct.connection import ConnectionLost
 from tfps.transport.direct.handshake import HANDSHAKE_S, authenticate_server
 from tfps.transport.direct.socket_options import watch_peer
@@ -68,7 +69,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         report: Callable[[str], None],
         on_end: Callable[[int], None],
     ) -> None:
-        self.secret, self.report, self._on_end = secret, report, on_end
+        self.secret, self._report, self._on_end = secret, report, on_end
         self._versions = {name: version for name, version in versions.items() if version}
         self._places = places
         self._lock = threading.Lock()
@@ -108,6 +109,23 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
             self._last_number += 1
             number = self._last_number
             self._connections[number] = connection
+        try:
+            self._register(text, host=host, number=number)
+            self._read(connection, number, host=host)
+        finally:
+            with self._lock:
+                self._connections.pop(number, None)
+                self._next_report_s.pop(number, None)
+                self._told.pop(number, None)
+                self._data_ports.pop(number, None)
+                self._update(self._places.end(number, now_s=time.monotonic()))
+
+    def report(self, text: str) -> None:
+        """Report an event, without the control characters that a peer may have sent."""
+        self._report(printable(text))
+
+    def _register(self, text: str, *, host: str, number: int) -> None:
+        with self._lock:
             try:
                 task = Registration.from_json(text, host=host, number=number)
                 if differences := version_differences(
@@ -122,15 +140,6 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
             else:
                 self._next_report_s[number] = time.monotonic() + REPORT_INTERVAL_S
                 self._update(self._places.register(task, now_s=time.monotonic()))
-        try:
-            self._read(connection, number)
-        finally:
-            with self._lock:
-                self._update(self._places.end(number, now_s=time.monotonic()))
-                self._next_report_s.pop(number, None)
-                self._told.pop(number, None)
-                self._data_ports.pop(number, None)
-                self._connections.pop(number, None)
 
     def service_actions(self) -> None:
         """Give places whose time has come, and tell waiting tasks which ones are missing."""
@@ -185,26 +194,29 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
             ],
         }
 
-    def _read(self, connection: socket.socket, number: int) -> None:
-        # Errors: the connection has ended, or the peer is no task.
-        with contextlib.suppress(OSError, ValueError), connection.makefile("rb") as lines:
+    def _read(self, connection: socket.socket, number: int, *, host: str) -> None:
+        # An error: the connection has ended.
+        with contextlib.suppress(OSError), connection.makefile("rb") as lines:
             while line := lines.readline(MAX_LINE_BYTES):
-                message = json.loads(line)
+                try:
+                    words = TaskWords.from_json(line)
+                except ValueError as error:
+                    self.report(f"ended a connection from {host}, no message of a task: {error}")
+                    return
                 with self._lock:
-                    self._handle(message, number)
+                    self._handle(words, number)
 
-    def _handle(self, message: dict[str, Any], number: int) -> None:
+    def _handle(self, words: TaskWords, number: int) -> None:
         """Handle what a task tells; under the lock."""
         now_s = time.monotonic()
-        if "cluster" in message:
-            self._update(self._places.restore_cluster(message["cluster"], now_s=now_s))
-        if "data_port" in message:
-            self._data_ports[number] = int(message["data_port"])
-        if "alive" in message:
-            alive = [(role, index) for role, index in message["alive"]]
-            self._update(self._places.record_alive_tasks(number, alive, now_s=now_s))
-        if "end" in message and self._places.is_chief(number):
-            self._on_end(int(message["end"]))
+        if words.cluster is not None:
+            self._update(self._places.restore_cluster(words.cluster, now_s=now_s))
+        if words.data_port is not None:
+            self._data_ports[number] = words.data_port
+        if words.alive is not None:
+            self._update(self._places.record_alive_tasks(number, words.alive, now_s=now_s))
+        if words.end is not None and self._places.is_chief(number):
+            self._on_end(words.end)
 
     def _update(self, places: Places) -> None:
         """Take over the places that follow, and send what tasks have to know; under the lock."""
@@ -233,12 +245,14 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         self.report(f"refused a task: {reason}")
         self._next_report_s.pop(number, None)
         self._send(number, refused=reason)
-        with contextlib.suppress(OSError):  # its thread then reads the end
-            self._connections[number].shutdown(socket.SHUT_RDWR)
+        if number in self._connections:
+            with contextlib.suppress(OSError):  # its thread then reads the end
+                self._connections[number].shutdown(socket.SHUT_RDWR)
 
     def _send(self, number: int, **message: Any) -> None:
-        with contextlib.suppress(OSError):  # its thread notices that the task is lost
-            self._connections[number].sendall(json.dumps(message).encode() + b"\n")
+        if number in self._connections:
+            with contextlib.suppress(OSError):  # its thread notices that the task is lost
+                self._connections[number].sendall(json.dumps(message).encode() + b"\n")
 
 
 class _Handler(BaseHTTPRequestHandler):

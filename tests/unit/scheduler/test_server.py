@@ -19,7 +19,7 @@ import pytest
 import tfps
 from tests.messages import check_message, raises
 from tfps.cluster import ClusterSpec, lease_ports
-from tfps.cluster.address import join_address
+from tfps.cluster.address import join_address, split_address
 from tfps.errors import ConfigError, ConnectTimeout, ListenError
 from tfps.package_versions import task_versions
 from tfps.scheduler import client, places, server
@@ -27,6 +27,8 @@ from tfps.scheduler.client import SchedulerConnection, read_places
 from tfps.scheduler.places import Places
 from tfps.scheduler.server import JOIN_REQUEST, SchedulerServer
 from tfps.scheduler.settings import SchedulerSettings
+from tfps.transport.direct.handshake import authenticate_client
+from tfps.transport.direct.hello import Hello
 
 pytestmark = pytest.mark.timeout(120)
 DEADLINE_S = 60
@@ -123,6 +125,17 @@ def _wait(is_true: Callable[[], bool]) -> None:
     while not is_true():
         assert time.monotonic() < ends_at
         time.sleep(0.02)
+
+
+def _register(scheduler: str, *, text: str = "", **values: Any) -> socket.socket:
+    """Register as a task of another implementation, without its checks."""
+    value = {"role": None, "index": None, "address": "127.0.0.1:8", "is_return": False}
+    text = text or json.dumps({**value, "versions": task_versions(), **values})
+    peer = socket.create_connection(split_address(scheduler), timeout=20)
+    peer.sendall(JOIN_REQUEST)
+    hello = Hello(job=0, worker=0, incarnation=0, role="x", plan=text)
+    authenticate_client(peer, hello, secret=b"", deadline_s=time.monotonic() + 20)
+    return peer
 
 
 def _knows(task: SchedulerConnection, jobs: dict[str, list[str]]) -> bool:
@@ -353,6 +366,42 @@ def test_other_peers_do_not_disturb(scheduler: _Scheduler, address: str) -> None
         with pytest.raises(urllib.error.HTTPError, match="404"):
             scheduler.get("/")
         assert set(scheduler.places().values()) == {"missing"}
+
+
+UNREADABLE = [
+    "null", "5", "[" * 60_000, '{"alive": 5}', '{"alive": [5]}', '{"cluster": 5}',
+    '{"cluster": {"chief": [5], "worker": ["a", "b"], "ps": ["c"]}}', '{"data_port": []}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", UNREADABLE, ids=lambda text: text[:20])
+def test_unreadable_messages_end_a_connection(
+    scheduler: _Scheduler, address: str, text: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with _register(address, role="worker", index=0, address="127.0.0.1:9") as peer:
+        _wait(lambda: scheduler.places()["worker 0"] == "held")
+        peer.sendall(text.encode() + b"\n")
+        while peer.recv(1000):
+            pass
+    _wait(lambda: scheduler.places()["worker 0"] == "lost")
+    assert "no message of a task: " in scheduler.lines[1]
+    assert "Traceback" not in capfd.readouterr().err
+    assert not scheduler.server._connections
+    with _register(address, text="[" * 60_000) as peer:
+        assert "expected an object" in str(peer.recv(1000))
+
+
+def test_control_characters_of_a_peer_are_not_shown(scheduler: _Scheduler, address: str) -> None:
+    versions = {**task_versions(), "extra": "1\x1b[31m\nred"}
+    with _register(address, role="worker", index=0, address="127.0.0.1:9", versions=versions):
+        _wait(lambda: scheduler.places()["worker 0"] == "held")
+        shown = scheduler.server.describe()["places"][1]["versions"]
+        assert shown["extra"] == "1?[31m?red"
+        with _register(address, text="\x1b[31m") as peer:
+            peer.recv(1000)
+        with _register(address, versions={**versions, "tfps": "1\nline"}) as peer:
+            peer.recv(1000)
+    assert "".join(scheduler.lines).isprintable()
 
 
 def test_a_second_scheduler_at_a_port(scheduler: _Scheduler) -> None:
