@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import math
@@ -35,7 +36,7 @@ from tfps.launch.noise import install_noise_filter
 from tfps.launch.stop_signals import STOP_SIGNALS
 from tfps.launch.tensorflow_import import import_without_keras
 from tfps.package_versions import task_versions
-from tfps.scheduler.client import join_cluster, present_cluster
+from tfps.scheduler.client import find_scheduler, join_cluster, present_cluster
 from tfps.terminal import write_message
 
 logger = logging.getLogger(__name__)
@@ -106,9 +107,14 @@ def serve(
     if log is not None:
         install_noise_filter(log.path)
     end = ServiceEnd()
+    if (scheduler := find_scheduler(spec)) is not None:
+        scheduler.on_end(end.record_status)  # of a chief that has not come to know this task
     start_server(spec, end)
     print(f"tfps: {name} serves at {address}", flush=True)
     status = end.wait(lambda: present_cluster(spec).address("chief", 0), chief_timeout_s=timeout_s)
+    if scheduler is not None and end.is_told:
+        with contextlib.suppress(OSError):  # else it has ended
+            scheduler.send_end(status)  # it may have been away when the chief told it
     print(f"tfps: {name} ends with status {status}: {end.reason}", flush=True)
     if log is not None:
         log.end(status)
@@ -130,6 +136,11 @@ class ServiceEnd:
             self._status = status if known else FAILED_STATUS
             self.reason = END_REASONS[status] if known else "the chief's script failed"
             self._received.set()
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the status is one that the chief has reported."""
+        return self._received.is_set()
 
     def wait(
         self,

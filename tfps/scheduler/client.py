@@ -149,7 +149,9 @@ class SchedulerConnection:
         self._missing = self._name
         self._socket: socket.socket | None = None
         self._received = b""  # the beginning of a message
-        self._is_closed = False
+        self._is_closed = self._is_joined = False
+        self._listener: Callable[[int], object] | None = None
+        self._status: int | None = None  # of the job, once the scheduler has told it
         self._words: dict[str, Any] = {}  # what the scheduler has to know of this task
         self._untold: set[str] = set()
         self._lock = threading.Lock()  # of what is sent
@@ -202,9 +204,20 @@ class SchedulerConnection:
             self._words |= words
 
     def send_end(self, status: int) -> None:
-        """Tell the scheduler how the job has ended."""
+        """Tell the scheduler how the job has ended.
+
+        Raises:
+            OSError: it is not there.
+        """
+        self.tell(end=status)
+        self._send_untold()
+
+    def on_end(self, listener: Callable[[int], object]) -> None:
+        """Call a function with the job's status when the scheduler tells it, or if it has."""
         with self._lock:
-            self._send({"end": status})
+            self._listener, status = listener, self._status
+        if status is not None:
+            listener(status)
 
     def close(self) -> None:
         """End the connection, and release the port."""
@@ -244,7 +257,7 @@ class SchedulerConnection:
     def _send_untold(self) -> float:
         """Send the words that the scheduler does not know; return the seconds until the next."""
         with self._lock:
-            if self._untold:
+            if self._untold and self._is_joined:
                 self._send({key: self._words[key] for key in self._untold})
                 self._untold = set()
         return LONGEST_PAUSE_S
@@ -255,6 +268,7 @@ class SchedulerConnection:
 
     def _connect(self) -> None:
         settings = self._settings
+        self._is_joined = False
         if self._socket is not None:
             self._socket.close()
         self._received = b""
@@ -270,6 +284,7 @@ class SchedulerConnection:
             versions=self._versions,
         )
         _introduce(sock, registration.to_json(), secret=self._secret, timeout_s=HANDSHAKE_S)
+        self._is_joined = True
 
     def _own_address(self, local_host: str) -> str:
         if self._clusters:  # it listens there
@@ -318,15 +333,21 @@ class SchedulerConnection:
         if "place" in message:
             self._role, self._index = message["place"]
             self._is_return = True
-        elif self._clusters:
-            return None  # the job trains, whatever the scheduler still waits for
-        elif "waiting" in message:
+        elif "end" in message:
+            self._end(message["end"])
+        elif "waiting" in message and not self._clusters:
             self._missing = message["waiting"]
             self._report()
-        elif "end" in message:
-            write_message(f"the job ended with status {message['end']} before all tasks had come")
-            raise SystemExit(message["end"])
         return None
+
+    def _end(self, status: int) -> None:
+        if not self._clusters:
+            write_message(f"the job ended with status {status} before all tasks had come")
+            raise SystemExit(status)
+        with self._lock:
+            self._status, listener = status, self._listener
+        if listener is not None:
+            listener(status)
 
     def _report(self) -> None:
         waited_s = time.monotonic() - self._started_s

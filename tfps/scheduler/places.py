@@ -174,6 +174,14 @@ class Places:
         chief = self.places[0]
         return chief.is_held and chief.holder is not None and chief.holder.number == number
 
+    def knows_end(self, number: int) -> bool:
+        """Return whether a task's word about the job's end counts: any, once the chief is gone."""
+        holders = [place for place in self.places if place.is_held and place.role in JOB_ORDER]
+        return self.is_chief(number) or (
+            not self.places[0].is_held
+            and any(place.holder and place.holder.number == number for place in holders)
+        )
+
     def describe_missing(self) -> str:
         """Return the places without a task as text, and how many tasks wait to get one."""
         names = [place.name for place in self.places if not place.is_held]

@@ -49,7 +49,8 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         secret: the job's secret; empty for none.
         versions: the versions that the tasks have to share; those that are None are not compared.
         report: called with a line about each task that comes, goes or is refused.
-        on_end: called with the status that the chief reports at its end.
+        on_end: called with the status of the job that the chief reports at its end, or after it a
+            task that it has told.
 
     Raises:
         ListenError: it cannot listen at the address.
@@ -74,6 +75,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         self._places = places
         self._lock = threading.Lock()
         self._last_number = 0
+        self._has_ended = False  # by the word of a task
         self._connections: dict[int, socket.socket] = {}
         self._next_report_s: dict[int, float] = {}  # of the tasks that do not know the cluster yet
         self._told: dict[int, Jobs] = {}  # what each of the others knows
@@ -157,9 +159,12 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
             super().handle_error(request, client_address)
 
     def end(self, status: int) -> None:
-        """Tell tasks that still wait how the job has ended, and stop listening."""
+        """Tell tasks how the job has ended, and stop listening.
+
+        If no task has told that, those that wait are told only: the others may still train.
+        """
         with self._lock:
-            for number in self._next_report_s:
+            for number in self._connections if self._has_ended else self._next_report_s:
                 self._send(number, end=status)
         self.shutdown()
         self.server_close()
@@ -215,7 +220,8 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
             self._data_ports[number] = words.data_port
         if words.alive is not None:
             self._update(self._places.record_alive_tasks(number, words.alive, now_s=now_s))
-        if words.end is not None and self._places.is_chief(number):
+        if words.end is not None and self._places.knows_end(number):
+            self._has_ended = True
             self._on_end(words.end)
 
     def _update(self, places: Places) -> None:

@@ -344,6 +344,55 @@ def test_the_end_of_the_job_ends_tasks_that_wait(
     assert caught.value.code == 1
 
 
+def test_tasks_of_which_the_chief_does_not_know_learn_the_end(
+    scheduler: _Scheduler, join: Join
+) -> None:
+    """A task that has come shortly before the end is not among those that the chief tells."""
+    futures = [join("chief"), join(), join(), join()]
+    told: list[int] = []
+    for future in futures:
+        future.result(DEADLINE_S)
+        future.membership.follow()  # type: ignore[attr-defined]
+    tasks = [future.membership for future in futures]  # type: ignore[attr-defined]
+    tasks[1].on_end(told.append)
+    tasks[0].send_end(5)
+    _wait(lambda: scheduler.ends == [5])
+    scheduler.end(1)
+    _wait(lambda: told == [1])
+    _wait(lambda: tasks[2]._status == 1)
+    tasks[2].on_end(told.append)
+    assert told == [1, 1], "also one that asks later"
+
+
+def test_a_scheduler_that_gives_up_ends_no_task_that_serves(
+    scheduler: _Scheduler, join: Join
+) -> None:
+    """It may be cut off from a chief that trains."""
+    futures = [join("chief"), join(), join(), join()]
+    for future in futures:
+        future.result(DEADLINE_S)
+        future.membership.follow()  # type: ignore[attr-defined]
+    task = futures[1].membership  # type: ignore[attr-defined]
+    scheduler.end(75)
+    scheduler.die()
+    _wait(lambda: not task._is_joined)
+    assert task._status is None
+
+
+def test_tasks_tell_the_end_that_a_scheduler_did_not_hear(
+    scheduler: _Scheduler, join: Join
+) -> None:
+    futures = [join("chief"), join(), join(), join()]
+    for future in futures:
+        future.result(DEADLINE_S)
+        future.membership.follow()  # type: ignore[attr-defined]
+    tasks = [future.membership for future in futures]  # type: ignore[attr-defined]
+    tasks[0].close()
+    _wait(lambda: not scheduler.server.has_chief)
+    tasks[1].send_end(0)
+    _wait(lambda: scheduler.ends == [0])
+
+
 def test_tasks_do_not_wait_without_end(
     scheduler: _Scheduler, join: Join, monkeypatch: pytest.MonkeyPatch
 ) -> None:
