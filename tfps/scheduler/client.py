@@ -41,6 +41,8 @@ from tfps.transport.direct.hello import Hello
 from tfps.transport.direct.secret import secret_from_environment
 from tfps.transport.direct.socket_options import watch_peer
 
+HEARTBEAT_S = 5.0  # after which a task with no words says that it lives
+
 logger = logging.getLogger(__name__)
 
 _connection: SchedulerConnection | None = None  # of this process, which keeps it and its port
@@ -154,6 +156,7 @@ class SchedulerConnection:
         self._status: int | None = None  # of the job, once the scheduler has told it
         self._words: dict[str, Any] = {}  # what the scheduler has to know of this task
         self._untold: set[str] = set()
+        self._sent_s = 0.0
         self._lock = threading.Lock()  # of what is sent
         self._clusters: list[ClusterSpec] = []  # that the scheduler has sent, the newest last
 
@@ -236,7 +239,7 @@ class SchedulerConnection:
         while True:
             pause_s = LONGEST_PAUSE_S
             try:
-                for message in self._messages(timeout=self._send_untold):
+                for message in self._messages(timeout=lambda: LONGEST_PAUSE_S):
                     self._handle(message)
             except ConfigError as error:
                 # Not an end: the chief decides with which tasks it trains.
@@ -254,17 +257,15 @@ class SchedulerConnection:
                 with self._lock:
                     self._untold = set(self._words)
 
-    def _send_untold(self) -> float:
-        """Send the words that the scheduler does not know; return the seconds until the next."""
+    def _send_untold(self) -> None:
+        """Send the words that the scheduler does not know, or none to say that this task lives."""
         with self._lock:
-            if self._untold and self._is_joined:
-                self._send({key: self._words[key] for key in self._untold})
-                self._untold = set()
-        return LONGEST_PAUSE_S
-
-    def _send(self, message: dict[str, Any]) -> None:
-        assert self._socket is not None
-        self._socket.sendall(json.dumps(message).encode() + b"\n")
+            is_due = time.monotonic() - self._sent_s >= HEARTBEAT_S
+            if self._is_joined and (self._untold or is_due):
+                assert self._socket is not None
+                words = {key: self._words[key] for key in self._untold}
+                self._socket.sendall(json.dumps(words).encode() + b"\n")
+                self._untold, self._sent_s = set(), time.monotonic()
 
     def _connect(self) -> None:
         settings = self._settings
@@ -299,17 +300,18 @@ class SchedulerConnection:
             (port,) = self._lease.ports
         return join_address(self._settings.host or local_host, port)
 
-    def _messages(self, *, timeout: Callable[[], float | None]) -> Iterator[dict[str, Any]]:
+    def _messages(self, *, timeout: Callable[[], float]) -> Iterator[dict[str, Any]]:
         """Yield the scheduler's messages until it closes the connection.
 
         Args:
-            timeout: returns the seconds to wait for the next one; None for no limit. May raise.
+            timeout: returns the seconds to wait for the next one, at most `HEARTBEAT_S`. May raise.
         """
         assert self._socket is not None
         while True:
             while b"\n" in self._received:
                 line, _, self._received = self._received.partition(b"\n")
                 yield json.loads(line)
+            self._send_untold()
             self._socket.settimeout(timeout())
             try:
                 data = self._socket.recv(65_536)
@@ -353,11 +355,11 @@ class SchedulerConnection:
         waited_s = time.monotonic() - self._started_s
         write_message(f"waiting for {self._missing} ({waited_s:.0f} s of {self._timeout_s:.0f} s)")
 
-    def _check_time(self) -> float | None:
-        """Return the seconds that this task may still wait; None for no limit."""
+    def _check_time(self) -> float:
+        """Return the seconds to wait for a message; raises when the time of this task is up."""
         left_s = self._started_s + self._timeout_s - time.monotonic()
         if left_s > 0:
-            return None if left_s == float("inf") else left_s
+            return min(left_s, HEARTBEAT_S)
         text = f"still waiting after {self._timeout_s:g} s ({self._variable}) for {self._missing}"
         if self._settings.role == "chief":
             raise ConnectTimeout(f"{text}; start the missing tasks, or correct {SCHEDULER}")

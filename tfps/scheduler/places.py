@@ -8,7 +8,7 @@ name theirs within a second. They wait less long if the tasks that have come fil
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tfps.cluster.address import split_address
@@ -42,7 +42,9 @@ class Places:
     Args:
         places: of the chief, the workers and the servers, and of the evaluators that have come.
         started_s: when the scheduler was started.
-        alive: the tasks (role, index) that the chief holds alive, according to its probes.
+        alive: the tasks (role, index) that the chief holds alive, according to its probes; None
+            before its first word.
+        silent: the numbers of the tasks that have said nothing for long.
         waiting: the tasks without a place, in the order in which they came.
         is_complete: whether all places were held at one time, so that the tasks know the cluster.
         has_returns: whether a task has come back that had its place from an earlier scheduler.
@@ -60,7 +62,8 @@ class Places:
 
     places: tuple[TaskPlace, ...]
     started_s: float
-    alive: frozenset[tuple[str, int]] = frozenset()
+    alive: frozenset[tuple[str, int]] | None = None
+    silent: frozenset[int] = frozenset()
     waiting: tuple[Registration, ...] = ()
     is_complete: bool = False
     has_returns: bool = False
@@ -112,6 +115,21 @@ class Places:
             now_s: the present time.
         """
         changed = replace(self, alive=frozenset(alive)) if self.is_chief(number) else self
+        return changed.give_places(now_s=now_s)
+
+    def record_silence(self, numbers: Iterable[int], *, now_s: float) -> Places:
+        """Take over which tasks are silent; the places of those that the chief has lost are free.
+
+        A connection of a machine that is off, or of a task that hangs, may stay open for long.
+
+        Args:
+            numbers: the numbers of the tasks.
+            now_s: the present time.
+        """
+        changed = replace(self, silent=frozenset(numbers))
+        for place in self.places:
+            if place.holder and changed._is_silent(place) and changed._is_lost(place):
+                changed = changed._free_place_of(place.holder.number, now_s=now_s)
         return changed.give_places(now_s=now_s)
 
     def restore_cluster(self, jobs: Mapping[str, Sequence[str]], *, now_s: float) -> Places:
@@ -184,7 +202,10 @@ class Places:
 
     def describe_missing(self) -> str:
         """Return the places without a task as text, and how many tasks wait to get one."""
-        names = [place.name for place in self.places if not place.is_held]
+        names = [
+            f"{place} (silent)" if place.is_held else place.name
+            for place in self._list_open(or_silent=True)
+        ]
         count = f" (tasks that have come and wait for a place: {len(self.waiting)})"
         if len(names) > SHOWN_NAMES:
             names[SHOWN_NAMES:] = [f"{len(names) - SHOWN_NAMES} more"]
@@ -207,7 +228,7 @@ class Places:
             for place in self.places
         ]
         waiting = tuple(task for task in self.waiting if task.number != number)
-        alive = frozenset[tuple[str, int]]() if self.is_chief(number) else self.alive
+        alive = None if self.is_chief(number) else self.alive
         return replace(self, places=tuple(places), waiting=waiting, alive=alive)
 
     def _tasks(self) -> list[tuple[str, Registration]]:
@@ -254,13 +275,13 @@ class Places:
             expected = f"at most {len(places) - 1}, the last {task.role} of this cluster"
             return _index_text(task.index, expected)
         place = places[task.index]
-        if place.is_held:
+        if place.is_held and not self._is_silent(place):
             return _index_text(task.index, f"the index of a free place; {place} is alive")
         return None
 
     def _find_surplus_tasks(self) -> dict[int, str]:
         """Return the waiting tasks for which no place is left, the latest ones, with the reason."""
-        left = Counter(place.role for place in self._list_open())
+        left = Counter(place.role for place in self._list_open(or_silent=True))
         serving = sum(left[role] for role in SERVING_ROLES)
         surplus = {}
         for task in self.waiting:
@@ -300,9 +321,29 @@ class Places:
         kept = [each for each in self.places if each.name != place.name]
         return replace(self, places=(*kept, place))._give(task, now_s=now_s)
 
-    def _list_open(self, roles: Sequence[str] = JOB_ORDER) -> list[TaskPlace]:
+    def _is_silent(self, place: TaskPlace) -> bool:
+        return place.is_held and place.holder is not None and place.holder.number in self.silent
+
+    def _is_lost(self, place: TaskPlace) -> bool:
+        """Return whether the chief does not hold a silent task alive, or there is no chief."""
+        if not self.is_complete:
+            return True
+        is_judged = self.alive is not None or not self.places[0].is_held
+        return place.role != "chief" and is_judged and not self._is_alive(place)
+
+    def _is_alive(self, place: TaskPlace) -> bool:
+        return (place.role, place.index) in (self.alive or ())
+
+    def _list_open(
+        self, roles: Sequence[str] = JOB_ORDER, *, or_silent: bool = False
+    ) -> list[TaskPlace]:
         """Return the places without a task, also of tasks that the chief holds alive."""
-        return [place for place in self.places if not place.is_held and place.role in roles]
+        return [
+            place
+            for place in self.places
+            if place.role in roles
+            if not place.is_held or (or_silent and self._is_silent(place))
+        ]
 
     def _choose(self, task: Registration) -> TaskPlace | None:
         """Return the free place last held from the task's host, else one never held, else any."""
@@ -317,7 +358,8 @@ class Places:
         free = [
             place
             for place in self._list_open(roles)
-            if task.index in (None, place.index) and place.is_free_for(task, self.alive)
+            if task.index in (None, place.index)
+            if place.is_free_for(task, is_alive=self._is_alive(place))
         ]
         return min(free, key=rank, default=None)
 

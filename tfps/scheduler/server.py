@@ -30,7 +30,7 @@ from tfps.transport.direct.socket_options import watch_peer
 
 # After this request line of HTTP both sides go on with the handshake of tasks.
 JOIN_REQUEST = b"JOIN / HTTP/1.0\r\n\r\n"
-SILENCE_S = 15  # after which TCP ends the connection to a machine that is lost
+SILENCE_S = 15  # after which a task may be lost, and TCP ends the connection to a lost machine
 TICK_S = 0.25
 MAX_LINE_BYTES = 65_536
 BACKLOG = 256
@@ -77,6 +77,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         self._last_number = 0
         self._has_ended = False  # by the word of a task
         self._connections: dict[int, socket.socket] = {}
+        self._heard_s: dict[int, float] = {}  # when a task has said something
         self._next_report_s: dict[int, float] = {}  # of the tasks that do not know the cluster yet
         self._told: dict[int, Jobs] = {}  # what each of the others knows
         self._data_ports: dict[int, int] = {}  # of the servers that have told theirs
@@ -111,12 +112,14 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
             self._last_number += 1
             number = self._last_number
             self._connections[number] = connection
+            self._heard_s[number] = time.monotonic()
         try:
             self._register(text, host=host, number=number)
             self._read(connection, number, host=host)
         finally:
             with self._lock:
                 self._connections.pop(number, None)
+                self._heard_s.pop(number, None)
                 self._next_report_s.pop(number, None)
                 self._told.pop(number, None)
                 self._data_ports.pop(number, None)
@@ -147,7 +150,8 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         """Give places whose time has come, and tell waiting tasks which ones are missing."""
         now_s = time.monotonic()
         with self._lock:
-            self._update(self._places.give_places(now_s=now_s))
+            silent = [number for number, at_s in self._heard_s.items() if now_s - at_s > SILENCE_S]
+            self._update(self._places.record_silence(silent, now_s=now_s))
             for number, due_s in self._next_report_s.items():
                 if now_s >= due_s:
                     self._next_report_s[number] = now_s + REPORT_INTERVAL_S
@@ -213,7 +217,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
 
     def _handle(self, words: TaskWords, number: int) -> None:
         """Handle what a task tells; under the lock."""
-        now_s = time.monotonic()
+        self._heard_s[number] = now_s = time.monotonic()
         if words.cluster is not None:
             self._update(self._places.restore_cluster(words.cluster, now_s=now_s))
         if words.data_port is not None:
@@ -232,6 +236,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
             self._refuse(refusal.number, refusal.reason)
         for number in before.keys() - after.keys():
             self.report(f"{before[number]} is gone")
+            self._close(number)  # if it was silent: should it live, it registers again
         for number in after.keys() - before.keys():
             self.report(f"{after[number]} has come")
             self._send(number, place=[after[number].role, after[number].index])
@@ -251,6 +256,9 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         self.report(f"refused a task: {reason}")
         self._next_report_s.pop(number, None)
         self._send(number, refused=reason)
+        self._close(number)
+
+    def _close(self, number: int) -> None:
         if number in self._connections:
             with contextlib.suppress(OSError):  # its thread then reads the end
                 self._connections[number].shutdown(socket.SHUT_RDWR)

@@ -42,7 +42,7 @@ class TaskPlace:
     def is_held(self) -> bool:
         return self.state is PlaceState.HELD
 
-    def is_free_for(self, task: Registration, alive: frozenset[tuple[str, int]]) -> bool:
+    def is_free_for(self, task: Registration, *, is_alive: bool) -> bool:
         """Return whether a task may take it.
 
         While the chief holds its task alive, none but that task may, or one at the same address,
@@ -50,9 +50,9 @@ class TaskPlace:
 
         Args:
             task: the task.
-            alive: the tasks (role, index) that the chief holds alive.
+            is_alive: whether the chief holds the place's task alive.
         """
-        if self.is_held or (self.role, self.index) not in alive:
+        if self.is_held or not is_alive:
             return not self.is_held
         return task.is_return if self.holder is None else task.address == self.holder.address
 
@@ -63,4 +63,5 @@ class TaskPlace:
         )
 
     def __str__(self) -> str:
-        return f"{self.name} at {self.holder.address}" if self.holder else self.name
+        address = self.holder and self.holder.address  # empty for an evaluator
+        return f"{self.name} at {address}" if address else self.name

@@ -118,6 +118,37 @@ def test_a_place_whose_task_the_chief_holds_alive_is_not_free(index: int | None)
     _refused(places.record_alive_tasks(0, (), now_s=23.0), again, now_s=24.0)
 
 
+@pytest.mark.parametrize("index", [None, 0])
+def test_a_silent_task_keeps_its_place_until_the_chief_has_lost_it(index: int | None) -> None:
+    """The connection of a task that hangs, or of a machine that is off, stays open for long."""
+    newcomer = _task(4, "worker", index)
+    full = _full().record_alive_tasks(0, ALIVE, now_s=20.0)
+    assert "worker 0" in _refused(full, newcomer, now_s=20.0), "it lives"
+    silent = full.record_silence([2], now_s=40.0)
+    waiting = _come(silent, newcomer, now_s=40.0)
+    assert _holders(waiting) == _holders(full), "it waits"
+    assert waiting.describe_missing() == (
+        "worker 0 at 10.0.0.1:1002 (silent) (tasks that have come and wait for a place: 1)"
+    )
+    spoken = waiting.record_silence([], now_s=41.0)
+    assert [refusal.number for refusal in spoken.refusals] == [4]
+    lost = waiting.record_alive_tasks(0, ALIVE[1:], now_s=41.0)
+    assert _holders(lost) == _holders(full), "a task that speaks keeps its place whatever happens"
+    assert _holders(lost.record_silence([2], now_s=41.0)) == _holders(full) | {"worker 0": 4}
+    assert _holders(lost.record_silence([3], now_s=41.0)) == _holders(full)
+
+
+def test_silence_alone_frees_no_place_before_the_chief_has_judged() -> None:
+    """Tasks that import TensorFlow are silent for a while."""
+    full = _full()
+    assert _holders(full.record_silence([1, 2], now_s=40.0)) == _holders(full)
+    assert _holders(full.record_silence([0], now_s=40.0)) == _holders(full), "the judge itself"
+    without = full.end(0, now_s=40.0).record_silence([2], now_s=40.0)
+    assert without.describe_missing() == "chief 0, worker 0"
+    early = _come(_places(), _task(0, "worker", 0), _task(1, "worker", 1))
+    assert _holders(early.record_silence([0], now_s=40.0)) == {"worker 1": 1}
+
+
 def test_the_next_task_at_an_address_is_the_same() -> None:
     """No two tasks can listen at one address, so the chief's word is of the one that ended."""
     places = _full().record_alive_tasks(0, ALIVE, now_s=20.0).end(2, now_s=21.0).end(3, now_s=21.0)
@@ -234,7 +265,7 @@ def test_tasks_that_fit_complete_the_cluster_in_any_order(
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["come", "end", "wait"]),
+        st.sampled_from(["come", "end", "wait", "silence", "word"]),
         st.sampled_from([None, *SERVING_ROLES, "chief"]),
         st.sampled_from([None, 0, 1]),
         st.booleans(),
@@ -244,14 +275,14 @@ EVENTS = st.lists(
 )
 
 
-@given(EVENTS)
-def test_a_task_keeps_its_place_until_it_ends(
-    events: list[tuple[str, str | None, int | None, bool, int]],
+@given(EVENTS, st.booleans())
+def test_a_task_keeps_its_place_until_it_is_lost(
+    events: list[tuple[str, str | None, int | None, bool, int]], is_full: bool
 ) -> None:
-    places, now_s = _places(), 0.0
-    came: set[int] = set()
+    places, now_s = _full() if is_full else _places(), 0.0
+    came = set(_holders(places).values())
     gone: set[int] = set()
-    for number, (event, role, index, is_return, chosen) in enumerate(events):
+    for number, (event, role, index, is_return, chosen) in enumerate(events, len(came)):
         before = _holders(places)
         now_s += 1.0
         if event == "come":
@@ -262,6 +293,19 @@ def test_a_task_keeps_its_place_until_it_ends(
         elif event == "end":
             places = places.end(chosen, now_s=now_s)
             gone |= {chosen} & came
+        elif event == "silence":
+            named_alive = places.alive
+            places = places.record_silence(range(chosen), now_s=now_s)
+            freed = {name: n for name, n in before.items() if n not in _holders(places).values()}
+            assert all(n < chosen for n in freed.values()), "only a silent task loses its place"
+            if places.is_complete:
+                assert "chief 0" not in freed
+                assert not {f"{role} {index}" for role, index in named_alive or ()} & freed.keys()
+                assert not freed or named_alive is not None or "chief 0" not in before
+            gone |= set(freed.values())
+        elif event == "word":
+            judge = before.get("chief 0", -1)
+            places = places.record_alive_tasks(judge, ALIVE[: chosen % 4], now_s=now_s)
         else:
             places = places.give_places(now_s=now_s)
         gone |= {refusal.number for refusal in places.refusals}

@@ -311,6 +311,32 @@ def test_a_scheduler_and_a_worker_die_together(
     assert chief.result(DEADLINE_S)["cluster"] == worker.result(DEADLINE_S)["cluster"]
 
 
+def test_a_newcomer_gets_the_place_of_a_task_that_hangs(
+    join: Join, scheduler: _Scheduler, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "SILENCE_S", 4)
+    monkeypatch.setattr(client, "HEARTBEAT_S", 1.0)
+    hangs = _register(address, role="worker", index=0, address="127.0.0.1:9")
+    chief, *others = [join("chief"), join("worker", index=1), join("ps")]
+    for task in (chief, *others):
+        task.result(DEADLINE_S)
+        task.membership.follow()  # type: ignore[attr-defined]
+    chief.membership.tell(alive=[("worker", 0), ("worker", 1), ("ps", 0)])  # type: ignore[attr-defined]
+    with raises(ConfigError, "index", received="0", remedy="worker 0 at 127.0.0.1:9 is alive"):
+        join("worker", index=0).result(DEADLINE_S)
+    time.sleep(5)
+    newcomer = join("worker", index=0)
+    _wait(lambda: json.loads(scheduler.get("/cluster"))["waiting"] == 1)
+    chief.membership.tell(alive=[("worker", 1), ("ps", 0)])  # type: ignore[attr-defined]
+    assert newcomer.result(DEADLINE_S)["task"] == {"type": "worker", "index": 0}
+    hangs.settimeout(DEADLINE_S)
+    while hangs.recv(1000):  # it learns that it has lost its place
+        pass
+    assert [line for line in scheduler.lines if "gone" in line] == [
+        "worker 0 at 127.0.0.1:9 is gone"
+    ]
+
+
 def test_a_name_that_resolves_later(
     join: Join,
     scheduler: _Scheduler,
