@@ -168,7 +168,6 @@ class Places:
             if task.index is not None:
                 changed = changed._give(task, now_s=now_s)
         changed = changed._refuse(changed._find_surplus_tasks())
-        changed = changed._refuse(changed._local_addresses())
         fits = len(changed.waiting) == len(changed._list_open()) and not changed.has_returns
         if fits or now_s >= self.started_s + GRACE_S:
             for task in changed.waiting:
@@ -231,41 +230,31 @@ class Places:
         alive = None if self.is_chief(number) else self.alive
         return replace(self, places=tuple(places), waiting=waiting, alive=alive)
 
-    def _tasks(self) -> list[tuple[str, Registration]]:
-        """Return the tasks that will be in `TF_CONFIG`, each with a name."""
-        held = [
-            (place.name, place.holder) for place in self.places if place.is_held and place.holder
-        ]
-        tasks = held + [(task.role or "a task", task) for task in self.waiting]
-        return [(name, task) for name, task in tasks if task.role != "evaluator"]
-
     def _address_problem(self, task: Registration) -> str | None:
         if task.role == "evaluator":
             return None
-        # A lost task's address is still that of its place, which this one may not be able to get.
-        lost = [
+
+        def is_other(place: TaskPlace) -> bool:
+            if place.is_held and not self._is_silent(place):
+                return True
+            # A lost task's address is still that of its place, which this one may not get.
+            may_be_own = task.role in (None, place.role) and task.index in (None, place.index)
+            return self.is_complete and not may_be_own
+
+        others = [
             (place.name, place.holder)
             for place in self.places
-            if self.is_complete and not place.is_held and place.holder is not None
-            if not (task.role in (None, place.role) and task.index in (None, place.index))
+            if place.role != "evaluator" and place.holder is not None and is_other(place)
         ]
-        for name, other in (*self._tasks(), *lost):
+        for name, other in (*others, *((each.role or "a task", each) for each in self.waiting)):
             if task.address.lower() == other.address.lower():
                 return (
                     f"address: received {task.address}, the address of {name}; give each task its "
                     "own (--address)"
                 )
-            if self.is_complete and task.is_local != other.is_local:
+            if task.is_local != other.is_local:
                 return _local_text(task, name, other)
         return None
-
-    def _local_addresses(self) -> dict[int, str]:
-        """Return the tasks with a loopback address if others are elsewhere, with the reason."""
-        tasks = self._tasks()
-        elsewhere = [(name, task) for name, task in tasks if not task.is_local]
-        if self.is_complete or not elsewhere:
-            return {}
-        return {task.number: _local_text(task, *elsewhere[0]) for _, task in tasks if task.is_local}
 
     def _index_problem(self, task: Registration) -> str | None:
         if task.index is None:
@@ -401,8 +390,9 @@ def _index_text(index: int | None, expected: str) -> str:
 
 
 def _local_text(task: Registration, name: str, other: Registration) -> str:
+    tasks = "this task" if task.is_local else "all tasks, those on the scheduler's machine too,"
     return (
         f"address: received {task.address}, while {name} is at {other.address}: a loopback address "
-        "is not reached from other machines, expected addresses of one network for all tasks; give "
-        "--scheduler by a name or address of the network, or --address"
+        f"is not reached from other machines; start {tasks} with the network address of the "
+        "scheduler (--scheduler), or with --address"
     )

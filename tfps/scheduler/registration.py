@@ -8,6 +8,7 @@ from typing import Any
 
 from tfps.cluster.address import address_problem, is_loopback, split_address
 from tfps.cluster.validation import TASK_TYPES
+from tfps.scheduler.own_address import is_reached
 from tfps.scheduler.task_words import printable, read_object
 
 SERVING_ROLES = ("ps", "worker")  # a task without a role becomes the first one that is missing
@@ -79,7 +80,9 @@ def _problems(value: dict[str, Any]) -> list[str]:
     right = {
         "role": role is None or role in TASK_TYPES,
         "index": index is None or (type(index) is int and index >= 0 and role is not None),
-        "address": (role == "evaluator" and address == "") or address_problem(address) is None,
+        "address": address == ""
+        if role == "evaluator"
+        else address_problem(address) is None and is_reached(split_address(str(address))[0]),
         "is_return": isinstance(value.get("is_return"), bool),
         "versions": isinstance(versions, dict)
         and all(isinstance(part, str | None) for pair in versions.items() for part in pair),

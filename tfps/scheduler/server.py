@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import socket
 import socketserver
@@ -88,11 +89,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
             )
             super().__init__((str(listening[0]), port), _Handler)
         except OSError as error:
-            raise ListenError(
-                f"--listen: received {address}, expected a free port of this machine "
-                f"({(error.strerror or str(error)).lower()}); end the process at this port, for "
-                "example another scheduler, or give another address"
-            ) from error
+            raise ListenError(_listen_text(address, error)) from error
         threading.Thread(target=partial(self.serve_forever, TICK_S), daemon=True).start()
 
     @property
@@ -194,7 +191,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
                     "role": place.role,
                     "index": place.index,
                     "state": place.state.value,
-                    "address": place.holder and place.holder.address,
+                    "address": (place.holder and place.holder.address) or None,
                     "data_address": place.holder and data_address(place.holder),
                     "versions": place.holder and place.holder.versions,
                     "since": place.holder and since(place),
@@ -316,6 +313,20 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.end_headers()
         self.wfile.write(text.encode())
+
+
+def _listen_text(address: str, error: OSError) -> str:
+    reason = (error.strerror or str(error)).lower()
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        port = split_address(address)[1]
+        return (
+            f"--listen: received {address}, expected an address of this machine ({reason}); give "
+            f"0.0.0.0:{port} for all addresses that it has, or [::]:{port} with those of IPv6"
+        )
+    return (
+        f"--listen: received {address}, expected a free port of this machine ({reason}); end the "
+        "process at this port, for example another scheduler, or give another address"
+    )
 
 
 def _held_places(places: Places) -> dict[int, TaskPlace]:

@@ -6,10 +6,11 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from tfps.cluster.address import address_problem, split_address
+from tfps.cluster.address import address_problem
 from tfps.cluster.spec import TF_CONFIG
 from tfps.cluster.validation import TASK_TYPES
 from tfps.errors import refuse
+from tfps.scheduler.own_address import read_own_address
 
 SCHEDULER = "TFPS_SCHEDULER"
 ROLE = "TFPS_ROLE"
@@ -64,7 +65,11 @@ class SchedulerSettings:
         if not given:
             return None
         role, index, address = (given.get(name) for name in (ROLE, INDEX, ADDRESS))
-        port_is_given = address is not None and address_problem(address) is None
+        host, port, address_text = None, None, None
+        try:
+            host, port = (None, None) if address is None else read_own_address(address)
+        except ValueError as error:
+            address_text = str(error)
         problems = {
             SCHEDULER: _scheduler_problem(given.get(SCHEDULER)),
             TF_CONFIG: f"received it beside {SCHEDULER}; unset one of both"
@@ -74,20 +79,15 @@ class SchedulerSettings:
             if role is not None and role not in roles
             else None,
             INDEX: _index_problem(index, has_role=role is not None or len(roles) == 1),
-            # A host alone is right, and an address if any port makes one of it.
-            ADDRESS: None if address is None or port_is_given else address_problem(f"{address}:1"),
+            ADDRESS: address_text,
         }
         refuse([f"{name}: {problem}" for name, problem in problems.items() if problem])
-        if address is None:
-            host, port = None, None
-        else:
-            host, port = split_address(address if port_is_given else f"{address}:1")
         return cls(
             scheduler=given[SCHEDULER],
             role=next(iter(roles)) if role is None and len(roles) == 1 else role,
             index=None if index is None else int(index),
             host=host,
-            port=port if port_is_given else None,
+            port=port,
         )
 
 

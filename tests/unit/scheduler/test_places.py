@@ -216,24 +216,31 @@ def test_more_tasks_than_places_and_wrong_indices() -> None:
     )
 
 
-def test_a_loopback_address_is_refused_beside_others() -> None:
+def test_a_newcomer_is_refused_if_its_address_is_of_another_network() -> None:
+    """One wrong newcomer ends no others."""
     local = [_task(0, "chief", host="127.0.0.1"), _task(1, "ps", host="localhost")]
-    places = _come(_places(), *local)
-    places = places.register(_task(2, "worker"), now_s=1.0)
-    assert [refusal.number for refusal in places.refusals] == [0, 1]
-    check_message(
-        places.refusals[0].reason, "address", received="127.0.0.1:1000", remedy="10.0.0.1:1002"
-    )
-    assert places.describe_missing() == (
-        "chief 0, worker 0, worker 1, ps 0 (tasks that have come and wait for a place: 1)"
-    )
+    reason = _refused(_come(_places(), *local), _task(2, "worker"))
+    check_message(reason, "address", received="10.0.0.1:1002", remedy="start all tasks")
+    assert "chief is at 127.0.0.1:1000" in reason
+    reason = _refused(_come(_places(), _task(2, "worker")), local[0])
+    check_message(reason, "address", received="127.0.0.1:1000", remedy="start this task")
     assert "127.0.0.1:1004" in _refused(_full().end(2, now_s=2.0), _task(4, host="127.0.0.1"))
+
+
+def test_the_address_of_a_silent_task_may_be_that_of_its_replacement() -> None:
+    """A machine that was switched off comes back with its fixed port."""
+    full = _full().record_alive_tasks(0, ALIVE, now_s=20.0)
+    again = replace(_task(4, "worker"), address="10.0.0.1:1002")
+    assert "the address of worker 0" in _refused(full, again)
+    assert not full.record_silence([2], now_s=40.0).register(again, now_s=40.0).refusals
+    _refused(full.record_silence([2], now_s=40.0), replace(again, role="ps"))
 
 
 def test_evaluators_are_as_many_as_come_and_not_waited_for() -> None:
     places = _come(_places(), _task(8, "evaluator"), _task(9, "evaluator"))
     assert _holders(places) == {"evaluator 0": 8, "evaluator 1": 9}
     places = places.end(8, now_s=2.0)
+    assert "evaluator" not in places.describe_missing()
     assert _holders(_come(places, _task(10, "evaluator")))["evaluator 0"] == 10
     assert "index" in _refused(places, _task(10, "evaluator", 1))
 

@@ -28,6 +28,8 @@ def test_what_is_read_is_what_was_written() -> None:
         {"role": None},  # an index of which role?
         {"address": ""},
         {"address": "a"},
+        {"address": "0.0.0.0:5"},
+        {"address": "a,b:5"},
         {"is_return": 1},
         {"versions": {"tfps": 1}},
         {"versions": None},

@@ -165,6 +165,9 @@ def test_tasks_that_know_one_address_learn_all(scheduler: _Scheduler, join: Join
     shown = json.loads(scheduler.get("/cluster"))
     assert shown["is_complete"]
     assert {place["state"] for place in shown["places"]} == {"held"}
+    assert shown["places"][-1]["role"] == "evaluator"
+    assert shown["places"][-1]["address"] is None, "it listens nowhere"
+    assert "evaluator 0 has come" in scheduler.lines
     assert {place["versions"]["tfps"] for place in shown["places"]} == {task_versions()["tfps"]}
 
     assert scheduler.server.has_chief
@@ -482,3 +485,9 @@ def test_control_characters_of_a_peer_are_not_shown(scheduler: _Scheduler, addre
 def test_a_second_scheduler_at_a_port(scheduler: _Scheduler) -> None:
     with raises(ListenError, "--listen", received=scheduler.address, remedy="end the process"):
         _Scheduler(scheduler.address)
+
+
+@pytest.mark.parametrize("address", ["192.0.2.1:7000", "no-such-machine.invalid:7000"])
+def test_an_address_of_another_machine(address: str) -> None:
+    with raises(ListenError, "--listen", received=address, remedy="0.0.0.0:7000"):
+        _Scheduler(address)

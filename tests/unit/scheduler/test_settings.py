@@ -38,13 +38,38 @@ def test_an_address_with_and_without_a_port(address: str, host: str, port: int |
         ({"scheduler": "a:1", "role": "master"}, "TFPS_ROLE", "'master'", "chief or worker"),
         ({"scheduler": "a:1", "role": "ps", "index": "x"}, "TFPS_INDEX", "'x'", "number"),
         ({"scheduler": "a:1", "index": "1"}, "TFPS_INDEX", "1", "--role"),
-        ({"scheduler": "a:1", "address": "b c"}, "TFPS_ADDRESS", "'b c:1'", "white space"),
-        ({"scheduler": "a:1", "address": "b:http"}, "TFPS_ADDRESS", "b:http", "brackets"),
+        ({"scheduler": "a:1", "address": "b c"}, "TFPS_ADDRESS", "'b c'", "10.0.0.5"),
+        ({"scheduler": "a:1", "address": "b:http"}, "TFPS_ADDRESS", "'b:http'", "1 to 65535"),
     ],
 )
 def test_wrong_values(variables: dict[str, str], key: str, received: str, remedy: str) -> None:
     with raises(ConfigError, key, received=received, remedy=remedy):
         _read(**variables)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "0.0.0.0",
+        "[::]:5",
+        "*",
+        "%:7",
+        "255.255.255.255",
+        "224.0.0.1:5",
+        "[ff02::1]",
+        "a,b",
+        ":5000",
+        "host:0",
+        "host:65536",
+        "::1",
+        "[gg:1]:8",
+        "10.0.1:5",
+        "http://a",
+    ],
+)
+def test_addresses_that_reach_no_task(address: str) -> None:
+    with raises(ConfigError, "TFPS_ADDRESS", received=f"'{address}'", remedy="10.0.0.5:5000"):
+        _read(scheduler="s:1", address=address)
 
 
 def test_all_mistakes_are_named_at_once() -> None:
