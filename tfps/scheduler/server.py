@@ -35,6 +35,9 @@ SILENCE_S = 15  # after which a task may be lost, and TCP ends the connection to
 TICK_S = 0.25
 MAX_LINE_BYTES = 65_536
 BACKLOG = 256
+# Of what is no task yet, or never: the open connections, and the seconds for each.
+MAX_STRANGERS = 200
+STRANGER_S = 30.0
 
 Jobs = dict[str, list[str]]
 
@@ -78,6 +81,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         self._last_number = 0
         self._has_ended = False  # by the word of a task
         self._connections: dict[int, socket.socket] = {}
+        self._strangers: dict[socket.socket, float] = {}  # when they have connected
         self._heard_s: dict[int, float] = {}  # when a task has said something
         self._next_report_s: dict[int, float] = {}  # of the tasks that do not know the cluster yet
         self._told: dict[int, Jobs] = {}  # what each of the others knows
@@ -108,6 +112,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         with self._lock:
             self._last_number += 1
             number = self._last_number
+            self._strangers.pop(connection, None)
             self._connections[number] = connection
             self._heard_s[number] = time.monotonic()
         try:
@@ -121,6 +126,23 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
                 self._told.pop(number, None)
                 self._data_ports.pop(number, None)
                 self._update(self._places.end(number, now_s=time.monotonic()))
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread, unless too many that are no tasks are open."""
+        with self._lock:
+            is_one_too_many = len(self._strangers) >= MAX_STRANGERS
+            if not is_one_too_many:
+                self._strangers[request] = time.monotonic()
+        if is_one_too_many:
+            self.shutdown_request(request)
+        else:
+            super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection, which is then no longer counted."""
+        with self._lock:
+            self._strangers.pop(request, None)
+        super().shutdown_request(request)
 
     def report(self, text: str) -> None:
         """Report an event, without the control characters that a peer may have sent."""
@@ -149,6 +171,9 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         with self._lock:
             silent = [number for number, at_s in self._heard_s.items() if now_s - at_s > SILENCE_S]
             self._update(self._places.record_silence(silent, now_s=now_s))
+            for stranger, since_s in self._strangers.items():
+                if now_s - since_s > STRANGER_S:
+                    _shut(stranger)
             for number, due_s in self._next_report_s.items():
                 if now_s >= due_s:
                     self._next_report_s[number] = now_s + REPORT_INTERVAL_S
@@ -257,8 +282,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
 
     def _close(self, number: int) -> None:
         if number in self._connections:
-            with contextlib.suppress(OSError):  # its thread then reads the end
-                self._connections[number].shutdown(socket.SHUT_RDWR)
+            _shut(self._connections[number])
 
     def _send(self, number: int, **message: Any) -> None:
         if number in self._connections:
@@ -296,13 +320,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply("text/plain", "ok\n")
         elif self.path != "/cluster":
             self.send_error(HTTPStatus.NOT_FOUND, "expected /cluster or /healthz")
-        elif self.server.secret and not is_loopback(self._host):
+        elif self.server.secret and not self._is_own_machine():
             self.send_error(HTTPStatus.FORBIDDEN, "ask on the scheduler's machine")
         else:
             self._reply("application/json", json.dumps(self.server.describe(), indent=1) + "\n")
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as named there
         """Write no line for each request."""
+
+    def _is_own_machine(self) -> bool:
+        return is_loopback(self._host) or self.client_address[0] == self.connection.getsockname()[0]
 
     @property
     def _host(self) -> str:
@@ -313,6 +340,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.end_headers()
         self.wfile.write(text.encode())
+
+
+def _shut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # its thread then reads the end
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _listen_text(address: str, error: OSError) -> str:

@@ -206,8 +206,11 @@ def test_a_wrong_secret(
     assert "missing" in scheduler.get("/cluster")
     assert "horse" not in scheduler.get("/cluster")
     monkeypatch.setattr(server, "is_loopback", lambda _: False)
-    with pytest.raises(urllib.error.HTTPError, match="403"):
-        scheduler.get("/cluster")
+    assert "missing" in scheduler.get("/cluster"), "also by the machine's network address"
+    peer = ("127.0.0.3", 0)  # another machine
+    with socket.create_connection(split_address(scheduler.address), 20, peer) as sock:
+        sock.sendall(b"GET /cluster HTTP/1.0\r\n\r\n")
+        assert b" 403 " in sock.recv(1000)
     assert scheduler.get("/healthz") == "ok\n"
     monkeypatch.setenv("TFPS_JOB_SECRET", "correct horse")
     join("worker", index=0)
@@ -480,6 +483,27 @@ def test_control_characters_of_a_peer_are_not_shown(scheduler: _Scheduler, addre
         with _register(address, versions={**versions, "tfps": "1\nline"}) as peer:
             peer.recv(1000)
     assert "".join(scheduler.lines).isprintable()
+
+
+def test_strangers_are_few_and_have_little_time(
+    scheduler: _Scheduler, join: Join, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MAX_STRANGERS", 3)
+    task = _register(address, role="worker", index=0, address="127.0.0.1:9")
+    _wait(lambda: scheduler.places()["worker 0"] == "held")
+    with contextlib.ExitStack() as stack:
+        connect = partial(socket.create_connection, split_address(address), timeout=20)
+        silent = [stack.enter_context(connect()) for _ in range(4)]
+        assert silent[3].recv(1) == b"", "one too many"
+        monkeypatch.setattr(server, "STRANGER_S", 1.0)
+        with pytest.raises(OSError):  # noqa: PT011 - of either side that ends first
+            for byte in b"GET /" + b"x" * 100:  # never silent for long
+                silent[0].sendall(bytes([byte]))
+                time.sleep(0.1)
+        assert silent[1].recv(1) == b""
+    _wait(lambda: scheduler.get("/healthz") == "ok\n")
+    assert scheduler.places()["worker 0"] == "held", "a task is no stranger"
+    task.close()
 
 
 def test_a_second_scheduler_at_a_port(scheduler: _Scheduler) -> None:
