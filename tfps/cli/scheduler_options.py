@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import click
 
+from tfps.errors import ConfigError
 from tfps.scheduler.settings import VARIABLES
 
 OPTIONS = {
@@ -27,12 +28,25 @@ def add_scheduler_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def set_variables(*args: object, **kwargs: object) -> None:
+        flags = {}
         for name, variable in zip(OPTIONS, VARIABLES, strict=True):
             value = kwargs.pop(name)
             if value is not None:
                 os.environ[variable] = str(value)
-        command(*args, **kwargs)
+                flags[variable] = f"--{name}"
+        try:
+            command(*args, **kwargs)
+        except ConfigError as error:
+            problems = [_under_flag(problem, flags) for problem in error.problems]
+            if error.source or problems == list(error.problems):
+                raise
+            raise ConfigError(problems) from error
 
     for name, (shown, text) in reversed(OPTIONS.items()):
         click.option(f"--{name}", metavar=shown, help=text)(set_variables)
     return set_variables
+
+
+def _under_flag(problem: str, flags: Mapping[str, str]) -> str:
+    variable, colon, text = problem.partition(": ")
+    return f"{flags.get(variable, variable)}{colon}{text}"

@@ -112,8 +112,9 @@ class ClusterSpec:
         text = variables.get(TF_CONFIG, "")
         if not text.strip():
             raise ConfigError(
-                "not set; set it to the cluster and the task of this process, start the program "
-                "with `tfps run`, or pass a cluster resolver",
+                "not set; set it to the cluster and the task of this process, or TFPS_SCHEDULER "
+                "(--scheduler) to the address of a scheduler, start the program with `tfps run`, "
+                "or pass a cluster resolver",
                 source=TF_CONFIG,
             )
         spec = cls.from_tf_config(text)

@@ -71,10 +71,16 @@ def run(
     supervised = bool(end_with_parent())
     if has_cluster():
         if workers is not None or ps is not None or fault_tolerance is not None:
-            source = TF_CONFIG if os.environ.get(TF_CONFIG, "").strip() else SCHEDULER
+            source, problem, choice = (
+                SCHEDULER,
+                "knows where the tasks are",
+                "leave out --scheduler",
+            )
+            if os.environ.get(TF_CONFIG, "").strip():
+                source, problem, choice = TF_CONFIG, "already lists the tasks", "unset TF_CONFIG"
             raise ConfigError(
-                "already lists the tasks; remove --workers, --ps, --restarts and --min-workers, or "
-                f"unset {source} to start a cluster on this machine",
+                f"{problem}; remove --workers, --ps, --restarts and --min-workers, or {choice} to "
+                "start a cluster on this machine",
                 source=source,
             )
         join_cluster(roles=TASK_TYPES, program="tfps run")

@@ -117,9 +117,19 @@ def test_wrong_arguments_are_named_at_once(address: str) -> None:
     command = [*TFPS, "serve", "--scheduler", address, "--role", "chief"]
     result = run_command(command, deadline_s=60, environment=variables)
     assert result.returncode == 1
-    for key in ("TF_CONFIG: received it beside", "TFPS_ROLE: received 'chief'", "TFPS_INDEX:"):
+    for key in ("TF_CONFIG: received it beside", "--role: received 'chief'", "TFPS_INDEX:"):
         assert key in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_cluster_is_of_real_machines_or_of_this_one(address: str) -> None:
+    result = run_command([*TFPS, "serve"], deadline_s=60)
+    assert "TF_CONFIG: not set; " in result.stderr
+    assert "--scheduler" in result.stderr
+    command = [*TFPS, "run", "--scheduler", address, "--workers", "2", __file__]
+    result = run_command(command, deadline_s=60)
+    assert "remove --workers, --ps" in result.stderr
+    assert "or leave out --scheduler" in result.stderr
 
 
 def test_a_chief_that_does_not_come_ends_the_scheduler(address: str) -> None:
