@@ -45,7 +45,7 @@ def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost"
+        return host.lower() == "localhost"
 
 
 def loopback_problem(tasks: Iterable[tuple[str, int, str]]) -> str:

@@ -71,11 +71,8 @@ def run(
     supervised = bool(end_with_parent())
     if has_cluster():
         if workers is not None or ps is not None or fault_tolerance is not None:
-            source, problem, choice = (
-                SCHEDULER,
-                "knows where the tasks are",
-                "leave out --scheduler",
-            )
+            source, problem = SCHEDULER, "the scheduler knows where the tasks are"
+            choice = f"leave out --scheduler ({SCHEDULER})"
             if os.environ.get(TF_CONFIG, "").strip():
                 source, problem, choice = TF_CONFIG, "already lists the tasks", "unset TF_CONFIG"
             raise ConfigError(

@@ -13,6 +13,7 @@ GOOD = {"role": "worker", "index": 1, "address": "a:1", "is_return": False, "ver
 
 
 def test_what_is_read_is_what_was_written() -> None:
+    assert Registration(role="ps", index=None, address="LOCALHOST:2").is_local
     task = Registration(role=None, index=None, address="[::1]:2", versions={"tfps": "0.2.0"})
     read = Registration.from_json(task.to_json(), host="h", number=3)
     assert (read.host, read.number, read.is_local) == ("h", 3, True)
