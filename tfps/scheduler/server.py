@@ -79,6 +79,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         self._places = places
         self._lock = threading.Lock()
         self._last_number = 0
+        self._ticked_s = time.monotonic()
         self._has_ended = False  # by the word of a task
         self._connections: dict[int, socket.socket] = {}
         self._strangers: dict[socket.socket, float] = {}  # when they have connected
@@ -167,8 +168,10 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
 
     def service_actions(self) -> None:
         """Give places whose time has come, and tell waiting tasks which ones are missing."""
-        now_s = time.monotonic()
         with self._lock:
+            now_s, before_s, self._ticked_s = time.monotonic(), self._ticked_s, time.monotonic()
+            if now_s - before_s > SILENCE_S / 3:  # this process was stopped, and heard no task
+                self._heard_s = dict.fromkeys(self._heard_s, now_s)
             silent = [number for number, at_s in self._heard_s.items() if now_s - at_s > SILENCE_S]
             self._update(self._places.record_silence(silent, now_s=now_s))
             for stranger, since_s in self._strangers.items():

@@ -343,6 +343,19 @@ def test_a_newcomer_gets_the_place_of_a_task_that_hangs(
     ]
 
 
+def test_a_scheduler_that_was_stopped_takes_no_task_for_silent(
+    scheduler: _Scheduler, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "SILENCE_S", 4)
+    with _register(address, role="worker", index=0, address="127.0.0.1:9"):
+        _wait(lambda: scheduler.places()["worker 0"] == "held")
+        with scheduler.server._lock:
+            time.sleep(5)
+        time.sleep(1)
+        assert scheduler.places()["worker 0"] == "held"
+        _wait(lambda: scheduler.places()["worker 0"] == "lost")
+
+
 def test_a_name_that_resolves_later(
     join: Join,
     scheduler: _Scheduler,
