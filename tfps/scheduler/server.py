@@ -35,9 +35,9 @@ SILENCE_S = 15  # after which a task may be lost, and TCP ends the connection to
 TICK_S = 0.25
 MAX_LINE_BYTES = 65_536
 BACKLOG = 256
-# Of what is no task yet, or never: the open connections, and the seconds for each.
-MAX_STRANGERS = 200
-STRANGER_S = 30.0
+# The most connections of clients that have not registered, and the longest time of one.
+MAX_UNREGISTERED = 200
+UNREGISTERED_S = 30.0
 
 Jobs = dict[str, list[str]]
 
@@ -82,7 +82,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         self._ticked_s = time.monotonic()
         self._has_ended = False  # by the word of a task
         self._connections: dict[int, socket.socket] = {}
-        self._strangers: dict[socket.socket, float] = {}  # when they have connected
+        self._unregistered: dict[socket.socket, float] = {}  # when they have connected
         self._heard_s: dict[int, float] = {}  # when a task has said something
         self._next_report_s: dict[int, float] = {}  # of the tasks that do not know the cluster yet
         self._told: dict[int, Jobs] = {}  # what each of the others knows
@@ -113,7 +113,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         with self._lock:
             self._last_number += 1
             number = self._last_number
-            self._strangers.pop(connection, None)
+            self._unregistered.pop(connection, None)
             self._connections[number] = connection
             self._heard_s[number] = time.monotonic()
         try:
@@ -131,9 +131,9 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread, unless too many that are no tasks are open."""
         with self._lock:
-            is_one_too_many = len(self._strangers) >= MAX_STRANGERS
+            is_one_too_many = len(self._unregistered) >= MAX_UNREGISTERED
             if not is_one_too_many:
-                self._strangers[request] = time.monotonic()
+                self._unregistered[request] = time.monotonic()
         if is_one_too_many:
             self.shutdown_request(request)
         else:
@@ -142,7 +142,7 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
     def shutdown_request(self, request: Any) -> None:
         """Close a connection, which is then no longer counted."""
         with self._lock:
-            self._strangers.pop(request, None)
+            self._unregistered.pop(request, None)
         super().shutdown_request(request)
 
     def report(self, text: str) -> None:
@@ -174,9 +174,9 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
                 self._heard_s = dict.fromkeys(self._heard_s, now_s)
             silent = [number for number, at_s in self._heard_s.items() if now_s - at_s > SILENCE_S]
             self._update(self._places.record_silence(silent, now_s=now_s))
-            for stranger, since_s in self._strangers.items():
-                if now_s - since_s > STRANGER_S:
-                    _shut(stranger)
+            for connection, since_s in self._unregistered.items():
+                if now_s - since_s > UNREGISTERED_S:
+                    _shut(connection)
             for number, due_s in self._next_report_s.items():
                 if now_s >= due_s:
                     self._next_report_s[number] = now_s + REPORT_INTERVAL_S

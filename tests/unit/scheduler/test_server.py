@@ -498,17 +498,17 @@ def test_control_characters_of_a_peer_are_not_shown(scheduler: _Scheduler, addre
     assert "".join(scheduler.lines).isprintable()
 
 
-def test_strangers_are_few_and_have_little_time(
+def test_unregistered_connections_are_few_and_have_little_time(
     scheduler: _Scheduler, join: Join, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "MAX_STRANGERS", 3)
+    monkeypatch.setattr(server, "MAX_UNREGISTERED", 3)
     task = _register(address, role="worker", index=0, address="127.0.0.1:9")
     _wait(lambda: scheduler.places()["worker 0"] == "held")
     with contextlib.ExitStack() as stack:
         connect = partial(socket.create_connection, split_address(address), timeout=20)
         silent = [stack.enter_context(connect()) for _ in range(4)]
         assert silent[3].recv(1) == b"", "one too many"
-        monkeypatch.setattr(server, "STRANGER_S", 1.0)
+        monkeypatch.setattr(server, "UNREGISTERED_S", 1.0)
         with contextlib.suppress(OSError):  # the end, at which the scheduler closes it
             for _ in range(100):  # never silent for long
                 silent[0].sendall(b"G")
@@ -516,7 +516,7 @@ def test_strangers_are_few_and_have_little_time(
             raise AssertionError("still open")
         assert silent[1].recv(1) == b""
     _wait(lambda: scheduler.get("/healthz") == "ok\n")
-    assert scheduler.places()["worker 0"] == "held", "a task is no stranger"
+    assert scheduler.places()["worker 0"] == "held", "a task may stay"
     task.close()
 
 
