@@ -17,10 +17,10 @@ from tfps.metrics.state_change import Change
 from tfps.runtime.program.state_changes import StateChanges
 
 
-def changes_by(
+def find_changes(
     variables: Sequence[Any], update: Callable[..., Any], *specs: tf.TensorSpec
-) -> list[Change]:
-    """Trace an update as a step is traced, and say how it changes variables."""
+) -> StateChanges:
+    """Trace an update as a step is traced, and find how it changes variables."""
     found: list[StateChanges] = []
 
     def traced(*batch: tf.Tensor) -> None:
@@ -34,7 +34,14 @@ def changes_by(
         found.append(StateChanges(private.current_graph(), handles=handles, specs=shapes))
 
     tf.function(traced, autograph=False).get_concrete_function(*specs)
-    return found[0].changes
+    return found[0]
+
+
+def changes_by(
+    variables: Sequence[Any], update: Callable[..., Any], *specs: tf.TensorSpec
+) -> list[Change]:
+    """Trace an update as a step is traced, and say how it changes variables."""
+    return find_changes(variables, update, *specs).changes
 
 
 class _CopyScope(keras.StatelessScope):
@@ -228,3 +235,23 @@ def test_states_of_keras_add_up(kind: Any, is_weighted: bool) -> None:
     assert found
     assert set(found) <= {Change.ADDED, Change.KEPT}
     assert Change.ADDED in found
+
+
+def test_the_gradient_through_a_loop_depends_on_no_state() -> None:
+    """The gradient adds inputs to the loop, as in a recurrent layer, that are made after it."""
+    state, gradients = State(), list[tf.Tensor]()
+
+    def update(x: tf.Tensor, turns: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            _, y = tf.while_loop(
+                lambda turn, _: turn < turns, lambda turn, y: (turn + 1, tf.tanh(y * x)), [0, x]
+            )
+        gradients.append(tape.gradient(y, x))
+        state.number.assign_add(y)
+        gradients.append(gradients[0] * state.number.value)
+
+    specs = [tf.TensorSpec([], tf.float32), tf.TensorSpec([], tf.int32)]
+    found = find_changes([state.number], update, *specs)
+    assert found.changes == [Change.ADDED]
+    assert [found.depends_on_state(each) for each in gradients] == [False, True]

@@ -86,7 +86,7 @@ class StateChanges:
         """Walk through a graph, given how some of its tensors depend on states."""
         if self._is_chosen:
             self._chosen.add(graph)
-        for operation in graph.get_operations():
+        for operation in _order_operations(graph):
             if all(output.ref() in known for output in operation.outputs) and operation.outputs:
                 continue  # an input of a function, or the handle of a state
             inputs = [known.get(each.ref(), MIXED) for each in operation.inputs]
@@ -204,6 +204,25 @@ class StateChanges:
             yield
         finally:
             self._is_chosen = before
+
+
+def _order_operations(graph: Any) -> Iterator[Any]:
+    """Yield the operations of a graph as they were traced, but each after those of its inputs.
+
+    The gradient of a loop adds inputs to the loop, which are made later than the loop itself.
+    """
+    begun, done = set[Any](), set[Any]()
+    for operation in graph.get_operations():
+        stack = [operation]
+        while stack:
+            first = [
+                each.op for each in stack[-1].inputs if each.op not in begun and each.graph is graph
+            ]
+            begun.add(stack[-1])
+            stack += first
+            if not first and (last := stack.pop()) not in done:
+                done.add(last)
+                yield last
 
 
 def _to_origin(known: _Known) -> Origin:
