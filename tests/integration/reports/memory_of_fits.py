@@ -16,6 +16,8 @@ from tests.cluster.process_memory import memory_by_task_kb
 from tests.integration.reports.report import Report
 
 ROUNDS, WARM_UP, MOST_GROWTH = 200, 50, 1.05
+# The chief keeps collected functions registered: their removal would have to wait for all tasks.
+MOST_CHIEF_KB_PER_ROUND = 350
 BATCH, STEPS = 32, 5
 X, Y = np.ones((BATCH * STEPS, 8), "float32"), np.ones((BATCH * STEPS, 1), "float32")
 
@@ -46,10 +48,14 @@ def compare(report: Report) -> None:
             if number == WARM_UP:
                 known = memory_by_task_kb(cluster)
         for task, now_kb in memory_by_task_kb(cluster).items():
+            allowed_kb = MOST_GROWTH * known[task]
+            if task == "chief":
+                allowed_kb = known[task] + MOST_CHIEF_KB_PER_ROUND * (ROUNDS - WARM_UP)
             report.line(
-                f"{task}, MB after {ROUNDS} rounds of two fits",
-                expected=f"at most {MOST_GROWTH} x {known[task] / 1e3:.1f}, as after {WARM_UP}",
+                f"{task}, MB after {ROUNDS} rounds of two fits, {known[task] / 1e3:.1f} after "
+                f"{WARM_UP}",
+                expected=f"at most {allowed_kb / 1e3:.1f}",
                 got=f"{now_kb / 1e3:.1f}",
-                equal=now_kb <= MOST_GROWTH * known[task],
+                equal=now_kb <= allowed_kb,
             )
         strategy.close()
