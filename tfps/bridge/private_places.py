@@ -108,6 +108,7 @@ TENSORFLOW = Package(
         "control_flow_util_v2": ("maybe_set_lowering_attr",),
         "coordinator_context": ("get_current_dispatch_context", "maybe_get_remote_value"),
         "distribute_lib": (
+            "_CrossReplicaThreadMode",
             "ReplicaContext",
             "_get_default_replica_mode",
             "_pop_per_thread_mode",

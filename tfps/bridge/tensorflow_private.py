@@ -138,13 +138,13 @@ def replica_context(strategy: tf.distribute.Strategy) -> Iterator[None]:
         yield
 
 
-def restore_strategy(scope: Any) -> None:
-    """Make a scope's strategy the present one again, so that the scope can end as usual.
+def restore_strategy(strategy: tf.distribute.Strategy) -> None:
+    """Make a strategy the present one again, so that its scope can end as usual.
 
     TensorFlow keeps the strategies of scopes in its default graph, which
     `keras.backend.clear_session` replaces.
     """
-    distribute_lib._push_per_thread_mode(scope._context)
+    distribute_lib._push_per_thread_mode(distribute_lib._CrossReplicaThreadMode(strategy))
 
 
 @contextlib.contextmanager

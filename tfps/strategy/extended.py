@@ -46,11 +46,12 @@ class CheckedScope:
 
     Args:
         scope: TensorFlow's scope.
+        strategy: the strategy.
         runtime: the job.
     """
 
-    def __init__(self, scope: Any, *, runtime: Runtime) -> None:
-        self._scope, self._runtime = scope, runtime
+    def __init__(self, scope: Any, *, strategy: tf.distribute.Strategy, runtime: Runtime) -> None:
+        self._scope, self._strategy, self._runtime = scope, strategy, runtime
 
     def __enter__(self) -> Any:
         return self._scope.__enter__()
@@ -58,7 +59,7 @@ class CheckedScope:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         was_cleared = not tf.distribute.has_strategy()
         if was_cleared:
-            private.restore_strategy(self._scope)
+            private.restore_strategy(self._strategy)
         self._scope.__exit__(kind, error, trace)
         if was_cleared:
             raise UnsupportedError(CLEARED) from error
@@ -93,7 +94,7 @@ class Extended(private.ParameterServerStrategyExtended):
         self._tfps_partitioning, self._tfps_worker_devices = partitioning, worker_devices
 
     def _scope(self, strategy: tf.distribute.Strategy) -> Any:
-        return CheckedScope(super()._scope(strategy), runtime=self._tfps_runtime)
+        return CheckedScope(super()._scope(strategy), strategy=strategy, runtime=self._tfps_runtime)
 
     def _create_variable(self, next_creator: Any, **kwargs: Any) -> Any:
         self._tfps_runtime.refuse_if_closed()
