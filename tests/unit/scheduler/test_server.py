@@ -127,6 +127,15 @@ def _wait(is_true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def _join_all(join: Join) -> list[SchedulerConnection]:
+    """Return the tasks of a job, the chief first, that have joined and follow the scheduler."""
+    futures = [join("chief"), join(), join(), join()]
+    for future in futures:
+        future.result(DEADLINE_S)
+        future.membership.follow()  # type: ignore[attr-defined]
+    return [future.membership for future in futures]  # type: ignore[attr-defined]
+
+
 def _register(scheduler: str, *, text: str = "", **values: Any) -> socket.socket:
     """Register as a task of another implementation, without its checks."""
     value = {"role": None, "index": None, "address": "127.0.0.1:8", "is_return": False}
@@ -393,12 +402,8 @@ def test_tasks_of_which_the_chief_does_not_know_learn_the_end(
     scheduler: _Scheduler, join: Join
 ) -> None:
     """A task that has come shortly before the end is not among those that the chief tells."""
-    futures = [join("chief"), join(), join(), join()]
     told: list[int] = []
-    for future in futures:
-        future.result(DEADLINE_S)
-        future.membership.follow()  # type: ignore[attr-defined]
-    tasks = [future.membership for future in futures]  # type: ignore[attr-defined]
+    tasks = _join_all(join)
     tasks[1].on_end(told.append)
     tasks[0].send_end(5)
     _wait(lambda: scheduler.ends == [5])
@@ -413,11 +418,7 @@ def test_a_scheduler_that_gives_up_ends_no_task_that_serves(
     scheduler: _Scheduler, join: Join
 ) -> None:
     """It may be cut off from a chief that trains."""
-    futures = [join("chief"), join(), join(), join()]
-    for future in futures:
-        future.result(DEADLINE_S)
-        future.membership.follow()  # type: ignore[attr-defined]
-    task = futures[1].membership  # type: ignore[attr-defined]
+    task = _join_all(join)[1]
     scheduler.end(75)
     scheduler.die()
     _wait(lambda: not task._is_joined)
@@ -427,11 +428,7 @@ def test_a_scheduler_that_gives_up_ends_no_task_that_serves(
 def test_tasks_tell_the_end_that_a_scheduler_did_not_hear(
     scheduler: _Scheduler, join: Join
 ) -> None:
-    futures = [join("chief"), join(), join(), join()]
-    for future in futures:
-        future.result(DEADLINE_S)
-        future.membership.follow()  # type: ignore[attr-defined]
-    tasks = [future.membership for future in futures]  # type: ignore[attr-defined]
+    tasks = _join_all(join)
     tasks[0].close()
     _wait(lambda: not scheduler.server.has_chief)
     tasks[1].send_end(0)

@@ -159,7 +159,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
                 self.lost_workers |= {worker}
 
         def recovered() -> None:
-            if self._wait_until_back(worker) and on_recovery_fn:
+            if on_recovery_fn and worker not in self.lost_workers:
                 on_recovery_fn()
 
         watched = super().wait_on_failure(
@@ -194,13 +194,12 @@ class FailureHandler(private.WorkerPreemptionHandler):
         assert run_again is not None
         run_again()
 
-    def _wait_until_back(self, worker: int) -> bool:
-        """Wait until a worker is back or the handler stops; return whether the worker is back."""
+    def _wait_until_back(self, worker: int) -> None:
+        """Wait until a worker is back or the handler stops."""
         with self._cluster_update_lock:
             self._worker_up_cond.wait_for(
                 lambda: worker not in self.lost_workers or not self._should_preemption_thread_run
             )
-            return worker not in self.lost_workers
 
     def _preemption_handler(self) -> None:
         while True:
