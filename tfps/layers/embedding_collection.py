@@ -72,7 +72,7 @@ class EmbeddingCollection(keras.layers.Layer):
                 source=self.name,
             )
         self.features = {
-            name: Table.of(config, source=self._feature_text(name))
+            name: Table.convert(config, source=self._feature_text(name))
             for name, config in features.items()
         }
         self.shared = shared

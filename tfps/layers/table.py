@@ -67,7 +67,7 @@ class Table:
         refuse(problems, source=f"Table {self.name!r}")
 
     @classmethod
-    def of(cls, config: Any, *, source: str) -> Table:
+    def convert(cls, config: Any, *, source: str) -> Table:
         """Convert a `Table`, or a `TableConfig` or `FeatureConfig` of keras_rs.
 
         Args:
