@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from tfps.cluster.address import split_address
@@ -48,7 +48,7 @@ def wait_for_tasks(
     """
     started = time.monotonic()
     next_report = started + REPORT_INTERVAL_S
-    pause = FIRST_PAUSE_S
+    pauses = pauses_s()
     tasks = [task for task in spec.tasks(*task_types) if index in (None, task[1])]
     missing = dict.fromkeys(tasks, "no attempt yet")
     while True:
@@ -65,7 +65,14 @@ def wait_for_tasks(
                 f"waiting for {_format_names(missing)} ({now - started:.0f} s of {timeout_s:.0f} s)"
             )
             next_report = now + REPORT_INTERVAL_S
-        time.sleep(max(0.0, min(pause, timeout_s - (now - started))))
+        time.sleep(max(0.0, min(next(pauses), timeout_s - (now - started))))
+
+
+def pauses_s() -> Iterator[float]:
+    """Yield the seconds to wait between attempts to reach a task, longer each time."""
+    pause = FIRST_PAUSE_S
+    while True:
+        yield pause
         pause = min(LONGEST_PAUSE_S, pause * 1.5)
 
 

@@ -29,6 +29,7 @@ from tfps.cluster.waiting import (
     CONNECT_TIMEOUT_S,
     LONGEST_PAUSE_S,
     REPORT_INTERVAL_S,
+    pauses_s,
 )
 from tfps.errors import ConfigError, ConnectTimeout
 from tfps.package_versions import task_versions
@@ -172,6 +173,7 @@ class SchedulerConnection:
     def wait_for_cluster(self) -> dict[str, Any]:
         """Register again and again until the scheduler sends the value of `TF_CONFIG`."""
         next_report_s = self._started_s + REPORT_INTERVAL_S
+        pauses = pauses_s()
         while True:
             try:
                 self._connect()
@@ -188,7 +190,7 @@ class SchedulerConnection:
                 next_report_s += REPORT_INTERVAL_S
                 self._report()
             self._check_time()
-            time.sleep(LONGEST_PAUSE_S)
+            time.sleep(next(pauses))
 
     def follow(self) -> None:
         """Start the thread that keeps this task registered and learns new addresses."""
