@@ -113,7 +113,7 @@ def make_job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
         yield lambda **arguments: Job(stack, tmp_path, **arguments)
 
 
-@pytest.mark.quick("False")
+@pytest.mark.slow
 @pytest.mark.parametrize("indexed", [False, True])
 def test_a_worker_returns(make_job: Callable[..., Job], *, indexed: bool) -> None:
     job = make_job()

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(300)
 NOBODY = "http://127.0.0.1:9"
 
 
-@pytest.mark.quick("grpc")
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["grpc", "direct"])
 def test_a_proxy_that_does_not_respond(transport: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"

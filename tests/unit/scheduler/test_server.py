@@ -352,6 +352,7 @@ def test_a_newcomer_gets_the_place_of_a_task_that_hangs(
     ]
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_was_stopped_takes_no_task_for_silent(
     scheduler: _Scheduler, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

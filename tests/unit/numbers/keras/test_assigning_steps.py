@@ -64,6 +64,7 @@ def every_way(model: keras.Model) -> Numbers:
     return found
 
 
+@pytest.mark.slow
 def test_a_layer_that_assigns_in_every_call(comparison: Comparison) -> None:
     comparison.run(counting, every_way)
 

@@ -57,6 +57,7 @@ def test_a_program_that_is_dropped_closes_its_channel(
     strategy: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The channel of the server outlives it, and would keep a function of each program."""
+    gc.collect()  # strategies of earlier tests, which have channels of their own
     closed: list[DeviceChannel] = []
     monkeypatch.setattr(DeviceChannel, "close", lambda self, **_: closed.append(self))
     model, _ = made(strategy)

@@ -21,15 +21,10 @@ from tests.unit.numbers.keras.keras_trainer import (
 # What `make test` runs; the others say the same of other arguments, or are about rare ones.
 MAIN = (
     "test_callbacks_can_update_state_at_batch_boundary",
-    "test_evaluate_with_custom_test_step_dict",
-    "test_fit_flow_graph_fn",
     "test_fit_with_data_adapter_py_dataset_infinite",
-    "test_loss_weights",
-    "test_metric_tracking",
     "test_on_batch_methods_graph_fn",
     "test_predict_preserve_order_50_non_jit",
     "test_stop_loop_fit",
-    "test_symbolic_build",
     "test_trainer_with_raggeds_model",
 )
 
