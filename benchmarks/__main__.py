@@ -28,7 +28,7 @@ from benchmarks.strategies import Strategies
 from benchmarks.throughput import Throughput
 from benchmarks.transport import Transport
 from tfps.errors import ConfigError, TfpsError
-from tfps.launch.folder import make_folder
+from tfps.folder import make_folder
 
 BENCHMARKS: tuple[type[Benchmark], ...] = (
     Batch,

@@ -58,8 +58,8 @@ def run(
     The exit status is the script's, or 1 if too few workers are left.
     Options of tfps come before SCRIPT; what follows it is SCRIPT's own.
     """
+    from tfps.folder import make_folder
     from tfps.launch.exit import end_process
-    from tfps.launch.folder import make_folder
     from tfps.launch.run import run as run_task
     from tfps.recovery.fault_tolerance import FaultTolerance
 

@@ -36,7 +36,7 @@ def supervise(restarts: int, events: Path | None, command: tuple[str, ...]) -> N
     Ctrl-C it is not. The exit status is the command's last one, or 128 + n after signal n before
     another start.
     """
-    from tfps.launch.folder import make_folder
+    from tfps.folder import make_folder
     from tfps.launch.lone_task import supervise_command
     from tfps.recovery.fault_tolerance import FaultTolerance
 

@@ -13,6 +13,7 @@ from tfps.cluster.timeout import CHIEF_TIMEOUT_S, DEFAULT_CHIEF_TIMEOUT_S
 from tfps.config import JobConfig, bundle, load, locate_problems, salvage
 from tfps.config.schema import OptimizerSection
 from tfps.errors import ConfigError, DataError
+from tfps.folder import folder_problem
 from tfps.job import optimizer
 from tfps.job.compression import compression_problems
 from tfps.job.consistency import consistency_problems, mode_of
@@ -24,7 +25,6 @@ from tfps.job.placement import placement_of
 from tfps.job.rule_problems import rule_problems
 from tfps.job.workload import workload_of
 from tfps.launch.data_plane import data_port
-from tfps.launch.folder import folder_problem
 from tfps.placement.forecast import Forecast
 from tfps.strategy.cluster_size import ClusterSize, size_problems
 from tfps.strategy.environment import environment_errors

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfps.config.schema import JobConfig
-from tfps.launch.folder import folder_problem
+from tfps.folder import folder_problem
 from tfps.recovery.fault_tolerance import FaultTolerance
 
 FOLDER = "checkpoints"  # below training.output

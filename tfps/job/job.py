@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from tfps.config import JobConfig, to_toml
 from tfps.errors import ConfigError
+from tfps.folder import make_folder
 from tfps.job.consistency import describe_mode
 from tfps.job.epochs import TrainingRecord
 from tfps.job.inputs import Inputs
 from tfps.job.result import RECORDED_PACKAGES, Result, describe_host, format_now
 from tfps.job.workload import workload_of
-from tfps.launch.folder import make_folder
 from tfps.package_versions import package_versions
 from tfps.terminal import announce, status
 from tfps.units import counted, format_seconds

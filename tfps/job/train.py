@@ -14,6 +14,7 @@ from typing import Any
 from tfps.cluster import JOB_ORDER, ClusterSpec, prepare_process, wait_for_tasks
 from tfps.config import JobConfig
 from tfps.errors import ClusterError, ConfigError, TfpsError
+from tfps.folder import make_folder
 from tfps.job.check import check_settings, check_start
 from tfps.job.compression import compression_of
 from tfps.job.consistency import mode_of
@@ -23,12 +24,12 @@ from tfps.job.optimizer_arguments import argument_problems_in_subprocess
 from tfps.job.partitioner import partitioner_of
 from tfps.job.placement import placement_of
 from tfps.launch.data_plane import DATA_PORT
-from tfps.launch.folder import make_folder
 from tfps.launch.launcher import ChiefProgram, launch
 from tfps.launch.parent import end_with_parent
 from tfps.launch.run import run_task
 from tfps.launch.script import print_error
 from tfps.launch.stop_signals import STOP_SIGNALS
+from tfps.observe.recorder import RECORD
 from tfps.recovery.events import EVENTS_FILE
 from tfps.recovery.restarts.task_supervisor import TaskSupervisor, get_supervisor
 from tfps.scheduler.client import join_cluster
@@ -127,6 +128,7 @@ def _train(spec: ClusterSpec, config_argument: str | None, overrides: Sequence[s
     """Train as the chief of a cluster."""
     supervisor = get_supervisor(address for _, _, address in spec.tasks("worker", "ps"))
     config = check_start(config_argument, overrides).config
+    os.environ.setdefault(RECORD, config.training.output)
     inputs = load_inputs(config, say=say)
     say(f"data     {inputs.source}: {inputs.sizes()}")
     cluster = f"of TF_CONFIG:\n{spec}"

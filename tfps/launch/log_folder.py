@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 
 from tfps.cluster import ClusterSpec
+from tfps.folder import make_folder
 from tfps.launch.environment import LOG_FILE
-from tfps.launch.folder import make_folder
 from tfps.launch.output import write_message
 
 

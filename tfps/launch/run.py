@@ -29,6 +29,7 @@ from tfps.launch.script import exit_status_of, print_error, run_script
 from tfps.launch.serving import serve
 from tfps.launch.stop_signals import end_on_signals, unblock_signals
 from tfps.launch.supervisor_pipe import find_supervisor
+from tfps.observe.recorder import RECORD
 from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.scheduler.client import join_cluster
 from tfps.scheduler.settings import SCHEDULER, has_cluster
@@ -69,6 +70,8 @@ def run(
         TaskFailed: a task of the local cluster ended while it started.
     """
     supervised = bool(end_with_parent())
+    if log_dir is not None:
+        os.environ.setdefault(RECORD, os.path.abspath(log_dir))  # of the chief
     if has_cluster():
         if workers is not None or ps is not None or fault_tolerance is not None:
             source, problem = SCHEDULER, "the scheduler knows where the tasks are"

@@ -35,9 +35,11 @@ from tfps.launch.log_folder import TaskLog
 from tfps.launch.noise import install_noise_filter
 from tfps.launch.stop_signals import STOP_SIGNALS
 from tfps.launch.tensorflow_import import import_without_keras
+from tfps.observe.usage import measure_usage
 from tfps.package_versions import task_versions
 from tfps.scheduler.client import find_scheduler, join_cluster, present_cluster
 from tfps.terminal import write_message
+from tfps.transport.tokens import USAGE
 
 logger = logging.getLogger(__name__)
 
@@ -194,6 +196,10 @@ def start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
         asked = Question.from_json(bytes(np.asarray(question).item()).decode())
         return served.reply_to(asked).to_json().encode()
 
+    def on_usage() -> bytes:
+        return measure_usage().to_json().encode()
+
+    register_named_function(USAGE, on_usage)
     register_named_function(FINISHED_FUNCTION, on_finished)
     register_named_function(INTRODUCE_FUNCTION, on_introduction)
     register_parquet()

@@ -10,6 +10,7 @@ from tfps.cluster import logical_cpus, timeout_from_environment
 from tfps.cluster.timeout import CONNECT_TIMEOUT_VARIABLE
 from tfps.cluster.waiting import CONNECT_TIMEOUT_S
 from tfps.errors import ConfigError
+from tfps.observe.recorder import find_record_folder
 from tfps.recovery.probing.liveness import ProbePolicy
 from tfps.scheduler.settings import SchedulerSettings
 from tfps.transport.chunk import chunk_bytes_from_environment
@@ -34,6 +35,7 @@ READERS: tuple[Callable[[], Any], ...] = (
     logical_cpus,
     SchedulerSettings.from_environment,
     untested_is_allowed,
+    find_record_folder,
 )
 
 

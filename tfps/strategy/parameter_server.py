@@ -38,6 +38,7 @@ from tfps.strategy.named_job import job_name, open_job
 from tfps.strategy.partitioning import Partitioning, to_raw_partitioner
 from tfps.strategy.primitives.primitives import Primitives
 from tfps.strategy.primitives.pull_and_push import PullAndPush
+from tfps.strategy.reading.job_record import start_record
 from tfps.strategy.reading.pace import describe_pace
 from tfps.strategy.reading.stats import Stats, take_stats
 from tfps.strategy.shutdown import StrategyShutdown
@@ -161,6 +162,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._shutdown = StrategyShutdown(
             self, runtime=self.runtime, guard=guard, is_named=bool(self._job)
         )
+        start_record(self)
 
     def _make_parts(self, partitioning: Partitioning) -> None:
         """Make the parts of the strategy, once the job is open."""

@@ -83,6 +83,7 @@ class EpochRunner:
             self._state.rates[self._kind] = run.rate
             if run.changes_variables:
                 self._state.traffic = run.traffic
+                self._state.staleness_before = run.staleness_before
             if isinstance(request.source, ResidentArrays):
                 request.source.orders.draw_ahead()  # while the workers compute
             steps = limit if must_wait and limit else asked_steps

@@ -75,6 +75,7 @@ class RunState:
         progress: what shows the epoch that goes on.
         rates: of the newest run of each kind, ``"train"`` and ``"test"``.
         traffic: of the newest run that trains.
+        staleness_before: the job's staleness counts before that run.
         recovery: brings lost servers back; None: the loss of one ends the training.
         describe_pace: says for the progress line how the workers do.
     """
@@ -90,6 +91,7 @@ class RunState:
         self.progress: ClusterProgbar | None = None
         self.rates: dict[str, StepRate] = {}
         self.traffic: TrafficRate | None = None
+        self.staleness_before: dict[int, int] = {}
         self.recovery: Recovery | None = None
         self.describe_pace: Callable[[], str] = str
 

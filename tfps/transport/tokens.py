@@ -7,6 +7,7 @@ from tfps.cluster.served_chief import INTRODUCE_FUNCTION
 # On workers and parameter servers, called by the coordinator.
 INTRODUCE = INTRODUCE_FUNCTION  # (question) -> answer; see `cluster.served_chief`
 FINGERPRINT = "tfps_data_fingerprint"  # (job) -> of the secret that the environment gives, or ""
+USAGE = "tfps_usage"  # () -> JSON of `observe.usage.Usage`
 GIVE_BACK = "tfps_give_back"  # () -> whether the system received memory
 
 # On a parameter server, called by the coordinator.
@@ -29,4 +30,4 @@ MOVED = "tfps_data_moved"  # (endpoint in traces, endpoint now) -> 1
 LINK_FAILURE = "tfps_data_link_failure"  # (job) -> text of the last lost connection, or ""
 
 # The functions for the coordinator that return bytes; the others return numbers.
-RETURNING_BYTES = frozenset({INTRODUCE, FINGERPRINT, OPEN, FAILURE, ERROR, LINK_FAILURE})
+RETURNING_BYTES = frozenset({INTRODUCE, FINGERPRINT, USAGE, OPEN, FAILURE, ERROR, LINK_FAILURE})

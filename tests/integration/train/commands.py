@@ -14,6 +14,7 @@ RESULTS = {
     "config.toml",
     "events.jsonl",
     "logs",
+    "metrics.jsonl",
     "model.keras",
     "result.json",
     "staleness.png",

@@ -113,6 +113,9 @@ def test_everything_is_in_the_output_folder(reference, settings):
         "job_ended",
     ]
     assert events[-1].status == 0
+    last = json.loads((output / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["stats"]["updates_applied"] == sum(last["stats"]["worker_steps"]) > 0
+    assert {*last["usage"]} == {"chief 0", "worker 0", "worker 1", "ps 0"}
     assert load(output / "config.toml") == load(config_path(None), settings[1::2])
     assert tomllib.loads((output / "config.toml").read_text())["cluster"]["workers"] == 2
 

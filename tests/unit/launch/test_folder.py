@@ -8,7 +8,7 @@ import pytest
 
 from tests.messages import raises
 from tfps.errors import ConfigError
-from tfps.launch.folder import folder_problem, make_folder
+from tfps.folder import folder_problem, make_folder
 
 
 def test_a_folder_is_made_only_when_asked_for(tmp_path: Path) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from tfps.consistency.ledger import STALENESS_BINS
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.strategy.reading.traffic import compute_traffic, describe_traffic
 from tfps.training.run_state import RunState
 
 
 def describe_pace(alive: Sequence[bool], *, state: RunState, runtime: Runtime) -> str:
-    """Return a text with the workers alive, the mean staleness of all updates, and the traffic.
+    """Return a text with the workers alive, the mean staleness of the epoch, and the traffic.
 
     Args:
         alive: for each worker whether it takes part.
@@ -22,10 +22,10 @@ def describe_pace(alive: Sequence[bool], *, state: RunState, runtime: Runtime) -
     run, progress = state.newest_run, state.progress
     if run is None:
         return text
-    begin = runtime.ticket_server.layout.staleness(0)
-    counts = run.cells[begin : begin + STALENESS_BINS]
-    if counts.sum():
-        mean = float((counts * range(STALENESS_BINS)).sum() / counts.sum())
+    counts = Counter(runtime.ticket_server.layout.staleness_counts(run.cells))
+    counts.subtract(state.staleness_before)
+    if (gradients := counts.total()) > 0:
+        mean = sum(value * count for value, count in counts.items()) / gradients
         text = f"{text} - staleness {mean:.1f}"
     in_training = progress is not None and progress.kind == "train"
     moved = describe_traffic(

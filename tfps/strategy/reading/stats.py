@@ -24,6 +24,23 @@ class Quantiles:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServerStats:
+    """The counters of one server, as in `JobStats`.
+
+    Attributes:
+        updates_applied: the number of its updates, its version.
+        bytes_pulled: bytes of parameters sent to workers.
+        bytes_pushed: bytes of gradients, state and reports of steps received.
+        update_seconds: the duration of the optimizer's update.
+    """
+
+    updates_applied: int
+    bytes_pulled: int
+    bytes_pushed: int
+    update_seconds: Quantiles
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobStats:
     """The counters of a job's servers. A value that is not measured is None, never 0.
 
@@ -58,6 +75,7 @@ class JobStats:
             parameters of a reply on the server; None without codecs.
         decode_seconds: the duration of decoding the gradients of a push on a server, or the
             parameters of all replies on the worker, which reports it with its next push.
+        servers: the counters of each server.
     """
 
     updates_applied: int
@@ -77,6 +95,7 @@ class JobStats:
     wait_seconds: Quantiles
     encode_seconds: Quantiles
     decode_seconds: Quantiles
+    servers: tuple[ServerStats, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +205,15 @@ def job_stats(
         wait_seconds=_quantiles(layout, all_cells[:1], WAIT),
         encode_seconds=_quantiles(layout, all_cells, ENCODE),
         decode_seconds=_quantiles(layout, all_cells, DECODE),
+        servers=tuple(
+            ServerStats(
+                updates_applied=int(cells[layout.VERSION]),
+                bytes_pulled=int(cells[layout.BYTES_SENT]),
+                bytes_pushed=int(cells[layout.BYTES_RECEIVED]),
+                update_seconds=_quantiles(layout, [cells], UPDATE),
+            )
+            for cells in all_cells
+        ),
     )
 
 

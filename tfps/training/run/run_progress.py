@@ -50,6 +50,7 @@ class RunProgress:
     Attributes:
         steps: how many the run has at most.
         completed: steps that count; fewer than `known_completed` after servers went back.
+        staleness_before: the job's staleness counts before the run.
         known_completed: the most steps that the chief has ever read.
         running: whether closures may be at work.
         samples: how often progress was read.
@@ -74,6 +75,7 @@ class RunProgress:
         self.steps = UNLIMITED_TICKETS if tickets is None else tickets
         self.first, self._end, self._limit = first, first + self._periods(self.steps), first
         self._completed_before = int(cells[self._layout.COMPLETED])
+        self.staleness_before = self._layout.staleness_counts(cells)
         self.metrics = metrics
         self.outputs = np.zeros([compiled.program.output_items])
         self.completed = self.known_completed = 0

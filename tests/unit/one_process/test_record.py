@@ -1,0 +1,47 @@
+"""A strategy's record has its statistics, and ends with the strategy."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import tfps
+from tfps.observe.record import RECORD_FILE
+from tfps.testing import InProcessCluster
+
+Make = Callable[..., tfps.ParameterServerStrategy]
+X = np.ones((32, 3), "float32")
+
+
+def test_the_last_line_has_the_statistics_at_the_end(
+    make_strategy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFPS_RECORD", str(tmp_path / "runs"))
+    strategy = make_strategy()
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    model.fit(X, X[:, :1], batch_size=4, verbose=0)
+    at_rest = json.loads(json.dumps(dataclasses.asdict(strategy.stats())))
+    strategy.close()
+    last = json.loads((tmp_path / "runs" / RECORD_FILE).read_text().splitlines()[-1])
+    assert last["stats"]["updates_applied"] == 8
+    # Each reading of a ledger is an exchange with its server.
+    assert last["stats"] | {"traffic": None} == at_rest | {"traffic": None}
+    assert last["usage"]["chief 0"]["memory_bytes"] > 0
+
+
+def test_a_record_keeps_no_strategy(
+    cluster: InProcessCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFPS_RECORD", str(tmp_path))
+    runtime = tfps.ParameterServerStrategy(cluster.cluster_resolver).runtime
+    gc.collect()
+    assert runtime.closed
