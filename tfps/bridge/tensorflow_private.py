@@ -26,6 +26,7 @@ coordinator_context: Any = _names["coordinator_context"]
 distribute_lib: Any = _names["distribute_lib"]
 distribute_utils: Any = _names["distribute_utils"]
 executor: Any = _names["executor"]
+lift_to_graph: Any = _names["lift_to_graph"]
 mirrored_run: Any = _names["mirrored_run"]
 ops: Any = _names["ops"]
 polymorphic_function: Any = _names["polymorphic_function"]
@@ -74,6 +75,24 @@ def create_variable_handle(
         data = resource_variable_ops.handle_data_util.create_handle_data(shape, dtype)
         resource_variable_ops._set_handle_shapes_and_types(handle, data, False)
     return handle
+
+
+def compute_traced_value(tensor: tf.Tensor) -> tf.Tensor:
+    """Compute a tensor of a function that is being traced, outside of it.
+
+    Raises:
+        ValueError: the tensor depends on an argument of the function.
+    """
+
+    @tf.function(autograph=False)
+    def compute() -> tf.Tensor:
+        return lift_to_graph.lift_to_graph([tensor], ops.get_default_graph())[tensor]
+
+    try:
+        with tf.init_scope():
+            return compute()
+    except lift_to_graph.UnliftableError as error:
+        raise ValueError(f"{tensor.name} depends on an argument") from error
 
 
 def create_anonymous_variable(*, shape: Any, dtype: Any) -> Any:

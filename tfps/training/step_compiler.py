@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfps.bridge import tensorflow_private as private
 from tfps.bridge.step_scope import current_step, outside_step
 from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.mode import Mode
@@ -182,6 +183,9 @@ def keras_step(model: Any, kind: str) -> Callable[[Any], Any]:
         """Create a `tf.Variable` of the step on a server; TensorFlow refuses one of each trace."""
         if current_step() is None:
             return create(**options)  # called below
+        initial = options["initial_value"]
+        if tf.is_tensor(initial) and not hasattr(initial, "numpy"):
+            options["initial_value"] = _compute_initial_value(initial)
         with outside_step(), strategy.scope():
             return tf.Variable(**options)
 
@@ -194,6 +198,18 @@ def keras_step(model: Any, kind: str) -> Callable[[Any], Any]:
         return tf.nest.map_structure(_to_tensor, outputs)
 
     return run
+
+
+def _compute_initial_value(tensor: tf.Tensor) -> tf.Tensor:
+    """Compute the initial value of a variable that a step makes, before the first batch."""
+    try:
+        return private.compute_traced_value(tensor)
+    except ValueError as error:
+        raise UnsupportedError(
+            f"tf.Variable in a step: received the initial value {tensor.name!r}, which depends on "
+            "the batch, expected one that does not. Make it from a constant of its shape, such as "
+            "tf.zeros(...), and assign the value in the step."
+        ) from error
 
 
 def _to_tensor(output: Any) -> Any:

@@ -12,16 +12,18 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tests.messages import check_message
+from tests.messages import check_message, raises
 from tests.unit.numbers.comparison import (
     BATCH,
     LABELS,
     Comparison,
+    Numbers,
     X,
     fit,
     lie_on_servers,
     linear,
 )
+from tfps.errors import UnsupportedError
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -82,12 +84,17 @@ class CountingModel(keras.Model):
     """A model whose first step makes a variable."""
 
     steps: tf.Variable | None = None
+    mean: tf.Variable | None = None
 
     def train_step(self, data: Any) -> dict[str, Any]:
         if self.steps is None:
             self.steps = tf.Variable(0.0, trainable=False)
+            self.mean = tf.Variable(2.0 * tf.ones([8]), trainable=False)  # a traced tensor
+        assert self.mean is not None
         self.steps.assign_add(1.0)
-        return {**super().train_step(data), "steps": self.steps}
+        self.mean.assign(0.5 * self.mean + 0.5 * tf.reduce_mean(data[0], 0))
+        mean = tf.reduce_sum(self.mean)
+        return {**super().train_step(data), "steps": self.steps, "mean": mean}
 
 
 def test_a_variable_that_the_first_step_makes(comparison: Comparison) -> None:
@@ -97,7 +104,32 @@ def test_a_variable_that_the_first_step_makes(comparison: Comparison) -> None:
         model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         return model
 
-    comparison.run(make, lambda model: {"steps": fit(model)["steps"]})
+    def use(model: keras.Model) -> Numbers:
+        history = fit(model)
+        return {"steps": history["steps"], "mean": history["mean"]}
+
+    comparison.run(make, use)
+
+
+def test_a_variable_with_a_value_of_the_batch_is_refused(
+    strategy: tfps.ParameterServerStrategy,
+) -> None:
+    class FirstBatch(keras.Model):
+        first: tf.Variable | None = None
+
+        def train_step(self, data: Any) -> dict[str, Any]:
+            if self.first is None:
+                self.first = tf.Variable(tf.reduce_mean(data[0], 0), trainable=False)
+            return dict(super().train_step(data))
+
+    with strategy.scope():
+        inputs = keras.Input((8,))
+        model = FirstBatch(inputs, keras.layers.Dense(3)(inputs))
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    remedy = "assign the value in the step"
+    with raises(UnsupportedError, "tf.Variable in a step", received="Mean", remedy=remedy) as info:
+        fit(model)
+    assert "train_step" in [entry.name for entry in info.traceback]
 
 
 @pytest.mark.parametrize("is_built", [True, False])
