@@ -251,7 +251,7 @@ def keep_control_flow_functional(graph: Any) -> None:
     would then be in several frames at once, which is an error.
     """
     for operation in graph.get_operations():
-        if operation.type in ("While", "If", "Case"):
+        if operation.type.removeprefix("Stateless") in ("While", "If", "Case"):
             control_flow_util_v2.maybe_set_lowering_attr(operation, lower_using_switch_merge=False)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.functions.traced_graph import get_function_graph
+from tfps.bridge.functions.traced_graph import iter_called_graphs
 
 # Reads of vocabularies; the next batch, which follows the previous one; handles of variables;
 # checks, which raise an error or do nothing.
@@ -25,7 +25,7 @@ def is_movable(operation: Any) -> bool:
     """
     if operation.type in _MOVABLE or not operation.op_def.is_stateful:
         return True
-    graphs = list(_iter_called_graphs(operation))
+    graphs = list(iter_called_graphs(operation))
     return bool(graphs) and all(is_movable(each) for g in graphs for each in g.get_operations())
 
 
@@ -65,11 +65,3 @@ class DeferredTensor:
     def resolve(self, tensor: tf.Tensor) -> None:
         """Replace the placeholder by a tensor of the same graph in all operations that use it."""
         self.tensor.op._update_input(0, tensor)
-
-
-def _iter_called_graphs(operation: Any) -> Iterator[Any]:
-    """Yield the graphs of the functions that an operation calls."""
-    for value in operation.node_def.attr.values():
-        for function in [value.func, *value.list.func]:
-            if function.name:
-                yield get_function_graph(operation, function)

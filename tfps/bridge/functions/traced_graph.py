@@ -29,6 +29,14 @@ def get_function_graph(operation: Any, function: Any) -> Any:
     return called.graph
 
 
+def iter_called_graphs(operation: Any) -> Iterator[Any]:
+    """Yield the graphs of the functions that an operation calls."""
+    for value in operation.node_def.attr.values():
+        for function in [value.func, *value.list.func]:
+            if function.name:
+                yield get_function_graph(operation, function)
+
+
 def iter_operations(graph: Any) -> Iterator[Any]:
     """Yield the operations of a traced function and of all functions traced inside it."""
     for each in graphs_below(graph):

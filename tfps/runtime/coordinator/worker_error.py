@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -17,9 +18,15 @@ from tfps.bridge.functions.traced_graph import iter_operations
 from tfps.bridge.keras_patches import PACKAGE_FOLDER
 from tfps.errors import UnsupportedError
 
+# The operations of Keras's layers and losses that fail for values of a batch, by their reasons.
+FAILING = {
+    "is not in [0, ": ("GatherV2", "ResourceGather"),
+    "label value": ("SparseSoftmaxCrossEntropyWithLogits",),
+}
 PYTHON_FUNCTIONS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 LIBRARIES = (
     PACKAGE_FOLDER,
+    contextlib.__file__,  # tfps's own contexts
     *(os.path.join(os.path.dirname(os.path.abspath(p.__file__)), "") for p in (tf, keras)),
 )
 # Parts of tfps that call the user's script.
@@ -94,9 +101,18 @@ def select_user_frames(frames: Sequence[FrameSummary]) -> list[FrameSummary]:
     return [frame for frame in called if not frame.filename.startswith((*LIBRARIES, "<"))]
 
 
-def shorten_message(error: Exception, graphs: Sequence[Any], *, place: str) -> None:
-    """Replace the message of an error by its reason and the user's lines of code."""
-    if isinstance(error, tf.errors.OpError) and _NODE.search(error.message):
+def shorten_message(
+    error: Exception, graphs: Sequence[Any], *, place: str, is_named: bool = True
+) -> None:
+    """Replace the message of an error by its reason and the user's lines of code.
+
+    Args:
+        error: the error; others than those of TensorFlow stay as they are.
+        graphs: the graphs of which an operation failed.
+        place: where it failed.
+        is_named: whether TensorFlow names the operation; it does not if one thread runs all.
+    """
+    if isinstance(error, tf.errors.OpError) and (not is_named or _NODE.search(error.message)):
         private.replace_message(
             error, _format_error(parse_graph_error(error.message), graphs, place)
         )
@@ -125,9 +141,19 @@ def _format_error(error: ParsedGraphError, graphs: Sequence[Any], place: str) ->
         text += f" by {name} ({operation.type}){format_creation(operation)}"
     elif error.operation:
         text += f" by {_strip_loop_prefix(error.operation)}"
+    elif suspects := list(_find_suspects(graphs, error.reason)):
+        text += f" by {' or '.join(suspects)}"
     if error.frames:
         text += f"\nin Python at\n{format_frames(error.frames)}"
     return text
+
+
+def _find_suspects(graphs: Sequence[Any], reason: str) -> Iterator[str]:
+    """Yield the operations that may have failed for a reason, if TensorFlow names none."""
+    kinds = next((kinds for text, kinds in FAILING.items() if text in reason), ())
+    for operation in itertools.chain.from_iterable(map(iter_operations, graphs)):
+        if operation.type in kinds:
+            yield f"{_strip_loop_prefix(operation.name)} ({operation.type})"
 
 
 def find_operation(graphs: Sequence[Any], name: str) -> Any:
