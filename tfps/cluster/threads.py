@@ -20,9 +20,10 @@ def inter_op_threads(spec: ClusterSpec, task_type: str) -> int:
     """Return `inter_op_parallelism_threads` for a task, where each waiting call blocks one thread.
 
     A server replies to all workers, and a worker calls all servers, at the same time, so fewer
-    threads than peers cause a deadlock. A worker gets no more than it needs: with eight threads on
-    two cores a step of convolutions, of which several then run at once, took up to a tenth more CPU
-    than with five.
+    threads than peers cause a deadlock. Over `direct` a worker calls all servers from one thread,
+    so a step on one thread finds threads for its conditions (`executor_choice.MAX_DEPTH`). A worker
+    gets no more than it needs: with eight threads on two cores a step of convolutions, of which
+    several then run at once, took up to a tenth more CPU than with five.
 
     Example:
 

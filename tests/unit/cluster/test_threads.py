@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 from tfps.cluster import ClusterSpec, data_connections, inter_op_threads, prepare_process
+from tfps.runtime.worker.executor_choice import MAX_DEPTH
 
 
 @given(st.integers(1, 200), st.integers(1, 200))
@@ -23,6 +24,8 @@ def test_threads(workers: int, servers: int) -> None:
     assert inter_op_threads(spec, "ps") >= data_connections(spec) + 2
     assert data_connections(spec) > workers
     assert inter_op_threads(spec, "worker") >= servers + 2
+    # Those of a step on one thread, and two for the input and the coordinator.
+    assert inter_op_threads(spec, "worker") >= 1 + MAX_DEPTH + 2
 
 
 def test_a_worker_has_no_more_threads_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:

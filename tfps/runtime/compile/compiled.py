@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +20,13 @@ from tfps.runtime.coordinator.worker_error import shorten_message
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.closure_run import BatchSource
+from tfps.runtime.worker.executor_choice import ExecutorChoice
 from tfps.transport.carrier import Carrier
+
+ONE_THREAD = "SINGLE_THREADED_EXECUTOR"
+REFUSAL = "Single-threaded executor does not support"
+
+logger = logging.getLogger(__name__)
 
 
 class CompiledProgram:
@@ -29,6 +37,7 @@ class CompiledProgram:
 
     Attributes:
         traced: the traced closures, by the carrier of their requests.
+        executors: the executors that run them.
     """
 
     def __init__(
@@ -59,6 +68,8 @@ class CompiledProgram:
             for carrier in dict.fromkeys(self._carriers)
         }
         self.traced: dict[Carrier, Any] = {}
+        self.executors: dict[Carrier, ExecutorChoice] = {}
+        self._executor_names = runtime.executors
         self.workers_with_run: set[int] = set()  # workers that have run the closure to its end
 
     @property
@@ -74,15 +85,34 @@ class CompiledProgram:
             self.traced[carrier] = function.get_concrete_function(*arguments)
         if self.traced != before:
             self.workers_with_run.clear()
+            for carrier, concrete in self.traced.items():
+                kept = private.get_kept_with_graph(concrete.graph)
+                (choice,) = (each for each in kept if isinstance(each, ExecutorChoice))
+                self._set_executor(carrier, choice)
 
     def run(self, coordinator: Any, worker: int, *arguments: Any) -> Any:
         """Run the traced closure on this thread's worker; cancelled when another closure fails."""
-        concrete = self.traced[self._carriers[worker]]
+        carrier = self._carriers[worker]
+        concrete, choice = self.traced[carrier], self.executors[carrier]
         self._tables.prepare(worker, concrete)
+        one_thread = tf.experimental.function_executor_type(ONE_THREAD)
         try:
-            return private.make_cancelable(coordinator, concrete)(*arguments)
+            with one_thread if choice.is_one_thread else contextlib.nullcontext():
+                return private.make_cancelable(coordinator, concrete)(*arguments)
         except tf.errors.OpError as error:
+            if choice.is_one_thread and REFUSAL in error.message:  # before the first operation
+                reason = next(line for line in error.message.splitlines() if REFUSAL in line)
+                self._set_executor(carrier, ExecutorChoice(is_one_thread=False, reason=reason))
+                return self.run(coordinator, worker, *arguments)
             if not is_task_failure(error) and not is_unparsed_request_error(error):
                 graphs = [concrete.graph, *self.source.input_graphs]
-                shorten_message(error, graphs, place=f"on worker {worker}")
+                place = f"on worker {worker}"
+                shorten_message(error, graphs, place=place, is_named=not choice.is_one_thread)
             raise
+
+    def _set_executor(self, carrier: Carrier, choice: ExecutorChoice) -> None:
+        if self.executors.get(carrier) != choice:
+            logger.info("workers run the step %s on %s", self.program.name, choice)
+        self.executors[carrier] = choice
+        kind, _, _ = self.program.name.rpartition("_")
+        self._executor_names[kind] = "; ".join(dict.fromkeys(map(str, self.executors.values())))

@@ -7,14 +7,18 @@ from typing import Any, Generic, TypeVar
 
 import tensorflow as tf
 
+from tfps.bridge import tensorflow_private as private
 from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.message.duration import measure_microseconds
 from tfps.runtime.message.request_header import NOT_MEASURED, Fields
 from tfps.runtime.program.examples import count_examples
+from tfps.runtime.program.schedule import Regime
 from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.closure_run import BatchSource, ClosureRun, State
 from tfps.runtime.worker.exchange import ServerReplies
+from tfps.runtime.worker.executor_choice import choose_executor
 from tfps.runtime.worker.fit_step import FitStep
+from tfps.runtime.worker.graph_facts import read_graph_facts
 from tfps.transport.carrier import Carrier
 from tfps.transport.message import Request
 
@@ -40,9 +44,25 @@ class FitLoop(Generic[S]):
 
         @tf.function(autograph=False)
         def closure(control: tf.Tensor, seeds: tf.Tensor, arguments: Any) -> tf.Tensor:
-            return self._trace(ClosureRun(source, arguments, seeds=seeds, control=control))
+            traced = self._trace(ClosureRun(source, arguments, seeds=seeds, control=control))
+            self._choose_executor()
+            return traced
 
         return closure
+
+    def _choose_executor(self) -> None:
+        """Choose the executor of the graph that is being traced, and prepare the graph for it."""
+        graph, program = private.current_graph(), self.program
+        facts = read_graph_facts(
+            graph,
+            carrier=self._carrier.name,
+            is_one_cpu=len(program.devices.names) == 1 and program.devices.use_main_memory,
+            is_pipelined=program.schedule.regime is Regime.PIPELINED,
+        )
+        choice = choose_executor(facts)
+        if choice.is_one_thread:
+            private.keep_control_flow_functional(graph)
+        private.keep_with_graph(choice)
 
     def _trace(self, closure_run: ClosureRun) -> tf.Tensor:
         step = self._step(self.servers, carrier=self._carrier, closure_run=closure_run)

@@ -110,6 +110,8 @@ class Stats(JobStats):
         worker_lives: the number of lives of each worker: 1, and one more each time that it worked
             again after it was lost.
         fallback_steps: the number of steps that took TensorFlow's own path.
+        executors: how workers run the newest step of each kind (``"train"``, ``"test"`` or
+            ``"predict"``): on one thread or with a thread pool, and why.
         traffic: the bytes sent by server and direction, and their size before coding.
         residuals_dropped: how often a codec's residual was lost with its worker
             (`tfps.compression`).
@@ -122,6 +124,7 @@ class Stats(JobStats):
     tasks: dict[str, str]
     worker_lives: tuple[int, ...]
     fallback_steps: int
+    executors: dict[str, str]
     traffic: tuple[Traffic, ...]
     residuals_dropped: int
     updates_lost: int
@@ -155,6 +158,7 @@ def take_stats(strategy: StrategyWithStats) -> Stats:
         tasks=strategy.tasks,
         worker_lives=state.worker_lives(),
         fallback_steps=runtime.fallback_steps,
+        executors=dict(runtime.executors),
         traffic=compute_traffic(runtime, state.traffic, cells=cells),
         residuals_dropped=state.residuals_dropped(),
         updates_lost=0 if state.recovery is None else state.recovery.updates_lost,
