@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.errors.reading import reading
+from tests.messages import check_message
 
 X = np.ones([64, 4], np.float32)
 Y = np.ones([64, 3], np.float32)
@@ -103,7 +104,7 @@ def test_dataset_function_that_makes_no_dataset(
 ) -> None:
     with reading(TypeError, caplog, shows_line=False) as read:
         sound_model.fit(lambda context: [1, 2], verbose=0)
-    assert str(read.error).startswith("the dataset function returned list, expected a tf.data.Dat")
+    check_message(str(read.error), "dataset function", received="list", remedy="tf.data.Dataset")
 
 
 def test_data_that_ends_early(
