@@ -107,7 +107,7 @@ def _variables_table(job_plan: JobPlan) -> Any:
             table.add_row(
                 variable.path,
                 "x".join(map(str, variable.shape)) or "scalar",
-                str(server),
+                f"{server} + workers" if variable.is_mirrored else str(server),
                 format_bytes(variable.size_bytes),
                 format_bytes(variable.size_bytes + slot_bytes),
                 format_bytes(variable.step_bytes) if variable.step_bytes else "",
@@ -138,7 +138,13 @@ def _imbalance_text(job_plan: JobPlan) -> str:
 
     held = imbalance(job_plan.forecast.bytes_per_server)
     moved = imbalance(job_plan.forecast.step_bytes_per_server)
-    return f"imbalance (largest / mean): bytes {held:.2f}, traffic {moved:.2f}"
+    text = f"imbalance (largest / mean): bytes {held:.2f}, traffic {moved:.2f}"
+    mirrored_bytes = job_plan.forecast.mirrored_bytes
+    if mirrored_bytes:
+        text += (
+            f"\ntrained by all-reduce, on each worker: {format_bytes(mirrored_bytes)} with slots"
+        )
+    return text
 
 
 def _make_table(first: str, *columns: str) -> Any:

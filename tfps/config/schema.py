@@ -154,12 +154,15 @@ class PartitionerSection(Section):
     rules: dict[Text, Literal[PARTITIONERS]] = {}  # type: ignore[valid-type]
 
 
+PLACEMENTS = ("least_loaded", "round_robin", "all_reduce")
+
+
 class PlacementSection(Section):
     """``[placement]``: which parameter server takes a variable."""
 
-    policy: Literal["least_loaded", "round_robin"] = "least_loaded"
-    # A pattern that is found in a variable's path, and the server that takes it.
-    rules: dict[Text, Annotated[int, Field(ge=0)]] = {}
+    policy: Literal[PLACEMENTS] = "least_loaded"  # type: ignore[valid-type]
+    # A pattern that is found in a variable's path, and the server or policy that takes it.
+    rules: dict[Text, Annotated[int, Field(ge=0)] | Literal[PLACEMENTS]] = {}  # type: ignore[valid-type]
 
 
 CODECS = ("identity", "cast", "quantize", "top_k")  # of tfps.compression

@@ -32,6 +32,8 @@ def open_tickets(ledger: Ledger, *, count: Any, term: Any, move: Any) -> Any:
     ledger.write_if(is_new, layout.MOVE, move)
     ledger.write_if(is_new, layout.LIMIT, upcoming + count)
     ledger.write_if(is_new, layout.RETURNED, 0)
+    # Between runs the chief may assign, so the servers hold the newest mirrored weights.
+    ledger.write_if(is_new, layout.HOME, ledger.read(layout.REDUCED))
     for worker in range(layout.workers):
         for field in (layout.held, layout.unclosed, layout.ahead):
             ledger.write_if(is_new, field(worker), NO_TICKET)

@@ -93,7 +93,13 @@ class LedgerLayout:
     APART = 19  # updates that only other servers have made; see `count_up_to`
     MOVE = 20  # the newest change of the limit; an older one that comes late does nothing
     EXPECTATION = 21  # the newest expectation of workers; like `MOVE`
-    GLOBALS = 22
+    # Of workers that add up gradients among themselves; see `RoundGate.regroup`.
+    GENERATION = 22  # the number of their group, which grows with each change of its members
+    IS_GROUPED = 23  # 1 if the worker that joined last did so for a group
+    VOIDED = 24  # 1 + the position of the round that was given up last
+    REDUCED = 25  # updates of mirrored weights; their copies on workers have this number
+    HOME = 26  # the number of the values that the servers hold
+    GLOBALS = 27
 
     # Fields with a cell for each worker, by its index; `returned` has one for each ticket.
     active = _worker_field(0)

@@ -70,6 +70,54 @@ class RoundGate:
             self._state().after_leave(gone, vectors=self._vectors), wakes_all=True
         )
 
+    def regroup(self, worker: tf.Tensor, condition: tf.Tensor, *, joins: bool) -> None:
+        """Give up the current round, and let its members join again as another group.
+
+        They have added up gradients among themselves: where one of them is lost, the sums may hold
+        its gradient, and those of the others come again. So no push of the old group counts. A
+        worker that the group waits for changes nothing when it joins.
+
+        Args:
+            worker: the worker that joins, or that was evicted.
+            condition: whether it does.
+            joins: whether the other group has this worker.
+        """
+        layout, state = self._ledger.layout, self._state()
+        (active,) = self._ledger.by_worker(layout.active)
+        own = self._ledger.one_hot(worker)
+        begins = tf.reduce_sum(own * state.begins)
+        if joins:
+            is_expected = tf.logical_and(begins < NEVER, tf.reduce_sum(own * active) == 0)
+            needed = tf.logical_and(condition, tf.logical_not(is_expected))
+        else:
+            is_grouped = self._ledger.read(layout.IS_GROUPED) == 1
+            needed = tf.logical_and(condition, tf.logical_and(is_grouped, begins < NEVER))
+        fenced = active * (1 - own)
+        after = state.after_regroup(fenced + own if joins else fenced, vectors=self._vectors)
+
+        def change() -> tf.Tensor:
+            self._store(after)
+            self._ledger.write_by_worker({layout.active: active - fenced})
+            gone = tf.reduce_sum(fenced)
+            self._ledger.add([layout.ACTIVE_WORKERS, layout.GENERATION], tf.stack([-gone, 1]))
+            self._ledger.write(tf.constant(layout.VOIDED, tf.int64), state.position + 1)
+            self._waiters.wake_all()
+            return tf.constant(0)
+
+        tf.cond(needed, change, lambda: tf.constant(0))
+
+    def is_voided(self, position: tf.Tensor) -> tf.Tensor:
+        """Return whether the round at a position was given up."""
+        return self._ledger.read(self._ledger.layout.VOIDED) == position + 1
+
+    def describe_group(self) -> tf.Tensor:
+        """Return generation, updates, the number of the servers' values, and 1 for each member."""
+        layout = self._ledger.layout
+        cells = [self._ledger.read(c) for c in (layout.GENERATION, layout.REDUCED, layout.HOME)]
+        begins, active = self._ledger.by_worker(layout.begins, layout.active)
+        members = active * tf.cast(begins < NEVER, tf.int64)
+        return tf.concat([tf.stack(cells), members], 0)
+
     def take_part_from(self, worker: tf.Tensor, alive: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         """Let a worker take part from a round on. Returns whether it has to wait for the round.
 
@@ -144,7 +192,7 @@ class RoundGate:
                 blocked = self._is_waiting(decision.after, mask)
                 if for_all:
                     blocked = tf.logical_or(blocked, self._is_worker_missing())
-                blocked = tf.logical_and(blocked, self._is_current_incarnation(contribution))
+                blocked = tf.logical_and(blocked, self._takes_part(contribution))
             return (blocked,)
 
         (end,) = tf.while_loop(lambda blocked: blocked, decide_again, (tf.constant(True),))
@@ -163,12 +211,9 @@ class RoundGate:
         begins, active = self._ledger.by_worker(layout.begins, layout.active)
         return tf.reduce_any(tf.logical_and(begins < NEVER, active == 0))
 
-    def _is_current_incarnation(self, contribution: Contribution) -> tf.Tensor:
+    def _takes_part(self, contribution: Contribution) -> tf.Tensor:
         """Return whether the incarnation still takes part; a later one may have replaced it."""
-        ledger = self._ledger.open()
-        return (
-            ledger.read(ledger.layout.incarnation(contribution.worker)) == contribution.incarnation
-        )
+        return self._ledger.open().is_alive(contribution.worker, contribution.incarnation)
 
     def _state(self) -> Rounds:
         layout = self._ledger.layout

@@ -114,6 +114,21 @@ class Rounds:
         position = vectors.where(ends == 1, self.upcoming * MAX_CALLS, self.position)
         return replace(without, position=position)
 
+    def after_regroup(self, expected: Any, *, vectors: Vectors) -> Rounds:
+        """Return the state in which the current round was given up; the next one begins.
+
+        Args:
+            expected: 1 for the workers without which it is not completed.
+            vectors: operations.
+        """
+        number = self.number + 1
+        return Rounds(
+            number * MAX_CALLS,
+            vectors.where(expected == 1, number, self.begins),
+            self.contributed * 0,
+            self.wanted * 0 + NOTHING,
+        )
+
     def accepts(self, mask: Any, position: Any, *, vectors: Vectors) -> Any:
         """Return whether a contribution is in time.
 

@@ -15,7 +15,7 @@ from tfps.config.schema import OptimizerSection
 from tfps.errors import ConfigError, DataError
 from tfps.folder import folder_problem
 from tfps.job import optimizer
-from tfps.job.compression import compression_problems
+from tfps.job.compression import compression_of, compression_problems
 from tfps.job.consistency import consistency_problems, mode_of
 from tfps.job.fault_tolerance import folder_problems, recovery_problems, restarts_problems
 from tfps.job.forecast import make_forecast
@@ -28,6 +28,7 @@ from tfps.launch.data_plane import data_port
 from tfps.placement.forecast import Forecast
 from tfps.strategy.cluster_size import ClusterSize, size_problems
 from tfps.strategy.environment import environment_errors
+from tfps.strategy.mirror_limits import mirror_problems
 from tfps.transport.setting import wanted_transport
 
 Result = TypeVar("Result")
@@ -211,7 +212,12 @@ class _Check:
             placement = None if mistakes else placement_of(config.placement)
             problems += mistakes
         if not self._is_wrong("compression"):
-            problems += compression_problems(config.compression, mode=mode)
+            found = compression_problems(config.compression, mode=mode)
+            problems += found
+            if mode is not None and placement is not None and not found:
+                problems += mirror_problems(
+                    placement, mode=mode, compression=compression_of(config.compression)
+                )
         if not self._is_wrong("recovery"):
             problems += recovery_problems(config)
         if not self._is_wrong("job"):

@@ -50,19 +50,23 @@ def start_data_plane(spec: ClusterSpec, *, target: Callable[[], str]) -> None:
         secret_from_environment,
     )
     from tfps.transport.links import Links
+    from tfps.transport.reducer import Reducer
 
     secret, encryption = secret_from_environment(), encryption_from_environment()
+    assert spec.task_type is not None
+    assert spec.task_index is not None
+    host, _ = split_address(spec.address(spec.task_type, spec.task_index))
+    # A task with a loopback address has no clients on other machines.
+    host = host if is_loopback(host) else ""
     if spec.task_type == "worker":
         Links(encryption=encryption).register()
+        Reducer(host=host, encryption=encryption).register()
         return
-    assert spec.task_index is not None
-    host, _ = split_address(spec.address("ps", spec.task_index))
     device = f"/job:ps/replica:0/task:{spec.task_index}/device:CPU:0"
     server = DataServer(
         target=target,
         device=device,
-        # A task with a loopback address has no clients on other machines.
-        host=host if is_loopback(host) else "",
+        host=host,
         port=data_port(),
         secret=secret,
         encryption=encryption,

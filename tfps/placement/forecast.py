@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tfps.partitioners.variable_spec import VariableSpec
-from tfps.placement.policy import Placement
+from tfps.placement.policy import Placement, is_mirrored
 
 # The memory of a parameter server's process with TensorFlow but no variable, rounded up.
 PROCESS_BYTES = 512 << 20
@@ -27,6 +27,7 @@ class PlannedVariable(VariableSpec):
         is_pulled: whether workers pull it, to compute with it.
         is_trained: whether workers push a gradient for it.
         is_frozen: whether it is a weight of a frozen layer, such as a pretrained embedding.
+        is_mirrored: whether each worker trains a copy, by all-reduce; the server has its home.
         worker_copies: the number of copies that its server stores for workers, such as momenta, if
             gradients are applied one by one.
     """
@@ -36,6 +37,7 @@ class PlannedVariable(VariableSpec):
     is_pulled: bool = False
     is_trained: bool = False
     is_frozen: bool = False
+    is_mirrored: bool = False
     worker_copies: int = 0
 
     @property
@@ -51,8 +53,11 @@ class PlannedVariable(VariableSpec):
     def step_bytes(self) -> int:
         """The bytes that a step of one worker pulls and pushes.
 
-        A frozen variable is pulled when a worker joins; rows of a table are pulled in each step.
+        A frozen variable is pulled when a worker joins, and so is a mirrored one; rows of a table
+        are pulled in each step.
         """
+        if self.is_mirrored:
+            return 0
         if self.is_frozen and self.rows_per_step is None:
             return 0
         return (1 if self.is_frozen else 2) * self.pull_bytes
@@ -107,7 +112,17 @@ class Forecast:
             place if variable.moved_beside is None else places[variable.moved_beside]
             for variable, place in zip(variables, places, strict=True)
         ]
-        return cls(servers, tuple(variables), tuple(homes))
+        mirrored = [
+            replace(v, is_mirrored=v.is_trained and is_mirrored(placement, v.path))
+            for v in variables
+        ]
+        return cls(servers, tuple(mirrored), tuple(homes))
+
+    @property
+    def mirrored_bytes(self) -> int:
+        """The bytes of the weights that each worker trains, and of their slots."""
+        pairs = zip(self.variables, self.slot_bytes(), strict=True)
+        return sum(v.size_bytes + slots for v, slots in pairs if v.is_mirrored)
 
     @property
     def bytes_per_server(self) -> tuple[int, ...]:

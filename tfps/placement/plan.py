@@ -18,6 +18,7 @@ class View:
     Args:
         variable: the variable's path; that of a shard ends with the shard's number.
         rule: for a shard, the name of its row rule, the number of all rows, and of shards.
+        is_mirrored: whether the place is a home: each worker trains a copy, by all-reduce.
     """
 
     variable: str
@@ -28,6 +29,7 @@ class View:
     dtype: str
     item_bytes: int = 4
     rule: tuple[str, int, int] | None = None
+    is_mirrored: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -82,7 +84,7 @@ class Plan:
         rows = [("server", "bytes", "variable", "shape", "dtype", "slab", "offset")]
         rows += [
             (
-                str(v.server),
+                f"{v.server} + workers" if v.is_mirrored else str(v.server),
                 format_bytes(v.size_bytes),
                 v.variable,
                 str(v.shape),
@@ -100,4 +102,9 @@ class Plan:
             ).rstrip()
             for row in rows
         ]
-        return "\n".join([*lines, f"imbalance (largest / mean): {self.imbalance:.2f}"])
+        lines.append(f"imbalance (largest / mean): {self.imbalance:.2f}")
+        mirrored_bytes = sum(v.size_bytes for v in self.views if v.is_mirrored)
+        if mirrored_bytes:
+            text = f"trained by all-reduce, on each worker: {format_bytes(mirrored_bytes)}"
+            lines.append(text)
+        return "\n".join(lines)

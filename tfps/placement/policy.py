@@ -80,6 +80,47 @@ class RoundRobin:
 
 
 @dataclass(frozen=True)
+class AllReduce:
+    """Chooses a home by another policy for weights that workers mirror, and train by all-reduce.
+
+    Use it for the dense weights of a model with large tables, where the links to the servers are
+    slow: each worker trains a copy, workers add up their gradients among themselves, and servers
+    get the rows of tables only. The home on a server is written whenever workers rest, at the end
+    of an epoch for example, so that saving, evaluating and reading weights stay as they are. It
+    needs ``consistency=tfps.Synchronous()`` and `model.fit`; scheduled functions train the home.
+
+    Args:
+        home: the policy, or its name, that chooses the server with the home.
+
+    Raises:
+        ConfigError: ``home`` is no policy, or mirrors as well.
+
+    Example:
+
+    >>> placement = ByPath({"embedding": "least_loaded"}, otherwise=AllReduce())
+    >>> [is_mirrored(placement, path) for path in ("dense/kernel", "embedding/embeddings")]
+    [True, False]
+    """
+
+    home: Placement | str = LeastLoaded()
+
+    def __post_init__(self) -> None:
+        if not _is_choice(self.home) or mirrors_any(self.home):
+            raise ConfigError(
+                f"home: received {self.home!r}, expected a policy that chooses a server, such as "
+                "'least_loaded'",
+                source="AllReduce",
+            )
+
+    def choose(
+        self, variable: VariableSpec, *, bytes_per_server: Sequence[int], variables_placed: int
+    ) -> int:
+        return resolve(self.home).choose(
+            variable, bytes_per_server=bytes_per_server, variables_placed=variables_placed
+        )
+
+
+@dataclass(frozen=True)
 class ByPath(PathRules[int | Placement | str]):
     """Chooses the server by the first pattern that is found in a variable's path.
 
@@ -119,6 +160,20 @@ class ByPath(PathRules[int | Placement | str]):
         )
 
 
+def is_mirrored(placement: Placement | str | int, path: str) -> bool:
+    """Return whether workers mirror the variable of a path."""
+    if isinstance(placement, ByPath):
+        return is_mirrored(placement.found_in(path)[1], path)
+    return isinstance(placement, AllReduce) or placement == "all_reduce"
+
+
+def mirrors_any(placement: Placement | str | int) -> bool:
+    """Return whether workers may mirror any variable."""
+    if isinstance(placement, ByPath):
+        return any(map(mirrors_any, [*placement.rules.values(), placement.otherwise]))
+    return isinstance(placement, AllReduce) or placement == "all_reduce"
+
+
 def server_problems(placement: Placement | str, *, servers: int, source: str = "") -> list[str]:
     """Return a sentence for each rule that names a server that a cluster does not have.
 
@@ -127,6 +182,8 @@ def server_problems(placement: Placement | str, *, servers: int, source: str = "
         servers: the number of servers.
         source: the origin of this number, for the message; may be empty.
     """
+    if isinstance(placement, AllReduce):
+        return server_problems(placement.home, servers=servers, source=source)
     if not isinstance(placement, ByPath):
         return []
     there = f"{servers} parameter servers" + (f" of {source}" if source else "")
@@ -147,6 +204,7 @@ def server_problems(placement: Placement | str, *, servers: int, source: str = "
 ALIASES: Mapping[str, Callable[[], Placement]] = {
     "least_loaded": LeastLoaded,
     "round_robin": RoundRobin,
+    "all_reduce": AllReduce,
 }
 EXPECTED = f"an object with a method choose() or one of {', '.join(map(repr, ALIASES))}"
 

@@ -22,6 +22,7 @@ from tfps.strategy.cluster_size import ClusterSize, size_problems
 from tfps.strategy.codec_limits import codec_problems
 from tfps.strategy.environment import connect_timeout_s, environment_errors
 from tfps.strategy.job import Job, check_job, max_workers_problem
+from tfps.strategy.mirror_limits import mirror_problems
 from tfps.training.batch_callbacks import check_setting
 from tfps.transport.setting import wanted_transport
 
@@ -123,6 +124,16 @@ def check_arguments(*, cluster_resolver: Any, variable_partitioner: Any, **given
     )
     if codecs is not None and mode is not None:
         errors += [UnsupportedError(problem) for problem in codec_problems(codecs, mode)]
+    if not errors:
+        job, tolerance = values["job"], values["fault_tolerance"]
+        problems = mirror_problems(
+            values["placement"],
+            mode=mode,
+            compression=codecs,
+            transport=values["transport"],
+            keeps_servers=job.name is not None or tolerance.checkpoints is not None,
+        )
+        errors += [UnsupportedError(problem) for problem in problems]
     errors += [error for error in environment_errors() if str(error) not in map(str, errors)]
     if spec is not None:
         problems = size_problems(

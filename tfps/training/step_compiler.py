@@ -20,6 +20,7 @@ from tfps.errors import UnsupportedError
 from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.program.discovery import discover_program
 from tfps.runtime.program.local_training import apply_mode
+from tfps.runtime.program.mirroring import mirror_weights
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.tables import choose_row_tables
 from tfps.runtime.worker.closure_run import BatchSource
@@ -110,6 +111,12 @@ class StepCompiler:
                     pipelines = self._should_pipeline(program, mode, hooks)
                     program = program.with_schedule(is_pipelined=pipelines)
                 program = choose_row_tables(program)
+                if self._kind == "train" and not isinstance(source, OneBatch):
+                    program = mirror_weights(
+                        program,
+                        strategy.runtime.is_mirrored,
+                        can_add_up=strategy.runtime.data_plane.has_peers,
+                    )
                 strategy.updates.get_program_updates(
                     program
                 )  # what optimizers have settles before a trace

@@ -44,10 +44,10 @@ MAX_FAILED_SENDERS = 64
 
 @dataclass(frozen=True)
 class Peers:
-    """The endpoints of a job's parameter servers; passed to every exchange.
+    """The endpoints of a job's servers, passed to every exchange, or of its workers for sums.
 
     Args:
-        endpoints: server -> endpoint.
+        endpoints: server or worker -> endpoint.
         secret: the job's secret in hexadecimal digits; empty to read it from the environment.
     """
 

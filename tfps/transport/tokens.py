@@ -28,6 +28,13 @@ HANG_UP = "tfps_data_hang_up"  # (job, server) -> 1
 CANCEL = "tfps_data_cancel"  # (job, worker, incarnation) -> whether its exchanges have ended
 MOVED = "tfps_data_moved"  # (endpoint in traces, endpoint now) -> 1
 LINK_FAILURE = "tfps_data_link_failure"  # (job) -> text of the last lost connection, or ""
+REDUCE = "tfps_reduce"  # (peers, place, vectors) -> (whether all members took part, sums)
+REGROUP = "tfps_reduce_regroup"  # (job, worker, oldest generation to go on) -> that one
+PART = "tfps_reduce_part"  # (job, lost worker) -> 1
+RETIRE = "tfps_reduce_retire"  # (job) -> 1
+ACCEPT = "tfps_reduce_accept"  # (job, secret) -> endpoint
 
 # The functions for the coordinator that return bytes; the others return numbers.
-RETURNING_BYTES = frozenset({INTRODUCE, FINGERPRINT, USAGE, OPEN, FAILURE, ERROR, LINK_FAILURE})
+RETURNING_BYTES = frozenset(
+    {INTRODUCE, FINGERPRINT, USAGE, OPEN, ACCEPT, FAILURE, ERROR, LINK_FAILURE}
+)

@@ -25,6 +25,7 @@ PRINTS = {
     "step",
     "fit": r"471 updates applied by the parameter server",
     "larger_than_one_server": r"2\.6 GB on 3 servers; loss .*\n.*on the chief: \(4, 1\)",
+    "all_reduce": r"(?:on each worker, .*: dense\w*/\w+\n){6}evaluated: [\d.]+",
     "partitioners_and_placement": r"imbalance .*: 1\.0\d\n.*the table.*: \(20000, 32\)",
     "sidecar_evaluator": r"epoch-3\.weights\.h5, iteration 471: accuracy 0\.[789]",
     "staleness_aware": r"(?:.* staleness [\d.]+, accuracy 0\.[5-9]\d*\n){4}",

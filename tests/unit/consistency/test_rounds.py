@@ -384,3 +384,15 @@ def test_tensors_decide_as_arrays(
 
     plain = results(lambda values: np.array(values, np.int64), VECTORS)
     assert results(lambda values: tf.constant(values, tf.int64), TensorVectors()) == plain
+
+
+def test_a_round_that_is_given_up_has_no_contributions() -> None:
+    """Its members are expected again; a worker that was not among them is not waited for."""
+    begins = np.array([3, 3, NEVER, NEVER])
+    contributed, wanted = np.array([1, 0, 0, 0]), np.array([4 * MAX_CALLS, *[NOTHING] * 3])
+    state = Rounds(3 * MAX_CALLS, begins, contributed, wanted)
+    after = state.after_regroup(np.array([1, 0, 0, 1]), vectors=VECTORS)
+    assert after.position == 4 * MAX_CALLS
+    assert after.begins.tolist() == [4, 3, NEVER, 4]
+    assert after.contributed.tolist() == [0] * 4
+    assert after.wanted.tolist() == [NOTHING] * 4

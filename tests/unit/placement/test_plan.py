@@ -20,6 +20,7 @@ CHANGES = {
     "dtype": "int32",
     "item_bytes": 8,
     "rule": ("modulo", 10, 2),
+    "is_mirrored": True,
 }
 
 

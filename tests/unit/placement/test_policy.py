@@ -14,10 +14,13 @@ from tfps.errors import ConfigError
 from tfps.partitioners import VariableSpec
 from tfps.placement.policy import (
     ALIASES,
+    AllReduce,
     ByPath,
     LeastLoaded,
     Placement,
     RoundRobin,
+    is_mirrored,
+    mirrors_any,
     resolve,
     server_problems,
 )
@@ -127,3 +130,31 @@ def test_rules_for_servers_that_are_not_there() -> None:
     first, second = server_problems(placement, servers=2)
     check_message(first, "'b'", received="server 2", remedy="expected 0 to 1")
     check_message(second, "'d'", received="server 5", remedy="expected 0 to 1")
+
+
+@pytest.mark.parametrize(
+    ("placement", "mirrored"),
+    [
+        (LeastLoaded(), []),
+        ("all_reduce", ["dense", "table"]),
+        (ByPath({"table": 1}, otherwise=AllReduce()), ["dense"]),
+        (ByPath({"dense": "all_reduce"}), ["dense"]),
+        (ByPath({"table": ByPath({"^t": "all_reduce"})}), ["table"]),
+    ],
+)
+def test_what_workers_mirror(placement: Placement | str, mirrored: list[str]) -> None:
+    assert [path for path in ("dense", "table") if is_mirrored(placement, path)] == mirrored
+    assert mirrors_any(placement) == bool(mirrored)
+
+
+def test_a_mirrored_variable_has_a_home_on_a_server() -> None:
+    assert _place(AllReduce(), [4, 1, 1], 2)[0] == [0, 1, 1]
+    assert _place(AllReduce("round_robin"), [4, 1, 1], 2)[0] == [0, 1, 0]
+    home = ByPath({"a": 3})
+    assert len(server_problems(AllReduce(home), servers=2)) == 1
+
+
+@pytest.mark.parametrize("home", [1, "fewest", AllReduce(), "all_reduce", RoundRobin])
+def test_a_home_that_is_none(home: Any) -> None:
+    with raises(ConfigError, "home: ", received=repr(home), remedy="'least_loaded'"):
+        AllReduce(home)

@@ -15,6 +15,7 @@ from tests.messages import raises
 from tfps.consistency.mode import Mode
 from tfps.consistency.modes import BoundedStaleness
 from tfps.consistency.synchronous import Synchronous
+from tfps.placement import LeastLoaded
 from tfps.runtime.coordinator import function_membership as module
 from tfps.runtime.coordinator.control_plane import waits_for_lost_servers
 from tfps.runtime.coordinator.function_membership import FunctionMembership
@@ -225,6 +226,7 @@ def test_all_other_servers_hear_who_leaves_where_one_does_not_answer() -> None:
     calls = [lost, evict, lost, evict]
     servers: Any = [SimpleNamespace(lost=None, evict=call) for call in calls]
     servers[3].lost = "it is known to be lost"
+    runtime: Any = SimpleNamespace(servers=servers, placement=LeastLoaded())
     with pytest.raises(tf.errors.UnavailableError, match="it does not respond"):
-        Runtime.evict(SimpleNamespace(servers=servers), 1, 7)  # type: ignore[arg-type]
+        Runtime.evict(runtime, 1, 7)
     assert requests == [(1, 7)]

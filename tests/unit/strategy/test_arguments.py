@@ -149,3 +149,21 @@ def test_a_rule_for_a_server_that_is_not_there() -> None:
     placement = tfps.placement.ByPath({"table": 1})
     with raises(ConfigError, "'table'", received="server 1", remedy="1 parameter servers"):
         check_arguments(**{**GOOD, "placement": placement})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "start"),
+    [
+        ({"consistency": tfps.Asynchronous()}, "consistency: received Asynchronous"),
+        ({"consistency": tfps.Synchronous(backup_workers=0, adaptive_batches=2)}, "consistency: "),
+        ({"compression": Cast()}, "compression: "),
+        ({"transport": "grpc"}, "transport: "),
+        ({"fault_tolerance": tfps.FaultTolerance(checkpoints="folder")}, "placement: "),
+        ({"job": "night"}, "placement: "),
+    ],
+)
+def test_what_all_reduce_cannot_be_combined_with(wrong: dict[str, Any], start: str) -> None:
+    good = {**GOOD, "placement": "all_reduce", "consistency": tfps.Synchronous()}
+    check_arguments(**good)
+    with raises(UnsupportedError, start, received="AllReduce", remedy="leave AllReduce() out"):
+        check_arguments(**{**good, **wrong})

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closures.closure_error import is_task_failure, is_unparsed_request_error
+from tfps.bridge.functions.chief_constant import chief_constant
 from tfps.bridge.variables.shards import get_all_shards
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.compile.regimes import REGIMES
@@ -21,6 +22,7 @@ from tfps.runtime.program.program import Program
 from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.closure_run import BatchSource
 from tfps.runtime.worker.executor_choice import ExecutorChoice
+from tfps.runtime.worker.mirrored_copies import UPDATES_NAME
 from tfps.transport.carrier import Carrier
 
 ONE_THREAD = "SINGLE_THREADED_EXECUTOR"
@@ -60,8 +62,14 @@ class CompiledProgram:
         self._carriers = [
             runtime.data_plane.get_carrier(worker) for worker in range(runtime.workers)
         ]
-        if program.schedule.local is not None:
-            runtime.local_slots.register(program.schedule.local.slots)
+        runtime.local_slots.register(program.schedule.worker_slots)
+        self._mirrored = program.schedule.mirrored
+        self._find_peers: Callable[[int], str] = lambda worker: runtime.data_plane.find_peers(
+            worker, addresses=runtime.worker_addresses
+        )
+        if self._mirrored is not None:
+            runtime.local_slots.register(self._mirrored.weights)
+            runtime.local_slots.register_name(UPDATES_NAME)
         half = REGIMES[program.schedule.regime]
         self._functions = {
             carrier: half.loop(half.fit_step, self.servers, carrier=carrier).compile(source)
@@ -80,6 +88,9 @@ class CompiledProgram:
 
     def trace(self, *arguments: Any) -> None:
         """Trace the closure; call it on the main thread, which has Keras's state."""
+        if self._mirrored is not None:
+            *others, own = arguments
+            arguments = (*others, (tf.TensorSpec([], tf.string), own))
         before = dict(self.traced)
         for carrier, function in self._functions.items():
             self.traced[carrier] = function.get_concrete_function(*arguments)
@@ -92,13 +103,17 @@ class CompiledProgram:
 
     def run(self, coordinator: Any, worker: int, *arguments: Any) -> Any:
         """Run the traced closure on this thread's worker; cancelled when another closure fails."""
-        carrier = self._carriers[worker]
+        carrier, given = self._carriers[worker], arguments
         concrete, choice = self.traced[carrier], self.executors[carrier]
+        if self._mirrored is not None:
+            *others, own = arguments
+            peers = chief_constant(self._find_peers(worker), tf.string)
+            given = (*others, (peers, own))
         self._tables.prepare(worker, concrete)
         one_thread = tf.experimental.function_executor_type(ONE_THREAD)
         try:
             with one_thread if choice.is_one_thread else contextlib.nullcontext():
-                return private.make_cancelable(coordinator, concrete)(*arguments)
+                return private.make_cancelable(coordinator, concrete)(*given)
         except tf.errors.OpError as error:
             if choice.is_one_thread and REFUSAL in error.message:  # before the first operation
                 reason = next(line for line in error.message.splitlines() if REFUSAL in line)

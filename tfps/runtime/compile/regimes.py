@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from tfps.runtime.program.schedule import Regime
 from tfps.runtime.worker.fit_local import LocalStep
 from tfps.runtime.worker.fit_loop import FitLoop
+from tfps.runtime.worker.fit_mirrored import MirroredLoop, MirroredStep
 from tfps.runtime.worker.fit_period import PeriodLoop
 from tfps.runtime.worker.fit_pipelined import PipelinedLoop, PipelinedStep
 from tfps.runtime.worker.fit_quota import QuotaStep
@@ -29,6 +30,7 @@ REGIMES = {
     Regime.BOUNDED: WorkerHalf(FitLoop, FitStep, BoundedStep),
     Regime.PIPELINED: WorkerHalf(PipelinedLoop, PipelinedStep, None),
     Regime.IN_ROUNDS: WorkerHalf(FitLoop, FitStep, RoundStep),
+    Regime.MIRRORED: WorkerHalf(MirroredLoop, MirroredStep, None),
     Regime.ADAPTIVE: WorkerHalf(PeriodLoop, QuotaStep, None),
     Regime.LOCAL: WorkerHalf(PeriodLoop, LocalStep, LocalCalls),
     Regime.LOCAL_IN_ROUNDS: WorkerHalf(PeriodLoop, LocalStep, LocalRounds),

@@ -8,6 +8,7 @@ import functools
 import json
 import logging
 import secrets
+import threading
 from collections.abc import Sequence
 from typing import cast
 
@@ -21,11 +22,12 @@ from tfps.runtime.coordinator.control_plane import NoSuchFunction
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.transport import tokens
-from tfps.transport.carrier import Carrier
+from tfps.transport.carrier import Carrier, InProcessCarrier
 from tfps.transport.chunk import max_payload_bytes_from_environment
 from tfps.transport.direct import (
     SECRET_VARIABLE,
     Endpoint,
+    Plain,
     encryption_from_environment,
     fingerprint,
     secret_from_environment,
@@ -33,6 +35,7 @@ from tfps.transport.direct import (
 from tfps.transport.direct_carrier import DirectCarrier, MixedCarrier
 from tfps.transport.links import NO_INCARNATION, Links, Peers
 from tfps.transport.one_thread import run_on_one_thread, suits_one_thread
+from tfps.transport.reducer import Reducer
 from tfps.transport.service_loop import service_loop
 
 logger = logging.getLogger(__name__)
@@ -64,6 +67,8 @@ class DataPlane:
         self.job_id, self._servers, self._channels = job_id, servers, channels
         # The addresses of the sockets of servers that are reached directly.
         self.endpoints: dict[int, Endpoint] = {}
+        self._peers: dict[int, Endpoint] = {}  # of workers, for sums among themselves
+        self._peers_lock = threading.Lock()
         self._moved: dict[str, str] = {}  # the address of a server in traces -> its current address
         plain: list[str] = []
         secret = secret_from_environment()
@@ -152,6 +157,18 @@ class DataPlane:
         """Return the carrier for functions that one worker runs."""
         return self._carrier if self.direct_workers[worker] else self.plain_carrier
 
+    @property
+    def is_in_process(self) -> bool:
+        """Whether all tasks are devices of this process."""
+        return isinstance(self.plain_carrier, InProcessCarrier)
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether all workers can connect with each other."""
+        return self.is_in_process or (
+            all(self.direct_workers) and len(self.endpoints) == len(self._servers)
+        )
+
     def get_max_row_bytes(self, server: int) -> int | None:
         """Return the most bytes of rows in one reply of a server; None: any number.
 
@@ -190,6 +207,38 @@ class DataPlane:
         for known, now in self._moved.items() if self.direct_workers[worker] else ():
             channel = self._channels[worker]
             channel.ask(tokens.MOVED, known.encode(), now.encode(), patience_s=HANG_UP_TIMEOUT_S)
+
+    def find_peers(self, worker: int, *, addresses: Sequence[str]) -> str:
+        """Return where workers accept each other, as JSON.
+
+        Args:
+            worker: the worker that joins them; its process may have been started anew.
+            addresses: the addresses of all workers.
+        """
+        if self.is_in_process:
+            text = _get_process_reducer().accept(self.job_id, self._secret)
+            here = dataclasses.replace(Endpoint.from_json(text.decode()), host="localhost")
+            self._peers = dict.fromkeys(range(len(self._channels)), here)
+        with self._peers_lock:
+            for each, channel in self._get_direct_channels():
+                if each == worker or each not in self._peers:
+                    with contextlib.suppress(tf.errors.UnavailableError):  # it is lost
+                        text = channel.ask(
+                            tokens.ACCEPT, self.job_id, self._secret, patience_s=HANG_UP_TIMEOUT_S
+                        )
+                        found, host = (
+                            Endpoint.from_json(text.decode()),
+                            split_address(addresses[each])[0],
+                        )
+                        self._peers[each] = dataclasses.replace(found, host=host)
+            return Peers(self._peers, self._secret.hex()).to_json()
+
+    def part(self, lost: int) -> None:
+        """Let all workers end their sums with one that was lost."""
+        for worker, channel in self._get_direct_channels():
+            if worker != lost:
+                with contextlib.suppress(tf.errors.UnavailableError):  # it is lost itself
+                    channel.ask(tokens.PART, self.job_id, lost, patience_s=HANG_UP_TIMEOUT_S)
 
     def _get_responsive_channels(self) -> dict[int, ControlChannel]:
         """Return the channels to the direct servers that are not lost, by server."""
@@ -263,6 +312,11 @@ class DataPlane:
             channel.ask(tokens.CLOSE, self.job_id)
         if self.endpoints:
             _get_process_links().close_job(self.job_id)
+        if self._peers and self.is_in_process:
+            _get_process_reducer().retire(self.job_id)
+        for _, channel in self._get_direct_channels() if self._peers else ():
+            with contextlib.suppress(tf.errors.UnavailableError):  # it is lost
+                channel.ask(tokens.RETIRE, self.job_id, patience_s=HANG_UP_TIMEOUT_S)
 
 
 def build_service_graph(plan: ServedPlan, *, device: str) -> bytes:
@@ -291,6 +345,14 @@ def _get_process_links() -> Links:
     links = Links(encryption=encryption_from_environment())
     links.register(in_a_task=False)
     return links
+
+
+@functools.cache
+def _get_process_reducer() -> Reducer:
+    """Return what adds up tensors of workers that are devices of this process."""
+    reducer = Reducer(host="localhost", encryption=Plain())
+    reducer.register()
+    return reducer
 
 
 def _format_secret_mismatch(tasks: Sequence[str], *, chief_has_one: bool) -> str:

@@ -25,7 +25,7 @@ from tfps.consistency.ledger import TERM_INCARNATIONS
 from tfps.consistency.mode import Mode
 from tfps.errors import ConfigError, StrategyClosed
 from tfps.partitioners.variable_spec import VariableSpec
-from tfps.placement.policy import Placement
+from tfps.placement.policy import Placement, is_mirrored, mirrors_any
 from tfps.runtime.coordinator.call_ids import OptimizerCallIds
 from tfps.runtime.coordinator.connections import Connections, ControlChannel, Task
 from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, NoSuchFunction
@@ -203,6 +203,9 @@ class Runtime(Storage):
             )
         return self.servers[index].device
 
+    def is_mirrored(self, path: str) -> bool:
+        return is_mirrored(self.placement, path)
+
     def collect(self) -> None:
         """Free the variables and plans without references."""
         super().collect()
@@ -285,6 +288,8 @@ class Runtime(Storage):
             tf.errors.UnavailableError: a server did not reply; all others were told.
         """
         self._has_evicted = True
+        if mirrors_any(self.placement):
+            self.data_plane.part(worker)
         silent = None
         for server in self.servers:
             try:

@@ -81,7 +81,7 @@ class Server:
         self._withdraw = self._trace_decision(issuing.withdraw_ticket, "ticket")
         self._count_up_to = self._trace_decision(chief_requests.count_up_to, "version")
         self._evict = self._trace_decision(
-            self._decide_eviction, "worker", "incarnation", act_on_result=self.membership.leave
+            self._decide_eviction, "worker", "incarnation", act_on_result=self._leave_group
         )
         if self.rounds is not None:
             self._expect = self.channel.make_function(self._trace_expect, arguments=1 + max_workers)
@@ -258,6 +258,11 @@ class Server:
     ) -> tf.Tensor:
         return decide.evict(ledger, worker=worker, incarnation=incarnation)
 
+    def _leave_group(self, worker: tf.Tensor, leaves: tf.Tensor) -> None:
+        if self.rounds is not None and self.issues_tickets:
+            self.rounds.regroup(worker, leaves, joins=False)
+        self.membership.leave(worker, leaves)
+
     def _has_not_joined(self, ledger: Ledger, *, worker: tf.Tensor) -> tf.Tensor:
         """Return whether an expected worker has not joined yet."""
         return ledger.read(self.layout.active(worker)) == 0
@@ -269,6 +274,7 @@ class Server:
             is_new = tf.cast(chief_requests.expect(ledger, number=number), tf.int64)
             self.ledger.write_changes(ledger)
             self.rounds.expect(tf.stack(will_join) * is_new)
+            self.ledger.add([self.layout.GENERATION], is_new[None])
         return [is_new]
 
     def _trace_sample(self) -> Sequence[tf.Tensor]:

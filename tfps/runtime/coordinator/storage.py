@@ -51,6 +51,10 @@ class Storage:
         self._freed_bytes = 0  # since servers gave memory back to their systems
         self._bytes = [0] * len(self._servers)  # of all views
 
+    def is_mirrored(self, path: str) -> bool:
+        """Return whether workers mirror the variable of a path."""
+        return False
+
     @property
     def bytes_per_server(self) -> tuple[int, ...]:
         """The bytes that each server holds; computed without a loop over thousands of variables."""
@@ -123,6 +127,7 @@ class Storage:
                 dtype=dtype,
                 item_bytes=ITEM_BYTES.get(dtype, variable.dtype.size),
                 rule=None if rule is None else (rule_name(rule), rule.rows, rule.shards),
+                is_mirrored=bool(options.get("trainable")) and self.is_mirrored(path),
             )
             self._bytes[view.server] += view.size_bytes
         else:

@@ -211,10 +211,13 @@ def build_call_wire(
     """
     if is_last is None:
         is_last = call_number == len(program.calls) - 1
-    known = {id(table) for table in program.schedule.tables}
+    tables_and_mirrored = [*program.schedule.tables]
     trained = program.calls[call_number].variables
+    looked_up = [v for v in trained if any(v is table for table in tables_and_mirrored)]
+    if program.schedule.mirrored is not None:
+        tables_and_mirrored += program.schedule.mirrored.weights
+    known = {id(variable) for variable in tables_and_mirrored}
     whole = [v for v in trained if id(v) not in known]
-    looked_up = [v for v in trained if id(v) in known]
     tables = get_shards_on(looked_up, device)
     gradients = group_by_slab(get_shards_on(whole, device))
     coded, plain = _split_by_codec(gradients, choices=choose_codecs(whole, program.schedule.push))

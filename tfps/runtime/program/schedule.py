@@ -34,6 +34,18 @@ class LocalTraining:
 
 
 @dataclass(frozen=True)
+class MirroredTraining:
+    """The weights whose copies workers update alike, by the sum of all workers' gradients."""
+
+    weights: tuple[Any, ...]  # as Keras variables
+    slots: tuple[Any, ...]  # the optimizers' variables for them
+
+    def has(self, variable: Any) -> bool:
+        """Return whether a weight is one of them."""
+        return any(variable is weight for weight in self.weights)
+
+
+@dataclass(frozen=True)
 class PeriodEnd(OptimizerCall):
     """The only exchange of a period; its optimizer is a `LocalTraining`."""
 
@@ -50,6 +62,7 @@ class Regime(enum.Enum):
     PIPELINED = enum.auto()  # a push travels while the next step is computed
     IN_ROUNDS = enum.auto()  # pushes are applied as one mean
     ADAPTIVE = enum.auto()  # rounds of several batches, as many as a worker's speed allows
+    MIRRORED = enum.auto()  # rounds, with the sums of some gradients computed by the workers
     LOCAL = enum.auto()  # workers run the optimizers, and push differences
     LOCAL_IN_ROUNDS = enum.auto()  # differences are applied as one mean
 
@@ -60,6 +73,8 @@ class Schedule:
 
     # Workers run the optimizers, and exchange after a period; None: servers run them.
     local: LocalTraining | None = None
+    # Weights that workers train by all-reduce; None: there are none.
+    mirrored: MirroredTraining | None = None
     in_rounds: bool = False  # pushes are applied in rounds of all workers
     is_bounded: bool = False  # a worker waits while it is too far ahead of the slowest
     # The number of batches per worker in such a round; faster workers take more of them.
@@ -79,12 +94,20 @@ class Schedule:
         return 1 if self.local is None else self.local.period_steps
 
     @property
+    def worker_slots(self) -> tuple[Any, ...]:
+        """The optimizers' variables that workers update."""
+        own = self.local or self.mirrored
+        return () if own is None else own.slots
+
+    @property
     def regime(self) -> Regime:
         """How workers go through their steps."""
         if self.local is not None:
             return Regime.LOCAL_IN_ROUNDS if self.in_rounds else Regime.LOCAL
         if self.is_pipelined:
             return Regime.PIPELINED
+        if self.mirrored is not None:
+            return Regime.MIRRORED
         if self.in_rounds:
             return Regime.ADAPTIVE if self.adaptive_batches > 1 else Regime.IN_ROUNDS
         return Regime.BOUNDED if self.is_bounded else Regime.AT_ONCE

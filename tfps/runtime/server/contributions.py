@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge.variables.server_variable import ServerVariable
-from tfps.consistency.applied_window import NOT_APPLIED, cell_of_function
+from tfps.consistency.applied_window import NOT_APPLIED
 from tfps.consistency.ledger import MAX_CALLS
 from tfps.optimizers.server_update import UpdateContext
 from tfps.runtime.coordinator.runtime import Runtime
@@ -21,7 +21,7 @@ from tfps.runtime.message.wire import (
     get_variable_name,
 )
 from tfps.runtime.program.schedule import LocalTraining
-from tfps.runtime.server.admission import ReceivedPush
+from tfps.runtime.server.admission import AdmitAll, ReceivedPush
 from tfps.runtime.server.round_sums import RoundSum, RowSum, WholeSum, create_move_sum
 from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall
 from tfps.transport.message import Request
@@ -41,13 +41,15 @@ class Contributions:
     Args:
         call: the optimizer call.
         runtime: the runtime of the job.
-        from_functions: whether scheduled functions contribute; several of them may share a round.
+        admission: the rule by which dropped contributions may come again: those of scheduled
+            functions, of which several may share a round, and those of workers that add up
+            gradients among themselves. None: they may not.
     """
 
     def __init__(
-        self, call: ServerOptimizerCall, *, runtime: Runtime, from_functions: bool = False
+        self, call: ServerOptimizerCall, *, runtime: Runtime, admission: AdmitAll | None = None
     ) -> None:
-        self._call = call
+        self._call, self._admission = call, admission
         optimizer = call.optimizer.name if call.is_update else "state"
 
         def variable(value: Any, kind: str, *, owner: str, **options: Any) -> ServerVariable:
@@ -68,7 +70,7 @@ class Contributions:
         first = natives[0].shared_name if natives else f"server_{call.server.index}"
         self._weights = variable(np.zeros(3), "weights", owner=first, dtype=tf.float64)
         self._keys: ServerVariable | None = None  # keys of contributions in the sums, if any
-        if from_functions:
+        if admission is not None:
             # A worker may die, come back, and contribute to the same round again.
             none = np.full([2 * runtime.max_workers], NOT_APPLIED, np.int64)
             self._keys = variable(none, "keys", owner=first, dtype=tf.int64)
@@ -148,8 +150,11 @@ class Contributions:
         def forget() -> tf.Tensor:
             held = keys.read_value()
             held = tf.boolean_mask(held, held != NOT_APPLIED)
-            server_ledger = self._call.server.ledger
-            server_ledger.allow_repeated_keys(cells=cell_of_function(held), keys=held)
+            server_ledger, admission = self._call.server.ledger, self._admission
+            assert admission is not None
+            server_ledger.allow_repeated_keys(
+                cells=admission.get_cell(held), keys=admission.get_key(held)
+            )
             self._weights.assign(tf.zeros([3], tf.float64), read_value=False)
             return tf.constant(0)
 

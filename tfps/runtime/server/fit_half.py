@@ -33,8 +33,9 @@ from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import AdmitByTicket, close_acked
 from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.half import ServerHalf
+from tfps.runtime.server.push import Push
 from tfps.runtime.server.reports import NO_RESET, Reports
-from tfps.runtime.server.requests import enter_if_new, record_pull
+from tfps.runtime.server.requests import enter_if_new, pack_values, read_values, record_pull
 from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall, count_durations
 from tfps.transport.message import Kind, Request
 from tfps.transport.packing import pack, unpack
@@ -66,6 +67,11 @@ class FitHalf(ServerHalf):
         )
         self.unchanged = group_by_slab(get_shards_on(unchanged, server.device))
         self.unchanged_layout = self.unchanged.layout
+        mirrored = program.schedule.mirrored
+        self.is_grouped = mirrored is not None and server.issues_tickets
+        stored = () if mirrored is None else (*mirrored.weights, *mirrored.slots)
+        # The weights that workers train, and their slots, which one of them writes at its end.
+        self.home = group_by_slab(get_shards_on(stored, server.device))
         super().__init__(program, runtime=runtime, server=server, **options)
 
     def build_wire(self, number: int) -> CallWire:
@@ -89,7 +95,9 @@ class FitHalf(ServerHalf):
 
     def offer_all(self) -> None:
         report_bytes = self._report_bytes
-        join = self.trace_locked(self._join, held=self.held)
+        join = (
+            self._trace_join if self.is_grouped else self.trace_locked(self._join, held=self.held)
+        )
         self.offer(Kind.JOIN, join, reply_bytes=self.parameter_layout.size_bytes)
         self.offer_pushes()
         self.runtime.push_functions.update(
@@ -103,9 +111,13 @@ class FitHalf(ServerHalf):
             self.offer(Kind.FINISH, self.trace_locked(self._finish), request_bytes=report_bytes)
         # Without backup workers no worker is late, and all servers begin a round together.
         apart = len(self.runtime.servers) > 1 or len(self.wires) > 1
-        awaits = bool(self.runtime.mode.backup_workers) and apart
+        mirrored = self.program.schedule.mirrored
+        awaits = (bool(self.runtime.mode.backup_workers) and apart) or mirrored is not None
         self.offer_rounds(joins=False, awaits=awaits)
         self.offer_slots()
+        if self.home.variables or self.is_grouped:
+            size = self.home.layout.size_bytes
+            self.offer(Kind.WRITE_BACK, self.trace_locked(self._write_home), request_bytes=size)
         if self.unchanged.variables:
             pull, size = (
                 self.trace_locked(self._pull_unchanged, held=self.unchanged),
@@ -121,17 +133,55 @@ class FitHalf(ServerHalf):
     def create_contributions(
         self, call: ServerOptimizerCall, number: int
     ) -> tuple[Contributions, int]:
-        return Contributions(call, runtime=self.runtime), 1
+        admission = self.get_admission(number) if self.is_grouped else None
+        return Contributions(call, runtime=self.runtime, admission=admission), 1
 
     def make_row_reply(self, header: Sequence[tf.Tensor], ledger: Ledger) -> ReplyHeader:
         alive = self.plan.is_alive(header, ledger, header[Request.WORKER])
         status = self.plan.compute_status(header, alive=alive)
         return ReplyHeader(ledger.read(ledger.layout.VERSION), status)
 
+    def _trace_join(
+        self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """Trace a join; the ids of the reply are generation, and whether the ticket repeats."""
+        server_ledger = self.server.ledger
+        with server_ledger.locked():
+            reply = self._join(header, payload)
+            generation = server_ledger.read(server_ledger.layout.GENERATION)
+            repeats = Push.make_repeat_ids(server_ledger, reply.grant.ticket)
+            values = read_values(self.held)
+        reply_ids = tf.concat([generation[None], repeats], 0)
+        return [reply.to_tensor(), reply_ids, pack_values(self.held, values)]
+
+    def _write_home(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
+        """Write the mirrored weights and their slots, as a worker at its end has them."""
+        server_ledger = self.server.ledger
+        ledger = server_ledger.open()
+        alive = self.plan.is_alive(header, ledger, header[Request.WORKER])
+        layout = self.home.server_layout
+
+        def write() -> tf.Tensor:
+            values = unpack(layout, payload)
+            for native in self.home.natives:
+                native.assign(values[native.shared_name], read_value=False)
+            return tf.constant(0)
+
+        tf.cond(alive, write, lambda: tf.constant(0))
+        if self.is_grouped:
+            ledger.write_if(alive, ledger.layout.HOME, ledger.read(ledger.layout.REDUCED))
+        ledger.count_traffic(received_bytes=layout.size_bytes, sent_bytes=0)
+        server_ledger.write_changes(ledger)
+        version = ledger.read(ledger.layout.VERSION)
+        return ReplyHeader(version, self.plan.compute_status(header, alive=alive))
+
     def _join(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """Let a worker join a ticket run; reply with parameters and its first tickets."""
         worker, server_ledger, grant = header[Request.WORKER], self.server.ledger, NO_GRANT
-        accepted = enter_if_new(self.server, self.plan, header)
+        accepted = enter_if_new(self.server, self.plan, header, is_grouped=self.is_grouped)
+        if self.is_grouped and self.rounds is not None:
+            for contributions in self.contributions:
+                contributions.forget_dropped(self.rounds.position())
         ledger = server_ledger.open()
         version = ledger.read(server_ledger.layout.VERSION)
         clock = ledger.read(server_ledger.layout.clock(worker))

@@ -161,7 +161,7 @@ class FunctionHalf(ServerHalf):
         index = self.server.index
 
         def contributions() -> Contributions:
-            return Contributions(call, runtime=runtime, from_functions=True)
+            return Contributions(call, runtime=runtime, admission=self.get_admission(number))
 
         return call_ids.get_sums(call_id, index, contributions), call_id
 

@@ -62,6 +62,7 @@ class ServerHalf(PlanFunctions):
     reports: Reports | None = None  # counts steps; None: another server does
     quotas: Quotas | None = None  # the number of tickets that a worker gets at once; None: one
     unchanged: ServerShards = NO_VALUES  # values that pushes do not change and replies do not bring
+    is_grouped = False  # whether workers add up gradients in a group that this server decides
     each_call_ends_step: bool  # whether each optimizer call is a step, or a round, of its own
 
     def __init__(
@@ -87,7 +88,7 @@ class ServerHalf(PlanFunctions):
         self.held = group_by_slab(get_shards_on(self.initial_variables, server.device))
         self.parameter_layout = self.held.layout
         # Variables of optimizers that workers run.
-        slots = () if program.schedule.local is None else program.schedule.local.slots
+        slots = program.schedule.worker_slots
         self.slots = group_by_slab(get_shards_on(slots, server.device))
         self.slot_layout = self.slots.layout
         self.wires = [self.build_wire(number) for number in range(len(program.calls))]
@@ -99,7 +100,8 @@ class ServerHalf(PlanFunctions):
             [get_variable_name(p) for p in get_shards(table)] for table in program.schedule.tables
         ]
         self.set_plan_id(self.parameter_layout, messages, tables)
-        self._contributions: list[Contributions] = []  # kept, since servers find them by name
+        self.contributions: list[Contributions] = []  # kept, since servers find them by name
+        self.pushes = [self.build_push(number) for number in range(len(self.wires))]
         self.offer_all()
         self.install()
 
@@ -149,7 +151,7 @@ class ServerHalf(PlanFunctions):
         for number, wire in enumerate(self.wires):
             self.offer(
                 Kind.PUSH,
-                self.build_push(number).trace,
+                self.pushes[number].trace,
                 call_number=number,
                 request_bytes=wire.request.size_bytes,
                 reply_bytes=wire.reply.size_bytes,
@@ -229,17 +231,23 @@ class ServerHalf(PlanFunctions):
             self.trace_unchanged_number,
             self.delta_encoder,
         )
-        enter = RoundPull(*where, self.held, enters=True, joins=joins)
+        enter = RoundPull(*where, self.held, enters=True, joins=joins, is_grouped=self.is_grouped)
         size = self.parameter_layout.size_bytes
         self.offer(Kind.ENTER_ROUND, enter.trace, reply_bytes=size)
         if awaits:
-            wait = RoundPull(*where, self.awaited_values, enters=False, joins=False)
+            wait = RoundPull(
+                *where,
+                self.awaited_values,
+                enters=False,
+                joins=False,
+                is_grouped=self.is_grouped,
+            )
             size = self.awaited_values.layout.size_bytes
             self.offer(Kind.AWAIT_ROUND, wait.trace, reply_bytes=size)
 
     def offer_slots(self) -> None:
         """Offer the first values of optimizer variables, if workers run the optimizers."""
-        if self.program.schedule.local is not None:
+        if self.program.schedule.worker_slots:
             pull = self.trace_locked(self._pull_slots, held=self.slots)
             self.offer(Kind.PULL, pull, call_number=SLOTS, reply_bytes=self.slot_layout.size_bytes)
 
@@ -274,9 +282,14 @@ class ServerHalf(PlanFunctions):
             updates = self.updates if self._uses_replies else ()
         else:  # a round's update does not ask which values a worker knew
             sums, call_id = self.create_contributions(call, number)
-            self._contributions.append(sums)
+            self.contributions.append(sums)
             gate = barrier = RoundBarrier(
-                call, rounds, sums, call_id=call_id, weighs_examples=admission.has_tickets
+                call,
+                rounds,
+                sums,
+                call_id=call_id,
+                weighs_examples=admission.has_tickets,
+                counts_reduced=self.is_grouped,
             )
             application = barrier.contribute
         return Push(
@@ -297,4 +310,5 @@ class ServerHalf(PlanFunctions):
             quotas=self.quotas if call.is_last else None,
             sends_write_count=call.is_last and bool(self.unchanged.variables),
             delta_encoder=self.delta_encoder,
+            group=rounds if self.is_grouped else None,
         )

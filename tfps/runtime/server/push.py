@@ -11,7 +11,10 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.compiled_function import compiled_function
-from tfps.consistency.server_ledger import GraphLedger
+from tfps.consistency.applied_window import cell_of_ticket
+from tfps.consistency.ledger import MAX_CALLS, Status, key_of
+from tfps.consistency.round_gate import RoundGate
+from tfps.consistency.server_ledger import GraphLedger, ServerLedger
 from tfps.consistency.server_quotas import Quotas
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.worker_memory import WorkerVersion
@@ -68,6 +71,9 @@ class Push:
     # The number of tickets that a worker gets next; None: one, or none with this push.
     quotas: Quotas | None = None
     sends_write_count: bool = False  # whether the reply has the number of writes by others
+    # The rounds that may be given up, where workers add up gradients among themselves. The reply
+    # then says in its ids whether the next ticket was applied before.
+    group: RoundGate | None = None
 
     def trace(
         self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
@@ -97,14 +103,22 @@ class Push:
             coding.count(header)
             has_to_wait, version = self.gate.end_step(arrival, verdict, done=done)
             counts = arrival.is_worker if arrival.alive is True else arrival.alive
-            pulled = self._read(header[Request.WORKER], version, counts=counts)
+            pulled = self._read(header, version, counts=counts)
+            reply_ids = get_reply_ids(wire, ids)
+            if self.group is not None:
+                reply_ids = self.make_repeat_ids(server_ledger, verdict.grant.ticket)
         if has_to_wait is not None:
-            read = functools.partial(self._read, header[Request.WORKER])
+            read = functools.partial(self._read, header)
             pulled = tf.cond(has_to_wait, lambda: self.gate.wait(arrival, read), lambda: pulled)
         version, *values = pulled
         fields = {} if version is verdict.version else {Reply.VERSION: version}
         if self.sends_write_count:
             fields[Reply.OTHER_WRITES] = values.pop()
+        if self.group is not None:
+            evicted = tf.constant(int(Status.EVICTED), tf.int64)
+            # A round that was given up since then may have moved the position of this server alone.
+            fields[Reply.VERSION] = (header[Request.BASE_VERSION] // MAX_CALLS + 1) * MAX_CALLS
+            fields[Reply.STATUS] = tf.where(values.pop(), evicted, outcome.reply[Reply.STATUS])
         seed = tf.stack([tf.constant(self.call.server.index, tf.int64), version])
 
         def encode(values: list[tf.Tensor]) -> tuple[Mapping[Reply, tf.Tensor], tf.Tensor]:
@@ -116,7 +130,14 @@ class Push:
 
         durations, payload = coding.encode_reply(encode, values=values)
         reply = set_fields(outcome.reply, {**fields, **durations})
-        return [reply, get_reply_ids(wire, ids), payload]
+        return [reply, reply_ids, payload]
+
+    @staticmethod
+    def make_repeat_ids(server_ledger: ServerLedger, ticket: tf.Tensor) -> tf.Tensor:
+        """Return the ids that say whether a ticket was applied before, under the mutex."""
+        known = server_ledger.applied_key(cell_of_ticket(tf.maximum(ticket, 0)))
+        repeats = tf.logical_and(ticket >= 0, known >= key_of(ticket, 0))
+        return tf.cast(repeats, tf.int64)[None]
 
     @property
     def _is_compiled(self) -> bool:
@@ -227,13 +248,20 @@ class Push:
             self.reports.count(verdict.closed, request.tensors)
 
     def _read(
-        self, worker: tf.Tensor, version: tf.Tensor, *, counts: tf.Tensor | bool = True
+        self,
+        header: Sequence[tf.Tensor],
+        version: tf.Tensor,
+        *,
+        counts: tf.Tensor | bool = True,
     ) -> list[tf.Tensor]:
         """Read the reply's version, values, and number of writes by others."""
         server_ledger = self.call.server.ledger
-        natives, worker_version = self.call.wire.values, WorkerVersion(worker, version)
+        worker_version = WorkerVersion(header[Request.WORKER], version)
+        natives = self.call.wire.values
         record_pull(self.updates, natives, worker_version, self.call.server, counts=counts)
         reply = [version, *read_values(natives)]
+        if self.group is not None:
+            reply.append(self.group.is_voided(header[Request.BASE_VERSION]))
         if self.sends_write_count:
             reply.append(server_ledger.read(server_ledger.layout.OTHER_WRITES))
         return reply

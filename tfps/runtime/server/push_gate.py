@@ -95,6 +95,7 @@ class RoundBarrier:
     # Whether a push has the number of its examples as weight. Pushes of scheduled functions, which
     # choose batches themselves, all weigh the same.
     weighs_examples: bool
+    counts_reduced: bool = False  # whether workers update their copies after each round
 
     @property
     def may_wait(self) -> bool:
@@ -158,6 +159,8 @@ class RoundBarrier:
         server_ledger = self.call.server.ledger
         if self.call.counts_as_update:
             server_ledger.add(server_ledger.layout.VERSION, tf.cast(applied, tf.int64))
+        if self.counts_reduced:
+            server_ledger.add(server_ledger.layout.REDUCED, tf.cast(applied, tf.int64))
         if not self.weighs_examples:  # a function's, perhaps: other programs look for such writes
             server_ledger.add(server_ledger.layout.OTHER_WRITES, tf.cast(applied, tf.int64))
         return done

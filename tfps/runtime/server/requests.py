@@ -30,11 +30,13 @@ def pack_values(held: ServerShards, values: Sequence[tf.Tensor]) -> tf.Tensor:
     return pack(held.server_layout, dict(zip(names, values, strict=True)))
 
 
-def enter_if_new(server: Server, plan: PlanHeader, header: Sequence[tf.Tensor]) -> tf.Tensor:
+def enter_if_new(
+    server: Server, plan: PlanHeader, header: Sequence[tf.Tensor], *, is_grouped: bool = False
+) -> tf.Tensor:
     """Let a worker enter if its incarnation is new, with its first request.
 
     Returns, under the mutex, whether it is new. The tickets of the incarnation before it go back
-    first.
+    first. If ``is_grouped``, workers add up gradients among themselves.
     """
     server_ledger, layout = server.ledger, server.ledger.layout
     worker, incarnation = header[Request.WORKER], header[Request.INCARNATION]
@@ -42,6 +44,12 @@ def enter_if_new(server: Server, plan: PlanHeader, header: Sequence[tf.Tensor]) 
     is_new = tf.logical_and(plan.matches_plan(header), newer)
 
     def enter() -> tf.Tensor:
+        if server.rounds is not None and server.issues_tickets:
+            server_ledger.write(
+                tf.constant(layout.IS_GROUPED, tf.int64), tf.constant(int(is_grouped), tf.int64)
+            )
+            if is_grouped:
+                server.rounds.regroup(worker, is_new, joins=True)
         ledger = server_ledger.open()
         decide.remove(ledger, worker=worker, leaves=is_new, closed=tf.constant(False))
         server_ledger.write_changes(ledger)

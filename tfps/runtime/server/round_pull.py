@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from tfps.consistency.ledger import NOTHING
+from tfps.consistency.ledger import MAX_CALLS, NOTHING
 from tfps.consistency.round_gate import Contribution, RoundGate
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader
@@ -32,6 +32,7 @@ class RoundPull:
     held: ServerShards
     enters: bool  # the worker takes part from that round on; False: it does already
     joins: bool  # whether the request lets a new incarnation of the worker in
+    is_grouped: bool = False  # whether workers add up gradients among themselves
 
     def trace(
         self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
@@ -60,6 +61,10 @@ class RoundPull:
                 return self._read(header, alive)
 
         position, other_writes, *values = tf.cond(has_to_wait, wait, lambda: pulled)
+        if self.is_grouped:
+            ids, alive = values.pop(), tf.logical_and(alive, values.pop())
+            if not self.enters:  # see `Push.trace`
+                position = header[Request.BASE_VERSION] * MAX_CALLS
         status = self.plan.compute_status(header, alive=alive)
         reply = ReplyHeader(position, status, other_writes=other_writes)
         return [reply.to_tensor(), ids, pack_values(self.held, values)]
@@ -67,4 +72,15 @@ class RoundPull:
     def _read(self, header: Sequence[tf.Tensor], alive: tf.Tensor) -> list[tf.Tensor]:
         number, position = tf.cast(self.trace_unchanged_number(), tf.int64), self.rounds.position()
         self.delta_encoder.record_full_values(header, position, counts=alive)
-        return [position, number, *read_values(self.held)]
+        return [position, number, *read_values(self.held), *self._read_group(header)]
+
+    def _read_group(self, header: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return whether the worker is in the group that has begun this round, and the group."""
+        if not self.is_grouped:
+            return []
+        if self.enters:
+            ledger = self.server.ledger.open()
+            worker, incarnation = header[Request.WORKER], self.plan.read_incarnation(header)
+            return [ledger.is_alive(worker, incarnation), self.rounds.describe_group()]
+        before = (header[Request.BASE_VERSION] - 1) * MAX_CALLS
+        return [tf.logical_not(self.rounds.is_voided(before)), tf.zeros([0], tf.int64)]

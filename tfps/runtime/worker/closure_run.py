@@ -95,12 +95,19 @@ class ClosureRun:
         seeds: int64 [generators, 2], states at the first ticket of the run. For a generator whose
             number of draws per step is unknown, if there is one worker: at the begin of the run.
         control: see `make_closure_control`.
+        peers: the addresses of workers that add up gradients; see `transport.reducer`.
     """
 
     def __init__(
-        self, source: BatchSource, arguments: Any, *, seeds: tf.Tensor, control: tf.Tensor
+        self,
+        source: BatchSource,
+        arguments: Any,
+        *,
+        seeds: tf.Tensor,
+        control: tf.Tensor,
+        peers: tf.Tensor | None = None,
     ) -> None:
-        self.source, self._arguments, self._seeds = source, arguments, seeds
+        self.peers, self.source, self._arguments, self._seeds = peers, source, arguments, seeds
         # Whether the loss of the latest traced step was finite; None if training does not stop at
         # NaN.
         self.is_finite: tf.Tensor | None = None

@@ -28,6 +28,7 @@ class ServerReplies(NamedTuple):
     versions: Sequence[tf.Tensor]  # the versions of these, or positions if there are rounds
     accepted: tf.Tensor  # whether all servers know the worker, and accept its push
     other_writes: Sequence[tf.Tensor]  # the number of writes by others, by server; see `Reply`
+    ids: Any = ()  # from server 0
     next_ticket: Any = NO_TICKET  # from the ticket server
     next_batches: Any = 1  # the number of tickets that it stands for
     microseconds: Any = NOT_MEASURED  # from the requests to the last reply
@@ -43,7 +44,7 @@ class ServerReplies(NamedTuple):
         versions, writes = (
             get_field_by_server(replies, f) for f in (Reply.VERSION, Reply.OTHER_WRITES)
         )
-        return cls(get_payloads(replies), versions, accepted, writes)
+        return cls(get_payloads(replies), versions, accepted, writes, replies[min(replies)].ids)
 
 
 def build_requests(

@@ -27,7 +27,7 @@ from tfps.runtime.worker.exchange import (
 from tfps.runtime.worker.kept_values import KeptFactors
 from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.step_report import empty_report, step_report
-from tfps.transport.carrier import Carrier
+from tfps.transport.carrier import Carrier, Message
 from tfps.transport.message import Kind, Reply, Request
 from tfps.transport.packing import pack, unpack
 
@@ -102,7 +102,8 @@ class FitStep(Step):
         """Enter on all servers, load the parameters, and get the first ticket."""
         messages = self.send_requests(Kind.JOIN)
         header = messages[0].header
-        replies = self.rounds.enter(ServerReplies.from_replies(messages))
+        with tf.control_dependencies(self.prepare_to_enter(messages)):
+            replies = self.rounds.enter(ServerReplies.from_replies(messages))
         self.load(replies.payloads, self.load_initial)
         self._delta_decoder.begin(replies.payloads)
         for variable, state in self._seed_states(self.closure_run.first):
@@ -120,6 +121,13 @@ class FitStep(Step):
             next_ticket=header[Reply.NEXT_TICKET], next_batches=header[Reply.NEXT_BATCHES]
         )
         self.closure_run.is_finite = tf.constant(True) if self.program.stops_at_nan else None
+
+    def prepare_to_enter(self, messages: Mapping[int, Message]) -> Sequence[tf.Tensor]:
+        """Trace work between the replies to a join and the first round; return what to wait for."""
+        return []
+
+    def on_push_replies(self, messages: Mapping[int, Message]) -> None:
+        """Trace work after the replies to a push, before their values are loaded."""
 
     def pull_latest_report(self) -> dict[str, tf.Tensor]:
         """Pull the report from which the first step continues, after the worker has joined."""
@@ -303,6 +311,7 @@ class FitStep(Step):
         )
         messages, duration = exchange_timed(self.carrier, calls)
         self.commit_residuals(messages)
+        self.on_push_replies(messages)
         # With a worse status the worker was evicted, and its further steps do not count.
         replies, header = (
             ServerReplies.from_replies(messages, worst_status=Status.DUPLICATE),

@@ -64,13 +64,15 @@ class RoundAgreement:
 
         def state_of(replies: ServerReplies) -> tuple[tf.Tensor, ...]:
             versions, writes = tf.stack(replies.versions), tf.stack(replies.other_writes)
-            return (versions, replies.accepted, writes, *replies.payloads)
+            return (versions, replies.accepted, writes, replies.ids, *replies.payloads)
 
-        versions, _, writes, *payloads = tf.while_loop(differ, again, state_of(replies))
+        versions, accepted, writes, ids, *payloads = tf.while_loop(differ, again, state_of(replies))
         return replies._replace(
             payloads=payloads,
             versions=tf.unstack(versions, num=count),
             other_writes=tf.unstack(writes, num=count),
+            accepted=accepted,
+            ids=ids,
         )
 
     def _pull_latest_round(self, kind: Kind, versions: tf.Tensor) -> ServerReplies:

@@ -115,7 +115,11 @@ class RunClosure:
                 self._runtime.cancel_expected(worker)
                 return  # only the incarnation before this one may have been evicted with the recall
             try:
-                if self._run_as(worker, incarnation, *work):
+                while (is_over := self._run_as(worker, incarnation, *work)) is None:
+                    if self._queue.is_recalled() or self._runtime.closed:
+                        return
+                    incarnation = self._runtime.next_incarnation(worker)
+                if is_over:
                     if not self._queue.is_recalled():
                         self.visited.add(worker)
                     return
@@ -147,8 +151,11 @@ class RunClosure:
 
     def _run_as(
         self, worker: int, incarnation: int, progress: RunProgress, run_arguments: Any
-    ) -> bool:
-        """Run a closure; return whether every server replied to its last message."""
+    ) -> bool | None:
+        """Run a closure; return whether every server replied to its last message.
+
+        Return None if its group has another member, or has lost one, and it has to join again.
+        """
         compiled = progress.compiled
         known_to, first, steps = compiled.workers_with_run, progress.first, progress.steps
         control = make_closure_control(
@@ -158,7 +165,10 @@ class RunClosure:
         seeds = _seeds_of_closure_run(compiled, self._seeds, workers=self._runtime.workers)
         arguments = compiled.source.select_arguments(run_arguments, worker)
         result = compiled.run(self._coordinator, worker, control, seeds, arguments)
-        if Status.LOST not in copy_to_chief(result).numpy()[1:]:
+        statuses = copy_to_chief(result).numpy()[1:]
+        if compiled.program.schedule.mirrored is not None and statuses[0] == Status.EVICTED:
+            return None
+        if Status.LOST not in statuses:
             known_to.add(worker)
             return True
         if self._failures.servers.is_caused_by_server_loss():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,14 @@ from tfps.training.input.one_batch import OneBatch
 from tfps.training.run.dispatch import Dispatch
 from tfps.training.run.run_closure import RunClosure, seed_states
 from tfps.training.run.run_progress import RunProgress
+
+logger = logging.getLogger(__name__)
+
+
+STALE_HOME = (
+    "the last %d updates of the weights that workers train by all-reduce are lost, since the run "
+    "before ended with an error. Restore the newest checkpoint: tables have later updates."
+)
 
 
 class TicketRun(RunProgress):
@@ -54,6 +63,8 @@ class TicketRun(RunProgress):
         while True:
             starts = server.starts
             cells, *_ = compiled.servers[0].read_report(reset_to=metrics)
+            if cells[server.layout.HOME] < cells[server.layout.REDUCED]:
+                logger.warning(STALE_HOME, cells[server.layout.REDUCED] - cells[server.layout.HOME])
             first = server.open_tickets(0)
             if server.starts == starts:
                 break  # else it has the totals of the run before again
