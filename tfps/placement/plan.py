@@ -105,6 +105,5 @@ class Plan:
         lines.append(f"imbalance (largest / mean): {self.imbalance:.2f}")
         mirrored_bytes = sum(v.size_bytes for v in self.views if v.is_mirrored)
         if mirrored_bytes:
-            text = f"trained by all-reduce, on each worker: {format_bytes(mirrored_bytes)}"
-            lines.append(text)
+            lines.append(f"trained by all-reduce, on each worker: {format_bytes(mirrored_bytes)}")
         return "\n".join(lines)

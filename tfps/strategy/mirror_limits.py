@@ -42,11 +42,8 @@ def mirror_problems(
             f"consistency: received {mode!r} with placement={placement!r}, expected "
             f"tfps.Synchronous(), {REMEDY}"
         )
-    if any(
-        not isinstance(codec, Identity)
-        for codecs in (compression.push, compression.pull)
-        for codec in all_codecs(codecs)
-    ):
+    codecs = [*all_codecs(compression.push), *all_codecs(compression.pull)]
+    if not all(isinstance(codec, Identity) for codec in codecs):
         problems.append(
             f"compression: received {compression!r} with placement={placement!r}, expected None, "
             f"{REMEDY}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 # Increased when the meaning of a header field or of ids changes; a server refuses other versions.
-PROTOCOL = 9
+PROTOCOL = 10
 # The worker index in requests of the coordinator itself.
 COORDINATOR = -1
 

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tfps.bridge.named_functions import register_named_function
-from tfps.transport import tokens
-from tfps.transport.direct import (
-    Connection,
-    ConnectionLost,
-    Encryption,
-    FrameError,
-    FrameLimits,
-    Hello,
-    Listener,
-    connect,
-    secret_from_environment,
-)
+from tfps.transport import direct, tokens
 from tfps.transport.links import Peers
 from tfps.transport.slices import cut_slices, join_slices, parse_segments
 
@@ -30,7 +19,7 @@ CONNECT_TIMEOUT_S = 10.0  # a worker that lives responds within milliseconds
 # The longest time until a wait finds that a peer has closed its connection.
 CHECK_PERIOD_S = 0.05
 # Only tasks with the job's secret send; sizes are known when the sums are asked for.
-LIMITS = FrameLimits(header_fields=2, max_ids=0, max_payload_bytes=1 << 36)
+LIMITS = direct.FrameLimits(header_fields=2, max_ids=0, max_payload_bytes=1 << 36)
 NO_IDS, NO_BYTES = np.zeros([0], np.int64), np.zeros([0], np.uint8)
 SCATTER, GATHER = range(2)
 
@@ -42,7 +31,7 @@ class Key(NamedTuple):
     number: int
 
 
-class Group:
+class GroupLinks:
     """The connections of one worker to the other members of one generation, and what has come.
 
     A connection that ends, or a member that leaves, ends the group: its other connections are
@@ -52,19 +41,19 @@ class Group:
     def __init__(self) -> None:
         self.sums = 0  # that were computed
         self.failure = ""
-        self._outgoing: dict[int, Connection] = {}
-        self._incoming: dict[int, Connection] = {}
+        self._outgoing: dict[int, direct.Connection] = {}
+        self._incoming: dict[int, direct.Connection] = {}
         self._arrived: dict[Key, np.ndarray] = {}
         self._changed = threading.Condition()
 
-    def add_outgoing(self, member: int, connection: Connection) -> None:
+    def add_outgoing(self, member: int, connection: direct.Connection) -> None:
         """Add a connection over which to send to a member."""
         with self._changed:
             self._outgoing[member] = connection
         if self.failure:
             connection.close()
 
-    def receive_from(self, member: int, connection: Connection) -> None:
+    def receive_from(self, member: int, connection: direct.Connection) -> None:
         """Receive a member's messages until the connection ends, which ends the group."""
         with self._changed:
             self._incoming[member] = connection
@@ -75,7 +64,7 @@ class Group:
                 with self._changed:
                     self._arrived[Key(member, int(header[1]))] = payload
                     self._changed.notify_all()
-        except (ConnectionLost, FrameError) as error:
+        except (direct.ConnectionLost, direct.FrameError) as error:
             reason = str(error)
         self.end(reason)
 
@@ -83,7 +72,7 @@ class Group:
         """Send arrays to a member, as one message.
 
         Raises:
-            ConnectionLost: the group has ended.
+            direct.ConnectionLost: the group has ended.
         """
         header = np.array([0, number], np.int64)
         self._outgoing[member].send(header, NO_IDS, NO_BYTES, *arrays)
@@ -92,13 +81,13 @@ class Group:
         """Wait for messages, and return their payloads.
 
         Raises:
-            ConnectionLost: the group has ended before.
+            direct.ConnectionLost: the group has ended before.
         """
         with self._changed:
             while not all(key in self._arrived for key in keys):
                 ended = [m for m, each in self._outgoing.items() if each.has_ended()]
                 if self.failure or ended:
-                    raise ConnectionLost(self.failure or f"worker {ended[0]} left the group")
+                    raise direct.ConnectionLost(self.failure or f"worker {ended[0]} left the group")
                 self._changed.wait(CHECK_PERIOD_S)
             return [self._arrived.pop(key) for key in keys]
 
@@ -133,13 +122,13 @@ class Reducer:
         encryption: the encryption of connections to other machines.
     """
 
-    def __init__(self, *, host: str, encryption: Encryption) -> None:
+    def __init__(self, *, host: str, encryption: direct.Encryption) -> None:
         self._host, self._encryption = host, encryption
         self._lock = threading.Lock()
-        self._listener: Listener | None = None
+        self._listener: direct.Listener | None = None
         self._secrets: dict[int, bytes] = {}
         # By job, worker and generation; in tests one process has several workers.
-        self._groups: dict[tuple[int, int, int], Group] = {}
+        self._groups: dict[tuple[int, int, int], GroupLinks] = {}
         # By job and worker, the oldest generation that may go on.
         self._floors: dict[tuple[int, int], int] = {}
 
@@ -153,11 +142,11 @@ class Reducer:
 
     def accept(self, job_id: Any, secret: Any) -> bytes:
         """Accept the workers of a job from now on, and return where, as JSON."""
-        own = secret_from_environment()
+        own = direct.secret_from_environment()
         with self._lock:
             self._secrets[int(job_id)] = own or bytes(np.asarray(secret).item())
             if self._listener is None:
-                self._listener = Listener(
+                self._listener = direct.Listener(
                     host=self._host,
                     port=0,
                     find_secret=lambda hello: self._secrets.get(hello.job),
@@ -170,38 +159,38 @@ class Reducer:
         """End all groups of a job; stop listening after the last job."""
         with self._lock:
             self._secrets.pop(int(job_id), None)
-            ended = [key for key in self._groups if key[0] == int(job_id)]
-            groups = [self._groups.pop(key) for key in ended]
+            groups = self._take_groups(lambda key: key[0] == int(job_id))
             listener = None if self._secrets else self._listener
-            if listener is not None:
-                self._listener = None
+            self._listener = self._listener if self._secrets else None
         for group in groups:
             group.end("the job has ended")
         if listener is not None:
             listener.close()
         return np.int64(1)
 
-    def _serve(self, connection: Connection, hello: Hello) -> None:
+    def _serve(self, connection: direct.Connection, hello: direct.Hello) -> None:
         group = self._find_group(hello.job, int(hello.plan), hello.incarnation)
         if group is None:
             connection.close()
         else:
             group.receive_from(hello.worker, connection)
 
-    def _find_group(self, job_id: int, worker: int, generation: int) -> Group | None:
+    def _find_group(self, job_id: int, worker: int, generation: int) -> GroupLinks | None:
         """Return the group of a generation; None if a later one has begun."""
         with self._lock:
             if generation < self._floors.get((job_id, worker), 0):
                 return None
-            return self._groups.setdefault((job_id, worker, generation), Group())
+            return self._groups.setdefault((job_id, worker, generation), GroupLinks())
+
+    def _take_groups(self, is_taken: Callable[[tuple[int, int, int]], bool]) -> list[GroupLinks]:
+        return [self._groups.pop(key) for key in [*filter(is_taken, self._groups)]]
 
     def regroup(self, job_id: Any, worker: Any, generation: Any) -> np.int64:
         """End all groups of a job's worker before a generation."""
         place, floor = (int(job_id), int(worker)), int(generation)
         with self._lock:
             self._floors[place] = max(floor, self._floors.get(place, 0))
-            old = [key for key in self._groups if key[:2] == place and key[2] < floor]
-            groups = [self._groups.pop(key) for key in old]
+            groups = self._take_groups(lambda key: key[:2] == place and key[2] < floor)
         for group in groups:
             group.end("another generation has begun")
         return np.int64(floor)
@@ -229,10 +218,10 @@ class Reducer:
         group = self._find_group(job_id, worker, generation)
         try:
             if group is None:
-                raise ConnectionLost("another generation has begun")
+                raise direct.ConnectionLost("another generation has begun")
             known = bytes(np.asarray(peers).item())
             sums = self._reduce(group, known, place, members, vectors)
-        except (ConnectionLost, OSError) as error:
+        except (direct.ConnectionLost, OSError) as error:
             if group is not None:
                 group.end(str(error))
             return [np.int64(0), *map(np.zeros_like, vectors)]
@@ -240,7 +229,7 @@ class Reducer:
 
     def _reduce(
         self,
-        group: Group,
+        group: GroupLinks,
         peers: bytes,
         place: np.ndarray,
         members: list[int],
@@ -248,14 +237,14 @@ class Reducer:
     ) -> list[np.ndarray]:
         job_id, generation, worker = place[:3].tolist()
         if worker not in members:
-            raise ConnectionLost("the group has begun without this worker")
+            raise direct.ConnectionLost("the group has begun without this worker")
         rank, count, number = members.index(worker), len(members), group.sums
         group.sums += 1
         if count == 1:
             return list(vectors)
         others = [members[(rank + step) % count] for step in range(1, count)]
         for member in others if not number else []:
-            hello = Hello(
+            hello = direct.Hello(
                 job=job_id, worker=worker, incarnation=generation, role=ROLE, plan=str(member)
             )
             group.add_outgoing(member, self._connect(_parse_peers(peers), member, hello))
@@ -281,13 +270,13 @@ class Reducer:
             summed[member] = parse_segments(data, like=parts[members.index(member)])
         return join_slices([summed[member] for member in members])
 
-    def _connect(self, peers: Peers, member: int, hello: Hello) -> Connection:
+    def _connect(self, peers: Peers, member: int, hello: direct.Hello) -> direct.Connection:
         if member not in peers.endpoints:
-            raise ConnectionLost(f"received no address of worker {member}")
-        return connect(
+            raise direct.ConnectionLost(f"received no address of worker {member}")
+        return direct.connect(
             peers.endpoints[member],
             hello,
-            secret=secret_from_environment() or bytes.fromhex(peers.secret),
+            secret=direct.secret_from_environment() or bytes.fromhex(peers.secret),
             encryption=self._encryption,
             timeout_s=CONNECT_TIMEOUT_S,
         )

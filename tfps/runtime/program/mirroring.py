@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,8 @@ from tfps.optimizers.wrapped import (
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.schedule import MirroredTraining
 
+# Settings of optimizers that workers cannot apply alike, each to its part of the gradient.
+UNSUITABLE = ("use_ema", "gradient_accumulation_steps", "clipnorm", "global_clipnorm", "clipvalue")
 BY_SERVERS = (
     "train it by servers, for example with placement=tfps.placement.ByPath("
     "{{{path!r}: 'least_loaded'}}, otherwise=tfps.placement.AllReduce())"
@@ -57,19 +59,16 @@ def mirror_weights(
         )
     tables = {id(table) for table in program.schedule.tables}
     for weight in weights:
-        reason = ""
-        if id(weight) in tables:
-            reason = "a table that is trained by rows"
-        elif len(get_shards(weight)) > 1:
-            reason = "a variable that is divided among servers"
-        if reason:
+        is_table = id(weight) in tables
+        if is_table or len(get_shards(weight)) > 1:
+            reason = "a table trained by rows" if is_table else "a variable divided among servers"
             raise UnsupportedError(
                 f"{weight.path}: received AllReduce() for {reason}, expected weights of which each "
                 f"worker holds a copy; {BY_SERVERS.format(path=weight.path)}"
             )
     optimizer = program.calls[0].optimizer
-    _refuse_optimizers(optimizer, weights)
     members, mirrored = get_nested_optimizers(optimizer), {id(weight) for weight in weights}
+    _refuse_optimizers(optimizer, mirrored)
     for weight in weights:
         weight._value.excluded_from_slabs = True
     slots = [
@@ -86,8 +85,7 @@ def mirror_weights(
     return replace(program.with_schedule(mirrored=training), variables=list(variables.values()))
 
 
-def _refuse_optimizers(optimizer: Any, weights: Sequence[Any]) -> None:
-    mirrored = {id(weight) for weight in weights}
+def _refuse_optimizers(optimizer: Any, mirrored: Collection[int]) -> None:
     for leaf in get_leaf_optimizers(optimizer):
         if not any(id(variable) in mirrored for variable in leaf._trainable_variables):
             continue
@@ -103,13 +101,4 @@ def _find_unsuitable(member: Any, *, is_leaf: bool) -> str:
     """Return what an optimizer has that workers cannot apply alike; empty if there is nothing."""
     if not is_leaf and not isinstance(member, MultiOptimizer):
         return f"a {type(member).__name__}"
-    for name in (
-        "use_ema",
-        "gradient_accumulation_steps",
-        "clipnorm",
-        "global_clipnorm",
-        "clipvalue",
-    ):
-        if getattr(member, name):
-            return name
-    return ""
+    return next((name for name in UNSUITABLE if getattr(member, name)), "")

@@ -21,14 +21,7 @@ CHECKS = ("Assert", "CheckNumerics", "Print")
 PYTHON_FUNCTIONS = ("EagerPyFunc", "PyFuncStateless")
 # The executor refuses the first ones; all belong to control flow of TensorFlow 1.
 NOT_SUPPORTED = (
-    "Switch",
-    "Merge",
-    "Enter",
-    "Exit",
-    "NextIteration",
-    "LoopCond",
-    "Ref",
-    "Collective",
+    *("Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond", "Ref", "Collective"),
 )
 
 

@@ -44,11 +44,15 @@ class FitLoop(Generic[S]):
 
         @tf.function(autograph=False)
         def closure(control: tf.Tensor, seeds: tf.Tensor, arguments: Any) -> tf.Tensor:
-            traced = self._trace(ClosureRun(source, arguments, seeds=seeds, control=control))
+            traced = self._trace(self.start_run(source, arguments, seeds=seeds, control=control))
             self._choose_executor()
             return traced
 
         return closure
+
+    def start_run(self, source: BatchSource, arguments: Any, **state: tf.Tensor) -> ClosureRun:
+        """Return the run of a closure with these arguments."""
+        return ClosureRun(source, arguments, **state)
 
     def _choose_executor(self) -> None:
         """Choose the executor of the graph that is being traced, and prepare the graph for it."""

@@ -60,8 +60,8 @@ class MirroredStep(FitStep):
     @property
     def caller_fields(self) -> Fields:
         fields = super().caller_fields
-        nobody = tf.constant(NO_INCARNATION, tf.int64)
-        known = tf.where(self.is_out, nobody, fields[Request.INCARNATION])
+        unknown = tf.constant(NO_INCARNATION, tf.int64)
+        known = tf.where(self.is_out, unknown, fields[Request.INCARNATION])
         return {**fields, Request.INCARNATION: known}
 
     def prepare_to_enter(self, messages: Mapping[int, Message]) -> Sequence[tf.Tensor]:
@@ -208,13 +208,9 @@ class MirroredLoop(FitLoop[MirroredStep]):
     A worker without one stays: the others add up their gradients with its zeros.
     """
 
-    def compile(self, source: BatchSource) -> Any:
-        @tf.function(autograph=False)
-        def closure(control: tf.Tensor, seeds: tf.Tensor, arguments: Any) -> tf.Tensor:
-            peers, own = arguments
-            return self._trace(ClosureRun(source, own, seeds=seeds, control=control, peers=peers))
-
-        return closure
+    def start_run(self, source: BatchSource, arguments: Any, **state: tf.Tensor) -> ClosureRun:
+        peers, own = arguments
+        return ClosureRun(source, own, peers=peers, **state)
 
     def fetch_granted(self, step: MirroredStep) -> State:
         return {

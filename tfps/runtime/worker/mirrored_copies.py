@@ -69,7 +69,7 @@ class MirroredCopies:
                 self.stored[id(weight)].load(self._copies.read(weight))
             for slot, value in pull_slots():
                 self.stored[id(slot)].load(value)
-            self._set_updates(tf.constant(IN_USE, tf.int64))
+            self._updates.load(tf.constant(IN_USE, tf.int64))
             return tf.constant(True)
 
         return tf.cond(group.home == group.updates, load_home, lambda: self._share(group))
@@ -95,7 +95,7 @@ class MirroredCopies:
                     each.load(value)
                 for weight in self._mirrored.weights:
                     self._copies.load(weight, self.stored[id(weight)].read_value())
-                self._set_updates(tf.constant(IN_USE, tf.int64))
+                self._updates.load(tf.constant(IN_USE, tf.int64))
                 return tf.constant(True)
 
             return tf.cond(sums_done, load, lambda: tf.constant(False))
@@ -108,13 +108,10 @@ class MirroredCopies:
         def load() -> tf.Tensor:
             for each in self.stored.values():
                 each.load_if_missing(tf.zeros(each.shape, each.dtype))
-            self._set_updates(tf.constant(IN_USE, tf.int64))
+            self._updates.load(tf.constant(IN_USE, tf.int64))
             return tf.constant(0)
 
         tf.cond(self._updates.has_value, lambda: tf.constant(0), load)
-
-    def _set_updates(self, number: tf.Tensor) -> None:
-        self._updates.load(number)
 
     def update(self, means: Sequence[tf.Tensor]) -> None:
         """Trace the update that all workers apply to their copies, from means of gradients."""
@@ -146,4 +143,4 @@ class MirroredCopies:
         """Keep the weights for the next closure, with the number of their updates."""
         for weight in self._mirrored.weights:
             self.stored[id(weight)].load(self._copies.read(weight))
-        self._set_updates(updates)
+        self._updates.load(updates)

@@ -182,7 +182,7 @@ REFUSED: dict[str, tuple[Make, bool]] = {
     "received use_ema": (lambda: SGD(use_ema=True), False),
     "received gradient_accumulation": (lambda: SGD(gradient_accumulation_steps=2), False),
     "received a LossScaleOptimizer": (lambda: keras.optimizers.LossScaleOptimizer(SGD()), False),
-    "a table that is trained by rows": (SGD, True),
+    "a table trained by rows": (SGD, True),
 }
 
 
