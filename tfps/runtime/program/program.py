@@ -171,33 +171,25 @@ class Program:
             if position not in computed
             and isinstance(spec, tf.TensorSpec)
             and spec.shape.is_fully_defined()
-            and (spec.dtype.is_floating or spec.dtype.is_integer or spec.dtype.is_bool)
+            and (spec.dtype.is_numeric or spec.dtype.is_bool)
         ]
 
     def find_unreported_outputs(self) -> dict[str, tf.TypeSpec]:
         """Return the outputs that no report can hold, by their names in the logs."""
         if not isinstance(self.outputs, dict) or self.results is None:
             return {}
-        reported = {id(spec) for spec in self.numeric_outputs}
-        computed = self.results.computable
-        leaves = enumerate(tf.nest.flatten(self.outputs))
-        unknown = {
-            id(spec)
-            for position, spec in leaves
-            if isinstance(spec, tf.TypeSpec)
-            and id(spec) not in reported
-            and position not in computed
-        }
+        flat = tf.nest.flatten(self.outputs)
+        known = {*map(id, self.numeric_outputs), *(id(flat[p]) for p in self.results.computable)}
         return {
             name: spec
             for name, value in self.outputs.items()
             for spec in tf.nest.flatten(value)
-            if id(spec) in unknown
+            if isinstance(spec, tf.TypeSpec) and id(spec) not in known
         }
 
     @property
     def output_items(self) -> int:
-        return sum(int(np.prod(spec.shape)) for spec in self.numeric_outputs)
+        return sum(map(count_items, self.numeric_outputs))
 
     def compute_logs(
         self, model: Any, reported: np.ndarray[Any, Any], *, chief: str
@@ -219,10 +211,10 @@ class Program:
         for position, spec in enumerate(tf.nest.flatten(outputs)):
             value = None if isinstance(spec, tf.TypeSpec) else spec  # what all steps return alike
             if id(spec) in numeric:
-                size = int(np.prod(spec.shape))
-                value = reported[offset : offset + size].reshape(spec.shape)
-                value = value.astype(spec.dtype.as_numpy_dtype)
-                offset += size
+                part = reported[offset : offset + count_items(spec)]
+                offset += len(part)
+                part = part.view(np.complex128) if spec.dtype.is_complex else part
+                value = part.reshape(spec.shape).astype(spec.dtype.as_numpy_dtype)
             values.append(known.get(position) if value is None else value)
         logs = dict(tf.nest.pack_sequence_as(outputs, values))
         if results.not_computable and not self.is_sequential:
@@ -241,6 +233,11 @@ class Program:
     def with_schedule(self, **changes: Any) -> Program:
         """Return the program with some fields of its schedule changed."""
         return replace(self, schedule=replace(self.schedule, **changes))
+
+
+def count_items(spec: tf.TensorSpec) -> int:
+    """Return how many real numbers report a tensor."""
+    return int(np.prod(spec.shape)) * (2 if spec.dtype.is_complex else 1)
 
 
 def refuse_outside_scope(variables: Iterable[Any]) -> None:

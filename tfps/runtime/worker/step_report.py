@@ -41,7 +41,9 @@ def step_report(
     ]
     specs = tf.nest.flatten(program.outputs)
     flat = [
-        tensor
+        tf.stack([tf.math.real(tensor), tf.math.imag(tensor)], -1)
+        if tensor.dtype.is_complex
+        else tensor
         for tensor, spec in zip(tf.nest.flatten(outputs), specs, strict=True)
         if any(spec is reported for reported in program.numeric_outputs)
     ]

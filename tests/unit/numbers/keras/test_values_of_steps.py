@@ -53,6 +53,7 @@ def values() -> dict[str, Any]:
         "of numpy": np.float32(2),
         "array": np.arange(6).reshape(2, 3),
         "list": [1.0, 2.0],
+        "complex": tf.constant([[1 + 2j, 3 - 1j]], tf.complex64),
         "text": "phase 1",
         "nothing": None,
         "in a dict": {"inner": 1.5},
