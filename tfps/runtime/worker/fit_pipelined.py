@@ -56,6 +56,7 @@ class PipelinedStep(FitStep):
                 versions=tf.unstack(state["versions"], num=len(self.servers)),
                 accepted=tf.constant(True),
                 other_writes=self.seen_writes,
+                ids=tf.zeros([0], tf.int64),
                 next_ticket=state["ahead"],
                 next_batches=tf.constant(1, tf.int64),
                 microseconds=tf.constant(NOT_MEASURED, tf.int64),
