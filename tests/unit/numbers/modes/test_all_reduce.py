@@ -75,6 +75,7 @@ def _state(model: keras.Model) -> list[np.ndarray]:
     return [np.asarray(v.numpy(), np.float64) for v in found]
 
 
+@pytest.mark.quick("2-7-table-by table")
 @pytest.mark.parametrize(
     ("workers", "batches", "kind", "name"),
     [
@@ -160,6 +161,7 @@ def _fit_two_epochs(
         return found, logs, _state(keras.saving.load_model(folder / "model.keras"))
 
 
+@pytest.mark.slow
 def test_state_and_callbacks_are_those_of_servers(
     cluster: Callable[..., InProcessCluster], tmp_path: Path
 ) -> None:
