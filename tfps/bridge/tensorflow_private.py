@@ -77,24 +77,6 @@ def create_variable_handle(
     return handle
 
 
-def compute_traced_value(tensor: tf.Tensor) -> tf.Tensor:
-    """Compute a tensor of a function that is being traced, outside of it.
-
-    Raises:
-        ValueError: the tensor depends on an argument of the function.
-    """
-
-    @tf.function(autograph=False)
-    def compute() -> tf.Tensor:
-        return lift_to_graph.lift_to_graph([tensor], ops.get_default_graph())[tensor]
-
-    try:
-        with tf.init_scope():
-            return compute()
-    except lift_to_graph.UnliftableError as error:
-        raise ValueError(f"{tensor.name} depends on an argument") from error
-
-
 def create_anonymous_variable(*, shape: Any, dtype: Any) -> Any:
     """Return an uninitialized variable of the traced function; every run has its own."""
     with tf.control_dependencies(None):

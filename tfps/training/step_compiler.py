@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfps.bridge import tensorflow_private as private
+from tfps.bridge.functions.traced_graph import compute_traced_value
 from tfps.bridge.step_scope import current_step, outside_step
 from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.mode import Mode
@@ -210,7 +210,7 @@ def keras_step(model: Any, kind: str) -> Callable[[Any], Any]:
 def _compute_initial_value(tensor: tf.Tensor) -> tf.Tensor:
     """Compute the initial value of a variable that a step makes, before the first batch."""
     try:
-        return private.compute_traced_value(tensor)
+        return compute_traced_value(tensor)
     except ValueError as error:
         raise UnsupportedError(
             f"tf.Variable in a step: received the initial value {tensor.name!r}, which depends on "

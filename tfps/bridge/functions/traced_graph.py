@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import tensorflow as tf
+
 from tfps.bridge import tensorflow_private as private
 
 _PARTS = ("CondBranchFuncGraph", "WhileCondFuncGraph", "WhileBodyFuncGraph")
@@ -65,3 +67,21 @@ def get_dataset_graphs(dataset: Any) -> list[Any]:
         graphs += [wrapper.function.graph for wrapper in dataset._functions()]
         datasets += dataset._inputs()
     return graphs
+
+
+def compute_traced_value(tensor: tf.Tensor) -> tf.Tensor:
+    """Compute a tensor of a function that is being traced, outside of it.
+
+    Raises:
+        ValueError: the tensor depends on an argument of the function.
+    """
+
+    @tf.function(autograph=False)
+    def compute() -> tf.Tensor:
+        return private.lift_to_graph.lift_to_graph([tensor], private.current_graph())[tensor]
+
+    try:
+        with tf.init_scope():
+            return compute()
+    except private.lift_to_graph.UnliftableError as error:
+        raise ValueError(f"{tensor.name} depends on an argument") from error
