@@ -18,7 +18,6 @@ from tfps.scheduler.client import find_scheduler
 from tfps.strategy.chief import prepare_chief
 from tfps.strategy.take_tasks import confirm_tasks, take_restarted_task, take_tasks
 from tfps.transport.carrier import GrpcCarrier
-from tfps.transport.chunked_carrier import ChunkedCarrier
 
 
 class ClusterConnections:
@@ -95,13 +94,12 @@ class ClusterConnections:
         self, *, job_id: int, servers: list[Server], channels: list[ControlChannel], transport: str
     ) -> DataPlane:
         """Return the data plane: direct connections between tfps processes, or TensorFlow's RPC."""
-        contents = {server.device: server.contents for server in servers}
         return DataPlane(
             job_id=job_id,
             servers=servers,
             channels=channels,
             transport=transport,
-            plain_carrier=ChunkedCarrier(GrpcCarrier(), contents=contents, workers=len(channels)),
+            plain_carrier=GrpcCarrier(),
         )
 
 

@@ -8,6 +8,8 @@ from typing import NamedTuple, Protocol
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.errors import UnsupportedError
+from tfps.transport.chunk import max_payload_bytes_from_environment
 from tfps.transport.message import REPLY_FIELDS
 from tfps.transport.packing import Segments
 
@@ -106,6 +108,18 @@ class GrpcCarrier(RemoteCallCarrier):
     """Uses TensorFlow's own RPC, to any `tf.distribute.Server`."""
 
     name = "grpc"
+
+    def exchange(self, calls: Mapping[int, ServerCall]) -> dict[int, Message]:
+        limit_bytes = max_payload_bytes_from_environment()
+        for server, call in calls.items():
+            request_bytes = call.joined.request.payload.shape[0] or 0
+            if (size_bytes := max(request_bytes, call.reply_bytes)) > limit_bytes:
+                raise UnsupportedError(
+                    f"ps {server}: received a message of {size_bytes} bytes, expected at most "
+                    f"{limit_bytes} over grpc. Use tfps's own processes with transport='direct', "
+                    "which has no limit, or divide the variables among more parameter servers."
+                )
+        return super().exchange(calls)
 
 
 class InProcessCarrier(RemoteCallCarrier):

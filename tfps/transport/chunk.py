@@ -1,9 +1,8 @@
-"""The size of the chunks in which large messages are sent. Pure."""
+"""The sizes of the chunks of large messages, and of the largest message over `grpc`. Pure."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 from tfps.errors import ConfigError
 
@@ -41,15 +40,3 @@ def max_payload_bytes_from_environment() -> int:
     """
     is_set = os.environ.get(CHUNK_BYTES_VARIABLE, "").strip()
     return chunk_bytes_from_environment() if is_set else MAX_MESSAGE_BYTES
-
-
-def chunks(size_bytes: int, *, chunk_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield (begin, size) of each chunk of a message; nothing for an empty one.
-
-    Example:
-
-    >>> list(chunks(10, chunk_bytes=4))
-    [(0, 4), (4, 4), (8, 2)]
-    """
-    for begin in range(0, size_bytes, chunk_bytes):
-        yield begin, min(chunk_bytes, size_bytes - begin)

@@ -1,30 +1,21 @@
-"""Chunks cover a message once, in order; payloads above 2 GiB keep their places."""
+"""Chunks have the size that is set; payloads above 2 GiB keep their places, or are refused."""
 
 from __future__ import annotations
 
 import pytest
 import tensorflow as tf
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.messages import raises
-from tfps.errors import ConfigError
+from tfps.errors import ConfigError, UnsupportedError
+from tfps.transport.carrier import GrpcCarrier, Message, ServerCall
 from tfps.transport.chunk import (
     CHUNK_BYTES,
     CHUNK_BYTES_VARIABLE,
+    MAX_MESSAGE_BYTES,
     chunk_bytes_from_environment,
-    chunks,
 )
 from tfps.transport.layout import Layout
 from tfps.transport.packing import pack, unpack
-
-
-@given(size=st.integers(0, 10_000), chunk=st.integers(1, 3000))
-def test_chunks_cover_all_bytes_once(size: int, chunk: int) -> None:
-    parts = list(chunks(size, chunk_bytes=chunk))
-    covered = [place for begin, length in parts for place in range(begin, begin + length)]
-    assert covered == list(range(size))
-    assert all(0 < length <= chunk for _, length in parts)
 
 
 def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,3 +46,24 @@ def test_packing_is_traced_above_two_gibibytes() -> None:
     specs = {name: tf.TensorSpec(shape, dtype) for name, dtype, shape in entries}
     concrete = there_and_back.get_concrete_function(specs)
     assert concrete.structured_outputs.shape == [layout.size_bytes]
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "reply_bytes"), [(MAX_MESSAGE_BYTES + 1, 0), (8, MAX_MESSAGE_BYTES + 1)]
+)
+def test_grpc_refuses_messages_above_its_limit_by_server(
+    request_bytes: int, reply_bytes: int
+) -> None:
+    """Shapes only: nothing of this size is allocated."""
+
+    @tf.function(autograph=False)
+    def exchange(header: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
+        request = Message.from_tensors(header, payload)
+        call = ServerCall("/job:ps/task:1", exchange, request, reply_bytes)
+        return GrpcCarrier().exchange({1: call})[1].header
+
+    specs = [tf.TensorSpec([3], tf.int64), tf.TensorSpec([request_bytes], tf.uint8)]
+    with raises(
+        UnsupportedError, "ps 1", received=f"{MAX_MESSAGE_BYTES + 1} bytes", remedy="direct"
+    ):
+        exchange.get_concrete_function(*specs)
