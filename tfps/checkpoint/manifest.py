@@ -13,6 +13,7 @@ from tfps.checkpoint.checksum import FileChecksum, text_checksum
 from tfps.checkpoint.layout import RowBlock
 from tfps.checkpoint.retention import SavedCheckpoint
 from tfps.errors import CheckpointDamaged, CheckpointError
+from tfps.json_text import parse_json
 from tfps.partitioners.row_rule import RULES, RowRule, rule_name
 
 FORMAT = 2
@@ -193,19 +194,7 @@ def _decode(values: dict[str, Any]) -> dict[str, Any]:
         for name, blocks in values["files"].items()
     }
     checksums = {name: FileChecksum(*one) for name, one in values.get("checksums", {}).items()}
-    counters = values["counters"]
-    if counters is not None:
-        counters = Counters(
-            versions=tuple(counters["versions"]),
-            staleness=tuple(
-                {int(value): count for value, count in counts.items()}
-                for counts in counters["staleness"]
-            ),
-            gradients_dropped=tuple(counters["gradients_dropped"]),
-            examples_seen=counters["examples_seen"],
-            worker_steps=tuple(counters["worker_steps"]),
-            next_ticket=counters["next_ticket"],
-        )
+    counters = parse_json(Counters | None, json.dumps(values["counters"]))
     return values | {
         "tensors": tensors,
         "files": files,

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from tfps.json_text import parse_json
+
 INTRODUCE_FUNCTION = "tfps_introduce"  # (question) -> answer; of every worker and server of tfps
 
 
@@ -66,8 +68,8 @@ class Question:
     @classmethod
     def from_json(cls, text: str) -> Question:
         """Make a question from its JSON text."""
-        fields = json.loads(text)
-        return cls(**{**fields, "chief": ChiefIdentity(**fields["chief"])})
+        question: Question = parse_json(cls, text)
+        return question
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,8 @@ class Introduction:
     @classmethod
     def from_json(cls, text: str) -> Introduction:
         """Make an introduction from its JSON text."""
-        fields = json.loads(text)
-        serves = fields["serves"]
-        return cls(**{**fields, "serves": serves and ChiefIdentity(**serves)})
+        introduction: Introduction = parse_json(cls, text)
+        return introduction
 
 
 class ServedChief:

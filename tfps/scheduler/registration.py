@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated
+
+from pydantic import Field
 
 from tfps.cluster.address import address_problem, is_loopback, split_address
 from tfps.cluster.validation import TASK_TYPES
+from tfps.json_text import parse_json
 from tfps.scheduler.own_address import is_reached
-from tfps.scheduler.task_words import printable, read_object
+from tfps.scheduler.task_words import printable
 
 SERVING_ROLES = ("ps", "worker")  # a task without a role becomes the first one that is missing
 
@@ -35,7 +38,7 @@ class Registration:
     """
 
     role: str | None
-    index: int | None
+    index: Annotated[int, Field(ge=0)] | None
     address: str
     is_return: bool = False
     versions: dict[str, str | None] = field(default_factory=dict, hash=False)
@@ -62,29 +65,24 @@ class Registration:
         Raises:
             ValueError: it is no registration; the message has the reason.
         """
-        value = read_object(text)
-        problems = _problems(value)
-        if problems:
-            raise ValueError("; ".join(problems))
-        value["versions"] = {
+        task: Registration = parse_json(cls, text)
+        if (problem := task._find_problem()) is not None:
+            raise ValueError(problem)
+        versions = {
             printable(name): version and printable(version)
-            for name, version in value["versions"].items()
+            for name, version in task.versions.items()
         }
-        names = ("role", "index", "address", "is_return", "versions")
-        return cls(**{name: value[name] for name in names}, host=host, number=number)
+        return replace(task, versions=versions, host=host, number=number)
 
-
-def _problems(value: dict[str, Any]) -> list[str]:
-    role, index, address = value.get("role"), value.get("index"), value.get("address")
-    versions = value.get("versions")
-    right = {
-        "role": role is None or role in TASK_TYPES,
-        "index": index is None or (type(index) is int and index >= 0 and role is not None),
-        "address": address == ""
-        if role == "evaluator"
-        else address_problem(address) is None and is_reached(split_address(str(address))[0]),
-        "is_return": isinstance(value.get("is_return"), bool),
-        "versions": isinstance(versions, dict)
-        and all(isinstance(part, str | None) for pair in versions.items() for part in pair),
-    }
-    return [f"{key}: received {value.get(key)!r:.100}" for key, fits in right.items() if not fits]
+    def _find_problem(self) -> str | None:
+        if self.role not in (None, *TASK_TYPES):
+            return f"role: received {self.role!r:.100}"
+        if self.index is not None and self.role is None:
+            return f"index: received {self.index} without a role"
+        is_right = (
+            self.address == ""
+            if self.role == "evaluator"
+            else address_problem(self.address) is None
+            and is_reached(split_address(self.address)[0])
+        )
+        return None if is_right else f"address: received {self.address!r:.100}"

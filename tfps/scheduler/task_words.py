@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
-from tfps.cluster.address import LARGEST_PORT, address_problem
+from pydantic import AfterValidator, Field
+
+from tfps.cluster.address import LARGEST_PORT, split_address
+from tfps.json_text import parse_json
+
+
+def _check_address(text: str) -> str:
+    split_address(text)
+    return text
+
+
+Address = Annotated[str, AfterValidator(_check_address)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +35,8 @@ class TaskWords:
     [('ps', 0)]
     """
 
-    cluster: dict[str, list[str]] | None = None
-    data_port: int | None = None
+    cluster: dict[str, list[Address]] | None = None
+    data_port: Annotated[int, Field(ge=1, le=LARGEST_PORT)] | None = None
     alive: list[tuple[str, int]] | None = None
     end: int | None = None
 
@@ -38,35 +47,8 @@ class TaskWords:
         Raises:
             ValueError: a task does not write such a message; the text has the reason.
         """
-        value = read_object(text)
-        right: dict[str, Callable[[Any], bool]] = {
-            "cluster": _is_cluster,
-            "data_port": lambda port: type(port) is int and 1 <= port <= LARGEST_PORT,
-            "alive": lambda tasks: isinstance(tasks, list) and all(map(_is_task, tasks)),
-            "end": lambda status: type(status) is int,
-        }
-        words = {key: value[key] for key in right if value.get(key) is not None}
-        for key, word in words.items():
-            if not right[key](word):
-                raise ValueError(f"{key}: received {word!r:.100}")
-        if "alive" in words:
-            words["alive"] = [(role, index) for role, index in words["alive"]]
-        return cls(**words)
-
-
-def read_object(text: bytes | str) -> dict[str, Any]:
-    """Read an object of JSON.
-
-    Raises:
-        ValueError: the text is another one.
-    """
-    try:
-        value = json.loads(text)
-    except RecursionError:
-        value = None
-    if not isinstance(value, dict):
-        raise ValueError(f"received {text[:100]!r}, expected an object")
-    return value
+        words: TaskWords = parse_json(cls, text)
+        return words
 
 
 def printable(text: str) -> str:
@@ -78,19 +60,3 @@ def printable(text: str) -> str:
     'a?[31m?b'
     """
     return "".join(each if each.isprintable() else "?" for each in text)
-
-
-def _is_cluster(jobs: object) -> bool:
-    return isinstance(jobs, dict) and all(
-        isinstance(addresses, list) and all(address_problem(each) is None for each in addresses)
-        for addresses in jobs.values()
-    )
-
-
-def _is_task(task: object) -> bool:
-    return (
-        isinstance(task, list)
-        and len(task) == 2
-        and isinstance(task[0], str)
-        and type(task[1]) is int
-    )

@@ -6,8 +6,8 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from tfps.json_text import parse_json
 from tfps.placement.plan import View
 from tfps.transport.message import PROTOCOL
 
@@ -56,22 +56,8 @@ class JobRecord:
     @classmethod
     def from_json(cls, text: str) -> JobRecord:
         """Parse `to_json`'s text; ignores the unknown fields of another version of tfps."""
-        fields = json.loads(text)
-        views = {name: _parse_view(view) for name, view in fields.pop("views").items()}
-        others = tuple(fields.pop("others", ()))
-        return cls(**_select_known_fields(cls, fields), views=views, others=others)
-
-
-def _select_known_fields(kind: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
-    names = {field.name for field in dataclasses.fields(kind)}
-    return {name: value for name, value in fields.items() if name in names}
-
-
-def _parse_view(fields: Mapping[str, Any]) -> View:
-    known = _select_known_fields(View, fields)
-    rule = known.get("rule")
-    known |= {"shape": tuple(known["shape"]), "rule": rule and tuple(rule)}
-    return View(**known)
+        record: JobRecord = parse_json(cls, text)
+        return record
 
 
 def find_differences(held: JobRecord, wanted: JobRecord) -> list[str]:

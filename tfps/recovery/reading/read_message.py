@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tfps.errors import ProtocolError
+from tfps.json_text import parse_json
 from tfps.placement.slab import padded_items
 
 Array = np.ndarray[Any, Any]
@@ -45,12 +46,12 @@ class ReadRequest:
         Raises:
             ProtocolError: the text is not an encoded request.
         """
-        names = _parse_json(text)
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        try:
+            return cls(resources=parse_json(tuple[str, ...], text))
+        except ValueError as error:
             raise ProtocolError(
                 f"request: received {text!r:.100}, expected the names of variables; {REMEDY}"
-            )
-        return cls(resources=tuple(names))
+            ) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +92,8 @@ class ReadReply:
         Raises:
             ProtocolError: the text is not an encoded reply.
         """
-        fields = _parse_json(text)
         try:
+            fields = json.loads(text)
             values, begin = [], 0
             for name, shape in fields["values"]:
                 dtype = np.dtype(name)
@@ -106,7 +107,7 @@ class ReadReply:
                 values=tuple(values),
                 problem=fields["problem"],
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise ProtocolError(
                 f"reply: received {text!r:.100}, expected its fields: {error}; {REMEDY}"
             ) from error
@@ -125,12 +126,3 @@ def split_payload(header: Sequence[int], payload: Array) -> tuple[bytes, Array]:
         )
     end = payload.size - size_bytes
     return payload[end:].tobytes(), payload[:end]
-
-
-def _parse_json(text: bytes) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(
-            f"text: received {text!r:.100}, expected JSON: {error}; {REMEDY}"
-        ) from error

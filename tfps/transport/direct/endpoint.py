@@ -6,8 +6,12 @@ import functools
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
 
 from tfps.errors import ProtocolError
+from tfps.json_text import parse_json
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,10 @@ class Endpoint:
     '[::1]:7000'
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     host: str
-    port: int
+    port: Annotated[int, Field(gt=0, lt=2**16)]
     unix_name: str = ""
     machine: str = ""
 
@@ -52,17 +58,9 @@ class Endpoint:
             ProtocolError: the text is something else.
         """
         try:
-            values = json.loads(text)
-            endpoint = cls(**values)
-            kinds = [type(value) for value in asdict(endpoint).values()]
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ProtocolError(
-                f"endpoint: received {text!r:.200}, expected the result of to_json() ({error})"
-            ) from error
-        if kinds != [str, int, str, str] or not 0 < endpoint.port < 2**16:
-            raise ProtocolError(
-                f"endpoint: received {text!r:.200}, expected strings and a port of 1 to 65535"
-            )
+            endpoint: Endpoint = parse_json(cls, text)
+        except ValueError as error:
+            raise ProtocolError(f"endpoint: {error}; expected the result of to_json()") from error
         return endpoint
 
 

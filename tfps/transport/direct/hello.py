@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
 
 from tfps.errors import ProtocolError
+from tfps.json_text import parse_json
 
 # A plan of a thousand variables has about 100 KB.
 HELLO_BYTES = 2**20
+
+Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
 class HelloError(ProtocolError):
@@ -33,9 +39,11 @@ class Hello:
     True
     """
 
-    job: int
-    worker: int
-    incarnation: int
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    job: Int64
+    worker: Int64
+    incarnation: Int64
     role: str = "worker"
     plan: str = ""
 
@@ -60,20 +68,7 @@ class Hello:
         if len(data) > HELLO_BYTES:
             raise HelloError(f"hello: received {len(data)} bytes, expected at most {HELLO_BYTES}")
         try:
-            values = json.loads(data)
-        except (ValueError, RecursionError) as error:  # deeply nested brackets
-            raise HelloError(f"hello: received {data[:100]!r}, expected JSON ({error})") from error
-        expected = {field.name: (str if field.type == "str" else int) for field in fields(cls)}
-        if not isinstance(values, dict) or set(values) != set(expected):
-            found = sorted(values) if isinstance(values, dict) else type(values).__name__
-            raise HelloError(f"hello: received {found}, expected {sorted(expected)}")
-        for name, kind in expected.items():
-            value = values[name]
-            # bool is an int to isinstance, not to a protocol.
-            fits = not isinstance(value, int) or -(2**63) <= value < 2**63
-            if type(value) is not kind or not fits:
-                raise HelloError(
-                    f"hello: {name}: received {value!r:.100}, expected"
-                    f" {'an int64' if kind is int else 'text'}"
-                )
-        return cls(**values)
+            hello: Hello = parse_json(cls, data)
+        except ValueError as error:
+            raise HelloError(f"hello: {error}; expected {sorted(cls.__annotations__)}") from error
+        return hello

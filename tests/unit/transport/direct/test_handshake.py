@@ -114,7 +114,7 @@ def test_a_server_without_the_secret_cannot_pretend(pair: SocketPair) -> None:
         (b"GET / HTTP/1.1\r\n\r\n", "greeting", b"GET / HT"),
         (GREETING.pack(MAGIC, PROTOCOL + 1, bytes(32)), "protocol", PROTOCOL + 1),
         (GOOD_GREETING + LENGTH.pack(HELLO_BYTES + 1), "hello", HELLO_BYTES + 1),
-        (GOOD_GREETING + LENGTH.pack(4) + b"null", "hello", "NoneType"),
+        (GOOD_GREETING + LENGTH.pack(4) + b"null", "hello", "None"),
         (GOOD_GREETING + LENGTH.pack(len(HI)) + HI + bytes(32), "secret", "wrong"),
     ],
 )
