@@ -24,9 +24,8 @@ LEGEND = (
 )
 
 
-def _strategy(*, transport: str = "auto", pipeline_steps: int = 0) -> Any:
-    consistency = tfps.Asynchronous(pipeline_steps=pipeline_steps)
-    return tfps.ParameterServerStrategy(transport=transport, consistency=consistency)
+def _strategy(*, transport: str = "auto") -> Any:
+    return tfps.ParameterServerStrategy(transport=transport)
 
 
 # In the order of tables and plots. "Stock" is TensorFlow's own strategy; tables and plots say so.
@@ -36,9 +35,6 @@ ROWS = {
     "stock_loop": Row("stock custom loop", stock_strategy, keras="tf_keras", has_loop=True),
     "tfps_fit": Row("tfps fit", _strategy),
     "tfps_fit_grpc": Row("tfps fit, grpc", partial(_strategy, transport="grpc"), longest_only=True),
-    "tfps_fit_pipelined": Row(
-        "tfps fit, pipelined", partial(_strategy, pipeline_steps=1), longest_only=True
-    ),
     "tfps_loop": Row("tfps custom loop", _strategy, has_loop=True),
 }
 FIT_ROWS = ("single_fit", "stock_fit", "tfps_fit")

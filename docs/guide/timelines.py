@@ -109,17 +109,6 @@ def at_once(title: str, ask: Ask, *, period_steps: int = 1, begin: float = 0.0) 
     return timeline
 
 
-def pipelined(title: str) -> Timeline:
-    """An exchange goes on while the next step is computed."""
-    timeline = Timeline(title)
-    for worker, step in enumerate(STEPS):
-        for begin in np.arange(0, END, step):
-            end = timeline.add(worker, "step", float(begin), float(begin + step))
-            timeline.add(worker, "exchange", end, end + EXCHANGE)
-            timeline.updates.append(end + EXCHANGE / 2)
-    return timeline
-
-
 def in_rounds(
     title: str,
     *,
@@ -190,7 +179,6 @@ def warmed_up(title: str, steps: int) -> Timeline:
 def timelines() -> Iterator[tuple[str, Timeline]]:
     """One for each mode, by the name of its picture."""
     yield "asynchronous", at_once("Asynchronous()", Open())
-    yield "pipelined", pipelined("Asynchronous(pipeline_steps=1)")
     yield "bounded_staleness", at_once("BoundedStaleness(1)", Bounded(1))
     yield "synchronous", in_rounds("Synchronous()")
     yield "backup_workers", in_rounds("Synchronous(backup_workers=1)", backup_workers=1)
@@ -206,11 +194,9 @@ def draw(timeline: Timeline) -> Figure:
     figure = Figure(figsize=(8, 1.9), layout="constrained")
     axes = figure.subplots()
     for worker, begin, end, kind in timeline.bars:
-        beside = kind == "exchange" and (worker, begin) in _computing(timeline)
-        height, low = (0.3, -0.5) if beside else (0.6, -0.3)
         axes.broken_barh(
             [(begin, end - begin)],
-            (len(STEPS) - worker + low, height),
+            (len(STEPS) - worker - 0.3, 0.6),
             color=COLORS[kind],
             edgecolor="white",
             linewidth=0.6,
@@ -236,11 +222,6 @@ def draw(timeline: Timeline) -> Figure:
     figure.legend(handles=handles, loc="outside upper right", ncols=5, frameon=False, fontsize=8)
     figure.suptitle(timeline.title, x=0.01, ha="left", fontsize=10, color=INK)
     return figure
-
-
-def _computing(timeline: Timeline) -> set[tuple[int, float]]:
-    """When workers begin a step: an exchange that begins then goes on beside it."""
-    return {(worker, begin) for worker, begin, _, kind in timeline.bars if kind == "step"}
 
 
 def main() -> None:

@@ -124,7 +124,6 @@ class ConsistencySection(Section):
     backup_workers: Annotated[int, Field(ge=0)] = 0  # of synchronous
     adaptive_batches: Count = 1  # of synchronous
     bound_steps: Annotated[int, Field(ge=0)] = 4  # of bounded_staleness
-    pipeline_steps: Annotated[int, Field(ge=0, le=1)] = 0  # of asynchronous
     period_steps: Count = 16  # of local_steps, as are the next two
     synchronous_periods: bool = False
     elasticity: Annotated[float, Field(gt=0, lt=1)] | None = None

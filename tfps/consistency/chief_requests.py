@@ -35,7 +35,7 @@ def open_tickets(ledger: Ledger, *, count: Any, term: Any, move: Any) -> Any:
     # Between runs the chief may assign, so the servers hold the newest mirrored weights.
     ledger.write_if(is_new, layout.HOME, ledger.read(layout.REDUCED))
     for worker in range(layout.workers):
-        for field in (layout.held, layout.unclosed, layout.ahead):
+        for field in (layout.held, layout.unclosed):
             ledger.write_if(is_new, field(worker), NO_TICKET)
     return logic.choose(obeyed, first, REPLACED)
 

@@ -15,12 +15,10 @@ class TicketGrant:
     Args:
         ticket: the next one.
         batches: the number of tickets that it stands for.
-        ahead: the one after it, for a pipelined worker.
     """
 
     ticket: Any = NO_TICKET
     batches: Any = 1
-    ahead: Any = NO_TICKET
 
 
 NO_GRANT = TicketGrant()
@@ -62,7 +60,6 @@ def issue(
     worker: Any,
     pushed: Any,
     quota: Any = None,
-    pipelined: bool = False,
 ) -> TicketGrant:
     """Issue the next ticket to a worker: a returned one, else a new one, else none.
 
@@ -76,28 +73,13 @@ def issue(
         pushed: the ticket that it pushed with this request and that stays with it; of several the
             first.
         quota: the number of consecutive tickets that it may have at once; None: one.
-        pipelined: whether the worker computes a step while its last push is on its way, so that it
-            may have another ticket already; the new one comes after that.
     """
-    if quota is None:
-        return _issue_one(ledger, alive=alive, worker=worker, pushed=pushed, pipelined=pipelined)
-    return _issue_several(ledger, alive=alive, worker=worker, pushed=pushed, quota=quota)
-
-
-def _issue_one(
-    ledger: Ledger, *, alive: Any, worker: Any, pushed: Any, pipelined: bool
-) -> TicketGrant:
-    layout, logic = ledger.layout, ledger.logic
+    if quota is not None:
+        return _issue_several(ledger, alive=alive, worker=worker, pushed=pushed, quota=quota)
+    layout = ledger.layout
     drawn = _draw_ticket(ledger, alive)
     ledger.count_if(drawn.is_new, layout.NEXT)
-    held = drawn.ticket
-    if pipelined:
-        held_before = ledger.read(layout.held(worker))
-        rest = logic.choose(held_before == pushed, ledger.read(layout.ahead(worker)), held_before)
-        held = logic.choose(rest >= 0, rest, drawn.ticket)
-        ahead = logic.choose(rest >= 0, drawn.ticket, NO_TICKET)
-        ledger.write_if(alive, layout.ahead(worker), ahead)
-    ledger.write_if(alive, layout.held(worker), held)
+    ledger.write_if(alive, layout.held(worker), drawn.ticket)
     ledger.write_if(alive, layout.unclosed(worker), pushed)
     return TicketGrant(drawn.ticket)
 

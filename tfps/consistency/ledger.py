@@ -106,29 +106,28 @@ class LedgerLayout:
     incarnation = _worker_field(1)
     held = _worker_field(2)  # the ticket that the worker computes
     unclosed = _worker_field(3)  # the ticket that it pushed last
-    ahead = _worker_field(4)  # the ticket after the held one, for pipelining
-    steps = _worker_field(5)
-    evaluation_steps = _worker_field(6)
-    returned = _worker_field(7)
-    clock = _worker_field(10)  # completed steps, as the gate counts them
-    waiting = _worker_field(11)  # 1 while the worker waits at the gate
-    begins = _worker_field(12)  # the first round in which the worker takes part
-    contributed = _worker_field(13)  # 1 while the worker's gradient is in the current round
-    wanted = _worker_field(14)  # the position in the rounds for which the worker waits
+    steps = _worker_field(4)
+    evaluation_steps = _worker_field(5)
+    returned = _worker_field(6)
+    clock = _worker_field(8)  # completed steps, as the gate counts them
+    waiting = _worker_field(9)  # 1 while the worker waits at the gate
+    begins = _worker_field(10)  # the first round in which the worker takes part
+    contributed = _worker_field(11)  # 1 while the worker's gradient is in the current round
+    wanted = _worker_field(12)  # the position in the rounds for which the worker waits
     # The number of tickets for which these stand, if workers take several at once.
-    held_batches = _worker_field(15)
-    unclosed_batches = _worker_field(16)
-    returned_batches = _worker_field(17)
-    pace = _worker_field(20)  # the worker's microseconds per batch; see `quota`
+    held_batches = _worker_field(13)
+    unclosed_batches = _worker_field(14)
+    returned_batches = _worker_field(15)
+    pace = _worker_field(17)  # the worker's microseconds per batch; see `quota`
 
     @property
     def most_returned(self) -> int:
-        """The largest number of tickets that can have come back; a worker has at most three."""
-        return 3 * self.workers
+        """The largest number of tickets that can have come back; a worker has at most two."""
+        return 2 * self.workers
 
     @property
     def histograms(self) -> int:
-        return self.GLOBALS + 21 * self.workers
+        return self.GLOBALS + 18 * self.workers
 
     def staleness(self, updates: Any) -> Any:
         return self.histograms + updates
@@ -161,7 +160,7 @@ class LedgerLayout:
         """Return the ledger of a new server."""
         cells = [0] * self.size
         for worker in range(self.workers):
-            for field in (self.held, self.unclosed, self.ahead):
+            for field in (self.held, self.unclosed):
                 cells[field(worker)] = NO_TICKET
             cells[self.begins(worker)], cells[self.wanted(worker)] = NEVER, NOTHING
         return cells
@@ -270,7 +269,6 @@ def remove(ledger: Ledger, *, worker: Any, leaves: Any, closed: Any) -> None:
     unclosed, held_batches = layout.unclosed(worker), layout.held_batches(worker)
     for field, together in (
         (layout.held(worker), held_batches),
-        (layout.ahead(worker), held_batches),  # never several: no pipelining then
         (unclosed, layout.unclosed_batches(worker)),
     ):
         ticket = ledger.read(field)

@@ -9,20 +9,13 @@ from dataclasses import dataclass
 class Mode:
     """The base of modes: gradients are applied one by one, and no worker waits.
 
-    Each mode overrides what it does differently, by a setting of the same name or by a property. A
-    worker that may have to wait sends nothing ahead, so only a mode without waiting overrides
-    `pipeline_steps`.
+    Each mode overrides what it does differently, by a setting of the same name or by a property.
 
     Example:
 
     >>> Mode().bound_steps is None
     True
     """
-
-    @property
-    def pipeline_steps(self) -> int:
-        """The number of pushes that are on their way while a worker computes."""
-        return 0
 
     @property
     def bound_steps(self) -> int | None:

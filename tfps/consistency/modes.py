@@ -13,7 +13,7 @@ from tfps.consistency.warm_up import is_count, warm_up_problems
 from tfps.errors import ConfigError, refuse
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Asynchronous(Mode):
     """The mode in which servers apply each gradient when it arrives, and no worker waits.
 
@@ -24,10 +24,6 @@ class Asynchronous(Mode):
     Source: Dean et al., "Large Scale Distributed Deep Networks" (Downpour SGD), NeurIPS 2012.
 
     Args:
-        pipeline_steps: 1 lets a worker compute its next gradient while its last push is on its way.
-            Then the exchange takes no time, if a core is free for it; every gradient is one update
-            of its own worker older, which counts as staleness. Only for models whose step calls its
-            optimizer once; others are not pipelined, with a warning.
         warm_up_steps: the number of steps of `fit` that each worker first takes on its own copy of
             the weights, before all continue from the mean; see `tfps.consistency.warm_up`.
 
@@ -36,21 +32,14 @@ class Asynchronous(Mode):
 
     Example:
 
-    >>> Asynchronous(pipeline_steps=1)
-    Asynchronous(pipeline_steps=1, warm_up_steps=0)
+    >>> Asynchronous()
+    Asynchronous(warm_up_steps=0)
     """
 
-    pipeline_steps: int = 0
     warm_up_steps: int = 0
 
     def __post_init__(self) -> None:
-        problems = warm_up_problems(self.warm_up_steps)
-        if self.pipeline_steps not in (0, 1):
-            problems.append(
-                f"pipeline_steps: received {self.pipeline_steps!r}, expected 0, or 1 to compute "
-                "the next step during the push of the last one"
-            )
-        refuse(problems)
+        refuse(warm_up_problems(self.warm_up_steps))
 
 
 @dataclass(frozen=True, slots=True)  # a slot hides the base's property; a default value cannot

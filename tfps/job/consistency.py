@@ -19,7 +19,7 @@ def mode_of(section: ConsistencySection) -> Mode:
     """Return the mode of ``[consistency]``."""
     warm_up = section.warm_up_steps
     if section.mode == "asynchronous":
-        return Asynchronous(section.pipeline_steps, warm_up)
+        return Asynchronous(warm_up_steps=warm_up)
     if section.mode == "synchronous":
         return Synchronous(section.backup_workers, warm_up, section.adaptive_batches)
     if section.mode == "bounded_staleness":
@@ -42,13 +42,9 @@ def describe_mode(section: ConsistencySection) -> str:
     >>> describe_mode(ConsistencySection(mode="bounded_staleness"))
     'bounded staleness, at most 4 steps ahead'
     """
-    pipelined, backups, warm_up = (
-        section.pipeline_steps,
-        section.backup_workers,
-        section.warm_up_steps,
-    )
+    backups, warm_up = section.backup_workers, section.warm_up_steps
     settings = {
-        "asynchronous": {f"pipelined by {counted(pipelined, 'step')}": pipelined > 0},
+        "asynchronous": {},
         "synchronous": {
             counted(backups, "backup worker"): backups > 0,
             f"up to {section.adaptive_batches} batches a worker": section.adaptive_batches > 1,
@@ -99,13 +95,6 @@ def consistency_problems(config: JobConfig) -> list[str]:
         problems.append(
             f"consistency.adaptive_batches: received {section.adaptive_batches} with "
             f"{section.mode}, expected 1; set consistency.mode to synchronous to share out rounds"
-        )
-    if section.mode == "asynchronous":
-        return problems
-    if section.pipeline_steps:
-        problems.append(
-            f"consistency.pipeline_steps: received 1 with {section.mode}, expected 0; set "
-            "consistency.mode to asynchronous to pipeline steps"
         )
     return problems
 

@@ -53,7 +53,6 @@ def make_forecast(config: JobConfig, *, size: ClusterSize) -> Forecast:
     copies = count_worker_copies(
         model.optimizer,
         workers=size.workers if applies_each_gradient(mode) else 0,
-        replies=1 + mode.pipeline_steps,
     )
     shards = [replace(s, worker_copies=copies.get(whole_path(s.path), 0)) for s in shards]
     placement = placement_of(config.placement)
@@ -65,7 +64,7 @@ def make_forecast(config: JobConfig, *, size: ClusterSize) -> Forecast:
     return forecast
 
 
-def count_worker_copies(optimizer: Any, *, workers: int, replies: int) -> dict[str, int]:
+def count_worker_copies(optimizer: Any, *, workers: int) -> dict[str, int]:
     """Return how many copies of each variable its server stores for workers.
 
     The slot that worker 0 uses as its own is no copy: it is a variable of the optimizer.
@@ -73,7 +72,6 @@ def count_worker_copies(optimizer: Any, *, workers: int, replies: int) -> dict[s
     Args:
         optimizer: a built optimizer.
         workers: the number of workers whose gradients are applied separately; 0: none are.
-        replies: the number of a server's replies that are stored for a worker.
 
     Returns:
         Path of a variable -> number of copies; variables without copies are left out.
@@ -84,7 +82,7 @@ def count_worker_copies(optimizer: Any, *, workers: int, replies: int) -> dict[s
     >>> from tfps.optimizers import AsyncAdam
     >>> optimizer = AsyncAdam()
     >>> optimizer.build([keras.Variable([1.0], name="bias")])
-    >>> count_worker_copies(optimizer, workers=8, replies=1)
+    >>> count_worker_copies(optimizer, workers=8)
     {'bias': 7}
     """
     from tfps.optimizers.correction import Correction
@@ -95,7 +93,7 @@ def count_worker_copies(optimizer: Any, *, workers: int, replies: int) -> dict[s
     for leaf in get_leaf_optimizers(optimizer):
         count = 0
         if any(isinstance(wrapper, Correction) for wrapper in get_wrappers(optimizer, leaf)):
-            count += workers * replies
+            count += workers
         if isinstance(leaf, WorkerStateMixin) and leaf.per_worker_slot is not None:
             count += max(0, workers - 1)
         if count:

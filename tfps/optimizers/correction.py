@@ -35,7 +35,7 @@ class Correction(OptimizerWrapper):
     """A wrapper that corrects each gradient on its server, by how far its parameters have moved.
 
     The server stores the values that it sent to each worker. This takes one copy of the weights per
-    worker, or two with pipelined steps. The copies are neither saved nor sent.
+    worker; the copies are neither saved nor sent.
     """
 
     needs_steps = False  # whether `record_step` is called

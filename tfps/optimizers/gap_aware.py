@@ -23,7 +23,7 @@ class GapAware(Correction):
     ``abs(now - sent) / step + 1``. So gradients of parameters that did not move count in full. If
     nothing is stale, such as with one worker or on one machine, it equals the inner optimizer bit
     for bit. Each server stores the values that it sent to each worker: one copy of its weights per
-    worker, two with pipelined steps, and one copy for the squared steps.
+    worker, and one copy for the squared steps.
 
     Source: after Barkai, Hakimi and Schuster, "Gap-Aware Mitigation of Gradient Staleness", ICLR
     2020, the parameter-wise variant. The typical step is the root of a running mean of the squared

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfps.optimizers.correction import Correction, ParameterChange
 from tfps.optimizers.slabs import SlabStorage
 from tfps.optimizers.update_targets import UpdateTarget, UpdateTargets, get_wrapper_slots
-from tfps.optimizers.worker_memory import WorkerMemory, WorkerVersion
+from tfps.optimizers.worker_memory import Sender, WorkerMemory
 from tfps.optimizers.worker_state import SenderState, WorkerStateMixin
 from tfps.optimizers.wrapped import get_wrappers
 
@@ -23,7 +23,6 @@ class WorkerMemories:
         leaf: this optimizer, or one that it wraps.
         targets: the update targets of the leaf.
         workers: the number of workers.
-        replies: the number of the server's replies to store for a worker (see `WorkerMemory`).
         storage: creates variables on servers.
     """
 
@@ -34,7 +33,6 @@ class WorkerMemories:
         targets: UpdateTargets,
         *,
         workers: int,
-        replies: int,
         storage: SlabStorage,
     ) -> None:
         self.corrections = [
@@ -50,7 +48,6 @@ class WorkerMemories:
                 get_value=lambda target: target.variable,
                 name=optimizer.name,
                 workers=workers,
-                replies=replies,
                 storage=storage,
             )
         self._own_slot = leaf.per_worker_slot if isinstance(leaf, WorkerStateMixin) else None
@@ -73,12 +70,12 @@ class WorkerMemories:
     def is_empty(self) -> bool:
         return self.sent is None and self.own is None
 
-    def get_sender_state(self, target: UpdateTarget, sender: WorkerVersion) -> SenderState | None:
+    def get_sender_state(self, target: UpdateTarget, sender: Sender) -> SenderState | None:
         """Return the tensor that the optimizer stores for a worker and a target, or None."""
         if self.own is None:
             return None
-        sender = sender._replace(worker=sender.worker - 1)
-        return SenderState(self.own, target, self._get_own_slot(target), sender)
+        slot = self._get_own_slot(target)
+        return SenderState(self.own, target, slot, sender.worker - 1)
 
     def _get_own_slot(self, target: UpdateTarget) -> Any:
         assert self._own_slot is not None
@@ -89,12 +86,10 @@ class WorkerMemories:
         if self.own is not None:
             self.own.clear()
 
-    def store_sent_values(
-        self, names: Collection[str], sender: WorkerVersion, *, device: str, is_first: bool
-    ) -> None:
+    def store_sent_values(self, names: Collection[str], worker: tf.Tensor, *, device: str) -> None:
         """Trace storing the values that a worker is sent (see `WorkerMemory.store_sent_values`)."""
         if self.sent is not None:
-            self.sent.store_sent_values(names, sender, device=device, is_first=is_first)
+            self.sent.store_sent_values(names, worker, device=device)
 
 
 class GradientCorrector:
@@ -115,7 +110,7 @@ class GradientCorrector:
         apply: Callable[[list[tf.Tensor], list[Any]], None],
         memories: WorkerMemories,
         targets: Sequence[UpdateTarget],
-        sender: WorkerVersion,
+        sender: Sender,
     ) -> None:
         self._optimizer, self._apply = optimizer, apply
         self._memories, self._targets, self._sender = memories, targets, sender
@@ -171,7 +166,7 @@ class GradientCorrector:
         self, memory: WorkerMemory, target: UpdateTarget, now: tf.Tensor
     ) -> tf.Tensor:
         if self._sender.is_worker is True:
-            return memory.read(target, self._sender)
+            return memory.read(target, self._sender.worker)
         return tf.cond(
-            self._sender.is_worker, lambda: memory.read(target, self._sender), lambda: now
+            self._sender.is_worker, lambda: memory.read(target, self._sender.worker), lambda: now
         )

@@ -32,7 +32,7 @@ from tfps.optimizers.sparse_updates import SparseUpdates
 from tfps.optimizers.staleness_aware import StalenessAware
 from tfps.optimizers.state_placement import StatePlacement
 from tfps.optimizers.update_targets import UpdateTarget, UpdateTargets
-from tfps.optimizers.worker_memory import WorkerVersion
+from tfps.optimizers.worker_memory import Sender
 from tfps.optimizers.worker_state import PushStaleness, WorkerStateMixin
 from tfps.optimizers.wrapped import (
     get_devices,
@@ -73,7 +73,7 @@ class UpdateContext:
 
     device: str
     staleness: tf.Tensor
-    sender: WorkerVersion | None = None
+    sender: Sender | None = None
     may_be_compiled: bool = True
     rate: tf.Tensor | None = None
     discounts: tuple[Discount, ...] = ()
@@ -121,7 +121,6 @@ class ServerUpdate:
         strategy: the strategy that the optimizer uses.
         workers: the number of workers whose gradients are applied separately; 0 if they are applied
             together, so that nothing is stale.
-        replies: the number of a server's replies to store for a worker; 2 for pipelined steps.
     """
 
     def __init__(
@@ -131,7 +130,6 @@ class ServerUpdate:
         storage: SlabStorage,
         strategy: tf.distribute.Strategy,
         workers: int = 0,
-        replies: int = 1,
     ) -> None:
         self.optimizer = optimizer
         for leaf in get_leaf_optimizers(optimizer):
@@ -152,7 +150,6 @@ class ServerUpdate:
                 leaf,
                 self._targets[id(leaf)],
                 workers=workers,
-                replies=replies,
                 storage=storage,
             )
             for leaf in get_leaf_optimizers(optimizer)
@@ -207,19 +204,16 @@ class ServerUpdate:
         """Trace the learning rate of the next update, which may run a user's schedule."""
         return tf.convert_to_tensor(self.optimizer.learning_rate)
 
-    def store_sent_values(
-        self, names: Collection[str], sender: WorkerVersion, *, device: str, is_first: bool
-    ) -> None:
+    def store_sent_values(self, names: Collection[str], worker: tf.Tensor, *, device: str) -> None:
         """Trace storing the values that one server sends a worker, under the server's mutex.
 
         Args:
             names: the names of variables and slabs, also of other optimizers.
-            sender: the worker and the version of the values.
+            worker: the worker's index.
             device: the server whose function is traced.
-            is_first: whether the worker has just entered and has no older values.
         """
         for memories in self._memories.values():
-            memories.store_sent_values(names, sender, device=device, is_first=is_first)
+            memories.store_sent_values(names, worker, device=device)
 
     def reset_worker_states(self) -> None:
         """Reset the state of all workers; called on the coordinator, with drained workers."""

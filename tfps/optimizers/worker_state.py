@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfps.bridge.functions.compiled_function import compiled_function
 from tfps.optimizers.update_targets import UpdateTarget
-from tfps.optimizers.worker_memory import WorkerMemory, WorkerVersion
+from tfps.optimizers.worker_memory import WorkerMemory
 
 
 class SenderState(NamedTuple):
@@ -18,13 +18,13 @@ class SenderState(NamedTuple):
     memory: WorkerMemory  # stores the tensors of all workers
     target: UpdateTarget  # the variable
     slot: Any  # the tensor of worker 0
-    sender: WorkerVersion  # the worker that pushes
+    place: tf.Tensor  # of the worker that pushes in the memory, which worker 0 is not in
 
     def read(self) -> tf.Tensor:
         """Return the tensor, with the variable's shape and dtype."""
         return tf.cond(
             self._is_in_memory,
-            lambda: self.memory.read(self.target, self.sender),
+            lambda: self.memory.read(self.target, self.place),
             self.slot.value.read_value,
         )
 
@@ -36,7 +36,7 @@ class SenderState(NamedTuple):
             return tf.constant(0)
 
         def write_memory() -> tf.Tensor:
-            self.memory.write(self.target, self.sender, value)
+            self.memory.write(self.target, self.place, value)
             return tf.constant(0)
 
         tf.cond(self._is_in_memory, write_memory, write_slot)
@@ -44,7 +44,7 @@ class SenderState(NamedTuple):
     @property
     def _is_in_memory(self) -> tf.Tensor:
         """Whether the server stores a tensor for this worker; that of worker 0 is the slot."""
-        return self.sender.worker >= 0
+        return self.place >= 0
 
 
 class PushStaleness(NamedTuple):

@@ -24,19 +24,13 @@ def codec_problems(compression: PushPull, mode: Mode) -> list[str]:
             "such as tfps.compression.TopK(0.01); use Delta for pull only, since it needs the "
             "parameters that each worker holds"
         )
-    waits = mode.pipeline_steps or mode.backup_workers
-    if waits and any(not isinstance(codec, Identity) for codec in all_codecs(compression.pull)):
+    if mode.backup_workers and any(
+        not isinstance(codec, Identity) for codec in all_codecs(compression.pull)
+    ):
         problems.append(
             f"compression: received pull={compression.pull!r} with {mode!r}, expected Identity(), "
-            "since workers that are late or ahead also get parameters in other messages; leave "
-            "pull out, or pipeline_steps and backup_workers"
-        )
-    if mode.pipeline_steps and any_keeps_residuals(compression.push):
-        problems.append(
-            f"compression: received push={compression.push!r} with {mode!r}; expected a codec "
-            "without a residual, such as tfps.compression.Quantize(8), since a worker codes a "
-            "gradient before the reply to the last one; use such a codec, or leave "
-            "pipeline_steps out"
+            "since workers that are late also get parameters in other messages; leave pull or "
+            "backup_workers out"
         )
     is_coded = any(not isinstance(codec, Identity) for codec in all_codecs(compression.push))
     if isinstance(mode, LocalSteps) and mode.elasticity is not None and is_coded:

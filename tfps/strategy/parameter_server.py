@@ -66,8 +66,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         variable_partitioner: divides variables into shards along their first axis: one of
             `tfps.partitioners` or `tf.distribute.experimental.partitioners`; None: whole variables.
         placement: chooses the server of each Keras variable; `LeastLoaded()` when None.
-        consistency: `tfps.Asynchronous()` when None; `tfps.Asynchronous(pipeline_steps=1)` hides
-            exchanges behind the computation.
+        consistency: `tfps.Asynchronous()` when None.
         compression: a codec of `tfps.compression` for gradients, or a `tfps.compression.PushPull`;
             no compression when None.
         transport: how requests reach servers: ``"direct"`` (between tfps's own processes),

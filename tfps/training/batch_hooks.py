@@ -36,7 +36,6 @@ class BatchHooks:
 
     Attributes:
         stops_at_nan: whether a worker ends whose loss is not finite.
-        is_lock_step: whether workers wait after each execution, from the first to the last.
         watched: callbacks that may change something, and are called in lock-step as long as they do
             or may do so.
 
@@ -51,7 +50,7 @@ class BatchHooks:
         self, callbacks: Sequence[Any] = (), *, kind: str = "train", setting: str = "auto"
     ) -> None:
         self._stops = "stop_training" if kind == "train" else "stop_evaluating"
-        self.is_lock_step = setting == "lock_step"
+        self._is_lock_step = setting == "lock_step"
         self.watched = [
             callback
             for callback in callbacks
@@ -74,7 +73,7 @@ class BatchHooks:
     def must_wait(self) -> bool:
         """Whether workers wait for the hooks of every execution now."""
         is_watching = bool(self.watched) and self._calls <= WATCHED_CALLS
-        return self.is_lock_step or self._has_changed or is_watching
+        return self._is_lock_step or self._has_changed or is_watching
 
     def next_stop(self, upto_steps: int, *, steps_per_call: int) -> int | None:
         """Return the step of the epoch at which workers wait, or None if they do not.

@@ -28,7 +28,7 @@ from tfps.training.batch_hooks import BatchHooks
 from tfps.training.fit_strategy import FitStrategy
 from tfps.training.input.batch import relaxed_spec
 from tfps.training.input.one_batch import OneBatch
-from tfps.training.step_exchanges import can_be_pipelined, refuse_several_exchanges
+from tfps.training.step_exchanges import refuse_several_exchanges
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class StepCompiler:
             # As in Keras: one trace for the first shape, and one for all others.
             source.batch_spec = relaxed_spec(source.batch_spec, self._specs[type(source)])
         self._specs[type(source)] = source.batch_spec
-        key = (source.trace_key(), (hooks.is_lock_step, hooks.stops_at_nan), warm_up_mode)
+        key = (source.trace_key(), hooks.stops_at_nan, warm_up_mode)
         if key not in self.compiled or not self.compiled[key].is_current:
             strategy, self.is_new = self._strategy, True
             program = Program(
@@ -107,9 +107,6 @@ class StepCompiler:
                 program = apply_mode(
                     program, mode, compression=codecs, adds_counts=warm_up_mode is None
                 )
-                if warm_up_mode is None:
-                    pipelines = self._should_pipeline(program, mode, hooks)
-                    program = program.with_schedule(is_pipelined=pipelines)
                 program = choose_row_tables(program)
                 if self._kind == "train" and not isinstance(source, OneBatch):
                     program = mirror_weights(
@@ -174,11 +171,6 @@ class StepCompiler:
         if self._kind == "train" or program.optimizer_calls:
             return self._strategy.consistency
         return Asynchronous()  # what a late worker assigns counts, too
-
-    def _should_pipeline(self, program: Program, mode: Mode, hooks: BatchHooks) -> bool:
-        """Return whether a worker may begin a step before the update of the previous step."""
-        pipelines = can_be_pipelined(program, mode=mode, model=self._model.name)
-        return pipelines and not hooks.is_lock_step
 
 
 def keras_step(model: Any, kind: str) -> Callable[[Any], Any]:

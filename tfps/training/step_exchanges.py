@@ -1,15 +1,11 @@
-"""Checks how many exchanges a step has, and whether it can be pipelined."""
+"""Checks how many exchanges a step has."""
 
 from __future__ import annotations
-
-import logging
 
 from tfps.consistency.mode import Mode
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
 from tfps.runtime.program.program import Program
-
-logger = logging.getLogger(__name__)
 
 
 def refuse_several_exchanges(program: Program, *, mode: Mode, model: str) -> None:
@@ -26,15 +22,3 @@ def refuse_several_exchanges(program: Program, *, mode: Mode, model: str) -> Non
             "optimizer call, since servers can average only one gradient over several batches. "
             "Leave adaptive_batches out for this model."
         )
-
-
-def can_be_pipelined(program: Program, *, mode: Mode, model: str) -> bool:
-    """Return whether a program is to be pipelined and can be; log a warning if it cannot."""
-    wanted = program.changes_variables and mode.pipeline_steps > 0
-    if wanted and not program.ends_with_its_exchange:
-        logger.warning(
-            "%s is not pipelined: its step does not end with its only optimizer call, so part of "
-            "the step waits for the reply of the servers.",
-            model,
-        )
-    return wanted and program.ends_with_its_exchange

@@ -364,5 +364,5 @@ def _reply_limits(max_bytes: int) -> FrameLimits:
 def _lost_reply(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     header = np.zeros([REPLY_FIELDS], np.int64)
     header[Reply.STATUS] = Status.LOST
-    header[Reply.NEXT_TICKET] = header[Reply.AHEAD_TICKET] = NO_TICKET
+    header[Reply.NEXT_TICKET] = NO_TICKET
     return header, np.zeros([0], np.int64), np.zeros([size], np.uint8)

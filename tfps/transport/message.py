@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 # Increased when the meaning of a header field or of ids changes; a server refuses other versions.
-PROTOCOL = 10
+PROTOCOL = 11
 # The worker index in requests of the coordinator itself.
 COORDINATOR = -1
 
@@ -56,10 +56,9 @@ class Reply(enum.IntEnum):
     VERSION = 1
     STALENESS = 2
     NEXT_TICKET = 3
-    AHEAD_TICKET = 4  # the second ticket of a pipelined worker that joins
-    CLOCK = 5  # the clock at which a joining worker starts
-    NEXT_BATCHES = 6  # the number of consecutive tickets that the next one stands for
-    OTHER_WRITES = 7  # the ledger's count of other writes; for functions that of `ValueVersion`
+    CLOCK = 4  # the clock at which a joining worker starts
+    NEXT_BATCHES = 5  # the number of consecutive tickets that the next one stands for
+    OTHER_WRITES = 6  # the ledger's count of other writes; for functions that of `ValueVersion`
 
 
 REQUEST_FIELDS = len(Request)

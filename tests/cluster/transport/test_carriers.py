@@ -74,10 +74,9 @@ class EchoServer:
             Reply.VERSION: ledger_version(ledger) + tf.cast(admission.fresh, tf.int64),
             Reply.STALENESS: ledger_version(ledger) - header[Request.BASE_VERSION],
             Reply.NEXT_TICKET: ticket + 1,
-            Reply.AHEAD_TICKET: ticket + 2,
             Reply.CLOCK: 0,
-            Reply.NEXT_BATCHES: ticket + 3,
-            Reply.OTHER_WRITES: ticket + 4,
+            Reply.NEXT_BATCHES: ticket + 2,
+            Reply.OTHER_WRITES: ticket + 3,
         }
         tensors = unpack(LAYOUT, payload)
         doubled = {

@@ -55,7 +55,7 @@ def test_who_waits(drawn: dict[str, Any], mode: str, waiting: list[int]) -> None
 
 def test_what_a_mode_is_for_shows(drawn: dict[str, Any]) -> None:
     updates = {name: len(timeline.updates) for name, timeline in drawn.items()}
-    assert updates["pipelined"] > updates["asynchronous"] > updates["bounded_staleness"]
+    assert updates["asynchronous"] > updates["bounded_staleness"]
     assert updates["backup_workers"] > 1.5 * updates["synchronous"]
     assert len(drawn["backup_workers"].dropped) > 3
     assert drawn["synchronous"].dropped == []

@@ -49,8 +49,8 @@ def test_functions_get_all_that_would_be_a_difference() -> None:
         (DELTAS, tfps.Synchronous(), "", ""),
         (DELTAS, tfps.LocalSteps(4), "", ""),
         (PushPull(push=Delta(TopK(0.1))), tfps.Asynchronous(), "push=Delta", "Delta for pull only"),
-        (DELTAS, tfps.Asynchronous(pipeline_steps=1), "pull=Delta", "Identity()"),
         (DELTAS, tfps.Synchronous(backup_workers=1), "pull=Delta", "Identity()"),
+        (PushPull(pull=Cast()), tfps.Synchronous(1), "pull=Cast", "backup_workers out"),
         (PushPull(pull=TopK(0.1)), tfps.Asynchronous(), "pull=TopK", "tfps.compression.Delta"),
     ],
 )

@@ -61,7 +61,6 @@ class ModelReply:
     status: Status
     version: int
     next_ticket: int = NO_TICKET
-    ahead_ticket: int = NO_TICKET  # the second one that a pipelined worker joins with
     batches: int = 1  # tickets that the next one stands for
 
 
@@ -72,7 +71,6 @@ class ServerModel(PlainLedger):
         index: server 0 hands out tickets.
         slots: how many workers can take part.
         calls: of each training step: whether the call carries gradients.
-        pipelined: workers compute a step while the one before is on its way.
         drop_above: the staleness above which gradients are dropped.
         several: tickets are handed out several at once.
     """
@@ -83,12 +81,11 @@ class ServerModel(PlainLedger):
         index: int,
         workers: int,
         calls: tuple[bool, ...],
-        pipelined: bool = False,
         drop_above: int | None = None,
         several: bool = False,
     ) -> None:
         self.index, self.layout, self.calls = index, LedgerLayout(workers), calls
-        self.pipelined, self.drop_above, self.several = pipelined, drop_above, several
+        self.drop_above, self.several = drop_above, several
         self.dropped: list[tuple[int, int]] = []  # (ticket, call)
         self.moves = itertools.count(1)
         self.refused = 0  # pushes of evicted workers
@@ -123,14 +120,7 @@ class ServerModel(PlainLedger):
         return 1 + len(self.issued) % MOST_SEVERAL if self.several else None
 
     def _issue(self, ledger: Ledger, *, alive: bool, worker: int, pushed: int) -> tuple[int, int]:
-        grant = issuing.issue(
-            ledger,
-            alive=alive,
-            worker=worker,
-            pushed=pushed,
-            quota=self.quota,
-            pipelined=self.pipelined,
-        )
+        grant = issuing.issue(ledger, alive=alive, worker=worker, pushed=pushed, quota=self.quota)
         self._note_issued(grant.ticket, grant.batches)
         return grant.ticket, grant.batches
 
@@ -155,23 +145,14 @@ class ServerModel(PlainLedger):
             )
         version = ledger.read(self.layout.VERSION)
         self.write_changes(ledger)
-        ahead = NO_TICKET
-        if self.hands_out_tickets and self.pipelined:
-            ledger = self.open()
-            ahead, _ = self._issue(ledger, alive=accepted, worker=wire.worker, pushed=NO_TICKET)
-            self.write_changes(ledger)
         status = Status.OK if accepted else Status.EVICTED
-        return ModelReply(status, version, ticket, ahead, batches)
+        return ModelReply(status, version, ticket, batches)
 
     def _push(self, wire: Wire) -> ModelReply:
         is_last, is_update = wire.call_number == len(self.calls) - 1, self.calls[wire.call_number]
         ledger = self.open()
         terms = PushTerms(
-            AdmitByTicket(
-                wire.call_number,
-                issues_tickets=is_last and self.hands_out_tickets,
-                pipelined=self.pipelined,
-            ),
+            AdmitByTicket(wire.call_number, issues_tickets=is_last and self.hands_out_tickets),
             is_update=is_update,
             counts_as_update=is_update,
             in_rounds=self.several,
@@ -298,7 +279,6 @@ class ServerModel(PlainLedger):
         ]
         tickets = [(self[ticket], self[batches]) for ticket, batches in cells]
         if not self.several:
-            tickets += [(self[layout.ahead(s)], 1) for s in workers]
             tickets = [(ticket, 1) for ticket, _ in tickets]
         return [
             ticket + number
@@ -345,8 +325,6 @@ class WorkerModel:
     calls: tuple[bool, ...]
     data: Input
     trains: bool
-    pipelined: bool = False
-    following: int = NO_TICKET  # computed while the push of `ticket` is on its way
     running: bool = True  # False: killed; what it has sent may still arrive
     ended: bool = False
     in_flight: dict[int, Wire] = field(default_factory=dict)
@@ -381,19 +359,7 @@ class WorkerModel:
                 self.acked_ticket, self.closed_steps = self.ticket, len(self.visited)
                 self.examples = sum(map(self.data.examples, self.visited))
             self.batches = self.replies[0].batches
-            self._take(self._next())
-
-    def _next(self) -> int:
-        reply = self.replies[0]
-        if not (self.pipelined and self.trains):
-            return reply.next_ticket
-        if self.sent is Kind.JOIN:
-            self.following = reply.ahead_ticket
-            return reply.next_ticket
-        ticket, self.following = self.following, reply.next_ticket
-        if not self.data.has(ticket):  # the pipeline ran dry
-            ticket, self.following = self.following, NO_TICKET
-        return ticket
+            self._take(self.replies[0].next_ticket)
 
     def _take(self, ticket: int) -> None:
         self.ticket, self.call_number = ticket, 0

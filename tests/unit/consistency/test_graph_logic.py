@@ -104,9 +104,6 @@ PUSH = {
 LAST, EARLIER = AdmitByTicket(1, issues_tickets=True), AdmitByTicket(1, issues_tickets=False)
 TERMS = {
     "push": PushTerms(LAST, is_update=True),
-    "push_pipelined": PushTerms(
-        AdmitByTicket(1, issues_tickets=True, pipelined=True), is_update=True
-    ),
     "push_or_drop": PushTerms(LAST, is_update=True, drop_above=DROP_ABOVE),
     "push_state": PushTerms(EARLIER, is_update=False, counts_as_update=False),
     "push_to_round": PushTerms(LAST, is_update=True, in_rounds=True),

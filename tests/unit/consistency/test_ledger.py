@@ -55,7 +55,7 @@ class TicketMachine(RuleBasedStateMachine):
         servers=st.integers(1, 3),
         calls=st.sampled_from(TRAINING_STEPS),
         is_length_known=st.booleans(),
-        extra=st.tuples(st.sampled_from(["singly", "pipelined", "several"]), DROPS),
+        extra=st.tuples(st.sampled_from(["singly", "several"]), DROPS),
     )
     def start_job(
         self,
@@ -67,7 +67,6 @@ class TicketMachine(RuleBasedStateMachine):
     ) -> None:
         tickets, drop_above = extra
         self.slots, self.calls = slots, calls
-        self.pipelined = tickets == "pipelined" and calls == (True,)
         self.several = tickets == "several" and calls == (True,)
         drop_above = None if self.several else drop_above
         self.servers = [
@@ -101,7 +100,7 @@ class TicketMachine(RuleBasedStateMachine):
         self.end = self.data.first + (batches if is_length_known else UNLIMITED)
         self.trains = trains
         for each in self.servers:
-            each.pipelined, each.several = self.pipelined and trains, self.several and trains
+            each.several = self.several and trains
         self._run()
 
     def _run(self) -> None:
@@ -130,7 +129,6 @@ class TicketMachine(RuleBasedStateMachine):
             calls=self.calls,
             data=self.data,
             trains=self.trains,
-            pipelined=self.pipelined,
         )
         self.workers.append(worker)
         self.on_duty[slot] = worker
@@ -326,19 +324,6 @@ def _joined(server: ServerModel, slot: int, incarnation: int, data: Input) -> Wo
     worker.deliver(0, [server])
     worker.advance()
     return worker
-
-
-def test_a_pipelined_worker_takes_what_came_back_after_the_end_of_the_data() -> None:
-    """Found by the machine: it held a ticket behind the end, and no worker took the batch."""
-    machine = TicketMachine()
-    machine.start_job(
-        slots=3, servers=3, calls=(True,), is_length_known=True, extra=("pipelined", None)
-    )
-    machine.drain()
-    machine.open_round(batches=4, is_length_known=False, trains=True)
-    machine.proceed(losses=16, seed=17399, steps=32)
-    machine.proceed(losses=0, seed=12797, steps=12)
-    machine.drain()
 
 
 def test_tickets_that_came_back_together_are_repeated_together() -> None:

@@ -44,12 +44,6 @@ def test_anything_else_is_refused(wrong: Any) -> None:
         resolve(wrong)
 
 
-@pytest.mark.parametrize("steps", [-1, 2, 0.5, "1"])
-def test_a_pipeline_of_another_length(steps: object) -> None:
-    with raises(ConfigError, "pipeline_steps", received=repr(steps)):
-        Asynchronous(pipeline_steps=steps)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("steps", [-1, 0.5, "1", None, True])
 def test_a_bound_that_is_no_count(steps: object) -> None:
     with raises(ConfigError, "bound_steps", received=repr(steps), remedy="whole number"):
@@ -57,17 +51,16 @@ def test_a_bound_that_is_no_count(steps: object) -> None:
 
 
 def test_what_the_modes_ask_for() -> None:
-    assert (Asynchronous().bound_steps, Asynchronous(pipeline_steps=1).pipeline_steps) == (None, 1)
-    assert (BoundedStaleness(3).bound_steps, BoundedStaleness(3).pipeline_steps) == (3, 0)
+    assert (Asynchronous().bound_steps, BoundedStaleness(3).bound_steps) == (None, 3)
 
 
 EACH_MODE = [
-    Asynchronous(pipeline_steps=1),
+    Asynchronous(),
     Synchronous(1, 2, 3),
     BoundedStaleness(2, 3),
     LocalSteps(8, synchronous_periods=True),
 ]
-ASKED = ["pipeline_steps", "bound_steps", "backup_workers", "warm_up_steps"]
+ASKED = ["bound_steps", "backup_workers", "warm_up_steps"]
 
 
 def test_what_modes_ask_for_is_written_once() -> None:
@@ -88,20 +81,20 @@ def test_what_modes_ask_for_is_written_once() -> None:
 @pytest.mark.parametrize(
     ("mode", "asked", "text"),
     [
-        (EACH_MODE[0], (1, None, None, 0), "Asynchronous(pipeline_steps=1, warm_up_steps=0)"),
+        (EACH_MODE[0], (None, None, 0), "Asynchronous(warm_up_steps=0)"),
         (
             EACH_MODE[1],
-            (0, None, 1, 2),
+            (None, 1, 2),
             "Synchronous(backup_workers=1, warm_up_steps=2, adaptive_batches=3)",
         ),
-        (EACH_MODE[2], (0, 2, None, 3), "BoundedStaleness(bound_steps=2, warm_up_steps=3)"),
+        (EACH_MODE[2], (2, None, 3), "BoundedStaleness(bound_steps=2, warm_up_steps=3)"),
         (
             EACH_MODE[3],
-            (0, None, 0, 0),
+            (None, 0, 0),
             "LocalSteps(period_steps=8, synchronous_periods=True, elasticity=None, "
             "warm_up_steps=0)",
         ),
-        (LocalSteps(8), (0, None, None, 0), None),
+        (LocalSteps(8), (None, None, 0), None),
     ],
 )
 def test_a_mode_is_a_frozen_value(mode: Any, asked: tuple[Any, ...], text: str | None) -> None:
@@ -117,13 +110,15 @@ def test_a_mode_is_a_frozen_value(mode: Any, asked: tuple[Any, ...], text: str |
 def test_constructors_take_their_settings_alone() -> None:
     parameters = {type(mode): list(inspect.signature(type(mode)).parameters) for mode in EACH_MODE}
     assert parameters == {
-        Asynchronous: ["pipeline_steps", "warm_up_steps"],
+        Asynchronous: ["warm_up_steps"],
         Synchronous: ["backup_workers", "warm_up_steps", "adaptive_batches"],
         BoundedStaleness: ["bound_steps", "warm_up_steps"],
         LocalSteps: ["period_steps", "synchronous_periods", "elasticity", "warm_up_steps"],
     }
     with raises(TypeError, "bound_steps"):
         BoundedStaleness()  # type: ignore[call-arg]
+    with raises(TypeError, "positional"):  # it was a number of steps to pipeline
+        Asynchronous(1)  # type: ignore[call-arg]
 
 
 def test_all_but_rounds_apply_each_gradient() -> None:

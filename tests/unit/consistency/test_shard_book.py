@@ -122,7 +122,7 @@ def test_every_batch_is_used_once(
     data: st.DataObject, workers: int, lengths: list[int], losses: int, limit: int
 ) -> None:
     """Workers die at any time and may come back; their shards go to the others."""
-    kind = data.draw(st.sampled_from(["evaluates", "trains", "several", "pipelined"]))
+    kind = data.draw(st.sampled_from(["evaluates", "trains", "several"]))
     job = _Job(data, kind=kind, workers=workers, lengths=lengths)
     job.run(limit=limit, losses=losses)
     used = Counter(job.used())
@@ -131,7 +131,7 @@ def test_every_batch_is_used_once(
     assert set(used) <= batches
     if limit >= len(batches) + MOST_SEVERAL * workers * (losses + 1):
         assert set(used) == batches
-    elif kind in ("evaluates", "trains", "pipelined"):
+    elif kind != "several":
         assert len(used) == min(limit, len(batches))
 
 
@@ -141,11 +141,7 @@ class _Job:
     def __init__(self, data: Any, *, kind: str, workers: int, lengths: list[int]) -> None:
         self._data, self._kind, self._workers, self._lengths = data, kind, workers, lengths
         self.server = ServerModel(
-            index=0,
-            workers=workers,
-            calls=(True,),
-            several=kind == "several",
-            pipelined=kind == "pipelined",
+            index=0, workers=workers, calls=(True,), several=kind == "several"
         )
         self._working: list[_Walker] = []
         self._lost: set[int] = set()
@@ -246,7 +242,6 @@ class _Walker(WorkerModel):
             calls=(True,),
             data=_Leased(job, worker=worker),
             trains=job._kind != "evaluates",
-            pipelined=job._kind == "pipelined",
         )
 
 

@@ -65,8 +65,12 @@ def test_a_section_is_a_choice_of_codecs(options: dict[str, Any], expected: Push
             "compression.rules: '(': received an invalid pattern",
         ),
         (
-            ["compression.codec=top_k", "consistency.pipeline_steps=1"],
-            "expected a codec without a residual",
+            [
+                "compression.codec=top_k",
+                "consistency.mode=local_steps",
+                "consistency.elasticity=0.5",
+            ],
+            "leave compression or elasticity out",
         ),
     ],
 )

@@ -24,7 +24,7 @@ from tfps.strategy.cluster_size import ClusterSize, size_problems
     ("values", "mode"),
     [
         ({}, Asynchronous()),
-        ({"pipeline_steps": 1}, Asynchronous(pipeline_steps=1)),
+        ({"warm_up_steps": 3}, Asynchronous(warm_up_steps=3)),
         ({"mode": "bounded_staleness", "bound_steps": 0}, BoundedStaleness(0)),
         ({"mode": "synchronous", "backup_workers": 1}, Synchronous(1)),
         ({"mode": "synchronous", "adaptive_batches": 4}, Synchronous(adaptive_batches=4)),
@@ -41,13 +41,6 @@ def test_modes(values, mode):
     config = parse({"consistency": values})
     assert mode_of(config.consistency) == mode
     assert consistency_problems(config) == []
-
-
-def test_what_does_not_go_together_is_named():
-    config = parse({"consistency": {"mode": "bounded_staleness", "pipeline_steps": 1}})
-    (problem,) = consistency_problems(config)
-    received, remedy = "1 with bounded_staleness", "asynchronous"
-    check_message(problem, "consistency.pipeline_steps", received=received, remedy=remedy)
 
 
 @pytest.mark.parametrize(

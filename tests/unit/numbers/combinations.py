@@ -21,7 +21,6 @@ from tests.unit.numbers.comparison import (
     BATCH,
     LABELS,
     LOCAL,
-    STEPS,
     Comparison,
     X,
     assert_same,
@@ -29,7 +28,7 @@ from tests.unit.numbers.comparison import (
 )
 from tests.unit.numbers.large_tables import TABLE_BYTES
 from tests.unit.numbers.partitioned import of_many_layers, small
-from tests.unit.numbers.ways import EPOCHS, WAYS
+from tests.unit.numbers.ways import WAYS
 from tfps.errors import UnsupportedError
 from tfps.optimizers import AsyncAdam, ByTable, GapAware
 
@@ -37,7 +36,6 @@ Make = Callable[[], Any]
 
 MODES: dict[str, Any] = {
     "asynchronous": tfps.Asynchronous(),
-    "pipelined": tfps.Asynchronous(pipeline_steps=1),
     "warm-up": tfps.Asynchronous(warm_up_steps=2),
     "bounded": tfps.BoundedStaleness(1),
     "synchronous": tfps.Synchronous(),
@@ -141,14 +139,12 @@ class SameNumbers:
     Args:
         tolerance: of losses, weights and the state of optimizers.
         batches: of a worker that are one batch of one process.
-        is_late: each gradient is computed from the parameters of one update ago.
         keeps_slots: workers keep the optimizer's state, which is compared where servers have it.
         whole: large tables travel as a whole, and not their rows.
     """
 
     tolerance: float = 1e-5
     batches: int = 1
-    is_late: bool = False
     keeps_slots: bool = False
     whole: bool = False
 
@@ -248,12 +244,9 @@ def _assert_same_as_one_process(
     assert after.fallback_steps == 0
     with tf.device(LOCAL):
         data = table.data(BATCH * same.batches)
-        if same.is_late:
-            _train_late(expected, data)
-        else:
-            for name, values in train(expected, data, None).items():
-                pair = tf.nest.flatten(numbers[name]), tf.nest.flatten(values)
-                assert_same(*pair, tolerance=same.tolerance, what=name)
+        for name, values in train(expected, data, None).items():
+            pair = tf.nest.flatten(numbers[name]), tf.nest.flatten(values)
+            assert_same(*pair, tolerance=same.tolerance, what=name)
     if same.keeps_slots:
         assert_same(found.get_weights(), expected.get_weights(), tolerance=same.tolerance)
     else:
@@ -272,19 +265,3 @@ def _assert_same_as_one_process(
             # All would go in each step; an epoch's evaluation and a prediction pull rows as well.
             assert pulled < 2 * TABLE_BYTES
             assert pushed < TABLE_BYTES
-    if same.is_late:
-        assert after.gradient_staleness_updates == {0: EPOCHS, 1: EPOCHS * (STEPS - 1)}
-
-
-def _train_late(model: keras.Model, data: Any) -> None:
-    """Train with gradients from the parameters of one update ago; a worker begins each epoch."""
-    for _ in range(EPOCHS):
-        before = now = [tf.constant(weight) for weight in model.get_weights()]
-        for x, labels in data:
-            mapping = list(zip(model.trainable_variables, before, strict=True))
-            with keras.StatelessScope(state_mapping=mapping), tf.GradientTape() as tape:
-                tape.watch(before)
-                loss = model.compute_loss(x=x, y=labels, y_pred=model(x, training=True))
-            gradients = [tf.convert_to_tensor(each) for each in tape.gradient(loss, before)]
-            model.optimizer.apply(gradients, model.trainable_variables)
-            before, now = now, [tf.constant(weight) for weight in model.get_weights()]

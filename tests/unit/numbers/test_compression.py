@@ -227,13 +227,6 @@ def test_half_precision_skips_a_step_that_is_not_finite(cluster: Clusters, codec
 
 
 @pytest.mark.repeats
-def test_a_pipeline_takes_codecs_that_keep_nothing(cluster: Clusters) -> None:
-    mode = tfps.Asynchronous(pipeline_steps=1)
-    _, losses, _ = trained(cluster, Quantize(8), epochs=10, consistency=mode)
-    assert losses[-1] < 0.6 * losses[0]
-
-
-@pytest.mark.repeats
 def test_shards_are_coded_by_server(cluster: Clusters) -> None:
     _, losses, _ = trained(
         cluster,

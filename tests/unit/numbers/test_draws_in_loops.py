@@ -116,7 +116,6 @@ WAYS: dict[str, Draw] = {
 }
 MODES: dict[str, Any] = {
     "asynchronous": "asynchronous",
-    "pipelined": tfps.Asynchronous(pipeline_steps=1),
     "synchronous": "synchronous",
     "bounded": tfps.BoundedStaleness(2),
     "local": tfps.LocalSteps(3),

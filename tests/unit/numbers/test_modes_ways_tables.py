@@ -27,7 +27,7 @@ from tfps.testing import InProcessCluster
 pytestmark = pytest.mark.timeout(240)
 
 SAME, LEARNS = SameNumbers(), Learns()
-LATE, OF_TWO_BATCHES = SameNumbers(is_late=True), SameNumbers(batches=2)
+OF_TWO_BATCHES = SameNumbers(batches=2)
 BY_WORKERS = SameNumbers(keeps_slots=True)  # which update by themselves
 WHOLE = SameNumbers(whole=True, tolerance=2e-5)
 WHOLE_OF_TWO_BATCHES = SameNumbers(whole=True, batches=2)
@@ -41,7 +41,6 @@ NO_ROWS = RefusedCase("SparseUpdates", "row gradients", "strategy.push_rows(")
 Outcomes = dict[str, Outcome]
 OF_FIT: Outcomes = {
     "asynchronous": SAME,
-    "pipelined": LATE,
     "warm-up": LEARNS,  # the optimizer begins anew after it
     "bounded": SAME,
     "synchronous": SAME,
@@ -51,7 +50,6 @@ OF_FIT: Outcomes = {
 }
 OF_FUNCTIONS: Outcomes = {
     **OF_FIT,
-    "pipelined": SAME,
     "warm-up": NO_WARM_UP,
     "adaptive": NO_SHARES,
 }
@@ -140,9 +138,6 @@ def _others() -> Iterable[Case]:
         ("momentum", "stale", "scaled", "around several"), ("shuffle", None)
     ):
         yield Case("synchronous", fit, "SparseUpdates", SAME, name, division=division)
-    yield Case("pipelined", fit, "SparseUpdates", LATE, "adagrad")
-    for name, servers in itertools.product(("adagrad", "adam of tables"), (1, 2, 3)):
-        yield Case("pipelined", fit, "collection", LATE, name, servers=servers)
 
 
 def _of_two_workers() -> Iterable[Case]:
@@ -151,7 +146,7 @@ def _of_two_workers() -> Iterable[Case]:
         of_a_round = Case("synchronous", "fit", "collection", OF_TWO_BATCHES, "by table")
         yield dataclasses.replace(of_a_round, servers=servers, workers=2)
     divided = Case("asynchronous", "fit", "no table", LEARNS, workers=2)
-    for mode in ("bounded", "local", "elastic", "local rounds", "adaptive", "pipelined", "warm-up"):
+    for mode in ("bounded", "local", "elastic", "local rounds", "adaptive", "warm-up"):
         yield dataclasses.replace(divided, mode=mode, division="modulo")
     yield dataclasses.replace(divided, optimizer="remembers")
     yield Case("asynchronous", "fit", "large table", LEARNS, "ahead", workers=2)
@@ -202,7 +197,6 @@ CASES = {
 
 @pytest.mark.quick(
     "asynchronous-fit-no table-clipped-rules",
-    "pipelined-fit-no table-adam",
     "adaptive-fit-SparseUpdates-adam",
     "bounded-functions-large table-sgd-whole",
     "adaptive-fit-large table-adam-whole-too large",

@@ -79,22 +79,6 @@ def test_frozen_layers_travel_when_a_worker_joins_and_no_more(
 
 
 @pytest.mark.repeats
-def test_pipelined_steps_leave_them_out_as_well(
-    strategies: Callable[..., tfps.ParameterServerStrategy],
-) -> None:
-    strategy = strategies(tfps.Asynchronous(pipeline_steps=1))
-    with strategy.scope():
-        model = _fine_tuned()
-    before = [w.copy() for w in model.layers[0].get_weights()]
-    fit(model)
-    for weight, old in zip(model.layers[0].get_weights(), before, strict=True):
-        np.testing.assert_array_equal(weight, old)
-    everything = FROZEN_BYTES + TRAINED_BYTES + 4 * 4 * WIDE
-    pulled = strategy.stats().bytes_pulled
-    assert pulled < EPOCHS * everything + EPOCHS * STEPS * TRAINED_BYTES + 20_000
-
-
-@pytest.mark.repeats
 def test_a_variable_that_no_gradient_reaches_is_idle(
     strategies: Callable[..., tfps.ParameterServerStrategy],
 ) -> None:
@@ -169,13 +153,11 @@ class Shift(keras.layers.Layer):
 
 
 @pytest.mark.repeats
-@pytest.mark.parametrize("pipeline_steps", [0, 1])
 def test_a_push_of_others_is_seen_without_a_new_closure_run(
-    strategies: Callable[..., tfps.ParameterServerStrategy], pipeline_steps: int
+    strategies: Callable[..., tfps.ParameterServerStrategy],
 ) -> None:
     """The chief pushes at the first step that it sees of many; the worker goes on meanwhile."""
-    mode = tfps.Asynchronous(pipeline_steps=pipeline_steps)
-    strategy = strategies(mode, batch_callbacks="sampled")
+    strategy = strategies(batch_callbacks="sampled")
     with strategy.scope():
         model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1), Shift()])
         model.compile("sgd", loss=lambda _, prediction: keras.ops.mean(prediction))

@@ -89,7 +89,6 @@ def test_executions_of_several_steps(make_strategy: Make, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("mode", "late"),
     [
-        (lambda: tfps.Asynchronous(pipeline_steps=1), 0),
         (lambda: tfps.BoundedStaleness(2), 0),
         (lambda: tfps.LocalSteps(10), 5),  # until the end of its period
     ],
@@ -197,7 +196,6 @@ def test_a_loss_that_is_not_finite_ends_the_training(make_strategy: Make) -> Non
 @pytest.mark.parametrize(
     "mode",
     [
-        lambda: tfps.Asynchronous(pipeline_steps=1),
         lambda: tfps.BoundedStaleness(2),
         lambda: tfps.LocalSteps(10),
         tfps.Synchronous,

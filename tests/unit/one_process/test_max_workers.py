@@ -29,7 +29,6 @@ EXACT = {
     "bounded": (tfps.BoundedStaleness(1), STEPS),
     "synchronous": (tfps.Synchronous(), MEANS),
     "asynchronous": (tfps.Asynchronous(), STEPS),
-    "pipelined": (tfps.Asynchronous(pipeline_steps=1), STEPS),
     "local steps in rounds": (tfps.LocalSteps(2, synchronous_periods=True), MEANS),
 }
 

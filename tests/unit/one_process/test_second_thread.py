@@ -26,7 +26,6 @@ X = np.random.default_rng(0).random((STEPS * BATCH, 4)).astype("float32")
 Y = X.sum(1, keepdims=True)
 MODES: dict[str, Callable[[], Any]] = {
     "asynchronous": tfps.Asynchronous,
-    "pipelined": lambda: tfps.Asynchronous(pipeline_steps=1),
     "bounded": lambda: tfps.BoundedStaleness(2),
     "local steps": lambda: tfps.LocalSteps(5),
     "synchronous": tfps.Synchronous,

@@ -28,14 +28,13 @@ Make = Callable[..., tfps.ParameterServerStrategy]
 
 MODES = {
     "asynchronous": tfps.Asynchronous(),
-    "pipelined": tfps.Asynchronous(pipeline_steps=1),
     "bounded": tfps.BoundedStaleness(1),
     "synchronous": tfps.Synchronous(),
     "adaptive": tfps.Synchronous(adaptive_batches=2),
     "local": tfps.LocalSteps(2),
     "warm-up": tfps.BoundedStaleness(1, warm_up_steps=2),
 }
-REFUSED_IN_FUNCTIONS = ("pipelined", "adaptive", "warm-up")
+REFUSED_IN_FUNCTIONS = ("adaptive", "warm-up")
 
 
 class ServerResource(NamedTuple):

@@ -19,7 +19,7 @@ from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.server_update import ServerUpdate, UpdateContext
 from tfps.optimizers.slabs import create_slab, plan_slabs
 from tfps.optimizers.whole_model import prepare_gradients
-from tfps.optimizers.worker_memory import WorkerVersion
+from tfps.optimizers.worker_memory import Sender
 from tfps.runtime.coordinator.storage import Storage
 from tfps.runtime.message.wire import group_by_slab
 from tfps.transport.layout import Layout
@@ -85,7 +85,6 @@ class LocalServer:
         variables: Sequence[Any],
         *,
         workers: int = 0,
-        replies: int = 1,
         update: ServerUpdate | None = None,
         masked: bool = False,
     ) -> Any:
@@ -103,7 +102,6 @@ class LocalServer:
             storage=self.storage,
             strategy=tf.distribute.get_strategy(),
             workers=workers,
-            replies=replies,
         )
         version = tf.constant(0, tf.int64)
         newest_versions = dict.fromkeys(range(workers), 0)
@@ -111,14 +109,12 @@ class LocalServer:
         request = Layout.from_entries(shards.entries(gradients=True, for_server=False))
         server_request = Layout.from_entries(shards.entries(gradients=True, for_server=True))
 
-        def note(worker: tf.Tensor, version: tf.Tensor, is_first: bool) -> None:
+        def note(worker: tf.Tensor) -> None:
             names = {native.shared_name for native in shards.natives}
-            update.store_sent_values(
-                names, WorkerVersion(worker, version), device=DEVICE, is_first=is_first
-            )
+            update.store_sent_values(names, worker, device=DEVICE)
 
-        def enter(worker: tf.Tensor, version: tf.Tensor) -> list[tf.Tensor]:
-            note(worker, version, is_first=True)
+        def enter(worker: tf.Tensor) -> list[tf.Tensor]:
+            note(worker)
             return [worker]
 
         def apply_if_fresh(
@@ -140,14 +136,14 @@ class LocalServer:
             gradients = {
                 n.shared_name: tensors[f"gradient of {n.shared_name}"] for n in shards.natives
             }
-            sender = WorkerVersion(worker, versions[0]) if workers else None
+            sender = Sender(worker) if workers else None
             staleness, present = versions[1] - versions[0], versions[2]
             context = UpdateContext(DEVICE, staleness, sender, workers=present)
             if masked:
                 apply_if_fresh(gradients, context, counts)
             else:
                 update.apply(gradients, context)
-            note(worker, versions[1] + 1, is_first=False)
+            note(worker)
             values = {native.shared_name: native.read_value() for native in shards.natives}
             return [pack(shards.server_layout, values)]
 
@@ -162,7 +158,7 @@ class LocalServer:
                 tf.TensorSpec([], tf.bool),
             ],
         )
-        entered = trace_server_function(enter, device=DEVICE, signature=[number, number])
+        entered = trace_server_function(enter, device=DEVICE, signature=[number])
 
         def send(
             gradients: Sequence[Any],
@@ -197,7 +193,7 @@ class LocalServer:
             return [values[v.value.shared_name].numpy() for v in variables]
 
         def begin(worker: int) -> None:
-            entered(tf.constant(worker, tf.int64), version)
+            entered(tf.constant(worker, tf.int64))
             newest_versions[worker] = int(version)
 
         send.begin, send.update = begin, update  # type: ignore[attr-defined]

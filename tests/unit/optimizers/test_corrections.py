@@ -83,27 +83,6 @@ def test_a_known_order_of_pushes(name: str, in_slabs: bool) -> None:
         assert np.abs(expected - other).max() > 1e-3  # the correction has done something
 
 
-@pytest.mark.parametrize("in_slabs", [False, True], ids=["apart", "slab"])
-def test_a_pipelined_worker_pushes_what_is_older_than_its_last_reply(in_slabs: bool) -> None:
-    server, optimizer, variables = served(
-        lambda: Compensated(keras.optimizers.SGD(RATE)), in_slabs=in_slabs
-    )
-    push = server.push(optimizer, variables, workers=1, replies=2)
-    push.begin(0)
-    expected = [value.astype("float64") for value in initial_values()]
-    sent = [expected, expected]  # when it enters it may compute two steps
-    for step in range(5):
-        push(gradients_of(step), 0, base=max(0, step - 1))
-        base, gradients = sent[step], gradients_of(step)
-        expected = [
-            w - RATE * (g + 0.5 * g.astype("float64") ** 2 * (w - b))
-            for w, g, b in zip(expected, gradients, base, strict=True)
-        ]
-        sent.append(expected)
-    for variable, value in zip(variables, expected, strict=True):
-        np.testing.assert_allclose(variable.numpy(), value, rtol=1e-4, atol=1e-5)
-
-
 def test_who_enters_holds_nothing_old() -> None:
     server, optimizer, variables = served(
         lambda: Compensated(keras.optimizers.SGD(RATE)), in_slabs=True

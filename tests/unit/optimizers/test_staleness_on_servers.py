@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -137,34 +136,3 @@ def test_a_custom_loop_uses_it_like_any_optimizer(strategy: tfps.ParameterServer
     coordinator.join()
     np.testing.assert_allclose(weight.numpy(), 0.0, atol=1e-6)
     assert int(optimizer.iterations.numpy()) == 5
-
-
-@pytest.mark.rare
-def test_pipelined_training_counts_and_discounts_its_delay(cluster: InProcessCluster) -> None:
-    """Every gradient but the first lacks exactly one update, its own worker's."""
-    strategy = tfps.ParameterServerStrategy(
-        cluster.cluster_resolver, consistency=tfps.Asynchronous(pipeline_steps=1)
-    )
-    x = np.ones((12, 1), "float32")
-    rates: list[float] = []
-
-    def build(wrap: Callable[[Any], Any]) -> keras.Model:
-        with strategy.scope():
-            model = keras.Sequential(
-                [
-                    keras.Input((1,)),
-                    keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros"),
-                ]
-            )
-            model.compile(wrap(keras.optimizers.SGD(0.01)), lambda _, y: -y)
-        model.fit(x, x, batch_size=1, verbose=0)
-        return model
-
-    plain = build(lambda optimizer: optimizer)
-    halved = build(functools.partial(StalenessAware, discount=inverse))
-    for model in (plain, halved):
-        rates.append(float(model.get_weights()[0].item()))
-        assert int(model.optimizer.iterations) == 12
-    assert rates[0] == pytest.approx(12 * 0.01, rel=1e-5)
-    assert rates[1] == pytest.approx(0.01 + 11 * 0.005, rel=1e-5)
-    strategy.close()

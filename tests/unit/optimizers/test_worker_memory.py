@@ -94,12 +94,8 @@ def cluster() -> Iterator[InProcessCluster]:
 @pytest.mark.repeats
 @pytest.mark.parametrize(
     "mode",
-    [
-        tfps.Asynchronous(),
-        tfps.Asynchronous(pipeline_steps=1),
-        tfps.BoundedStaleness(bound_steps=0),
-    ],
-    ids=["asynchronous", "pipelined", "bounded"],
+    [tfps.Asynchronous(), tfps.BoundedStaleness(bound_steps=0)],
+    ids=["asynchronous", "bounded"],
 )
 def test_in_fit_the_distance_is_the_staleness(cluster: InProcessCluster, mode: Any) -> None:
     """They agree exactly, over all pushes of two workers in any order."""

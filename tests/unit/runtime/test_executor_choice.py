@@ -24,7 +24,6 @@ ROWS = [tf.TensorSpec([None, 4])]
 REASONS: dict[str, tuple[dict[str, Any], str]] = {
     "carrier": ({"carrier": "grpc"}, "grpc"),
     "device": ({"is_one_cpu": False}, "GPU"),
-    "pipelined": ({"is_pipelined": True}, "pipelined"),
     "convolution": ({"kinds": frozenset({"Conv2DBackpropFilter"})}, "Conv2DBackpropFilter"),
     "check": ({"kinds": frozenset({"CheckNumericsV2"})}, "CheckNumericsV2 would not be named"),
     "Python": ({"kinds": frozenset({"EagerPyFunc"})}, "EagerPyFunc calls Python"),
@@ -58,7 +57,7 @@ def test_any_of_the_reasons_keeps_the_thread_pool(facts: set[str]) -> None:
 def _read(function: Any, signature: Any = ROWS) -> GraphFacts:
     traced = tf.function(function, autograph=False, input_signature=signature)
     graph = traced.get_concrete_function().graph
-    return read_graph_facts(graph, carrier="direct", is_one_cpu=True, is_pipelined=False)
+    return read_graph_facts(graph, carrier="direct", is_one_cpu=True)
 
 
 def _loop(body: Any) -> Any:

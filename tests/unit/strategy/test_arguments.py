@@ -44,10 +44,8 @@ def test_every_wrong_argument_is_named_once(wrong: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("compression", "mode", "received", "remedy"),
     [
-        (TopK(0.1), tfps.Asynchronous(pipeline_steps=1), "push=TopK", "pipeline_steps out"),
         (Quantize(8), tfps.LocalSteps(4, elasticity=0.5), "push=Quantize", "elasticity out"),
         (PushPull(pull=TopK(0.1)), None, "pull=TopK", "tfps.compression.Delta"),
-        (PushPull(pull=Cast()), tfps.Asynchronous(pipeline_steps=1), "pull=Cast", "pull out"),
     ],
 )
 def test_what_codecs_cannot_be_combined_with(
@@ -58,8 +56,7 @@ def test_what_codecs_cannot_be_combined_with(
 
 
 def test_one_codec_is_for_gradients() -> None:
-    pipelined = tfps.Asynchronous(pipeline_steps=1)
-    found = check_arguments(**{**GOOD, "compression": Quantize(8), "consistency": pipelined})
+    found = check_arguments(**{**GOOD, "compression": Quantize(8)})
     assert found.compression == PushPull(push=Quantize(8))
 
 

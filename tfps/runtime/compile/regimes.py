@@ -9,7 +9,6 @@ from tfps.runtime.worker.fit_local import LocalStep
 from tfps.runtime.worker.fit_loop import FitLoop
 from tfps.runtime.worker.fit_mirrored import MirroredLoop, MirroredStep
 from tfps.runtime.worker.fit_period import PeriodLoop
-from tfps.runtime.worker.fit_pipelined import PipelinedLoop, PipelinedStep
 from tfps.runtime.worker.fit_quota import QuotaStep
 from tfps.runtime.worker.fit_step import FitStep
 from tfps.runtime.worker.function_local import LocalCalls, LocalRounds
@@ -28,7 +27,6 @@ class WorkerHalf(NamedTuple):
 REGIMES = {
     Regime.AT_ONCE: WorkerHalf(FitLoop, FitStep, FunctionStep),
     Regime.BOUNDED: WorkerHalf(FitLoop, FitStep, BoundedStep),
-    Regime.PIPELINED: WorkerHalf(PipelinedLoop, PipelinedStep, None),
     Regime.IN_ROUNDS: WorkerHalf(FitLoop, FitStep, RoundStep),
     Regime.MIRRORED: WorkerHalf(MirroredLoop, MirroredStep, None),
     Regime.ADAPTIVE: WorkerHalf(PeriodLoop, QuotaStep, None),

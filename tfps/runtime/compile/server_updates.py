@@ -53,7 +53,6 @@ class ServerUpdates:
                     storage=runtime,
                     strategy=self._strategy,
                     workers=runtime.workers if applies_each_gradient(runtime.mode) else 0,
-                    replies=1 + runtime.mode.pipeline_steps,
                 )
             if self in updates:
                 self._known.discard(updates[self])

@@ -58,7 +58,6 @@ class ReplyHeader:
             Reply.VERSION: self.version,
             Reply.STALENESS: self.staleness,
             Reply.NEXT_TICKET: self.grant.ticket,
-            Reply.AHEAD_TICKET: self.grant.ahead,
             Reply.CLOCK: self.clock,
             Reply.NEXT_BATCHES: self.grant.batches,
             Reply.OTHER_WRITES: self.other_writes,

@@ -59,7 +59,6 @@ class Regime(enum.Enum):
 
     AT_ONCE = enum.auto()  # each push is applied when it comes
     BOUNDED = enum.auto()  # a push is answered when its worker may start another step
-    PIPELINED = enum.auto()  # a push travels while the next step is computed
     IN_ROUNDS = enum.auto()  # pushes are applied as one mean
     ADAPTIVE = enum.auto()  # rounds of several batches, as many as a worker's speed allows
     MIRRORED = enum.auto()  # rounds, with the sums of some gradients computed by the workers
@@ -79,8 +78,6 @@ class Schedule:
     is_bounded: bool = False  # a worker waits while it is too far ahead of the slowest
     # The number of batches per worker in such a round; faster workers take more of them.
     adaptive_batches: int = 1
-    # A worker computes a step while the push of the one before is on its way.
-    is_pipelined: bool = False
     # Variables that travel as rows; they are not among the program's ``variables``.
     tables: Sequence[Any] = ()
     # Codecs of gradients, see `tfps.compression`; None: gradients travel as they are.
@@ -104,8 +101,6 @@ class Schedule:
         """How workers go through their steps."""
         if self.local is not None:
             return Regime.LOCAL_IN_ROUNDS if self.in_rounds else Regime.LOCAL
-        if self.is_pipelined:
-            return Regime.PIPELINED
         if self.mirrored is not None:
             return Regime.MIRRORED
         if self.in_rounds:

@@ -73,7 +73,6 @@ class AdmitByTicket(AdmitAll):
 
     call_number: int  # the index of the optimizer call in the step
     issues_tickets: bool  # the ticket server's last call: closes a ticket, issues the next
-    pipelined: bool = False  # workers compute a step while the one before is on its way
 
     knows_senders: ClassVar[bool] = True
     has_keys: ClassVar[bool] = True
@@ -95,7 +94,6 @@ class AdmitByTicket(AdmitAll):
             worker=arrival.worker,
             pushed=arrival.header[Request.TICKET],
             quota=arrival.quota,
-            pipelined=self.pipelined,
         )
 
 

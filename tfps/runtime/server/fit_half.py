@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from tfps.consistency import ledger as decide
 from tfps.consistency.issuing import NO_GRANT
 from tfps.consistency.ledger import NO_TICKET, Ledger
 from tfps.consistency.server_quotas import Quotas
-from tfps.optimizers.worker_memory import WorkerVersion
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import ReplyHeader
@@ -128,7 +126,7 @@ class FitHalf(ServerHalf):
 
     def get_admission(self, number: int) -> AdmitByTicket:
         issues_tickets = self.reports is not None and number == len(self.wires) - 1
-        return AdmitByTicket(number, issues_tickets, pipelined=self.program.schedule.is_pipelined)
+        return AdmitByTicket(number, issues_tickets)
 
     def create_contributions(
         self, call: ServerOptimizerCall, number: int
@@ -192,21 +190,9 @@ class FitHalf(ServerHalf):
             )
         ledger.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
         server_ledger.write_changes(ledger)
-        if self.server.issues_tickets and self.program.schedule.is_pipelined:
-            ledger = server_ledger.open()
-            ahead = issuing.issue(
-                ledger,
-                alive=accepted,
-                worker=worker,
-                pushed=NO_TICKET,
-                pipelined=True,
-            )
-            server_ledger.write_changes(ledger)
-            grant = replace(grant, ahead=ahead.ticket)
         if self.rounds is not None:
             version = self.rounds.position()
-        known = WorkerVersion(worker, version)
-        record_pull(self.updates, self.held, known, self.server, counts=accepted, is_first=True)
+        record_pull(self.updates, self.held, worker, self.server, counts=accepted)
         self.delta_encoder.record_full_values(header, version, counts=accepted)
         status = self.plan.compute_status(header, alive=accepted)
         number = self.trace_unchanged_number()

@@ -13,7 +13,6 @@ import tensorflow as tf
 from tfps.bridge.variables.shards import get_all_shards, get_size_bytes
 from tfps.consistency.applied_window import cell_of_function
 from tfps.consistency.ledger import Ledger
-from tfps.optimizers.worker_memory import WorkerVersion
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.moved_state import (
@@ -188,8 +187,7 @@ class FunctionHalf(ServerHalf):
         else:
             counts, reply = header[Request.TICKET] != COORDINATOR, ReplyHeader(version)
         reply = replace(reply, other_writes=self.trace_unchanged_number())
-        known = WorkerVersion(worker, version)
-        record_pull(self.updates, self.held, known, self.server, counts=counts, is_first=True)
+        record_pull(self.updates, self.held, worker, self.server, counts=counts)
         return reply
 
     def _pull_unchanged(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:

@@ -17,7 +17,6 @@ from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_ledger import GraphLedger, ServerLedger
 from tfps.consistency.server_quotas import Quotas
 from tfps.optimizers.server_update import ServerUpdate
-from tfps.optimizers.worker_memory import WorkerVersion
 from tfps.runtime.message.payload import collect_reply_values, encode_values, measure_coded_parts
 from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader, set_fields
 from tfps.runtime.server.admission import PushTerms, PushVerdict, ReceivedPush, decide_push
@@ -256,9 +255,9 @@ class Push:
     ) -> list[tf.Tensor]:
         """Read the reply's version, values, and number of writes by others."""
         server_ledger = self.call.server.ledger
-        worker_version = WorkerVersion(header[Request.WORKER], version)
         natives = self.call.wire.values
-        record_pull(self.updates, natives, worker_version, self.call.server, counts=counts)
+        worker = header[Request.WORKER]
+        record_pull(self.updates, natives, worker, self.call.server, counts=counts)
         reply = [version, *read_values(natives)]
         if self.group is not None:
             reply.append(self.group.is_voided(header[Request.BASE_VERSION]))

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from tfps.consistency import ledger as decide
 from tfps.optimizers.server_update import ServerUpdate
-from tfps.optimizers.worker_memory import WorkerVersion
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import PlanHeader
 from tfps.runtime.message.wire import ServerShards
@@ -65,23 +64,22 @@ def enter_if_new(
 def record_pull(
     updates: Sequence[ServerUpdate],
     held: ServerShards,
-    known: WorkerVersion,
+    worker: tf.Tensor,
     server: Server,
     *,
     counts: tf.Tensor | bool = True,
-    is_first: bool = False,
 ) -> None:
     """Trace recording the values that a worker gets, for optimizers that need them.
 
     Called under the mutex, where the values for the reply are read. If ``counts`` is false the
-    worker was evicted and does not use the reply. If ``is_first`` it holds no older values.
+    worker was evicted and does not use the reply.
     """
     names = frozenset(native.shared_name for native in held.natives)
     asked = [update for update in updates if update.depends_on_sent_values]
 
     def record() -> tf.Tensor:
         for update in asked:
-            update.store_sent_values(names, known, device=server.device, is_first=is_first)
+            update.store_sent_values(names, worker, device=server.device)
         return tf.constant(0)
 
     if asked and counts is True:

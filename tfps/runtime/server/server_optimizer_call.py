@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfps.bridge.functions.server_function import collect_stateful_operations, mask_assignments
 from tfps.consistency.ledger import Ledger
 from tfps.optimizers.server_update import ServerUpdate, UpdateContext
-from tfps.optimizers.worker_memory import WorkerVersion
+from tfps.optimizers.worker_memory import Sender
 from tfps.optimizers.wrapped import get_devices
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.moved_state import MovedState, add_change
@@ -108,10 +108,7 @@ class ServerOptimizerCall:
             self._update(tensors, context, workers=verdict.workers)
 
     def _context(self, arrival: ReceivedPush, verdict: PushVerdict) -> UpdateContext:
-        header = arrival.header
-        sender = WorkerVersion(
-            header[Request.WORKER], header[Request.BASE_VERSION], arrival.is_worker
-        )
+        sender = Sender(arrival.header[Request.WORKER], arrival.is_worker)
         return UpdateContext(self.server.device, verdict.staleness, sender, workers=verdict.workers)
 
     def run_timed(self, condition: Any, work: Callable[[], tf.Tensor]) -> tf.Tensor:

@@ -31,7 +31,6 @@ class GraphFacts(NamedTuple):
     kinds: frozenset[str]  # the types of operations
     carrier: str = "direct"
     is_one_cpu: bool = True  # whether the step runs on the only CPU device of a worker
-    is_pipelined: bool = False
     calls_outside_loop: bool = False  # whether it calls functions outside of the loop of steps
     depth: int = 0  # the number of conditions inside one another
     largest_matrix: int = 0  # the size of the largest constant factor of a product
@@ -68,8 +67,6 @@ def _find_reason_for_pool(facts: GraphFacts) -> str:
         return f"calls over {facts.carrier} wait for servers at the same time"
     if not facts.is_one_cpu:
         return "the step runs on a GPU or on several devices"
-    if facts.is_pipelined:
-        return "a pipelined step computes while it waits for servers"
     for prefixes, text in (
         (NOT_SUPPORTED, "is not supported on one thread"),
         (CHECKS, "would not be named in its error on one thread"),

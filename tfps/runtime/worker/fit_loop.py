@@ -12,7 +12,6 @@ from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.message.duration import measure_microseconds
 from tfps.runtime.message.request_header import NOT_MEASURED, Fields
 from tfps.runtime.program.examples import count_examples
-from tfps.runtime.program.schedule import Regime
 from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.closure_run import BatchSource, ClosureRun, State
 from tfps.runtime.worker.exchange import ServerReplies
@@ -61,7 +60,6 @@ class FitLoop(Generic[S]):
             graph,
             carrier=self._carrier.name,
             is_one_cpu=len(program.devices.names) == 1 and program.devices.use_main_memory,
-            is_pipelined=program.schedule.regime is Regime.PIPELINED,
         )
         choice = choose_executor(facts)
         if choice.is_one_thread:

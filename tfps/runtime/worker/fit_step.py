@@ -39,7 +39,6 @@ class FitStep(Step):
     # Set when the worker joins.
     replies: ServerReplies  # the latest one with a ticket
     is_single_step = True  # whether state is exchanged after each step; else after a period
-    ahead_ticket: tf.Tensor
     clock: tf.Tensor  # the worker's clock when it joins
 
     def __init__(
@@ -115,7 +114,6 @@ class FitStep(Step):
             )
             self._seen_writes.assign(self._stack_writes(replies.other_writes), read_value=False)
         self.versions = replies.versions
-        self.ahead_ticket = header[Reply.AHEAD_TICKET]
         self.clock = tf.reduce_max(get_field_by_server(messages, Reply.CLOCK))
         self.replies = replies._replace(
             next_ticket=header[Reply.NEXT_TICKET], next_batches=header[Reply.NEXT_BATCHES]
@@ -272,14 +270,6 @@ class FitStep(Step):
     def _stack_writes(self, writes: Sequence[tf.Tensor]) -> tf.Tensor:
         return tf.stack([writes[p] for p in self._unchanged])
 
-    @property
-    def seen_writes(self) -> list[tf.Tensor]:
-        """The number of others' writes that the worker's copies include, by server."""
-        if not self._unchanged:
-            return [tf.constant(0, tf.int64)] * len(self.servers)
-        seen = dict(zip(self._unchanged, tf.unstack(self._seen_writes.read_value()), strict=True))
-        return [seen.get(p, tf.constant(0, tf.int64)) for p in range(len(self.servers))]
-
     def _versions_as_variable(self) -> Any:
         """Return the versions as a variable; a branch that is perhaps not taken can change it."""
         with self._graph.as_default():
@@ -305,9 +295,8 @@ class FitStep(Step):
 
     def send_push(self, call_number: int, bodies: Mapping[int, Body]) -> ServerReplies:
         """Push encoded bodies, and return the replies, with the next ticket."""
-        codec_fields = self.codec_fields
         calls = self.make_requests(
-            Kind.PUSH, bodies, call_number=call_number, extra_fields=codec_fields
+            Kind.PUSH, bodies, call_number=call_number, extra_fields=self.codec_fields
         )
         messages, duration = exchange_timed(self.carrier, calls)
         self.commit_residuals(messages)

@@ -37,9 +37,7 @@ SAFE = frozenset(
 )
 
 
-def read_graph_facts(
-    graph: Any, *, carrier: str, is_one_cpu: bool, is_pipelined: bool
-) -> GraphFacts:
+def read_graph_facts(graph: Any, *, carrier: str, is_one_cpu: bool) -> GraphFacts:
     """Read the facts of the graph of a closure that is being traced."""
     operations = list(iter_operations(graph))
     factors = [factor for each in operations if each.type in PRODUCTS for factor in each.inputs]
@@ -51,7 +49,6 @@ def read_graph_facts(
         ),
         carrier=carrier,
         is_one_cpu=is_one_cpu,
-        is_pipelined=is_pipelined,
         calls_outside_loop=any(each.type in CALLS for each in graph.get_operations()),
         depth=_measure_depth(graph),
         largest_matrix=max((factor.shape.num_elements() or 0 for factor in factors), default=0),

@@ -76,7 +76,6 @@ class LookUps:
             in_function: whether the step is one call of a function, which has a graph of its own.
             after: tensors that are ready when the rows have the values of this step.
         """
-        self.early_operations: list[Any] = []  # look-ups that wait for no operation of the step
         self._step_graph: Any = private.current_graph()
         self._in_function, self._after, self._has_pushed = in_function, after, False
         self._distinct: dict[int, DistinctRows] = {}  # by the index of the table
@@ -186,7 +185,6 @@ class LookUps:
         replies = self._send_requests(self._encode_bodies(asked, after=needs), is_early=is_early)
         operations = [reply.header.op for reply in replies.values()]
         if is_early:
-            self.early_operations += operations
             for operation in (*checks, *operations):
                 private.run_independently(operation)
         self._pushes.delay_pushes_until(operations)

@@ -24,7 +24,6 @@ DEADLINE_S = 20.0
 X, Y = np.ones((8, 3), "float32"), np.ones((8, 1), "float32")
 MODES: dict[str, Callable[[], Any]] = {
     "asynchronous": tfps.Asynchronous,
-    "pipelined": lambda: tfps.Asynchronous(pipeline_steps=1),
     "synchronous": tfps.Synchronous,
     "local steps": lambda: tfps.LocalSteps(2),
 }

@@ -33,7 +33,6 @@ SERVERS = 4
 
 MODES = [
     tfps.Asynchronous(),
-    tfps.Asynchronous(pipeline_steps=1),
     tfps.BoundedStaleness(1),
     tfps.LocalSteps(3),
     tfps.LocalSteps(3, synchronous_periods=True),

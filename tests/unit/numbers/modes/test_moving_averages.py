@@ -84,13 +84,12 @@ def data(*, of_pairs: bool) -> np.ndarray[Any, Any]:
     "mode",
     [
         tfps.Asynchronous(),
-        tfps.Asynchronous(pipeline_steps=1),
         tfps.BoundedStaleness(2),
         tfps.LocalSteps(3),
         tfps.LocalSteps(3, synchronous_periods=True),
         tfps.LocalSteps(3, elasticity=0.3),
     ],
-    ids=["asynchronous", "pipelined", "bounded", "local", "local_rounds", "elastic"],
+    ids=["asynchronous", "bounded", "local", "local_rounds", "elastic"],
 )
 @pytest.mark.parametrize("workers", [2, 3])
 def test_every_step_counts(
