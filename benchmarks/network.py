@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,14 +81,17 @@ class NetworkBenchmark(Benchmark):
         return "stock" in self.ways
 
     def plan(self, folder: Path) -> Iterator[Turn]:
-        tasks = partial(Tasks, workers=rows.WORKERS, ps=rows.SERVERS, is_linked=True)
+        def tasks(way: str = "whole", **options: Any) -> Tasks:
+            row = WAYS[way]
+            return Tasks(workers=row.workers, ps=row.servers, is_linked=True, **options)
+
         for mbit, model, way in self._places * self.repetitions:
             yield Turn(
                 title=f"{link_title(mbit)}: {model_title(model)}, {WAYS[way].title}",
                 name=f"{mbit}-{model}-{way}",
                 case={"model": model, "way": way, "is_limited": bool(mbit)},
                 axes={"part": STEPS, "rate": mbit, "model": model, "way": way},
-                tasks=tasks(megabits_per_s=mbit or None),
+                tasks=tasks(way, megabits_per_s=mbit or None),
                 environment=rows.STOCK.environment if WAYS[way].is_stock else {},
             )
         if ACCURACY not in self.parts:
@@ -197,6 +199,11 @@ class NetworkBenchmark(Benchmark):
         name = f"{slow}, 90 % frozen: steps/s by only what changed"
         tuned = over(rows.SLOW_MBIT, rows.FINE_TUNED, "changes", "everything")
         bars.append(Bar(name, tuned, rows.FINE_TUNING_AIM))
+        for (workers, servers), aim in rows.REDUCED_AIMS.items():
+            ways = [f"{name}_{workers}_{servers}" for name in (rows.REDUCED, rows.ROUNDS)]
+            faster = over(rows.SLOW_MBIT, rows.LARGE, *ways)
+            tasks = f"{workers} workers, {counted(servers, 'server')}"
+            bars.append(Bar(f"{slow}, {tasks}: steps/s by all-reduce over servers", faster, aim))
         for way in (rows.SMALL, rows.BOTH):
             name = f"final accuracy in points, {WAYS[way].title} minus no codec, low end of 95 %"
             case = results.find(*place_of(way))
@@ -214,9 +221,9 @@ class NetworkBenchmark(Benchmark):
     def explanation(self, results: Results) -> str:
         links = "" if _has_links(results) else WITHOUT_LINKS
         return links + (
-            f"{rows.WORKERS} workers and {rows.SERVERS} servers, Adam, batches of {BATCH}; a step "
-            "is one worker's. Steps, CPU and bytes are those by which an epoch of twice as many "
-            "steps exceeds one, so what a join costs is left out. Bytes up and down: "
+            f"{rows.WORKERS} workers and {rows.SERVERS} servers, or as the row says, Adam, batches "
+            f"of {BATCH}; a step is one worker's. Steps, CPU and bytes are those by which an epoch "
+            "of twice as many steps exceeds one, so what a join costs is left out. Bytes up, down: "
             "stats().traffic; of sockets: what the system counts of the servers' TCP connections, "
             "both ways, TensorFlow's own among them. Trainings run without limit; at a rate their "
             "bytes take longer."

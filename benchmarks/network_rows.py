@@ -13,6 +13,7 @@ import tfps
 from benchmarks.training import Row, stock_strategy
 from benchmarks.workload import LEARNING_RATE, MODELS, Model
 from tfps.compression import Cast, Delta, PushPull, Quantize, TopK
+from tfps.placement import AllReduce
 
 STEPS, ACCURACY = "steps", "accuracy"  # the parts of the benchmark
 WORKERS, SERVERS = 2, 2
@@ -27,6 +28,9 @@ ACCURACY_AIM = 0.5  # points below what it is compared with, at the low end of t
 CODING_AIM = 1.3
 ACCOUNTING_AIM = 0.02
 
+# By the numbers of workers and servers: steps/s of all-reduce over those of servers.
+REDUCED_AIMS = {(WORKERS, SERVERS): 1.5, (4, 1): 2.5}
+ROUNDS, REDUCED = "rounds", "all_reduce"  # the begin of the names of these ways
 PERIOD_STEPS = 16
 LARGE_WIDTHS = (3500, 3500, 448)
 FROZEN_LAYERS = 2
@@ -78,6 +82,10 @@ class NetworkWay:
     compression: Any = None  # of the strategy
     _: KW_ONLY
     models: tuple[str, ...] = SMALL_MODELS  # that are trained so
+    rounds: bool = False  # whether an update is the mean of all workers
+    placement: Any = None  # of the strategy
+    workers: int = WORKERS
+    servers: int = SERVERS
     around: Callable[[], AbstractContextManager[None]] = nullcontext  # holds while it trains
     period_steps: int = 1  # for each exchange
     is_everywhere: bool = False  # measured on fast links, too
@@ -86,7 +94,9 @@ class NetworkWay:
 
     def strategy(self) -> Any:
         """Return a tfps strategy."""
-        options: dict[str, Any] = {"compression": self.compression}
+        options: dict[str, Any] = {"compression": self.compression, "placement": self.placement}
+        if self.rounds:
+            options["consistency"] = tfps.Synchronous()
         if self.period_steps > 1:
             options["consistency"] = tfps.LocalSteps(self.period_steps)
         return tfps.ParameterServerStrategy(**options)
@@ -125,6 +135,22 @@ WAYS: Mapping[str, NetworkWay] = {
     "everything": NetworkWay(
         "everything travels", models=(FINE_TUNED,), around=send_all_variables, is_trained=False
     ),
+    **{
+        f"{name}_{workers}_{servers}": NetworkWay(
+            f"{title}, {workers} + {servers}",
+            models=(LARGE,),
+            rounds=True,
+            placement=placement,
+            workers=workers,
+            servers=servers,
+            is_trained=False,
+        )
+        for workers, servers in REDUCED_AIMS
+        for name, title, placement in (
+            (ROUNDS, "synchronous", None),
+            (REDUCED, "all-reduce", AllReduce()),
+        )
+    },
     "changes": NetworkWay("only what changed", models=(FINE_TUNED,), is_trained=False),
 }
 CODECS = [name for name, way in WAYS.items() if way.compression is not None]

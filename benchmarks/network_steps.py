@@ -9,7 +9,7 @@ import numpy as np
 
 import tfps
 from benchmarks.examples import Examples
-from benchmarks.network_rows import STOCK, WORKERS, NetworkWay
+from benchmarks.network_rows import STOCK, NetworkWay
 from benchmarks.traffic import TrafficClock
 from benchmarks.training import Epochs
 from benchmarks.usage import EpochClock, Sample, clock_callback, steps_way
@@ -37,7 +37,7 @@ class LinkedSteps:
             most_steps: but none of more steps.
             has_links: whether sockets count what travels.
         """
-        unit_steps = self.way.period_steps * WORKERS  # that an epoch has a multiple of
+        unit_steps = self.way.period_steps * self.way.workers  # that an epoch has a multiple of
         steps = -(-steps // unit_steps) * unit_steps
         with self.way.around():
             strategy: Any = STOCK.begin() if self.way.is_stock else self.way.strategy()

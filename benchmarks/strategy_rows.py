@@ -176,6 +176,7 @@ ROWS: Mapping[str, StrategyRow] = {
     ),
     "asynchronous": _mode("asynchronous", "ps up"),
     "synchronous": _mode("synchronous", "equally fast"),
+    "all_reduce": _mode("all_reduce", "equally fast"),
     "backup_worker": _mode("backup_worker", "a spare worker", fewest_workers=2, spare=1),
     "bounded": _mode("bounded", "ps up"),
     "local_steps": _mode("local_steps", "ps up", share=whole),

@@ -29,6 +29,7 @@ from tfps.transport.direct.secret import SECRET_VARIABLE
 
 MLP_BYTES, LARGE_BYTES = MODELS["mlp"].size_bytes, MODELS["large"].size_bytes
 LARGE_AIM = 1.3
+SUM_AIM = 1.0
 TRIAL_EXCHANGES = 4
 TRIAL_STEPS = 500
 STEPS_PER_EXECUTION = 50
@@ -54,7 +55,12 @@ TRANSPORTS = {
 }
 # What a server does with a message, by its size.
 WORK: Mapping[int, Mapping[str, str]] = {
-    MLP_BYTES: {"echo": "echo", "ledger": "+ ledger", "adam": "+ Adam update"},
+    MLP_BYTES: {
+        "echo": "echo",
+        "ledger": "+ ledger",
+        "adam": "+ Adam update",
+        "sum": "sum of 2 workers",
+    },
     LARGE_BYTES: {"echo": "echo", "pass": "a pass of Adam", "adam": "push with Adam"},
 }
 
@@ -122,15 +128,31 @@ class Transport(Benchmark):
                 tasks=Tasks(workers=1, ps=1, name=f"cluster_{name}", environment=environment),
                 environment=environment,
             )
+            if not encrypts:
+                yield Turn(
+                    title="sums of two workers",
+                    name="transport_sums",
+                    case={"transports": [], "has_work": False, "has_sums": True},
+                    tasks=Tasks(workers=2, ps=1, name="cluster_sums", environment=environment),
+                    environment=environment,
+                )
 
     def take(self, results: Results, turn: Turn, result: Any) -> None:
         for entry in result:
             results.add({"samples": [entry.pop("sample")]}, **entry)
 
-    def measure(self, tasks: TaskNumbers, *, transports: Sequence[str], has_work: bool) -> Any:
+    def measure(
+        self,
+        tasks: TaskNumbers,
+        *,
+        transports: Sequence[str],
+        has_work: bool,
+        has_sums: bool = False,
+    ) -> Any:
         """Exchange by some transports, with whole steps that compute nothing too if wanted."""
         from benchmarks.echo import Echo
         from benchmarks.still_model import adam_pass, still_fit
+        from benchmarks.sums import WorkerSums
 
         strategy = tfps.ParameterServerStrategy(transport="direct")
         echo = Echo(strategy.runtime)
@@ -141,7 +163,10 @@ class Transport(Benchmark):
                 place = {"row": row, "transport": transport, "size_bytes": size_bytes}
                 found.extend({**place, "sample": asdict(sample)} for sample in samples)
 
-        for size_bytes in self.sizes_bytes:
+        if has_sums:
+            sums = WorkerSums(strategy.runtime).loop(MLP_BYTES)
+            take_turns({("sum", "unix"): sums}, MLP_BYTES, TRIAL_EXCHANGES)
+        for size_bytes in self.sizes_bytes if transports else ():
             echoes = {("echo", name): echo.loop(name, size_bytes) for name in transports}
             take_turns(echoes, size_bytes, TRIAL_EXCHANGES)
             echo.forget()
@@ -189,9 +214,14 @@ class Transport(Benchmark):
         found = {case["row"]: ms(case).median for case in work(results, LARGE_BYTES)}
         is_whole = set(found) == set(WORK[LARGE_BYTES])
         value = found["adam"] / (found["echo"] + found["pass"]) if is_whole else None
+        small = {case["row"]: ms(case).median for case in work(results, MLP_BYTES)}
+        has_both = {"sum", "adam"} <= set(small)
+        over = small["sum"] / small["adam"] if has_both else None
+        name = f"{size_text(MLP_BYTES)}: the sum of two workers over a push with Adam"
+        sums = Bar.cost(name, over, SUM_AIM)
         size = size_text(LARGE_BYTES)
         name = f"a push of {size} with Adam over an echo of {size} and a pass of Adam"
-        return [Bar.cost(name, value, LARGE_AIM)]
+        return [Bar.cost(name, value, LARGE_AIM), sums]
 
     def tables(self, results: Results) -> list[Table]:
         numbers = columns_of(MEASURES)
@@ -216,8 +246,8 @@ class Transport(Benchmark):
             "Medians (minimum-maximum) of one exchange: a request up, and a reply of the same size "
             "down. CPU of all processes. direct goes over a unix socket within a machine, over TCP "
             "between machines, with TLS where tasks have certificates. What stands below echo are "
-            "steps of a fit that computes nothing; a pass of Adam is TensorFlow's own kernel in "
-            "the chief."
+            "steps of a fit that computes nothing, and sums that workers take among themselves; a "
+            "pass of Adam is TensorFlow's own kernel in the chief."
         )
 
     def draw(self, results: Results, path: Path) -> None:

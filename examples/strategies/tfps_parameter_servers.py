@@ -9,18 +9,25 @@ from reference_job import BATCH_SIZE, Job
 import tfps
 
 MODES = {
-    "asynchronous": tfps.Asynchronous(),
-    "synchronous": tfps.Synchronous(),
-    "backup_worker": tfps.Synchronous(backup_workers=1),
-    "bounded": tfps.BoundedStaleness(bound_steps=4),
-    "local_steps": tfps.LocalSteps(period_steps=16),
+    "asynchronous": {"consistency": tfps.Asynchronous()},
+    "synchronous": {"consistency": tfps.Synchronous()},
+    "all_reduce": {
+        "consistency": tfps.Synchronous(),
+        # Workers add up the gradients of dense weights; tables stay on servers.
+        "placement": tfps.placement.ByPath(
+            {"embedding": "least_loaded"}, otherwise=tfps.placement.AllReduce()
+        ),
+    },
+    "backup_worker": {"consistency": tfps.Synchronous(backup_workers=1)},
+    "bounded": {"consistency": tfps.BoundedStaleness(bound_steps=4)},
+    "local_steps": {"consistency": tfps.LocalSteps(period_steps=16)},
 }
 
 
 def main():
     job = Job.from_arguments(modes=list(MODES))
     data = job.data
-    strategy = tfps.ParameterServerStrategy(consistency=MODES[job.mode])
+    strategy = tfps.ParameterServerStrategy(**MODES[job.mode])
     with strategy.scope():
         model = job.build(keras)
         optimizer = job.optimizer(keras)
