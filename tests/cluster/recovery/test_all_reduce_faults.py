@@ -1,0 +1,206 @@
+"""Workers that add up gradients are killed and stopped at any moment: each ticket counts once."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.cluster.recovery.example_sums import BATCH, SharesOfOneVisit, SummingJob
+from tfps.errors import CheckpointError
+from tfps.launch import LocalCluster
+from tfps.runtime.worker.fit_mirrored import MirroredStep
+
+pytestmark = pytest.mark.timeout(1800)
+
+EXAMPLES = 202  # an odd number of batches: the last round has one
+COMES_BACK_S = 300.0
+LOOK_EVERY_S = 0.005
+KILLS, STOPS = 30, 10
+# An epoch takes about half a second, so it may end, and the next one begin, within this time.
+LONGEST_PAUSE_S = 0.8
+LONGEST_STOP_S = 8.0  # a worker that does not reply for three seconds is evicted
+
+
+class Disturber(threading.Thread):
+    """Disturbs workers while `fit` runs, each time when all of them work."""
+
+    def __init__(self, job: SummingJob, *actions: Callable[[], None]) -> None:
+        super().__init__(name="disturber", daemon=True)
+        self.job, self._actions = job, actions
+        self.done = 0
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            for action in self._actions:
+                self._wait_until_all_work()
+                action()
+                self.done += 1
+            self._wait_until_all_work()
+        except Exception as error:  # noqa: BLE001 - raised again by `check`
+            self.error = error
+
+    def check(self) -> None:
+        """Check that all actions were done."""
+        self.join()
+        if self.error is not None:
+            raise self.error
+        assert self.done == len(self._actions)
+
+    def _wait_until_all_work(self) -> None:
+        steps = self.job.worker_steps()
+        wait_for(lambda: all(a > b for a, b in zip(self.job.worker_steps(), steps, strict=True)))
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + COMES_BACK_S
+    while not condition():
+        if time.monotonic() > until_s:
+            raise TimeoutError(f"waited for {COMES_BACK_S:g} s")
+        time.sleep(LOOK_EVERY_S)
+
+
+class UntilDisturbed(SharesOfOneVisit):
+    """Ends `fit` after the epoch in which the disturber is done."""
+
+    def __init__(self, job: SummingJob, disturber: Disturber) -> None:
+        super().__init__(job)
+        self.disturber = disturber
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        super().on_epoch_end(epoch, logs)
+        self.model.stop_training = not self.disturber.is_alive()
+
+
+def train_while(job: SummingJob, *actions: Callable[[], None]) -> None:
+    """Train until all actions are done; then all workers have the same copies as the servers."""
+    disturber = Disturber(job, *actions)
+    until = UntilDisturbed(job, disturber)
+    disturber.start()
+    epochs = job.fit(until, epochs=100_000)
+    disturber.check()
+    assert until.wrong_epochs == {}
+    assert job.strategy.stats().examples_seen == epochs * job.examples
+    assert job.strategy.stats().rounds_repeated > 0
+    assert sum(job.worker_steps()) == epochs * job.examples // BATCH
+    job.assert_copies_are_home()
+    job.strategy.close()
+
+
+@pytest.fixture
+def seam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose file ``armed`` holds worker 1 between its reduction and its push.
+
+    Worker 1 then writes the file ``reached``.
+    """
+    armed, reached = str(tmp_path / "armed"), str(tmp_path / "reached")
+    send_push = MirroredStep.send_push
+
+    def is_held(number: tf.Tensor) -> tf.Tensor:
+        # TensorFlow looks for the files of a constant pattern once, when it prepares the graph.
+        nothing = tf.strings.substr(tf.strings.as_string(number), 0, 0)
+        return tf.size(tf.io.matching_files(tf.strings.join([armed, nothing]))) > 0
+
+    def held_push(step: MirroredStep, call_number: int, bodies: Any) -> Any:
+        def hold() -> tf.Tensor:
+            with tf.control_dependencies([tf.io.write_file(reached, "")]):
+                (end,) = tf.while_loop(is_held, lambda n: (n + 1,), (tf.constant(0),))
+            return end
+
+        # All of a push follows the sums already.
+        holds = tf.logical_and(step.closure_run.worker == 1, is_held(step.ticket))
+        held = tf.cond(holds, hold, lambda: tf.constant(0))
+        with tf.control_dependencies([held]):
+            return send_push(step, call_number, bodies)
+
+    monkeypatch.setattr(MirroredStep, "send_push", held_push)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_killed_between_reduction_and_push(tasks: Callable[..., LocalCluster], seam: Path) -> None:
+    """The other one has its gradient in the sums, and must not use them."""
+    job = SummingJob(tasks(workers=2, ps=2), examples=EXAMPLES)
+    before: list[int] = []
+
+    def kill() -> None:
+        (seam / "armed").touch()
+        wait_for((seam / "reached").exists)
+        before.extend(job.worker_steps())
+        job.cluster.kill("worker", 1)
+        (seam / "armed").unlink()
+        job.cluster.restart("worker", 1)
+
+    train_while(job, kill)
+    assert before
+
+
+class KillAll(keras.callbacks.Callback):
+    """Kills both workers in the middle of an epoch, and starts them again."""
+
+    def __init__(self, job: SummingJob) -> None:
+        super().__init__()
+        self.job = job
+        self._starter = threading.Thread(target=self._restart)
+
+    def _restart(self) -> None:
+        for worker in range(2):
+            self.job.cluster.restart("worker", worker)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        steps = self.job.examples // BATCH
+        if 0.1 * steps < batch < 0.6 * steps and self._starter.ident is None:
+            for worker in range(2):
+                self.job.cluster.kill("worker", worker)
+            self._starter.start()
+
+    def wait(self) -> None:
+        self._starter.join()
+
+
+@pytest.mark.slow
+def test_all_are_lost(tasks: Callable[..., LocalCluster], tmp_path: Path) -> None:
+    job = SummingJob(tasks(workers=2, ps=2), examples=2002, batch_callbacks="sampled")
+    tfps.CheckpointManager(job.model, tmp_path).save(background=False)
+    killer = KillAll(job)
+    with pytest.raises(CheckpointError, match=f"checkpoint 1, the newest one in {tmp_path}"):
+        job.fit(killer, epochs=20)
+    killer.wait()
+    job.strategy.close()
+
+
+def _kill(job: SummingJob, seed: int) -> None:
+    draws = random.Random(seed)
+    worker = draws.randrange(2)
+    time.sleep(draws.uniform(0.0, LONGEST_PAUSE_S))
+    job.cluster.kill("worker", worker)
+    job.cluster.restart("worker", worker)
+
+
+def _stop(job: SummingJob, seed: int) -> None:
+    draws = random.Random(seed)
+    worker = draws.randrange(2)
+    time.sleep(draws.uniform(0.0, LONGEST_PAUSE_S))
+    job.cluster.suspend("worker", worker)
+    time.sleep(draws.uniform(0.0, LONGEST_STOP_S))
+    job.cluster.resume("worker", worker)
+
+
+@pytest.mark.repeats
+def test_killed_and_stopped_at_random(tasks: Callable[..., LocalCluster]) -> None:
+    job = SummingJob(tasks(workers=2, ps=2), examples=EXAMPLES)
+    actions = [_kill] * KILLS + [_stop] * STOPS
+    random.Random(0).shuffle(actions)
+    disturbances = [
+        lambda action=action, seed=seed: action(job, seed) for seed, action in enumerate(actions)
+    ]
+    train_while(job, *disturbances)
