@@ -98,6 +98,7 @@ class CheckpointManager:
         self._last_seconds: float | None = None
         self.last_pause_s: float | None = None
         if (strategy := strategy_of(model)) is not None:
+            strategy.runtime.checkpoint_folder = self.directory
             strategy.runtime.on_checkpoint_manager(self)
 
     @property

@@ -60,6 +60,17 @@ def move_limit(ledger: Ledger, *, limit: Any, term: Any, move: Any) -> Any:
     return logic.choose(obeyed, upcoming, REPLACED)
 
 
+def come_home(ledger: Ledger, *, updates: Any) -> Any:
+    """Record that the chief writes the mirrored weights of a number of updates to the servers.
+
+    Returns whether no later update was made.
+    """
+    layout = ledger.layout
+    is_newest = ledger.read(layout.REDUCED) == updates
+    ledger.write_if(is_newest, layout.HOME, updates)
+    return is_newest
+
+
 def count_up_to(ledger: Ledger, *, version: Any) -> Any:
     """Raise the count of updates to another server's. Returns whether it has changed.
 

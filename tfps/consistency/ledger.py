@@ -99,7 +99,9 @@ class LedgerLayout:
     VOIDED = 24  # 1 + the position of the round that was given up last
     REDUCED = 25  # updates of mirrored weights; their copies on workers have this number
     HOME = 26  # the number of the values that the servers hold
-    GLOBALS = 27
+    REPEATED = 27  # rounds that were given up, since a member was lost or came back
+    REDUCED_BYTES = 28  # what workers have sent to each other for their sums
+    GLOBALS = 29
 
     # Fields with a cell for each worker, by its index; `returned` has one for each ticket.
     active = _worker_field(0)
@@ -144,12 +146,12 @@ class LedgerLayout:
         return {value: int(count) for value, count in enumerate(counts) if count}
 
     def duration(self, kind: Any, bin_index: Any) -> Any:
-        """Return a cell by ``kind``: 0 push, 1 pull, 2 data wait, 3 update, 4 encode, 5 decode."""
+        """Return a cell by ``kind``: push, pull, data wait, update, encode, decode, reduce."""
         return self.histograms + STALENESS_BINS + kind * DURATION_BINS + bin_index
 
     def coded(self, group_number: Any, *, is_plain: Any) -> Any:
         """Return the cell of a group's encoded bytes, or with ``is_plain`` 1 of its plain bytes."""
-        begin = self.histograms + STALENESS_BINS + 6 * DURATION_BINS
+        begin = self.histograms + STALENESS_BINS + 7 * DURATION_BINS
         return begin + 2 * group_number + is_plain
 
     @property

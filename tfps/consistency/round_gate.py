@@ -99,7 +99,10 @@ class RoundGate:
             self._store(after)
             self._ledger.write_by_worker({layout.active: active - fenced})
             gone = tf.reduce_sum(fenced)
-            self._ledger.add([layout.ACTIVE_WORKERS, layout.GENERATION], tf.stack([-gone, 1]))
+            self._ledger.add(
+                [layout.ACTIVE_WORKERS, layout.GENERATION, layout.REPEATED],
+                tf.stack([-gone, 1, tf.minimum(gone, 1)]),
+            )
             self._ledger.write(tf.constant(layout.VOIDED, tf.int64), state.position + 1)
             self._waiters.wake_all()
             return tf.constant(0)

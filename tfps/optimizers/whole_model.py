@@ -19,6 +19,7 @@ def prepare_gradients(
     *,
     variables: Sequence[Any],
     read: Callable[[Any], tf.Tensor],
+    clips_all: bool = False,
 ) -> list[tf.Tensor]:
     """Prepare gradients on the worker, which has all of them separately.
 
@@ -32,6 +33,7 @@ def prepare_gradients(
         gradients: dense gradients of the whole model.
         variables: the variables of the gradients.
         read: returns the worker's value of an optimizer's variable.
+        clips_all: whether no server gets all gradients, wherever the variables are.
     """
     optimizer = unwrap_optimizer(optimizer)
     if clips_on_worker(optimizer):
@@ -46,7 +48,7 @@ def prepare_gradients(
         gradients = [tf.where(finite, g, tf.constant(float("nan"), g.dtype)) for g in gradients]
         scale = read(optimizer.dynamic_scale)
     for leaf in get_leaf_optimizers(optimizer):
-        if leaf.global_clipnorm and len(get_devices(leaf)) > 1:
+        if leaf.global_clipnorm and (clips_all or len(get_devices(leaf)) > 1):
             gradients = _clip_together(leaf, gradients, variables=variables, scale=scale)
         if leaf.clipnorm and any(len(get_shards(v)) > 1 for v in leaf._trainable_variables):
             # No shard has a larger norm, so the server does not clip again.

@@ -72,6 +72,16 @@ def _worker_bytes(sizes: JobSizes) -> int:
     return PROCESS_BYTES + sizes.pulled_bytes + sizes.pushed_bytes
 
 
+def _mixed_task_bytes(sizes: JobSizes) -> int:
+    """Return a worker's memory with copies of dense weights and slots, and sums of gradients."""
+    return _worker_bytes(sizes) + sizes.dense_bytes + sizes.slot_bytes + sizes.gradient_bytes
+
+
+def _mixed_bytes(sizes: JobSizes) -> int:
+    """Return the traffic of slices of dense gradients with all others, and of rows with servers."""
+    return 4 * (sizes.workers - 1) * sizes.gradient_bytes // sizes.workers + 2 * sizes.row_bytes
+
+
 def _local_worker_bytes(sizes: JobSizes) -> int:
     """Return the memory of a worker with an optimizer: weights twice, slots and a gradient."""
     return _one_process(sizes) + sizes.weight_bytes
@@ -173,6 +183,9 @@ STRATEGIES = (
         _coded_exchange,
         "equal, or one spare",
         _round_server,
+    ),
+    TrainingStrategy(
+        "tfps all-reduce", _mixed_task_bytes, _mixed_bytes, EQUALS, _server, _one_worker_obstacle
     ),
     LOCAL_STEPS,
     LAYERS,

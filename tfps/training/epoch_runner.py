@@ -164,7 +164,8 @@ class EpochRunner:
         if self._state.recovery is not None:
             self._state.recovery.abandon_run()
         with contextlib.suppress(tf.errors.OpError):  # the first error is the one to report
-            if isinstance(error, KeyboardInterrupt):
+            # Mirrored weights are brought home when all closures have ended.
+            if isinstance(error, KeyboardInterrupt) or run.compiled.program.schedule.mirrored:
                 run.give_up()
             else:
                 run.dispatch.halt()

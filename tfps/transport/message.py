@@ -47,6 +47,8 @@ class Request(enum.IntEnum):
     BATCH_MICROSECONDS = 17  # time per batch of the pushed ticket; -1: not measured
     ENCODE_MICROSECONDS = 18  # time that codecs took to encode this push; -1: none
     DECODE_MICROSECONDS = 19  # time that codecs took to decode the previous reply; -1: none
+    REDUCE_MICROSECONDS = 20  # time until workers had added up the gradients of this push; -1: none
+    REDUCED_BYTES = 21  # what the worker has sent to others for that
 
 
 class Reply(enum.IntEnum):

@@ -158,6 +158,7 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
         _plainly(chief_requests.move_limit),
         {"limit": NUMBER, "term": NUMBER, "move": NUMBER},
     ),
+    "come_home": (_plainly(chief_requests.come_home), {"updates": NUMBER}),
     "count_up_to": (_plainly(chief_requests.count_up_to), {"version": NUMBER}),
     "expect": (_plainly(chief_requests.expect), {"number": NUMBER}),
     "claim_job": (_plainly(chief_requests.claim_job), {"term": NUMBER}),

@@ -8,6 +8,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,7 @@ class Runtime(Storage):
         # The number of a worker's life; grows each time that it works again after it was lost.
         self.get_life: Callable[[int], int] = lambda _: 1
         self.on_checkpoint_manager: Callable[[Any], None] = lambda _: None  # one was created
+        self.checkpoint_folder: Path | None = None  # of the newest one
         # Values that scheduled functions read and do not change, on workers and on servers.
         self.local_values = WorkerLocalSlots(
             container=self.container, channels=self.worker_channels

@@ -80,6 +80,7 @@ class Server:
         self._limit = self._trace_decision(chief_requests.move_limit, "limit", "term", "move")
         self._withdraw = self._trace_decision(issuing.withdraw_ticket, "ticket")
         self._count_up_to = self._trace_decision(chief_requests.count_up_to, "version")
+        self._come_home = self._trace_decision(chief_requests.come_home, "updates")
         self._evict = self._trace_decision(
             self._decide_eviction, "worker", "incarnation", act_on_result=self._leave_group
         )
@@ -201,6 +202,10 @@ class Server:
     def count_up_to(self, version: int) -> None:
         """Raise the count of updates to another server's; called at rest, in rounds."""
         self._count_up_to(version)
+
+    def come_home(self, updates: int) -> bool:
+        """Record that the chief writes the newest mirrored weights; return whether they are."""
+        return bool(self._come_home(updates)[0])
 
     def expect(self, will_join: Sequence[bool]) -> None:
         """Let rounds wait for workers; ``will_join`` contains a bool for each worker."""

@@ -21,7 +21,7 @@ from tfps.runtime.program.program import Program
 from tfps.runtime.program.schedule import MirroredTraining
 
 # Settings of optimizers that workers cannot apply alike, each to its part of the gradient.
-UNSUITABLE = ("use_ema", "gradient_accumulation_steps", "clipnorm", "global_clipnorm", "clipvalue")
+UNSUITABLE = ("use_ema", "gradient_accumulation_steps")
 BY_SERVERS = (
     "train it by servers, for example with placement=tfps.placement.ByPath("
     "{{{path!r}: 'least_loaded'}}, otherwise=tfps.placement.AllReduce())"

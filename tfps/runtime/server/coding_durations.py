@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.runtime.message.duration import begin_timing, measure_seconds
 from tfps.runtime.message.wire import CallWire
-from tfps.runtime.server.server_optimizer_call import DECODE, ENCODE
+from tfps.runtime.server.server_optimizer_call import DECODE, ENCODE, REDUCE
 from tfps.runtime.server.server_tables import unpack_push
 from tfps.transport.message import Request
 
@@ -47,6 +47,11 @@ class CodingDurations:
             self._count_reported(ENCODE, header[Request.ENCODE_MICROSECONDS])
         if self._wire.coded_values:
             self._count_reported(DECODE, header[Request.DECODE_MICROSECONDS])
+
+    def count_sums(self, header: Sequence[tf.Tensor]) -> None:
+        """Count the sums of workers before a push; call it under the server's mutex."""
+        self._count_reported(REDUCE, header[Request.REDUCE_MICROSECONDS])
+        self._ledger.add(self._ledger.layout.REDUCED_BYTES, header[Request.REDUCED_BYTES])
 
     def encode_reply(
         self, encode: Callable[[list[tf.Tensor]], Encoded], *, values: list[tf.Tensor]

@@ -105,6 +105,7 @@ class Push:
             pulled = self._read(header, version, counts=counts)
             reply_ids = get_reply_ids(wire, ids)
             if self.group is not None:
+                coding.count_sums(header)
                 reply_ids = self.make_repeat_ids(server_ledger, verdict.grant.ticket)
         if has_to_wait is not None:
             read = functools.partial(self._read, header)

@@ -28,7 +28,7 @@ from tfps.transport.message import Request
 
 # Histograms of durations in the ledger; the first three are fields of a request's header, in this
 # order.
-PUSH, PULL, WAIT, UPDATE, ENCODE, DECODE = range(6)
+PUSH, PULL, WAIT, UPDATE, ENCODE, DECODE, REDUCE = range(7)
 DURATIONS = (Request.PUSH_MICROSECONDS, Request.PULL_MICROSECONDS, Request.WAIT_MICROSECONDS)
 
 # Applies the tensors of an admitted push: to variables, a round or a mean. Traced under the

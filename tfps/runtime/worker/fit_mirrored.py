@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.ledger import MAX_CALLS, NO_TICKET, Status
 from tfps.errors import UnsupportedError
+from tfps.runtime.message.duration import measure_microseconds
 from tfps.runtime.message.payload import Body, decode_values
 from tfps.runtime.message.request_header import SLOTS, Fields
 from tfps.runtime.message.wire import get_gradient_name, get_variable_name
@@ -108,7 +109,14 @@ class MirroredStep(FitStep):
             )
         gradients = [tensors[get_gradient_name(weight)] for weight in self.mirrored.weights]
         counted = tf.where(self.repeats == 1, tf.constant(0, tf.int64), self._examples)
+        with tf.control_dependencies(gradients):
+            begin = tf.timestamp()
         done, self._total, self._means, _ = self.add_up(gradients, counted, holds=1)
+        self.fields = {
+            **self.fields,
+            Request.REDUCE_MICROSECONDS: measure_microseconds(begin, until=[done]),
+            Request.REDUCED_BYTES: self._sums.count_bytes(self.group, gradients),
+        }
         self.is_out = tf.logical_or(self.is_out, tf.logical_not(done))
         with tf.control_dependencies([done]):
             super().exchange(call_number, tensors)
@@ -142,7 +150,7 @@ class MirroredStep(FitStep):
         completed = messages[0].header[Reply.STATUS] <= int(Status.DUPLICATE)
 
         def update() -> tf.Tensor:
-            self.own.update(means)
+            self.own.update(means, self.updates + 1)
             return tf.constant(1, tf.int64)
 
         counts = tf.logical_and(completed, total > 0)
@@ -160,20 +168,13 @@ class MirroredStep(FitStep):
         self.is_out = tf.logical_or(self.is_out, tf.logical_not(replies.accepted))
 
     def finish_group(self) -> tf.Tensor:
-        """Keep the copies; the first member writes them to the servers if the group ends well.
+        """Let the first member write the copies to the servers, if the group ends well.
 
         Returns a tensor that follows.
         """
-
-        def keep() -> tf.Tensor:
-            self.own.keep(self.updates)
-            return tf.constant(0)
-
-        kept = tf.cond(self.has_begun, keep, lambda: tf.constant(0))
         is_first = tf.argmax(self.group.members) == self.closure_run.worker
         writes = tf.logical_and(is_first, tf.logical_not(self.is_out))
-        with tf.control_dependencies([kept]):
-            return tf.cond(writes, self._write_home, lambda: tf.constant(0))
+        return tf.cond(writes, self._write_home, lambda: tf.constant(0))
 
     def _write_home(self) -> tf.Tensor:
         """Write weights and slots to the servers; last to server 0, which records it."""
@@ -213,6 +214,8 @@ class MirroredLoop(FitLoop[MirroredStep]):
         return ClosureRun(source, own, peers=peers, **state)
 
     def fetch_granted(self, step: MirroredStep) -> State:
+        with tf.control_dependencies([step.updates]):  # an error of the input finds whole copies
+            step.replies = step.replies._replace(next_ticket=tf.identity(step.replies.next_ticket))
         return {
             **super().fetch_granted(step),
             "repeats": step.repeats,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,19 +17,15 @@ from tfps.runtime.worker.worker_copies import WorkerCopies
 
 # The name of the number of updates in a worker's copies; see `LedgerLayout.REDUCED`.
 UPDATES_NAME = "updates_of_mirrored_weights"
-IN_USE = -1  # while a closure runs: one that is cut off leaves copies of no known state
-LOST = (
-    "the newest values of the weights that workers train by all-reduce were on workers, which were "
-    "all lost, expected at least one that lives. Restore the newest checkpoint, for example with "
-    "tfps.checkpoint.CheckpointManager.restore_latest(), and train on"
-)
+TORN = -1  # while the copies change: a closure that is cut off leaves some that have not
+NO_OWNER = "no worker has the newest weights"
 
 
 class MirroredCopies:
     """Traces what a worker does with its copies of mirrored weights, and with their slots.
 
-    Slots change where they are kept. Weights are in the copies of the step, and are kept at the end
-    of the closure.
+    Slots change where they are kept. Weights change in the copies of the step, and are kept after
+    each update, so that an error in a step leaves the worker the newest ones.
 
     Args:
         program: the program of the step.
@@ -65,11 +62,10 @@ class MirroredCopies:
         """
 
         def load_home() -> tf.Tensor:
-            for weight in self._mirrored.weights:
-                self.stored[id(weight)].load(self._copies.read(weight))
-            for slot, value in pull_slots():
-                self.stored[id(slot)].load(value)
-            self._updates.load(tf.constant(IN_USE, tf.int64))
+            values = pull_slots()
+            with self._changing(group.updates):
+                for slot, value in values:
+                    self.stored[id(slot)].load(value)
             return tf.constant(True)
 
         return tf.cond(group.home == group.updates, load_home, lambda: self._share(group))
@@ -81,7 +77,7 @@ class MirroredCopies:
         me = tf.one_hot(self._sums.worker, self._sums.workers, dtype=tf.int64)
         done, (owners,) = self._sums.add_up(group, [me * tf.cast(own, tf.int64)])
         is_there = tf.logical_or(tf.reduce_max(owners) > 0, tf.logical_not(done))
-        with tf.control_dependencies([tf.debugging.Assert(is_there, [LOST])]):
+        with tf.control_dependencies([tf.debugging.Assert(is_there, [NO_OWNER])]):
             is_owner = tf.argmax(owners) == self._sums.worker
         kept = list(self.stored.values())
 
@@ -91,11 +87,12 @@ class MirroredCopies:
             sums_done, newest = self._sums.add_up(group, sent)
 
             def load() -> tf.Tensor:
-                for each, value in zip(kept, newest, strict=True):
-                    each.load(value)
-                for weight in self._mirrored.weights:
-                    self._copies.load(weight, self.stored[id(weight)].read_value())
-                self._updates.load(tf.constant(IN_USE, tf.int64))
+                by_variable = dict(zip(self.stored, newest, strict=True))
+                with self._changing(group.updates, before=tf.where(own, group.updates, TORN)):
+                    for slot in self._mirrored.slots:
+                        self.stored[id(slot)].load(by_variable[id(slot)])
+                    for weight in self._mirrored.weights:
+                        self._copies.load(weight, by_variable[id(weight)])
                 return tf.constant(True)
 
             return tf.cond(sums_done, load, lambda: tf.constant(False))
@@ -108,13 +105,17 @@ class MirroredCopies:
         def load() -> tf.Tensor:
             for each in self.stored.values():
                 each.load_if_missing(tf.zeros(each.shape, each.dtype))
-            self._updates.load(tf.constant(IN_USE, tf.int64))
+            self._updates.load(tf.constant(TORN, tf.int64))
             return tf.constant(0)
 
         tf.cond(self._updates.has_value, lambda: tf.constant(0), load)
 
-    def update(self, means: Sequence[tf.Tensor]) -> None:
+    def update(self, means: Sequence[tf.Tensor], number: tf.Tensor) -> None:
         """Trace the update that all workers apply to their copies, from means of gradients."""
+        with self._changing(number):
+            self._update(means)
+
+    def _update(self, means: Sequence[tf.Tensor]) -> None:
         weights = self._mirrored.weights
         known, slots = {id(v) for v in self._program.variables}, set(map(id, self._mirrored.slots))
         mean_of = dict(zip(map(id, weights), means, strict=True))
@@ -139,8 +140,13 @@ class MirroredCopies:
             for weight in weights:
                 self._copies.load(weight, self._copies.read(weight))
 
-    def keep(self, updates: tf.Tensor) -> None:
-        """Keep the weights for the next closure, with the number of their updates."""
-        for weight in self._mirrored.weights:
-            self.stored[id(weight)].load(self._copies.read(weight))
-        self._updates.load(updates)
+    @contextlib.contextmanager
+    def _changing(self, updates: tf.Tensor, *, before: tf.Tensor | int = TORN) -> Iterator[None]:
+        """Mark the copies as torn; then keep the weights, with the number of their updates."""
+        with tf.control_dependencies([self._updates.load(tf.cast(before, tf.int64))]):
+            yield
+            for weight in self._mirrored.weights:
+                self.stored[id(weight)].load(self._copies.read(weight))
+            changed = [each.read_value() for each in self.stored.values()]
+            with tf.control_dependencies(changed):
+                self._updates.load(updates)

@@ -120,7 +120,13 @@ class Step:
     ) -> None:
         """Push the gradients of a step, summed over all devices, in an optimizer call."""
         call_number, self._call_number = self._call_number, self._call_number + 1
-        values = prepare_gradients(optimizer, gradients, variables=variables, read=self.copies.read)
+        values = prepare_gradients(
+            optimizer,
+            gradients,
+            variables=variables,
+            read=self.copies.read,
+            clips_all=self.program.schedule.mirrored is not None,
+        )
         for value, variable in zip(values, variables, strict=True):
             self.tables.set_values(variable, value)
         self.exchange(

@@ -46,6 +46,11 @@ class WeightSums:
             Tout=[tf.int64],
         )[0]
 
+    def count_bytes(self, group: Group, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Return how many bytes this worker sends for the sums: slices of its own, and one sum."""
+        own, members = sum(t.dtype.size * int(np.prod(t.shape)) for t in tensors), group.members
+        return 2 * own * (tf.reduce_sum(members) - 1) // tf.reduce_sum(members)
+
     def add_up(
         self, group: Group, tensors: Sequence[tf.Tensor]
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:

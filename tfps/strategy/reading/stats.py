@@ -12,7 +12,7 @@ from tfps.consistency.ledger import LedgerLayout
 from tfps.strategy.reading.traffic import Traffic, compute_traffic
 from tfps.training.fit_strategy import FitStrategy
 
-PUSH, PULL, WAIT, UPDATE, ENCODE, DECODE = range(6)
+PUSH, PULL, WAIT, UPDATE, ENCODE, DECODE, REDUCE = range(7)
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,10 @@ class JobStats:
             parameters of a reply on the server; None without codecs.
         decode_seconds: the duration of decoding the gradients of a push on a server, or the
             parameters of all replies on the worker, which reports it with its next push.
+        bytes_reduced: bytes that workers have sent to each other for the sums of `AllReduce`.
+        reduce_seconds: the duration of these sums, with the wait for other workers.
+        rounds_repeated: the number of rounds that were given up and came again, since one of the
+            workers that add up gradients was lost or came back.
         servers: the counters of each server.
     """
 
@@ -95,6 +99,9 @@ class JobStats:
     wait_seconds: Quantiles
     encode_seconds: Quantiles
     decode_seconds: Quantiles
+    bytes_reduced: int
+    reduce_seconds: Quantiles
+    rounds_repeated: int
     servers: tuple[ServerStats, ...]
 
 
@@ -209,6 +216,9 @@ def job_stats(
         wait_seconds=_quantiles(layout, all_cells[:1], WAIT),
         encode_seconds=_quantiles(layout, all_cells, ENCODE),
         decode_seconds=_quantiles(layout, all_cells, DECODE),
+        bytes_reduced=int(tickets[layout.REDUCED_BYTES]),
+        reduce_seconds=_quantiles(layout, all_cells, REDUCE),
+        rounds_repeated=int(tickets[layout.REPEATED]),
         servers=tuple(
             ServerStats(
                 updates_applied=int(cells[layout.VERSION]),

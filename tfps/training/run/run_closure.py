@@ -21,6 +21,8 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import read_servers_error
 from tfps.runtime.program.program import Program
 from tfps.runtime.worker.closure_run import make_closure_control
+from tfps.runtime.worker.mirrored_copies import NO_OWNER
+from tfps.training.run.mirrored_home import make_lost_error
 from tfps.training.run.run_progress import RunProgress
 
 logger = logging.getLogger(__name__)
@@ -164,7 +166,12 @@ class RunClosure:
         known_to.discard(worker)  # unless it ends well: it may be another process next time
         seeds = _seeds_of_closure_run(compiled, self._seeds, workers=self._runtime.workers)
         arguments = compiled.source.select_arguments(run_arguments, worker)
-        result = compiled.run(self._coordinator, worker, control, seeds, arguments)
+        try:
+            result = compiled.run(self._coordinator, worker, control, seeds, arguments)
+        except tf.errors.InvalidArgumentError as failure:
+            if NO_OWNER in failure.message:
+                raise make_lost_error(self._runtime.checkpoint_folder) from failure
+            raise
         statuses = copy_to_chief(result).numpy()[1:]
         if compiled.program.schedule.mirrored is not None and statuses[0] == Status.EVICTED:
             return None

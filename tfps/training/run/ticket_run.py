@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,16 +17,9 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.worker.closure_run import make_closure_control
 from tfps.training.input.one_batch import OneBatch
 from tfps.training.run.dispatch import Dispatch
+from tfps.training.run.mirrored_home import bring_home
 from tfps.training.run.run_closure import RunClosure, seed_states
 from tfps.training.run.run_progress import RunProgress
-
-logger = logging.getLogger(__name__)
-
-
-STALE_HOME = (
-    "the last %d updates of the weights that workers train by all-reduce are lost, since the run "
-    "before ended with an error. Restore the newest checkpoint: tables have later updates."
-)
 
 
 class TicketRun(RunProgress):
@@ -63,8 +56,6 @@ class TicketRun(RunProgress):
         while True:
             starts = server.starts
             cells, *_ = compiled.servers[0].read_report(reset_to=metrics)
-            if cells[server.layout.HOME] < cells[server.layout.REDUCED]:
-                logger.warning(STALE_HOME, cells[server.layout.REDUCED] - cells[server.layout.HOME])
             first = server.open_tickets(0)
             if server.starts == starts:
                 break  # else it has the totals of the run before again
@@ -232,6 +223,7 @@ class TicketRun(RunProgress):
                     raise
                 finally:
                     self.running = self._recalled = False
+                    self._bring_home()
                 self.sample()
             self.running = self._recalled = False
             if self._runtime.equalize_counts():
@@ -280,3 +272,10 @@ class TicketRun(RunProgress):
         """End the run for good, and cancel closures that have not begun."""
         self.dispatch.give_up()
         self.running = self._recalled = False
+        self._bring_home()
+
+    def _bring_home(self) -> None:
+        mirrored = self.compiled.program.schedule.mirrored
+        if mirrored is not None:
+            with contextlib.suppress(tf.errors.OpError):  # of a lost server, which others report
+                bring_home(mirrored, runtime=self._runtime)

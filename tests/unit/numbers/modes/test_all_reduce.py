@@ -16,6 +16,7 @@ from tfps.errors import UnsupportedError
 from tfps.optimizers import ByTable
 from tfps.placement import AllReduce, ByPath
 from tfps.testing import InProcessCluster
+from tfps.training.run.mirrored_home import make_lost_error
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -75,6 +76,14 @@ def _state(model: keras.Model) -> list[np.ndarray]:
     return [np.asarray(v.numpy(), np.float64) for v in found]
 
 
+def _on_tables_and_workers(cluster: InProcessCluster) -> tfps.ParameterServerStrategy:
+    return tfps.ParameterServerStrategy(
+        cluster.cluster_resolver,
+        consistency=tfps.Synchronous(),
+        placement=ByPath({"table": "least_loaded"}, otherwise=AllReduce()),
+    )
+
+
 @pytest.mark.quick("2-7-table-by table")
 @pytest.mark.parametrize(
     ("workers", "batches", "kind", "name"),
@@ -96,12 +105,7 @@ def test_numbers_are_those_of_one_process(
     with tf.device("CPU:0"):
         reference = _model(make(), has_table=has_table)
         expected = _fit(reference, batches, batch_size=workers * BATCH)
-    placement = ByPath({"table": "least_loaded"}, otherwise=AllReduce())
-    strategy = tfps.ParameterServerStrategy(
-        cluster(workers=workers, ps=2).cluster_resolver,
-        consistency=tfps.Synchronous(),
-        placement=placement,
-    )
+    strategy = _on_tables_and_workers(cluster(workers=workers, ps=2))
     with strategy.scope():
         model = _model(make(), has_table=has_table)
     logs = _fit(model, batches, batch_size=BATCH)
@@ -113,6 +117,12 @@ def test_numbers_are_those_of_one_process(
     mirrored = [view.variable for view in strategy.plan.views if view.is_mirrored]
     assert len(mirrored) == 4
     assert not any("table" in path for path in mirrored)
+    stats = strategy.stats()
+    assert stats.rounds_repeated == 0
+    assert (stats.reduce_seconds.p50 or 0) > 0
+    dense_bytes = 4 * sum(int(np.prod(w.shape)) for w in model.weights if w.path in mirrored)
+    # Each worker sends (workers - 1) / workers of the gradients, and of the sums.
+    assert stats.bytes_reduced == 2 * (dense_bytes * (workers - 1) // workers) * 2 * batches
     strategy.close()
 
 
@@ -131,14 +141,14 @@ def _normalizing(optimizer: Any) -> keras.Model:
 
 
 def _fit_two_epochs(
-    cluster: InProcessCluster, folder: Path, **options: Any
+    cluster: InProcessCluster, folder: Path, optimizer: Any, **options: Any
 ) -> tuple[list[np.ndarray], dict[str, Any], list[np.ndarray]]:
     """Train with a rate that a callback sets, stop early; return state, logs and restored state."""
     strategy = tfps.ParameterServerStrategy(
         cluster.cluster_resolver, consistency=tfps.Synchronous(), **options
     )
     with strategy.scope():
-        model = _normalizing(keras.optimizers.Adam(0.05))
+        model = _normalizing(optimizer)
     x, y = _examples(6)
     rates = keras.callbacks.LearningRateScheduler(lambda epoch: 0.02 / (1 + epoch))
     best = keras.callbacks.EarlyStopping(
@@ -161,26 +171,151 @@ def _fit_two_epochs(
         return found, logs, _state(keras.saving.load_model(folder / "model.keras"))
 
 
+CLIPPED: dict[str, Make] = {
+    "adam": lambda: keras.optimizers.Adam(0.05),
+    "global_clipnorm": lambda: keras.optimizers.SGD(0.5, momentum=0.9, global_clipnorm=0.3),
+    "clipnorm": lambda: keras.optimizers.SGD(0.5, momentum=0.9, clipnorm=0.2),
+    "clipvalue": lambda: keras.optimizers.SGD(0.5, momentum=0.9, clipvalue=0.1),
+}
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("name", CLIPPED)
 def test_state_and_callbacks_are_those_of_servers(
-    cluster: Callable[..., InProcessCluster], tmp_path: Path
+    cluster: Callable[..., InProcessCluster], tmp_path: Path, name: str
 ) -> None:
-    """Also dropout, validation, the best weights, and a file with the slots."""
-    pair = cluster(workers=2, ps=2)
-    found, logs, loaded = _fit_two_epochs(pair, tmp_path, placement=AllReduce())
-    expected, other_logs, _ = _fit_two_epochs(pair, tmp_path)
+    """Also dropout, validation, the best weights, and a file with the slots.
+
+    Each worker clips its own gradients.
+    """
+    pair, make = cluster(workers=2, ps=2), CLIPPED[name]
+    found, logs, loaded = _fit_two_epochs(pair, tmp_path, make(), placement=AllReduce())
+    expected, other_logs, _ = _fit_two_epochs(pair, tmp_path, make())
     for value, other, saved in zip(found, expected, loaded, strict=True):
         np.testing.assert_allclose(value, other, rtol=1e-5, atol=1e-6)
         np.testing.assert_array_equal(value, saved)
-    for name, values in logs.items():
-        np.testing.assert_allclose(values, other_logs[name], rtol=1e-4)
+    for key, values in logs.items():
+        np.testing.assert_allclose(values, other_logs[key], rtol=1e-4)
+
+
+def _only_for_first(context: tf.distribute.InputContext) -> tf.data.Dataset:
+    dataset = tf.data.Dataset.from_tensor_slices(_examples(5)).batch(BATCH)
+    return dataset.take(0 if context.input_pipeline_id else 5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["function", "shards"])
+def test_one_worker_has_no_batch(cluster: Callable[..., InProcessCluster], kind: str) -> None:
+    """Its share is empty, and it adds zeros to each round of the other."""
+    with tf.device("CPU:0"):
+        reference = _model(_decaying(), has_table=True)
+        _fit(reference, 5, batch_size=BATCH)
+    strategy = _on_tables_and_workers(cluster(workers=2, ps=2))
+    with strategy.scope():
+        model = _model(_decaying(), has_table=True)
+    data = tfps.ShardedDataset(_only_for_first, number=2) if kind == "shards" else _only_for_first
+    model.fit(data, epochs=2, verbose=0)
+    assert strategy.stats().updates_applied == 10
+    for value, other in zip(_state(model), _state(reference), strict=True):
+        np.testing.assert_allclose(value, other, rtol=1e-5, atol=1e-6)
+    strategy.close()
+
+
+def _train_on(model: keras.Model, folder: Path, *, kind: str, batch_size: int) -> list[np.ndarray]:
+    """Restore what the kind of file has, train, save; return the state of the model."""
+    path = folder / "model.keras"
+    if kind == "keras" and path.exists():
+        model = keras.saving.load_model(path)
+    manager = tfps.CheckpointManager(model, folder) if kind == "manager" else None
+    if manager is not None:
+        manager.restore_latest()
+    _fit(model, 4, batch_size=batch_size)
+    if manager is None:
+        model.save(path)
+    else:
+        manager.save(background=False)
+    return _state(model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["manager", "keras"])
+def test_checkpoints_go_from_one_kind_of_job_to_another(
+    cluster: Callable[..., InProcessCluster], tmp_path: Path, kind: str
+) -> None:
+    """Each job goes on with weights and slots of the one before, as if there were one job."""
+    pair = cluster(workers=2, ps=2)
+    with tf.device("CPU:0"):
+        reference = _model(_decaying(), has_table=True)
+    for place in ("all-reduce", "servers", "one process", "all-reduce"):
+        with tf.device("CPU:0"):
+            _fit(reference, 4, batch_size=2 * BATCH)
+        if place == "one process":
+            with tf.device("CPU:0"):
+                model = _model(_decaying(), has_table=True)
+                state = _train_on(model, tmp_path, kind=kind, batch_size=2 * BATCH)
+        else:
+            strategy = (
+                _on_tables_and_workers(pair)
+                if place == "all-reduce"
+                else tfps.ParameterServerStrategy(
+                    pair.cluster_resolver, consistency=tfps.Synchronous()
+                )
+            )
+            with strategy.scope():
+                model = _model(_decaying(), has_table=True)
+                state = _train_on(model, tmp_path, kind=kind, batch_size=BATCH)
+            strategy.close()
+        for value, other in zip(state, _state(reference), strict=True):
+            np.testing.assert_allclose(value, other, rtol=1e-5, atol=1e-6, err_msg=place)
+
+
+class Unacceptable(keras.layers.Layer):
+    """A weight that counts updates of SGD at rate -1; a negative input is an error."""
+
+    def build(self, input_shape: Any) -> None:
+        self.count = self.add_weight(shape=(), initializer="zeros", name="count")
+
+    def call(self, inputs: Any) -> Any:
+        with tf.control_dependencies([tf.debugging.assert_non_negative(inputs)]):
+            return self.count + 0.0 * inputs
+
+
+def test_weights_are_at_home_after_an_error_of_a_step(
+    cluster: Callable[..., InProcessCluster],
+) -> None:
+    strategy = tfps.ParameterServerStrategy(
+        cluster(workers=2, ps=2).cluster_resolver,
+        consistency=tfps.Synchronous(),
+        placement=AllReduce(),
+    )
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((1,)), Unacceptable()])
+        model.compile(keras.optimizers.SGD(-1.0), lambda _, y: y)
+    x = np.zeros((12 * BATCH, 1), np.float32)
+    x[-1] = -1.0
+    with pytest.raises(tf.errors.OpError):
+        model.fit(x, x, batch_size=BATCH, epochs=1, shuffle=False, verbose=0)
+    server = strategy.runtime.ticket_server
+    updates = server.cells()[server.layout.REDUCED]
+    assert updates >= 5
+    assert float(model.layers[-1].count) == updates
+    model.fit(x[:BATCH], x[:BATCH], batch_size=BATCH, verbose=0)
+    assert float(model.layers[-1].count) == updates + 1
+    strategy.close()
+
+
+def test_the_error_of_lost_weights_names_the_newest_checkpoint(tmp_path: Path) -> None:
+    model = _model(keras.optimizers.SGD(), has_table=False)
+    manager = tfps.CheckpointManager(model, tmp_path)
+    assert "There is no checkpoint" in str(make_lost_error(None))
+    assert "There is no checkpoint" in str(make_lost_error(tmp_path))
+    for _ in range(2):
+        manager.save(background=False)
+    assert f"Restore checkpoint 2, the newest one in {tmp_path}" in str(make_lost_error(tmp_path))
 
 
 SGD = keras.optimizers.SGD
 REFUSED: dict[str, tuple[Make, bool]] = {
-    "received clipnorm": (lambda: SGD(clipnorm=1.0), False),
-    "received global_clipnorm": (lambda: SGD(global_clipnorm=1.0), False),
-    "received clipvalue": (lambda: SGD(clipvalue=1.0), False),
     "received use_ema": (lambda: SGD(use_ema=True), False),
     "received gradient_accumulation": (lambda: SGD(gradient_accumulation_steps=2), False),
     "received a LossScaleOptimizer": (lambda: keras.optimizers.LossScaleOptimizer(SGD()), False),
