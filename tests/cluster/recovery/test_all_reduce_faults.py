@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -24,7 +25,6 @@ pytestmark = pytest.mark.timeout(1800)
 EXAMPLES = 202  # an odd number of batches: the last round has one
 COMES_BACK_S = 300.0
 LOOK_EVERY_S = 0.005
-KILLS, STOPS = 30, 10
 # An epoch takes about half a second, so it may end, and the next one begin, within this time.
 LONGEST_PAUSE_S = 0.8
 LONGEST_STOP_S = 8.0  # a worker that does not reply for three seconds is evicted
@@ -144,6 +144,31 @@ def test_killed_between_reduction_and_push(tasks: Callable[..., LocalCluster], s
     assert before
 
 
+@pytest.mark.slow
+def test_weights_are_at_home_after_an_error_of_the_input(
+    tasks: Callable[..., LocalCluster],
+) -> None:
+    job = SummingJob(tasks(workers=2, ps=2), examples=EXAMPLES)
+    inputs = job.inputs.copy()
+    inputs[EXAMPLES - BATCH, 0] = -1.0
+
+    def share(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        def check(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            with tf.control_dependencies([tf.debugging.assert_non_negative(x[:, 0])]):
+                return tf.identity(x), y
+
+        batches = tf.data.Dataset.from_tensor_slices((inputs, job.labels)).batch(BATCH)
+        own = batches.shard(context.num_input_pipelines, context.input_pipeline_id)
+        return own.map(check)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="x >= 0 did not hold"):
+        job.model.fit(share, epochs=1, verbose=0)
+    updates = job.updates()
+    assert updates > EXAMPLES // BATCH // 4
+    assert float(np.sum(job.layer.sums.numpy())) == updates
+    job.strategy.close()
+
+
 class KillAll(keras.callbacks.Callback):
     """Kills both workers in the middle of an epoch, and starts them again."""
 
@@ -195,10 +220,18 @@ def _stop(job: SummingJob, seed: int) -> None:
     job.cluster.resume("worker", worker)
 
 
-@pytest.mark.repeats
-def test_killed_and_stopped_at_random(tasks: Callable[..., LocalCluster]) -> None:
+@pytest.mark.parametrize(
+    ("kills", "stops"),
+    [
+        pytest.param(2, 1, marks=pytest.mark.slow),
+        pytest.param(30, 10, marks=[pytest.mark.repeats, pytest.mark.timeout(3600)]),
+    ],
+)
+def test_killed_and_stopped_at_random(
+    tasks: Callable[..., LocalCluster], kills: int, stops: int
+) -> None:
     job = SummingJob(tasks(workers=2, ps=2), examples=EXAMPLES)
-    actions = [_kill] * KILLS + [_stop] * STOPS
+    actions = [_kill] * kills + [_stop] * stops
     random.Random(0).shuffle(actions)
     disturbances = [
         lambda action=action, seed=seed: action(job, seed) for seed, action in enumerate(actions)

@@ -32,6 +32,7 @@ def exchanges(case: Mapping[str, Any]) -> Any:
     work = [("ledger", MLP_BYTES), ("adam", MLP_BYTES)]
     work += [(row, LARGE_BYTES) for row in ("echo", "pass", "adam")]
     ours = [(row, "unix", size) for row, size in work] if case["has_work"] else []
+    ours += [("sum", "unix", MLP_BYTES)] if case.get("has_sums") else []
     return [
         {
             "row": row,
