@@ -306,4 +306,7 @@ class EpochRunner:
                 self._has_computed_results = True
             chief = self._strategy.runtime.topology.chief
             program = run.compiled.program
-            self._logs.update(program.compute_logs(self._model, run.outputs, chief=chief))
+            logs = program.compute_logs(self._model, run.outputs, run.serialized, chief=chief)
+            for name, value in logs.items():
+                stacks = isinstance(value, list) and not run.is_of_one_batch  # as Keras does
+                self._logs[name] = tf.convert_to_tensor(value) if stacks else value

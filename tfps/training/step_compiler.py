@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -30,12 +29,6 @@ from tfps.training.input.batch import relaxed_spec
 from tfps.training.input.one_batch import OneBatch
 from tfps.training.step_exchanges import refuse_several_exchanges
 
-logger = logging.getLogger(__name__)
-
-NOT_IN_LOGS = (
-    "%s: %r, which the step returns, is left out of the logs: received %s, expected numbers of a "
-    "known shape, a constant text or None. Return a dense tensor, with tf.ensure_shape()."
-)
 PREDICT_TRAINS = (
     "{}: received a predict_step that calls an optimizer, expected one that only predicts. Train "
     "in test_step with evaluate(), or in a scheduled function."
@@ -99,8 +92,6 @@ class StepCompiler:
             )
             with self.compiling(), strategy.scope():
                 program = discover_program(program, strategy)
-                for name, spec in program.find_unreported_outputs().items():
-                    logger.warning(NOT_IN_LOGS, self._model.name, name, spec)
                 mode = warm_up_mode or self._choose_mode(program)
                 refuse_several_exchanges(program, mode=mode, model=self._model.name)
                 codecs = strategy.runtime.compression if warm_up_mode is None else None

@@ -1,4 +1,4 @@
-"""A step that returns numbers of Python and NumPy, texts and None, or makes a `tf.Variable`.
+"""A step that returns numbers, texts, None, ragged and sparse tensors, or makes a `tf.Variable`.
 
 These raised an `AttributeError`, or were not in the logs.
 """
@@ -18,7 +18,9 @@ import tfps
 from tests.integration.reports.report import Report
 
 X, Y = np.ones((32, 4), "float32"), np.ones((32, 1), "float32")
+ROWS = tf.ragged.constant([[1], [2, 3]])
 VALUES: tuple[Any, ...] = (0.5, 3, True, np.float32(2), [1.0, 2.0], "phase 1", None, {"a": 1.5})
+VALUES += (ROWS, ROWS.to_sparse(), (1.0, 2))
 
 Scope = Callable[[], AbstractContextManager[object]]
 
@@ -39,7 +41,7 @@ class Returning(keras.Model):
         return {**super().test_step(data), "further": self.further}
 
 
-def _logs(value: Any, scope: Scope) -> tuple[Any, Any, float]:
+def _logs(value: Any, scope: Scope) -> tuple[Any, Any, Any, float]:
     with scope():
         inputs = keras.Input((4,))
         model = Returning(inputs, keras.layers.Dense(1)(inputs))
@@ -47,9 +49,12 @@ def _logs(value: Any, scope: Scope) -> tuple[Any, Any, float]:
     model.further = value
     trained = model.fit(X, Y, batch_size=8, verbose=0).history
     tested = model.evaluate(X, Y, batch_size=8, verbose=0, return_dict=True)
-    del trained["loss"], tested["loss"]
-    assert model.rows is not None
-    return trained, tested, float(model.rows.numpy())
+    rows = model.rows
+    assert rows is not None
+    counted = float(rows.numpy())
+    once = model.train_on_batch(X[:8], Y[:8], return_dict=True)
+    del trained["loss"], tested["loss"], once["loss"]
+    return trained, tested, once, counted
 
 
 def compare(report: Report) -> None:
@@ -60,7 +65,7 @@ def compare(report: Report) -> None:
             for value, logs in zip(VALUES, expected, strict=True):
                 got = _logs(value, strategy.scope)
                 report.line(
-                    f"{workers} workers, {mode}, {value!r}: logs of fit, of evaluate; rows",
+                    f"{workers} workers, {mode}, {value!r}: logs of fit, evaluate, one batch; rows",
                     expected=logs,
                     got=got,
                     equal=repr(got) == repr(logs),  # some are arrays

@@ -185,10 +185,13 @@ class MultipleDevices(Devices):
         private.run_replicas(self._strategy(), run_part)
 
         def combine(spec: Any, *each: Any) -> Any:
-            if not isinstance(spec, tf.TensorSpec):
+            if not isinstance(spec, tf.TensorSpec | tf.RaggedTensorSpec | tf.SparseTensorSpec):
                 return each[0]
-            if each[0].shape.rank and each[0].shape[0] != spec.shape[0]:
-                return tf.ensure_shape(barrier.concat_parts(each), spec.shape)
-            return compute_weighted_mean(each, shares) if spec.dtype.is_floating else each[0]
+            is_dense = isinstance(spec, tf.TensorSpec)
+            if spec.shape.rank and (spec.shape[0] is None or spec.shape[0] != each[0].shape[0]):
+                whole = barrier.concat_parts(each)
+                return tf.ensure_shape(whole, spec.shape) if is_dense else whole
+            has_mean = is_dense and spec.dtype.is_floating and spec.shape.is_fully_defined()
+            return compute_weighted_mean(each, shares) if has_mean else each[0]
 
         return tf.nest.map_structure(combine, step.program.outputs, *outputs)

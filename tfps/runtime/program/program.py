@@ -22,6 +22,8 @@ from tfps.runtime.program.pace import MovingPace
 from tfps.runtime.program.schedule import Schedule
 from tfps.runtime.program.step_results import StepResults
 
+_UNKNOWN = object()  # instead of an output that no worker has returned yet
+
 
 def is_metric(variable: Any) -> bool:
     """Return whether a variable is metric state, which alone Keras creates to be summed on read."""
@@ -174,48 +176,47 @@ class Program:
             and (spec.dtype.is_numeric or spec.dtype.is_bool)
         ]
 
-    def find_unreported_outputs(self) -> dict[str, tf.TypeSpec]:
-        """Return the outputs that no report can hold, by their names in the logs."""
+    @property
+    def serialized_outputs(self) -> dict[int, tf.TypeSpec]:
+        """The outputs that no report can hold, by position: workers return those of a last step."""
         if not isinstance(self.outputs, dict) or self.results is None:
             return {}
-        flat = tf.nest.flatten(self.outputs)
-        known = {*map(id, self.numeric_outputs), *(id(flat[p]) for p in self.results.computable)}
-        return {
-            name: spec
-            for name, value in self.outputs.items()
-            for spec in tf.nest.flatten(value)
-            if isinstance(spec, tf.TypeSpec) and id(spec) not in known
-        }
+        known, computable = {*map(id, self.numeric_outputs)}, self.results.computable
+        others = {p: s for p, s in enumerate(tf.nest.flatten(self.outputs)) if id(s) not in known}
+        specs = {p: s for p, s in others.items() if isinstance(s, tf.TypeSpec)}
+        return {position: spec for position, spec in specs.items() if position not in computable}
 
     @property
     def output_items(self) -> int:
         return sum(map(count_items, self.numeric_outputs))
 
     def compute_logs(
-        self, model: Any, reported: np.ndarray[Any, Any], *, chief: str
+        self, model: Any, reported: np.ndarray[Any, Any], serialized: Sequence[bytes], *, chief: str
     ) -> dict[str, Any]:
         """Compute Keras's logs of a whole run; outputs without a metric are those of the last step.
 
         Args:
             model: the model, with the totals of metrics.
             reported: the numbers that the last step has reported.
+            serialized: a ticket, and its other outputs; empty until a worker has returned them.
             chief: the chief's device.
         """
         outputs, results = self.outputs, self.results
         if not isinstance(outputs, dict) or results is None:
             return dict(model.get_metrics_result())
-        with private.placed_on(chief):
-            known = results.compute([v._value.read_value() for v in self.metrics])
+        flat, values, offset = tf.nest.flatten(outputs), list[Any](), 0
         numeric = {id(spec) for spec in self.numeric_outputs}
-        values, offset = list[Any](), 0
-        for position, spec in enumerate(tf.nest.flatten(outputs)):
-            value = None if isinstance(spec, tf.TypeSpec) else spec  # what all steps return alike
-            if id(spec) in numeric:
-                part = reported[offset : offset + count_items(spec)]
-                offset += len(part)
-                part = part.view(np.complex128) if spec.dtype.is_complex else part
-                value = part.reshape(spec.shape).astype(spec.dtype.as_numpy_dtype)
-            values.append(known.get(position) if value is None else value)
+        with private.placed_on(chief):
+            known = dict(results.compute([v._value.read_value() for v in self.metrics]))
+            known.update(self._parse_outputs(serialized[1:]) if serialized else {})
+            for position, spec in enumerate(flat):
+                value = known.get(position, _UNKNOWN) if isinstance(spec, tf.TypeSpec) else spec
+                if id(spec) in numeric:
+                    part = reported[offset : offset + count_items(spec)]
+                    offset += len(part)
+                    part = part.view(np.complex128) if spec.dtype.is_complex else part
+                    value = part.reshape(spec.shape).astype(spec.dtype.as_numpy_dtype)
+                values.append(tf.constant(value) if isinstance(value, np.ndarray) else value)
         logs = dict(tf.nest.pack_sequence_as(outputs, values))
         if results.not_computable and not self.is_sequential:
             own_logs = model.get_metrics_result()
@@ -223,12 +224,19 @@ class Program:
                 outputs, [position in results.not_computable for position in range(len(values))]
             )
             logs.update({name: own_logs[name] for name in own_logs if others.get(name) is True})
-        left_out = self.find_unreported_outputs()
         return {
-            name: np.asarray(value) if isinstance(value, (list, tuple)) else value
+            name: value
             for name, value in logs.items()
-            if name not in left_out
+            if all(each is not _UNKNOWN for each in tf.nest.flatten(value))
         }
+
+    def _parse_outputs(self, serialized: Sequence[bytes]) -> dict[int, Any]:
+        """Return the outputs that a worker has returned, by position."""
+        positions, specs = [*self.serialized_outputs], [*self.serialized_outputs.values()]
+        flat = tf.nest.flatten(specs, expand_composites=True)
+        parts = [tf.io.parse_tensor(d, s.dtype) for d, s in zip(serialized, flat, strict=True)]
+        packed = tf.nest.pack_sequence_as(specs, parts, expand_composites=True)
+        return dict(zip(positions, packed, strict=True))
 
     def with_schedule(self, **changes: Any) -> Program:
         """Return the program with some fields of its schedule changed."""

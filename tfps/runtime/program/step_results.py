@@ -61,7 +61,7 @@ class StepResults:
         if not self.computable:
             return {}
         results = self._compute_function(*states)
-        return {i: result.numpy() for i, result in zip(self.computable, results, strict=True)}
+        return dict(zip(self.computable, results, strict=True))
 
     @cached_property
     def _compute_function(self) -> Any:

@@ -18,6 +18,7 @@ from tfps.runtime.worker.exchange import ServerReplies
 from tfps.runtime.worker.executor_choice import choose_executor
 from tfps.runtime.worker.fit_step import FitStep
 from tfps.runtime.worker.graph_facts import read_graph_facts
+from tfps.runtime.worker.step_report import SERIALIZED
 from tfps.transport.carrier import Carrier
 from tfps.transport.message import Request
 
@@ -42,7 +43,7 @@ class FitLoop(Generic[S]):
         """
 
         @tf.function(autograph=False)
-        def closure(control: tf.Tensor, seeds: tf.Tensor, arguments: Any) -> tf.Tensor:
+        def closure(control: tf.Tensor, seeds: tf.Tensor, arguments: Any) -> list[tf.Tensor]:
             traced = self._trace(self.start_run(source, arguments, seeds=seeds, control=control))
             self._choose_executor()
             return traced
@@ -66,7 +67,7 @@ class FitLoop(Generic[S]):
             private.keep_control_flow_functional(graph)
         private.keep_with_graph(choice)
 
-    def _trace(self, closure_run: ClosureRun) -> tf.Tensor:
+    def _trace(self, closure_run: ClosureRun) -> list[tf.Tensor]:
         step = self._step(self.servers, carrier=self._carrier, closure_run=closure_run)
         begin = tf.timestamp()
         with tf.control_dependencies([begin]):
@@ -93,7 +94,8 @@ class FitLoop(Generic[S]):
         }
         state = self.take_steps(step, state)
         step.begin(tf.constant(NO_TICKET, tf.int64), state)
-        return tf.stack([state["steps"], *step.leave()])
+        serialized = [state["report"][SERIALIZED]] if self.program.serialized_outputs else []
+        return [tf.stack([state["steps"], *step.leave()]), *serialized]
 
     @property
     def _initial_decode_fields(self) -> Fields:

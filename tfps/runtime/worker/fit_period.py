@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.runtime.message.wire import METRICS, OUTPUTS
+from tfps.runtime.message.wire import METRICS
 from tfps.runtime.program.examples import count_examples
 from tfps.runtime.program.program import Program
 from tfps.runtime.worker.closure_run import State
@@ -127,8 +127,8 @@ class PeriodLoop(FitLoop[PeriodStep]):
             return {
                 **closure_run.fetch(ticket, returns_ticket=False),
                 "report": {
+                    **report,
                     METRICS: totals.combine(now["report"][METRICS], report[METRICS]),
-                    OUTPUTS: report[OUTPUTS],
                 },
                 "examples": total,
                 "steps": steps,

@@ -186,7 +186,9 @@ class FitStep(Step):
             self.copies.read(v) - s for v, s in zip(self._varying_generators, undrawn, strict=True)
         ]
         drawn = program.totals.report_draws(drawn, self.report[METRICS])
-        return step_report(program, outputs, copies=self.copies, shares=self.shares, drawn=drawn)
+        return step_report(
+            program, self.ticket, outputs, copies=self.copies, shares=self.shares, drawn=drawn
+        )
 
     def _load_seeds(self) -> None:
         """Load the states that Keras's generators would have at this ticket, if these are known.

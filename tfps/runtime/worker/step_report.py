@@ -12,9 +12,12 @@ from tfps.runtime.program.metric_totals import flatten_values
 from tfps.runtime.program.program import Program
 from tfps.runtime.worker.worker_copies import WorkerCopies
 
+SERIALIZED = "serialized"  # a ticket, and outputs of its step that stay on the worker
+
 
 def step_report(
     program: Program,
+    ticket: tf.Tensor,
     outputs: Any,
     *,
     copies: WorkerCopies,
@@ -25,6 +28,7 @@ def step_report(
 
     Args:
         program: the program of the step.
+        ticket: the ticket of the step.
         outputs: the outputs of the step.
         copies: the copies after the step.
         shares: the shares of the devices in its batch.
@@ -47,12 +51,22 @@ def step_report(
         for tensor, spec in zip(tf.nest.flatten(outputs), specs, strict=True)
         if any(spec is reported for reported in program.numeric_outputs)
     ]
-    return {METRICS: program.totals.combine_devices(reports, shares), OUTPUTS: flatten_values(flat)}
+    metrics = program.totals.combine_devices(reports, shares)
+    report = {METRICS: metrics, OUTPUTS: flatten_values(flat)}
+    if program.serialized_outputs:
+        others = [tf.nest.flatten(outputs)[position] for position in program.serialized_outputs]
+        parts = map(tf.io.serialize_tensor, tf.nest.flatten(others, expand_composites=True))
+        number = tf.strings.as_string(ticket, width=20, fill="0")  # texts in the tickets' order
+        report[SERIALIZED] = tf.stack([number, *parts])
+    return report
 
 
 def empty_report(program: Program) -> dict[str, tf.Tensor]:
     """Return the report of a step that was not taken."""
-    return {
+    report = {
         METRICS: tf.zeros([program.metric_items], tf.float64),
         OUTPUTS: tf.zeros([program.output_items], tf.float64),
     }
+    if specs := [*program.serialized_outputs.values()]:
+        report[SERIALIZED] = tf.fill([1 + len(tf.nest.flatten(specs, expand_composites=True))], "")
+    return report

@@ -167,7 +167,7 @@ class RunClosure:
         seeds = _seeds_of_closure_run(compiled, self._seeds, workers=self._runtime.workers)
         arguments = compiled.source.select_arguments(run_arguments, worker)
         try:
-            result = compiled.run(self._coordinator, worker, control, seeds, arguments)
+            result, *outputs = compiled.run(self._coordinator, worker, control, seeds, arguments)
         except tf.errors.InvalidArgumentError as failure:
             if NO_OWNER in failure.message:
                 raise make_lost_error(self._runtime.checkpoint_folder) from failure
@@ -177,6 +177,8 @@ class RunClosure:
             return None
         if Status.LOST not in statuses:
             known_to.add(worker)
+            for each in outputs:
+                progress.keep_serialized(copy_to_chief(each).numpy().tolist())
             return True
         if self._failures.servers.is_caused_by_server_loss():
             raise tf.errors.UnavailableError(None, None, LOST_SERVER)  # it runs again

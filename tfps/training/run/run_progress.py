@@ -57,6 +57,7 @@ class RunProgress:
         sampled_s: when it was read last, on the monotonic clock.
         rate: the speed of the run.
         traffic: what it sends and receives.
+        serialized: the last ticket that a worker has returned outputs for, and these; or empty.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class RunProgress:
         self.staleness_before = self._layout.staleness_counts(cells)
         self.metrics = metrics
         self.outputs = np.zeros([compiled.program.output_items])
+        self.serialized: list[bytes] = []
         self.completed = self.known_completed = 0
         self.running = False
         self._recalled = False  # closures end for a moment, and are sent out once more
@@ -126,6 +128,11 @@ class RunProgress:
             self.completed = int(self.cells[self._layout.COMPLETED]) - self._completed_before
             self.known_completed = max(self.known_completed, self.completed)
             return True
+
+    def keep_serialized(self, outputs: list[bytes]) -> None:
+        """Keep the outputs of a worker's last step, unless those of a later ticket are known."""
+        with self._sampling:
+            self.serialized = max(self.serialized, outputs if outputs[0] else [])
 
     @property
     def has_steps_to_repeat(self) -> bool:
@@ -188,6 +195,7 @@ class RunProgress:
             self._completed_before, self.completed = back.completed_before, back.completed
             self.cells, self.metrics, self.outputs = back.cells, back.metrics, back.outputs
             self._went_back_count += 1
+            self.serialized = []  # tickets have the same numbers again
             self._recalled = self.running  # closures find no tickets; they are sent out once more
             self._repeated = self.known_completed - self.completed
             return self._repeated

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tests.messages import check_message, raises
+from tests.messages import raises
 from tests.unit.numbers.comparison import (
     BATCH,
     LABELS,
@@ -23,6 +22,7 @@ from tests.unit.numbers.comparison import (
     lie_on_servers,
     linear,
 )
+from tests.unit.numbers.conftest import Clusters
 from tfps.errors import UnsupportedError
 
 pytestmark = pytest.mark.timeout(180)
@@ -70,15 +70,61 @@ def test_numbers_texts_and_none_in_the_logs(comparison: Comparison) -> None:
             np.testing.assert_array_equal(value, other, strict=isinstance(other, np.ndarray))
 
 
-def test_what_no_report_holds_is_named(
-    comparison: Comparison, caplog: pytest.LogCaptureFixture
+class ReturningRows(keras.Model):
+    """A model whose steps return tensors of unknown length, and structures."""
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        return {**super().train_step(data), **self.describe(data[0])}
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        return {**super().test_step(data), **self.describe(data[0])}
+
+    def describe(self, x: tf.Tensor) -> dict[str, Any]:
+        rows = x[:, :2]
+        return {
+            "dense": rows,
+            "ragged": tf.RaggedTensor.from_tensor(rows),
+            "uneven": tf.ragged.constant([[1], [2, 3]]),
+            "sparse": tf.sparse.from_dense(tf.nn.relu(rows)),
+            "slices": tf.IndexedSlices(rows[:1], tf.constant([1]), tf.constant([3, 2])),
+            "text": tf.strings.as_string(rows[:, 0]),
+            "list": [1.0, 2.0],
+            "tuple": (1.0, 2),
+        }
+
+
+def returning_rows() -> keras.Model:
+    inputs = keras.Input((8,))
+    model = ReturningRows(inputs, keras.layers.Dense(3)(inputs))
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def logs_of_rows(model: keras.Model) -> list[dict[str, Any]]:
+    last = len(X) - BATCH // 2  # the last batch is shorter
+    data, options = (X[:last], LABELS[:last]), {"batch_size": BATCH, "verbose": 0}
+    seen: list[dict[str, Any]] = []
+    watching = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(logs))
+    history = model.fit(*data, epochs=2, shuffle=False, callbacks=[watching], **options).history
+    seen.append({name: values[-1] for name, values in history.items()})
+    seen.append(model.evaluate(*data, return_dict=True, **options))
+    for count in (BATCH, 3):  # of another length, too
+        seen.append(model.train_on_batch(X[:count], LABELS[:count], return_dict=True))
+        seen.append(model.test_on_batch(X[:count], LABELS[:count], return_dict=True))
+    return [{name: logs[name] for name in logs if name != "loss"} for logs in seen]
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.repeats)])
+def test_tensors_of_unknown_shape_and_structures_in_the_logs(
+    cluster: Clusters, workers: int
 ) -> None:
-    caplog.set_level(logging.WARNING, logger="tfps.training.step_compiler")
-    with comparison.strategy.scope():
-        model = returning(lambda: {"rows": tf.ragged.constant([[1], [2, 3]])})
-    assert "rows" not in fit(model)
-    [warning] = caplog.messages
-    check_message(warning, "'rows'", received="Ragged", remedy="tf.ensure_shape()")
+    strategy = tfps.ParameterServerStrategy(cluster(workers=workers).cluster_resolver)
+    expected = logs_of_rows(returning_rows())
+    with strategy.scope():
+        model = returning_rows()
+    found = logs_of_rows(model)
+    assert len(expected[0]) == 8
+    assert repr(found) == repr(expected)  # types, dtypes and values
 
 
 class CountingModel(keras.Model):
