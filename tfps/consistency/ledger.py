@@ -120,7 +120,7 @@ class LedgerLayout:
     held_batches = _worker_field(13)
     unclosed_batches = _worker_field(14)
     returned_batches = _worker_field(15)
-    pace = _worker_field(17)  # the worker's microseconds per batch; see `quota`
+    pace = _worker_field(17)  # the worker's own microseconds per batch; see `quota`
 
     @property
     def most_returned(self) -> int:

@@ -39,7 +39,7 @@ from tfps.strategy.partitioning import Partitioning, to_raw_partitioner
 from tfps.strategy.primitives.primitives import Primitives
 from tfps.strategy.primitives.pull_and_push import PullAndPush
 from tfps.strategy.reading.job_record import start_record
-from tfps.strategy.reading.pace import describe_pace
+from tfps.strategy.reading.pace import describe_pace, describe_slow_worker
 from tfps.strategy.reading.stats import Stats, take_stats
 from tfps.strategy.shutdown import StrategyShutdown
 from tfps.strategy.strategy_recovery import StrategyRecovery
@@ -168,6 +168,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         runtime, state = self.runtime, self.run_state
         runtime.function_tables.make_room()
         state.describe_pace = make_weak_method(self, "_describe_pace")
+        state.describe_slow_worker = make_weak_method(self, "_describe_slow_worker")
         runtime.on_access = make_weak_method(state, "drain")
         runtime.get_life = make_weak_method(state, "get_life")
         self.updates = ServerUpdates(runtime, strategy=self, drain=state.drain_all)
@@ -250,6 +251,11 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     def _describe_pace(self) -> str:
         """Return the progress bar's text: workers alive, mean staleness of updates, traffic."""
         return describe_pace(self.alive_workers(), state=self.run_state, runtime=self.runtime)
+
+    def _describe_slow_worker(self) -> str:
+        """Return the progress bar's text, at the end of an epoch, about a slow worker."""
+        alive = self.alive_workers()
+        return describe_slow_worker(alive, state=self.run_state, runtime=self.runtime)
 
     def alive_workers(self) -> list[bool]:
         """Return for each worker whether its task is "alive", as far as the coordinator knows."""

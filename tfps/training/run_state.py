@@ -78,6 +78,7 @@ class RunState:
         staleness_before: the job's staleness counts before that run.
         recovery: brings lost servers back; None: the loss of one ends the training.
         describe_pace: says for the progress line how the workers do.
+        describe_slow_worker: says for the line that ends an epoch which worker is slow.
     """
 
     def __init__(self, runtime: Runtime, guard: Guard) -> None:
@@ -94,6 +95,7 @@ class RunState:
         self.staleness_before: dict[int, int] = {}
         self.recovery: Recovery | None = None
         self.describe_pace: Callable[[], str] = str
+        self.describe_slow_worker: Callable[[], str] = str
 
     @property
     def last_run(self) -> TicketRun | None:

@@ -44,7 +44,8 @@ class Request(enum.IntEnum):
     STEP_EXAMPLES = 14  # the number of examples of the pushed ticket: its weight in a round
     CLOSED_STEPS = 15  # the number of steps of the closed ticket; above 1 with local steps
     CLOCK = 16  # the number of steps that the worker had completed before the pushed one
-    BATCH_MICROSECONDS = 17  # time per batch of the pushed ticket; -1: not measured
+    # The time of a worker's own part of a step, of the previous ticket or the pushed one; -1: none.
+    BATCH_MICROSECONDS = 17
     ENCODE_MICROSECONDS = 18  # time that codecs took to encode this push; -1: none
     DECODE_MICROSECONDS = 19  # time that codecs took to decode the previous reply; -1: none
     REDUCE_MICROSECONDS = 20  # time until workers had added up the gradients of this push; -1: none

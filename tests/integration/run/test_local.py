@@ -343,6 +343,7 @@ BAR = """
 from tfps.training.report.progress import ClusterProgbar as Bar
 class Pace:
     describe_pace = lambda self: '1/1 workers'
+    describe_slow_worker = lambda self: ''
     step_rate = lambda self, kind, since_s: None
 bar = Bar(Pace(), target=9)
 bar.update(3)

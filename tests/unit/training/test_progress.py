@@ -30,6 +30,9 @@ class Cluster:
     def describe_pace(self) -> str:
         return "2/2 workers - staleness 1.0"
 
+    def describe_slow_worker(self) -> str:
+        return "worker 1 is slow"
+
     def step_rate(self, kind: str, *, since_s: float) -> StepRate | None:
         self.asked.append((kind, since_s))
         return self.rate
@@ -77,7 +80,7 @@ def test_a_file_gets_a_plain_line_now_and_then(
         "450/891 - 10s left - accuracy: 0.9000 - loss: 0.0022 - 45 steps/s - 2/2 workers"
         " - staleness 1.0",
         "891/891 - 23s - accuracy: 0.9200 - loss: 0.0011 - val_loss: 0.2500 - 45 steps/s"
-        " - 2/2 workers - staleness 1.0",
+        " - 2/2 workers - staleness 1.0 - worker 1 is slow",
     ]
 
 

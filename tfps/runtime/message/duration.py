@@ -15,7 +15,12 @@ def take_timestamp_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 
 def measure_microseconds(begin: tf.Tensor, *, until: Sequence[tf.Tensor]) -> tf.Tensor:
     """Measure the int64 microseconds from a timestamp until some tensors are ready."""
-    return tf.cast((take_timestamp_after(until) - begin) * 1e6, tf.int64)
+    return microseconds_between(begin, take_timestamp_after(until))
+
+
+def microseconds_between(begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
+    """Return the int64 microseconds between two timestamps."""
+    return tf.cast((end - begin) * 1e6, tf.int64)
 
 
 def begin_timing(tensors: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:

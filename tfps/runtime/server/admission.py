@@ -12,6 +12,7 @@ from tfps.consistency.admission import admit, all_hold, choose_value
 from tfps.consistency.applied_window import cell_of_function, cell_of_ticket
 from tfps.consistency.issuing import NO_GRANT, TicketGrant
 from tfps.consistency.ledger import STALENESS_BINS, Ledger, Status
+from tfps.consistency.quota import pace_after
 from tfps.transport.message import Request
 
 
@@ -88,6 +89,10 @@ class AdmitByTicket(AdmitAll):
         if not self.issues_tickets:
             return None, NO_GRANT
         closed = close_acked(ledger, arrival.header, alive=arrival.alive, worker=arrival.worker)
+        if arrival.quota is None:  # else the quota's measurement has recorded it
+            cell, logic = ledger.layout.pace(arrival.worker), ledger.logic
+            took = arrival.header[Request.BATCH_MICROSECONDS]
+            ledger.write_if(arrival.alive, cell, pace_after(ledger.read(cell), took, logic=logic))
         return closed, issuing.issue(
             ledger,
             alive=arrival.alive,

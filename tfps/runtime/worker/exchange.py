@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfps.consistency.ledger import NO_TICKET, Status
-from tfps.runtime.message.duration import measure_microseconds, take_timestamp_after
+from tfps.runtime.message.duration import microseconds_between, take_timestamp_after
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import (
     NO_FIELDS,
@@ -33,6 +33,9 @@ class ServerReplies(NamedTuple):
     next_batches: Any = 1  # the number of tickets that it stands for
     microseconds: Any = NOT_MEASURED  # from the requests to the last reply
     decode_microseconds: Any = NOT_MEASURED  # the duration of decoding
+    # From the replies to the push before until this push: the worker's own part of a step.
+    own_microseconds: Any = NOT_MEASURED
+    replied_s: Any = 0.0  # the timestamp of the last reply
 
     @classmethod
     def from_replies(
@@ -99,6 +102,14 @@ def exchange_timed(
     carrier: Carrier, calls: Mapping[int, ServerCall]
 ) -> tuple[dict[int, Message], tf.Tensor]:
     """Send requests; return the replies, and the microseconds until the last one."""
+    replies, begin, end = exchange_stamped(carrier, calls)
+    return replies, microseconds_between(begin, end)
+
+
+def exchange_stamped(
+    carrier: Carrier, calls: Mapping[int, ServerCall]
+) -> tuple[dict[int, Message], tf.Tensor, tf.Tensor]:
+    """Send requests; return the replies, and the timestamps of the requests and the last reply."""
     begin = take_timestamp_after([tensor for call in calls.values() for tensor in call.tensors])
     sent = {}
     with tf.control_dependencies([begin]):
@@ -106,4 +117,5 @@ def exchange_timed(
             request = call.request._replace(header=tf.identity(call.request.header))
             sent[server] = call._replace(request=request)
     replies = carrier.exchange(sent)
-    return replies, measure_microseconds(begin, until=[reply.header for reply in replies.values()])
+    end = take_timestamp_after([reply.header for reply in replies.values()])
+    return replies, begin, end

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.ledger import NO_TICKET
-from tfps.runtime.message.duration import measure_microseconds
+from tfps.runtime.message.duration import measure_microseconds, take_timestamp_after
 from tfps.runtime.message.request_header import NOT_MEASURED, Fields
 from tfps.runtime.program.examples import count_examples
 from tfps.runtime.server.fit_half import FitHalf
@@ -88,8 +88,10 @@ class FitLoop(Generic[S]):
                 Request.EXAMPLES: tf.constant(0, tf.int64),
                 Request.PUSH_MICROSECONDS: tf.constant(NOT_MEASURED, tf.int64),
                 Request.PULL_MICROSECONDS: pull_microseconds,
+                Request.BATCH_MICROSECONDS: tf.constant(NOT_MEASURED, tf.int64),
                 **self._initial_decode_fields,
             },
+            "replied_s": take_timestamp_after(step.versions),
             "steps": tf.constant(0, tf.int64),
         }
         state = self.take_steps(step, state)
@@ -130,6 +132,7 @@ class FitLoop(Generic[S]):
                 **done,
                 **self.fetch_granted(step),
                 "versions": tf.stack(step.versions),
+                "replied_s": step.replies.replied_s,
                 "fields": make_next_fields(state, step.replies, ticket=ticket, examples=examples),
             }
 
@@ -148,5 +151,6 @@ def make_next_fields(
         Request.EXAMPLES: examples,
         Request.PUSH_MICROSECONDS: replies.microseconds,
         Request.PULL_MICROSECONDS: tf.constant(NOT_MEASURED, tf.int64),
+        Request.BATCH_MICROSECONDS: replies.own_microseconds,
         **(coded if Request.DECODE_MICROSECONDS in fields else {}),
     }

@@ -10,7 +10,11 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.ledger import MAX_CALLS, NO_TICKET, Status
 from tfps.errors import UnsupportedError
-from tfps.runtime.message.duration import measure_microseconds
+from tfps.runtime.message.duration import (
+    measure_microseconds,
+    microseconds_between,
+    take_timestamp_after,
+)
 from tfps.runtime.message.payload import Body, decode_values
 from tfps.runtime.message.request_header import SLOTS, Fields
 from tfps.runtime.message.wire import get_gradient_name, get_variable_name
@@ -109,17 +113,18 @@ class MirroredStep(FitStep):
             )
         gradients = [tensors[get_gradient_name(weight)] for weight in self.mirrored.weights]
         counted = tf.where(self.repeats == 1, tf.constant(0, tf.int64), self._examples)
-        with tf.control_dependencies(gradients):
-            begin = tf.timestamp()
+        computed_s = take_timestamp_after(gradients)  # then it waits for all members
         done, self._total, self._means, _ = self.add_up(gradients, counted, holds=1)
         self.fields = {
             **self.fields,
-            Request.REDUCE_MICROSECONDS: measure_microseconds(begin, until=[done]),
+            Request.REDUCE_MICROSECONDS: measure_microseconds(computed_s, until=[done]),
             Request.REDUCED_BYTES: self._sums.count_bytes(self.group, gradients),
         }
         self.is_out = tf.logical_or(self.is_out, tf.logical_not(done))
         with tf.control_dependencies([done]):
             super().exchange(call_number, tensors)
+        own = microseconds_between(self._replied_s, computed_s)
+        self.replies = self.replies._replace(own_microseconds=own)
         self.is_out = tf.logical_or(self.is_out, tf.logical_not(self.replies.accepted))
 
     def add_up(

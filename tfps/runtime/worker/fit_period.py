@@ -96,8 +96,13 @@ class PeriodLoop(FitLoop[PeriodStep]):
             return {
                 **self.fetch_granted(step),
                 "versions": tf.stack(step.versions),
+                "replied_s": step.replies.replied_s,
                 "report": done["report"],
-                "fields": {**fields, Request.CLOSED_STEPS: done["steps"]},
+                "fields": {
+                    **fields,
+                    Request.CLOSED_STEPS: done["steps"],
+                    Request.BATCH_MICROSECONDS: step.replies.own_microseconds // done["steps"],
+                },
                 "steps": state["steps"] + done["steps"],
             }
 

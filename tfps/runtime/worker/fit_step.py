@@ -11,6 +11,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.compression.delta import is_delta
 from tfps.consistency.ledger import NO_TICKET, Status, key_of
 from tfps.runtime.message.coding import CodedVector
+from tfps.runtime.message.duration import microseconds_between
 from tfps.runtime.message.moved_state import get_begin_name, get_center_name
 from tfps.runtime.message.payload import Body, decode_values
 from tfps.runtime.message.request_header import NO_FIELDS, TOTALS, UNCHANGED, Fields
@@ -21,7 +22,7 @@ from tfps.runtime.worker.delta_decoder import DeltaDecoder
 from tfps.runtime.worker.exchange import (
     ServerReplies,
     build_requests,
-    exchange_timed,
+    exchange_stamped,
     get_field_by_server,
 )
 from tfps.runtime.worker.kept_values import KeptFactors
@@ -50,6 +51,7 @@ class FitStep(Step):
         self.ticket: tf.Tensor = tf.constant(NO_TICKET, tf.int64)
         self.versions: Sequence[tf.Tensor] = []
         self.report: Mapping[str, tf.Tensor] = {}
+        self._replied_s: tf.Tensor = tf.constant(0.0, tf.float64)  # when its parameters came
         self.fields: Fields = NO_FIELDS
         self._graph: Any = None
         self._nested_versions: Any = None
@@ -149,15 +151,15 @@ class FitStep(Step):
 
         Args:
             ticket: the ticket of the step.
-            state: the versions of the loaded parameters; the report of the step before, and header
-                fields about it, which this step's push closes.
+            state: the versions of the loaded parameters, and when they came; the report of the
+                step before, and header fields about it, which this step's push closes.
             extra_fields: header fields about this step.
         """
         self.ticket, self._call_number = ticket, 0
         self._graph, self._nested_versions = private.current_graph(), None
         self.versions = tf.unstack(state["versions"], num=len(self.servers))
         self.look_ups.begin(after=self.versions)
-        self.report = state["report"]
+        self.report, self._replied_s = state["report"], state["replied_s"]
         self.fields = {**state["fields"], Request.WAIT_MICROSECONDS: state["wait"], **extra_fields}
 
     def run(self, batch: Any) -> dict[str, tf.Tensor]:
@@ -300,7 +302,7 @@ class FitStep(Step):
         calls = self.make_requests(
             Kind.PUSH, bodies, call_number=call_number, extra_fields=self.codec_fields
         )
-        messages, duration = exchange_timed(self.carrier, calls)
+        messages, begin, end = exchange_stamped(self.carrier, calls)
         self.commit_residuals(messages)
         self.on_push_replies(messages)
         # With a worse status the worker was evicted, and its further steps do not count.
@@ -310,7 +312,11 @@ class FitStep(Step):
         )
         granted = tf.where(replies.accepted, header[Reply.NEXT_TICKET], NO_TICKET)
         return replies._replace(
-            next_ticket=granted, next_batches=header[Reply.NEXT_BATCHES], microseconds=duration
+            next_ticket=granted,
+            next_batches=header[Reply.NEXT_BATCHES],
+            microseconds=microseconds_between(begin, end),
+            own_microseconds=microseconds_between(self._replied_s, begin),
+            replied_s=end,
         )
 
     def read_before(self, variable: Any) -> tf.Tensor:

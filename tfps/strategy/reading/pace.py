@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from tfps.observe import slow_worker
 from tfps.runtime.coordinator.runtime import Runtime
+from tfps.strategy.reading.stats import worker_step_seconds
 from tfps.strategy.reading.traffic import compute_traffic, describe_traffic
 from tfps.training.run_state import RunState
 
@@ -32,3 +34,20 @@ def describe_pace(alive: Sequence[bool], *, state: RunState, runtime: Runtime) -
         compute_traffic(runtime, state.traffic if in_training else run.traffic)
     )
     return f"{text} - {moved}" if moved else text
+
+
+def describe_slow_worker(alive: Sequence[bool], *, state: RunState, runtime: Runtime) -> str:
+    """Return a text about a worker that is much slower than the others; empty without one.
+
+    Args:
+        alive: for each worker whether it takes part.
+        state: the state of the runs.
+        runtime: the job.
+    """
+    run = state.newest_run
+    if run is None or not run.changes_variables:
+        return ""
+    layout, workers = runtime.ticket_server.layout, len(alive)
+    paces = worker_step_seconds(layout, run.cells, workers=workers)
+    present = [pace if lives else None for pace, lives in zip(paces, alive, strict=True)]
+    return slow_worker.describe_slow_worker(present, mode=repr(runtime.mode))

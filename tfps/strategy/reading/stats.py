@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from tfps.consistency.histogram import DURATION_BINS, quantile_seconds
+from tfps.consistency.histogram import DURATION_BINS, mean_seconds, quantile_seconds
 from tfps.consistency.ledger import LedgerLayout
 from tfps.strategy.reading.traffic import Traffic, compute_traffic
 from tfps.training.fit_strategy import FitStrategy
@@ -17,10 +17,16 @@ PUSH, PULL, WAIT, UPDATE, ENCODE, DECODE, REDUCE = range(7)
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Two quantiles of a duration, in seconds; None if nothing was measured."""
+    """Two quantiles and the mean of a duration, in seconds; None if nothing was measured.
+
+    Attributes:
+        count: the number of measured durations.
+    """
 
     p50: float | None
     p99: float | None
+    mean: float | None = None
+    count: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +37,24 @@ class ServerStats:
         updates_applied: the number of its updates, its version.
         bytes_pulled: bytes of parameters sent to workers.
         bytes_pushed: bytes of gradients, state and reports of steps received.
+        pull_seconds: the duration of pulls, as workers have reported it to this server.
+        push_seconds: the duration of pushes, likewise; each goes to all servers at once.
         update_seconds: the duration of the optimizer's update.
+        wait_seconds: the wait of workers for their next batch, as reported to this server.
+        updates_per_s: updates in the current or last epoch of `fit` per second; None before that,
+            and from `tfps.attach`.
+        bytes_per_s: the bytes that it sends and receives per second in that epoch, likewise.
     """
 
     updates_applied: int
     bytes_pulled: int
     bytes_pushed: int
+    pull_seconds: Quantiles
+    push_seconds: Quantiles
     update_seconds: Quantiles
+    wait_seconds: Quantiles
+    updates_per_s: float | None = None
+    bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +72,9 @@ class JobStats:
             between active workers; the asynchronous mode has no gate, so the largest is None.
         worker_steps: completed training steps of each worker.
         worker_evaluation_steps: completed evaluation steps of each worker.
+        worker_step_seconds: each worker's own part of a step of `fit`, a moving mean: the wait for
+            its batch and the computation, without the exchange, in which it may wait for others.
+            None where it is not measured, as of steps that are pipelined.
         versions: the version of each server.
         exchanges: the number of joins, pulls, pushes and row look-ups of each server.
         bytes_pulled: bytes of parameters sent to workers.
@@ -89,6 +109,7 @@ class JobStats:
     clock_gap_steps: tuple[int, int | None]
     worker_steps: tuple[int, ...]
     worker_evaluation_steps: tuple[int, ...]
+    worker_step_seconds: tuple[float | None, ...]
     versions: tuple[int, ...]
     exchanges: tuple[int, ...]
     bytes_pulled: int
@@ -158,8 +179,15 @@ def take_stats(strategy: StrategyWithStats) -> Stats:
         workers=runtime.workers,
         has_bound=strategy.consistency.bound_steps is not None,
     )
+    rates = None if state.traffic is None else state.traffic.rates_by_server
+    servers = counted.servers
+    if rates is not None:
+        servers = tuple(
+            replace(server, updates_per_s=each.updates, bytes_per_s=each.received + each.sent)
+            for server, each in zip(servers, rates, strict=True)
+        )
     return Stats(
-        **vars(counted),
+        **{**vars(counted), "servers": servers},
         steps_per_s=strategy.worker_rates(),
         transports=runtime.data_plane.carriers,
         tasks=strategy.tasks,
@@ -206,6 +234,7 @@ def job_stats(
         worker_evaluation_steps=tuple(
             int(tickets[layout.evaluation_steps(worker)]) for worker in places
         ),
+        worker_step_seconds=worker_step_seconds(layout, tickets, workers=workers),
         versions=versions,
         exchanges=tuple(int(cells[layout.EXCHANGES]) for cells in all_cells),
         bytes_pulled=sum(int(cells[layout.BYTES_SENT]) for cells in all_cells),
@@ -224,15 +253,31 @@ def job_stats(
                 updates_applied=int(cells[layout.VERSION]),
                 bytes_pulled=int(cells[layout.BYTES_SENT]),
                 bytes_pushed=int(cells[layout.BYTES_RECEIVED]),
+                pull_seconds=_quantiles(layout, [cells], PULL),
+                push_seconds=_quantiles(layout, [cells], PUSH),
                 update_seconds=_quantiles(layout, [cells], UPDATE),
+                wait_seconds=_quantiles(layout, [cells], WAIT),
             )
             for cells in all_cells
         ),
     )
 
 
+def worker_step_seconds(
+    layout: LedgerLayout, cells: np.ndarray[Any, Any], *, workers: int
+) -> tuple[float | None, ...]:
+    """Return each worker's own part of a step, in seconds, from the ticket server's ledger."""
+    paces = [int(cells[layout.pace(worker)]) for worker in range(workers)]
+    return tuple(pace / 1e6 if pace > 0 else None for pace in paces)
+
+
 def _quantiles(layout: LedgerLayout, all_cells: list[np.ndarray[Any, Any]], kind: int) -> Quantiles:
     begin = layout.duration(kind, 0)
     counts = sum(cells[begin : begin + DURATION_BINS] for cells in all_cells)
     values = [int(count) for count in np.asarray(counts)]
-    return Quantiles(quantile_seconds(values, 0.5), quantile_seconds(values, 0.99))
+    return Quantiles(
+        quantile_seconds(values, 0.5),
+        quantile_seconds(values, 0.99),
+        mean_seconds(values),
+        sum(values),
+    )

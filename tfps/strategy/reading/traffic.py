@@ -126,7 +126,7 @@ def compute_traffic(
         rate: the traffic rate of the run to show; None: there is none.
         cells: the servers' ledgers; None: those that the rate has seen last, without a request.
     """
-    asks, bytes_per_s = cells is not None, None if rate is None else rate.bytes_per_s
+    asks, rates = cells is not None, None if rate is None else rate.rates_by_server
     if cells is None:
         cells = [] if rate is None else rate.cells
     found: list[Traffic] = []
@@ -137,7 +137,7 @@ def compute_traffic(
             own,
             groups=server.coded_groups.names,
             socket_bytes=runtime.data_plane.socket_bytes(server.index) if asks else None,
-            bytes_per_s=None if bytes_per_s is None else bytes_per_s[server.index],
+            bytes_per_s=None if rates is None else rates[server.index][:2],
         )
     return tuple(found)
 

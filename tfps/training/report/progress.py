@@ -35,6 +35,9 @@ class ClusterPace(Protocol):
     def describe_pace(self) -> str:
         """Describe the pace, such as ``2/2 workers - staleness 0.9``."""
 
+    def describe_slow_worker(self) -> str:
+        """Describe the worker that is much slower than the others; empty without one."""
+
     def step_rate(self, kind: str, *, since_s: float) -> StepRate | None:
         """Return the rate of the newest run of a kind, or None if none has begun since a moment."""
 
@@ -160,8 +163,8 @@ class ClusterProgbar:
             self._redraw(now, last=last)
             terminal.open_line(not last)
         else:
-            parts = [self._steps_text(), self._time_text(now, last=last), *self._metric_texts()]
-            io_utils.print_msg(" - ".join(parts))
+            time_text, texts = self._time_text(now, last=last), self._metric_texts(last=last)
+            io_utils.print_msg(" - ".join([self._steps_text(), time_text, *texts]))
 
     @property
     def steps_per_s(self) -> float | None:
@@ -170,7 +173,7 @@ class ClusterProgbar:
         return (measured or self._own_rate).per_second
 
     def _redraw(self, now: float, *, last: bool) -> None:
-        count, facts = self._steps_text(), self._metric_texts()
+        count, facts = self._steps_text(), self._metric_texts(last=last)
         spent = self._time_text(now, last=last).removesuffix(" left")
         text = " - ".join([spent, *facts])
         # The last column stays free: a full line would make some terminals go on to the next.
@@ -197,13 +200,15 @@ class ClusterProgbar:
         per_step_s = (self._advanced - self._started) / self._current
         return f"{_duration_text(per_step_s * (self.target - self._current))} left"
 
-    def _metric_texts(self) -> list[str]:
+    def _metric_texts(self, *, last: bool) -> list[str]:
         facts = [self._note] if self._note else []
         facts += [f"{name}: {_number_text(value)}" for name, value in self._values.items()]
         steps_per_s = self.steps_per_s
         if steps_per_s is not None:
             facts.append(f"{steps_per_s:.{0 if steps_per_s >= 10 else 1}f} steps/s")
-        return [*facts, *self._pace.describe_pace().split(" - ")]
+        facts += self._pace.describe_pace().split(" - ")
+        slow = self._pace.describe_slow_worker() if last and self.kind == "train" else ""
+        return [*facts, slow] if slow else facts
 
 
 class TrainingProgress(keras.callbacks.ProgbarLogger):

@@ -1,9 +1,9 @@
-"""Bytes of a ticket run per second, as the ledgers of all servers count them."""
+"""Bytes and updates of a ticket run per second, as the ledgers of all servers count them."""
 
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,8 +16,16 @@ from tfps.transport.traffic import message_bytes
 SAMPLE_PERIOD_S = 1.0
 
 
+class ServerRates(NamedTuple):
+    """The bytes and updates of one server per second."""
+
+    received: float  # bytes
+    sent: float  # bytes
+    updates: float
+
+
 class TrafficRate:
-    """The bytes sent per second, from the first step that was seen to the last.
+    """The bytes and updates per second, from the first step that was seen to the last.
 
     Args:
         runtime: the job.
@@ -46,11 +54,15 @@ class TrafficRate:
         except tf.errors.UnavailableError:
             return  # whether a server is lost is for others to say; a rate can wait
         layout = self._runtime.ticket_server.layout
-        counted = itertools.chain(*(message_bytes(layout, cells) for cells in self.cells))
+        counted = itertools.chain(
+            *((*message_bytes(layout, cells), int(cells[layout.VERSION])) for cells in self.cells)
+        )
         self._rate.count(steps, now_s=now_s, by_worker=list(counted))
 
     @property
-    def bytes_per_s(self) -> list[tuple[float, float]] | None:
-        """The rates at which each server receives and sends; None if not measured."""
+    def rates_by_server(self) -> list[ServerRates] | None:
+        """The rates of each server; None if not measured."""
         found = self._rate.per_second_by_worker
-        return None if found is None else list(zip(found[::2], found[1::2], strict=True))
+        if found is None:
+            return None
+        return [ServerRates(*each) for each in zip(*[iter(found)] * 3, strict=True)]
