@@ -6,13 +6,15 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tfps.errors import ConfigError
 from tfps.folder import folder_problem
-from tfps.observe.record import RECORD_FILE, format_line, thin_lines
+from tfps.observe.cluster_warning import WINDOW_S, find_warnings
+from tfps.observe.record import RECORD_FILE, format_line, parse_line, thin_lines
 
 RECORD = "TFPS_RECORD"  # the folder of the record
 PERIOD_S = 1.0
@@ -41,7 +43,8 @@ def find_record_folder() -> Path | None:
 class Recorder:
     """Appends what a function returns to the record in a folder, once a second.
 
-    A record that cannot be written ends nothing: that is said once.
+    It warns of what the newest lines show, of each kind once. A record that cannot be written ends
+    nothing: that is said once.
 
     Args:
         folder: the folder of the record; the first line makes it.
@@ -65,6 +68,8 @@ class Recorder:
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tfps-record", daemon=True)
         self._has_warned = False
+        self._newest: deque[dict[str, Any]] = deque(maxlen=int(WINDOW_S / PERIOD_S))
+        self._said: set[str] = set()  # the kinds of warnings
 
     def start(self) -> None:
         """Start the thread; call it once only."""
@@ -97,11 +102,22 @@ class Recorder:
                 if time.monotonic() - self._thinned_s > THIN_PERIOD_S:
                     self._thinned_s = time.monotonic()
                     self._thin()
+            self._warn(line)
         except Exception as error:  # noqa: BLE001 - a record must not end a job
             if not self._has_warned:
                 self._has_warned = True
                 logger.warning("the record %s has gaps: %s", self._path, error)
         return True
+
+    def _warn(self, line: str) -> None:
+        """Say what the newest lines show, each kind once."""
+        fields = parse_line(line)
+        if fields is not None:
+            self._newest.append(fields)
+        for each in find_warnings(self._newest):
+            if each.kind not in self._said:
+                self._said.add(each.kind)
+                logger.warning("%s (%s)", each.sentence, each.kind)
 
     def _append(self, line: str) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)

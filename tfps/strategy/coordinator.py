@@ -148,7 +148,9 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
             fn
         )  # `fn` may be referred to by nothing else, and is traced below
         result = super().schedule(packed.function, args=args, kwargs=kwargs)
-        self.strategy.runtime.fallback_steps += packed.is_fallback
+        runtime = self.strategy.runtime
+        runtime.fallback_steps += packed.is_fallback
+        runtime.traces[fn.__name__] = packed.function.experimental_get_tracing_count()
         return result
 
     def create_per_worker_dataset(

@@ -55,6 +55,7 @@ class StepCompiler:
         self._model, self._strategy, self._kind = model, strategy, kind
         self.compiled: dict[Any, CompiledProgram] = {}
         self.is_new = False
+        self._traces = 0
         self._specs: dict[type[BatchSource], Any] = {}  # of the newest batches of each kind
 
     def compile(
@@ -80,6 +81,8 @@ class StepCompiler:
         key = (source.trace_key(), hooks.stops_at_nan, warm_up_mode)
         if key not in self.compiled or not self.compiled[key].is_current:
             strategy, self.is_new = self._strategy, True
+            self._traces += 1
+            strategy.runtime.traces[f"the {self._kind} step of {self._model.name}"] = self._traces
             program = Program(
                 name=f"{self._kind}_{next(_numbers)}",
                 step=step,

@@ -28,7 +28,7 @@ def test_the_last_line_has_the_statistics_at_the_end(
     with strategy.scope():
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse")
-    model.fit(X, X[:, :1], batch_size=4, verbose=0)
+    history = model.fit(X, X[:, :1], batch_size=4, verbose=0)
     at_rest = json.loads(json.dumps(dataclasses.asdict(strategy.stats())))
     strategy.close()
     last = json.loads((tmp_path / "runs" / RECORD_FILE).read_text().splitlines()[-1])
@@ -36,6 +36,31 @@ def test_the_last_line_has_the_statistics_at_the_end(
     # Each reading of a ledger is an exchange with its server.
     assert last["stats"] | {"traffic": None} == at_rest | {"traffic": None}
     assert last["usage"]["chief 0"]["memory_bytes"] > 0
+    assert last["loss"] == pytest.approx(history.history["loss"][-1])
+    assert last["traces"] == {f"the train step of {model.name}": 1}
+    assert last["largest"][0] == f"{model.name}/{model.layers[0].name}/kernel"
+    assert last["run"] is None
+
+
+def test_a_loss_that_is_not_finite_names_the_variable(
+    make_strategy: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("TFPS_RECORD", str(tmp_path))
+    strategy = make_strategy()
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, name="out")], name="m")
+        model.compile(keras.optimizers.SGD(1e30), "mse")
+    model.fit(X, X[:, :1], batch_size=4, verbose=0)
+    strategy.close()
+    (message,) = [text for text in caplog.messages if text.endswith("(loss)")]
+    assert ", and m/out/kernel is not finite; staleness " in message
+    assert ", learning rate 1e+30: use a lower learning rate" in message
+    last = json.loads((tmp_path / RECORD_FILE).read_text().splitlines()[-1])
+    assert last["not_finite"] == "m/out/kernel"
+    assert last["loss"] in ("nan", "inf")
 
 
 def test_a_record_keeps_no_strategy(

@@ -140,6 +140,7 @@ class Runtime(Storage):
         self.hang_up: Callable[[int], None] = self.data_plane.hang_up
         self.fallback_steps = 0
         self.executors: dict[str, str] = {}  # of the newest step of each kind, and the reasons
+        self.traces: dict[str, int] = {}  # how often each step and scheduled function was traced
         self.chief_pushes = 0  # pushes of the chief itself
         self.turn = ThreadTurn()  # for the use of the workers
         self.close_reason = ""  # the reason, once it is closed
