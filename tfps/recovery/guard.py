@@ -317,10 +317,10 @@ class Guard:
 
     def _evict(self, worker: int) -> bool:
         """Evict a worker's latest incarnation, once. Returns False if a server did not reply."""
-        incarnation = self._runtime.latest_incarnation(worker)
+        incarnation = self._runtime.members.latest_incarnation(worker)
         if incarnation is not None and self._evicted.get(worker) != incarnation:
             try:
-                self._runtime.evict(worker, incarnation, patience_s=0.0)
+                self._runtime.members.evict(worker, incarnation, patience_s=0.0)
             except tf.errors.UnavailableError as error:
                 logger.info("worker %d is not evicted yet: %s", worker, error.message)
                 return False

@@ -119,10 +119,10 @@ class StrategyRecovery:
         run = None if self.points is None else self.points.run
         workers = range(self._runtime.workers) if run is not None else ()
         for worker in workers:
-            incarnation = self._runtime.latest_incarnation(worker)
+            incarnation = self._runtime.members.latest_incarnation(worker)
             if incarnation is not None:
                 with contextlib.suppress(tf.errors.OpError):  # one more may be lost: tried again
-                    self._runtime.evict(worker, incarnation, patience_s=0.0)
+                    self._runtime.members.evict(worker, incarnation, patience_s=0.0)
 
     def refuse_loss(self) -> None:
         """Refuse to go on if scheduled functions would have to be repeated; see `JobView`."""

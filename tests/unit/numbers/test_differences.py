@@ -148,9 +148,9 @@ def test_a_worker_that_was_let_out_gets_everything(
 
     class Loss(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            incarnations.append(strategy.runtime.latest_incarnation(0))
+            incarnations.append(strategy.runtime.members.latest_incarnation(0))
             if batch == 1:
-                strategy.runtime.evict(0, incarnations[-1])
+                strategy.runtime.members.evict(0, incarnations[-1])
 
     keras.utils.set_random_seed(1)
     with strategy.scope():

@@ -168,7 +168,7 @@ def test_a_push_of_others_is_seen_without_a_new_closure_run(
 
     class Push(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            incarnations.append(strategy.runtime.latest_incarnation(0))
+            incarnations.append(strategy.runtime.members.latest_incarnation(0))
             if batch == 0:
                 _, version = strategy.pull([name])
                 strategy.push({name: np.float32(-100.0)}, version)

@@ -36,7 +36,7 @@ def _line(second: int) -> Line:
             task: {"cpu_s": 1.0 * second, "memory_bytes": 10**9, "memory_limit_bytes": 10**10}
             for task in ("chief 0", "ps 0", "ps 1", "worker 0", "worker 1", "worker 2")
         },
-        "mode": "Asynchronous(pipeline_steps=0, warm_up_steps=0)",
+        "mode": "Asynchronous(warm_up_steps=0)",
         "largest": ["dense/kernel", "table/shard_1"],
         "traces": {"the train step of sequential": 1},
         "loss": 2.0 / (second + 1),

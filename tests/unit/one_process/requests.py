@@ -148,7 +148,7 @@ class Requests:
 
     def incarnation(self, worker: int) -> int:
         """Return a new incarnation."""
-        return self.runtime.next_incarnation(worker)
+        return self.runtime.members.next_incarnation(worker)
 
     def open_tickets(self, count: int) -> int:
         """Let `count` tickets be handed out; return the first of them."""
@@ -158,7 +158,7 @@ class Requests:
         return first
 
     def evict(self, worker: int, incarnation: int) -> None:
-        self.runtime.evict(worker, incarnation)
+        self.runtime.members.evict(worker, incarnation)
 
     def counted(self, name: str, *, server: int = 0) -> int:
         """A number of a server's ledger, by its name there."""

@@ -188,7 +188,9 @@ def test_what_servers_refuse_runs_again(make: Make, mode: Any, servers: list[int
     def let_out() -> None:
         for worker in range(runtime.workers):
             for server in servers:
-                runtime.servers[server].evict(worker, runtime.latest_incarnation(worker) or 0)
+                runtime.servers[server].evict(
+                    worker, runtime.members.latest_incarnation(worker) or 0
+                )
 
     loop.dies = let_out
     for runs, dies_after in enumerate([0, 2], start=1):

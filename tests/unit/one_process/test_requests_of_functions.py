@@ -262,7 +262,7 @@ def test_a_push_that_is_too_stale_is_dropped(function_jobs: Jobs[FunctionJob]) -
 
 def test_who_is_expected_is_waited_for(function_jobs: Jobs[FunctionJob]) -> None:
     job = function_jobs(tfps.Synchronous())
-    job.strategy.runtime.expect([True, True])
+    job.strategy.runtime.members.expect([True, True])
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(job.begin, 0)
         assert waits(first)
@@ -278,7 +278,7 @@ def test_who_is_expected_late_is_not_waited_for(
     sent = note_requests(monkeypatch)
     job = FunctionJob(make_strategy(tfps.Synchronous()), calls=2)
     sent.clear()
-    job.strategy.runtime.expect([True, True])
+    job.strategy.runtime.members.expect([True, True])
     expectations = sent.copy()
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(job.begin, 0)

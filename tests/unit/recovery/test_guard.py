@@ -38,7 +38,7 @@ class Runtime:
     processes: Mapping[Task, str] = {}
 
     def __init__(self) -> None:
-        self.connections = self
+        self.connections = self.members = self
         self.alive: set[Task] = set()
         self.moves: list[tuple[Task, str]] = []
         self.servers = [SimpleNamespace(index=0, address="127.0.0.1:3", lost=None)]

@@ -15,11 +15,10 @@ from tests.messages import raises
 from tfps.consistency.mode import Mode
 from tfps.consistency.modes import BoundedStaleness
 from tfps.consistency.synchronous import Synchronous
-from tfps.placement import LeastLoaded
 from tfps.runtime.coordinator import function_membership as module
 from tfps.runtime.coordinator.control_plane import waits_for_lost_servers
 from tfps.runtime.coordinator.function_membership import FunctionMembership
-from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.coordinator.server_members import ServerMembers
 
 WORKERS = 3
 DEADLINE_S = 30.0
@@ -35,7 +34,7 @@ class FakeRuntime:
         self.is_back = threading.Event()
         channel = SimpleNamespace(is_reachable=lambda *, timeout_s: self.is_back.wait(timeout_s))
         self.worker_channels = [channel] * WORKERS
-        self._next = itertools.count(1)
+        self._next, self.members = itertools.count(1), self
 
     def next_incarnation(self, slot: int) -> int:
         return next(self._next)
@@ -226,7 +225,6 @@ def test_all_other_servers_hear_who_leaves_where_one_does_not_answer() -> None:
     calls = [lost, evict, lost, evict]
     servers: Any = [SimpleNamespace(lost=None, evict=call) for call in calls]
     servers[3].lost = "it is known to be lost"
-    runtime: Any = SimpleNamespace(servers=servers, placement=LeastLoaded())
     with pytest.raises(tf.errors.UnavailableError, match="it does not respond"):
-        Runtime.evict(runtime, 1, 7)
+        ServerMembers(servers, on_eviction=lambda _: None).evict(1, 7)
     assert requests == [(1, 7)]

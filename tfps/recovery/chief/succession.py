@@ -199,7 +199,7 @@ class NamedJob:
         runtime = self._runtime
         layout = runtime.ticket_server.layout
         term = 1 + max(int(server.cells()[layout.TERM]) for server in runtime.servers)
-        runtime.begin_term(term)
+        runtime.members.begin_term(term)
         windows = [server.ledger.read_values().applied for server in runtime.servers]
         runtime.closure_numbers.begin_after(newest_function(windows) + UNSEEN_FUNCTIONS)
         for server in runtime.servers:

@@ -146,7 +146,7 @@ class Restoration:
             living=None if of_living is None else of_living.cells.tolist(),
             seen=None if seen is None else seen.cells.tolist(),
             incarnations={
-                worker: self._runtime.latest_incarnation(worker) or 0
+                worker: self._runtime.members.latest_incarnation(worker) or 0
                 for worker in range(self._runtime.workers)
             },
             limit=server.limit,

@@ -203,7 +203,9 @@ class RoundRestoration:
         position = choose_next_position(
             layout, [*(cells.tolist() for cells in now), *point.ledgers]
         )
-        incarnations = {w: runtime.latest_incarnation(w) or 0 for w in range(runtime.workers)}
+        incarnations = {
+            w: runtime.members.latest_incarnation(w) or 0 for w in range(runtime.workers)
+        }
         number = runtime.closure_numbers.renew()
         for server, cells, past_cells, keys in zip(
             runtime.servers, now, point.ledgers, point.applied, strict=True

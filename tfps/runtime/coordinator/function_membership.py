@@ -60,11 +60,13 @@ class FunctionMembership(ClosureMembership):
             runtime = get_running_runtime(self._runtime_ref)
             expected = self._available - self._members.keys()
             for worker in expected:
-                self._members[worker] = runtime.next_incarnation(worker)
+                self._members[worker] = runtime.members.next_incarnation(worker)
             try:
                 if expected:
                     with fail_lost_servers_at_once():
-                        runtime.expect([worker in expected for worker in range(runtime.workers)])
+                        runtime.members.expect(
+                            [worker in expected for worker in range(runtime.workers)]
+                        )
             except tf.errors.OpError:  # all begin with a later function, or the job ends
                 for worker in expected:
                     self._evict(worker)
@@ -86,9 +88,9 @@ class FunctionMembership(ClosureMembership):
                 self._evict(worker)
                 self._changed.wait()
             if worker not in self._members:
-                self._members[worker] = get_running_runtime(self._runtime_ref).next_incarnation(
-                    worker
-                )
+                self._members[worker] = get_running_runtime(
+                    self._runtime_ref
+                ).members.next_incarnation(worker)
             self._running.add(worker)
 
     def on_end(self, worker: int) -> None:
@@ -143,7 +145,7 @@ class FunctionMembership(ClosureMembership):
         # A lost server cannot be told; it ends all waits for the worker. So does a closed strategy.
         with contextlib.suppress(tf.errors.OpError, RuntimeError), fail_lost_servers_at_once():
             if incarnation is not None:
-                get_running_runtime(self._runtime_ref).evict(worker, incarnation)
+                get_running_runtime(self._runtime_ref).members.evict(worker, incarnation)
 
 
 def get_running_runtime(job: weakref.ref[Runtime]) -> Runtime:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -22,18 +21,18 @@ from tfps.cluster.introduction import this_chief
 from tfps.cluster.served_chief import Question
 from tfps.compression.directions import PushPull
 from tfps.consistency.applied_window import FUNCTION_CELLS
-from tfps.consistency.ledger import TERM_INCARNATIONS
 from tfps.consistency.mode import Mode
 from tfps.errors import ConfigError, StrategyClosed
 from tfps.partitioners.variable_spec import VariableSpec
 from tfps.placement.policy import Placement, is_mirrored, mirrors_any
 from tfps.runtime.coordinator.call_ids import OptimizerCallIds
 from tfps.runtime.coordinator.connections import Connections, ControlChannel, Task
-from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, NoSuchFunction
+from tfps.runtime.coordinator.control_plane import NoSuchFunction
 from tfps.runtime.coordinator.followed_variables import FollowedVariables
 from tfps.runtime.coordinator.function_membership import FunctionMembership
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.coordinator.server_contents import ServedPlan, VariableRecord
+from tfps.runtime.coordinator.server_members import ServerMembers
 from tfps.runtime.coordinator.shared_by_name import SharedByName
 from tfps.runtime.coordinator.storage import COLLECTED_BYTES, Storage
 from tfps.runtime.coordinator.thread_turn import ThreadTurn
@@ -144,13 +143,14 @@ class Runtime(Storage):
         self.chief_pushes = 0  # pushes of the chief itself
         self.turn = ThreadTurn()  # for the use of the workers
         self.close_reason = ""  # the reason, once it is closed
+        self.members = ServerMembers(
+            self.servers,
+            on_eviction=plane.part if mirrors_any(placement) else lambda _: None,
+        )
         self.membership = FunctionMembership(self)
         self.call_ids = OptimizerCallIds()
         self.closure_numbers = ClosureNumbers(cells=FUNCTION_CELLS)
         self._lock = threading.Lock()
-        self._incarnations = itertools.count(1)
-        self._latest_incarnations: dict[int, int] = {}
-        self._has_evicted = False  # since `equalize_counts`
         self._unused_plans: list[tuple[int, int]] = []
         self.push_functions: weakref.WeakSet[Any] = weakref.WeakSet()
         # Objects with a `close` of their own, called first: they use the servers apart from
@@ -265,75 +265,10 @@ class Runtime(Storage):
         for plan in server.contents.plans.values():
             self.data_plane.install(server, plan)
 
-    def begin_term(self, term: int) -> None:
-        """Issue incarnations that are newer than those of all earlier chiefs."""
-        with self._lock:
-            self._incarnations = itertools.count(term * TERM_INCARNATIONS + 1)
-
-    def next_incarnation(self, worker: int) -> int:
-        """Return a worker's next incarnation: a number larger than any before in this job."""
-        with self._lock:
-            incarnation = self._latest_incarnations[worker] = next(self._incarnations)
-        return incarnation
-
-    def latest_incarnation(self, worker: int) -> int | None:
-        """Return a worker's newest incarnation, or None if it never took part in a round."""
-        with self._lock:
-            return self._latest_incarnations.get(worker)
-
-    def evict(self, worker: int, incarnation: int, *, patience_s: float = CALL_TIMEOUT_S) -> None:
-        """Evict a lost worker on every server; first on the one that issues tickets.
-
-        So its tickets have gone back before any other server refuses the rest of a push. A server
-        that is itself lost cannot be told.
-
-        Raises:
-            tf.errors.UnavailableError: a server did not reply; all others were told.
-        """
-        self._has_evicted = True
-        if mirrors_any(self.placement):
-            self.data_plane.part(worker)
-        silent = None
-        for server in self.servers:
-            try:
-                if server.lost is None:
-                    server.evict(worker, incarnation, patience_s=patience_s)
-            except tf.errors.UnavailableError as error:
-                silent = error
-        if silent is not None:
-            raise silent
-
-    def expect(self, will_join: Sequence[bool]) -> None:
-        """Let rounds wait for workers; ``will_join`` contains a bool for each worker."""
-        for server in self.servers:
-            server.expect(will_join)
-
     def finish_exchanges(self) -> None:
         """Wait until the requests of cancelled functions have arrived on all servers."""
         for worker in range(self.workers):
             self.data_plane.cancel(worker)
-
-    def cancel_expected(self, worker: int) -> None:
-        """Stop waiting for an expected worker to join."""
-        for server in self.servers:
-            if server.lost is None:
-                server.cancel_expected(worker)
-
-    def equalize_counts(self) -> bool:
-        """Raise the update counts of all servers to the largest one, in rounds; see `ledger`.
-
-        Called when a run has been drained. Returns whether a count has changed.
-        """
-        if not self._has_evicted or self.servers[0].rounds is None:
-            return False
-        self._has_evicted = False
-        cells = zip(self.servers, self.cells(), strict=True)
-        counts = {server: int(each[server.layout.VERSION]) for server, each in cells}
-        most = max(counts.values())
-        behind = [server for server, count in counts.items() if count < most]
-        for server in behind:
-            server.count_up_to(most)
-        return bool(behind)
 
     def cells(self) -> list[np.ndarray[Any, Any]]:
         """Return the current ledgers of all servers."""

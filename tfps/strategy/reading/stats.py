@@ -74,7 +74,7 @@ class JobStats:
         worker_evaluation_steps: completed evaluation steps of each worker.
         worker_step_seconds: each worker's own part of a step of `fit`, a moving mean: the wait for
             its batch and the computation, without the exchange, in which it may wait for others.
-            None where it is not measured, as of steps that are pipelined.
+            None where it is not measured.
         versions: the version of each server.
         exchanges: the number of joins, pulls, pushes and row look-ups of each server.
         bytes_pulled: bytes of parameters sent to workers.

@@ -53,14 +53,14 @@ class Invitations:
         """Invite the workers that are alive: those whose item of ``is_alive`` is True."""
         with self._lock:
             self._open = {worker for worker, alive in enumerate(is_alive) if alive}
-            self._runtime.expect(is_alive)
+            self._runtime.members.expect(is_alive)
 
     def cancel(self, workers: frozenset[int]) -> None:
         """Cancel the invitations of workers that hang: they get no closure."""
         with self._lock:
             for worker in self._open & workers:
                 self._open.remove(worker)
-                self._runtime.cancel_expected(worker)
+                self._runtime.members.cancel_expected(worker)
 
     def take(self, worker: int) -> None:
         """Use up the invitation of a worker that has begun its closure and joins now."""
@@ -68,7 +68,7 @@ class Invitations:
             if worker in self._open:
                 self._open.remove(worker)
             elif self._open:
-                self._runtime.cancel_expected(self._open.pop())
+                self._runtime.members.cancel_expected(self._open.pop())
 
 
 class RunClosure:
@@ -111,16 +111,16 @@ class RunClosure:
         worker = private.get_worker_index()
         self.invitations.take(worker)
         for attempt in range(1, MAX_ATTEMPTS + 1):
-            incarnation = self._runtime.next_incarnation(worker)
+            incarnation = self._runtime.members.next_incarnation(worker)
             work = self._work
             if work is None or self._queue.is_recalled():
-                self._runtime.cancel_expected(worker)
+                self._runtime.members.cancel_expected(worker)
                 return  # only the incarnation before this one may have been evicted with the recall
             try:
                 while (is_over := self._run_as(worker, incarnation, *work)) is None:
                     if self._queue.is_recalled() or self._runtime.closed:
                         return
-                    incarnation = self._runtime.next_incarnation(worker)
+                    incarnation = self._runtime.members.next_incarnation(worker)
                 if is_over:
                     if not self._queue.is_recalled():
                         self.visited.add(worker)
@@ -130,12 +130,12 @@ class RunClosure:
                     # Evicted at once, it could have its gradient on some servers and not on others.
                     self._runtime.data_plane.cancel(worker, incarnation)
                 with contextlib.suppress(tf.errors.OpError):  # a lost server cannot be told
-                    self._runtime.evict(worker, incarnation)
+                    self._runtime.members.evict(worker, incarnation)
                 raise
             if self._runtime.closed:
                 return  # with its connections: this run is over
             # The connection to a server broke. If the server lives, the worker enters anew.
-            self._runtime.evict(worker, incarnation)
+            self._runtime.members.evict(worker, incarnation)
             logger.warning(
                 "worker %d lost its connection to a parameter server and reconnects (attempt %d "
                 "of %d)",

@@ -226,7 +226,7 @@ class TicketRun(RunProgress):
                     self._bring_home()
                 self.sample()
             self.running = self._recalled = False
-            if self._runtime.equalize_counts():
+            if self._runtime.members.equalize_counts():
                 self.sample()
             if not self.has_steps_to_repeat:
                 return
