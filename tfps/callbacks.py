@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tfps.checkpoint.callback import Checkpoint
+from tfps.strategy.reading.cluster_board import ClusterBoard
 
-__all__ = ["Checkpoint"]
+__all__ = ["Checkpoint", "ClusterBoard"]

@@ -22,6 +22,7 @@ COMMANDS = {
     "train": "Train the job that a configuration file describes.",
     "check": "Check a configuration file without starting anything.",
     "plan": "Show which parameter goes to which server.",
+    "top": "Show the tasks of a job while it runs, and what slows it down.",
     "supervise": "Run one task of a cluster, and start it again when it crashes.",
     "scheduler": "Tell the tasks of one job, which know one address, where the others are.",
     "serve": "Serve as the worker or ps that TF_CONFIG or a scheduler names.",

@@ -150,7 +150,8 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         result = super().schedule(packed.function, args=args, kwargs=kwargs)
         runtime = self.strategy.runtime
         runtime.fallback_steps += packed.is_fallback
-        runtime.traces[fn.__name__] = packed.function.experimental_get_tracing_count()
+        name = getattr(fn, "__name__", "a scheduled function")
+        runtime.traces[name] = packed.function.experimental_get_tracing_count()
         return result
 
     def create_per_worker_dataset(

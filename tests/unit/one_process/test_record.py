@@ -11,6 +11,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfps
 from tfps.observe.record import RECORD_FILE
@@ -70,3 +71,17 @@ def test_a_record_keeps_no_strategy(
     runtime = tfps.ParameterServerStrategy(cluster.cluster_resolver).runtime
     gc.collect()
     assert runtime.closed
+
+
+def test_traces_of_scheduled_functions_are_counted(make_strategy: Make) -> None:
+    strategy = make_strategy()
+    coordinator = tfps.ClusterCoordinator(strategy)
+
+    @tf.function
+    def step(number: int) -> tf.Tensor:
+        return tf.constant(number)
+
+    for number in (1, 2, 2, 3):
+        coordinator.schedule(step, args=(number,))
+    coordinator.join()
+    assert strategy.runtime.traces == {"step": 3}
