@@ -69,7 +69,7 @@ def find_warnings(lines: Sequence[Line]) -> list[ClusterWarning]:
         found += [*_idle(lasting), *_straggler(lasting)]
     training = _newest(whole, lambda line: _run(line).get("kind") == "train")
     if training and _span_s(training) >= LEAST_SPAN_S and _steps_done(training) > 0:
-        found += [*_shares(training), *_servers(training)]
+        found += _rates(training)
     return found
 
 
@@ -160,20 +160,18 @@ def _straggler(lines: Sequence[Line]) -> Iterator[ClusterWarning]:
         yield ClusterWarning("straggler", f"worker {slow.pop()}", text)
 
 
-def _shares(lines: Sequence[Line]) -> Iterator[ClusterWarning]:
-    """Compare the wait for batches with the step."""
-    wait_s, step_s = _mean_of("wait_seconds", lines), _step_s(lines)
+def _rates(lines: Sequence[Line]) -> Iterator[ClusterWarning]:
+    """Compare servers with each other, and waits and exchanges with the step."""
+    names = ("wait_seconds", "push_seconds")
+    ends = [line["stats"] for line in (lines[0], lines[-1])]
+    wait_s, push_s = (mean_growth(*(each[name] for each in ends)) for name in names)
+    step_s = _step_s(lines)
     if wait_s > max(WAIT_SHARE * step_s, LEAST_WAIT_S):
         text = f"workers wait {format_seconds(wait_s)} for a batch, {wait_s / step_s:.0%} of a step"
         remedy = "prefetch, cache or divide the input, or read it with more threads"
         yield ClusterWarning("input-bound", "", f"{text}: {remedy}")
-
-
-def _servers(lines: Sequence[Line]) -> Iterator[ClusterWarning]:
-    """Compare servers with each other, and the exchanges with the step."""
-    pairs = list(zip(*(line["stats"]["servers"] for line in (lines[0], lines[-1])), strict=True))
     busy, moved = [], []
-    for before, after in pairs:
+    for before, after in zip(*(each["servers"] for each in ends), strict=True):
         spent = [total_seconds(each["update_seconds"]) for each in (before, after)]
         busy.append((spent[1] - spent[0]) / _span_s(lines))
         moved.append(sum(after[way] - before[way] for way in ("bytes_pulled", "bytes_pushed")))
@@ -182,8 +180,7 @@ def _servers(lines: Sequence[Line]) -> Iterator[ClusterWarning]:
         text = f"ps {server} spends {busy[server]:.0%} of its time in updates"
         remedy = "add parameter servers, or send fewer gradients, with tfps.LocalSteps"
         yield ClusterWarning("server-bound", f"ps {server}", f"{text}: {remedy}")
-    push_s, step_s = _mean_of("push_seconds", lines), _step_s(lines)
-    paces = [seconds for seconds in lines[-1]["stats"]["worker_step_seconds"] if seconds]
+    paces = [seconds for seconds in ends[1]["worker_step_seconds"] if seconds]
     waits = lines[-1]["mode"][:5] != "Async" and paces and max(paces) > MOST_UNEVEN * min(paces)
     if waits or push_s < max(PUSH_SHARE * step_s, LEAST_PUSH_S):
         return
@@ -232,10 +229,6 @@ def _step_s(lines: Sequence[Line]) -> float:
 
 def _span_s(lines: Sequence[Line]) -> float:
     return float(lines[-1]["time_s"] - lines[0]["time_s"])
-
-
-def _mean_of(name: str, lines: Sequence[Line]) -> float:
-    return mean_growth(*(line["stats"][name] for line in (lines[0], lines[-1])))
 
 
 def total_seconds(durations: Mapping[str, Any]) -> float:

@@ -19,13 +19,9 @@ RATE_SUFFIX = "/learning_rate"
 
 def find_largest_variables(plan: Plan) -> list[str | None]:
     """Return the path of the largest variable, or shard, of each server; None without one."""
-    by_server: list[list[View]] = [[] for _ in range(plan.servers)]
-    for view in plan.views:
-        by_server[view.server].append(view)
-    return [
-        max(views, key=lambda view: view.size_bytes).variable if views else None
-        for views in by_server
-    ]
+    views = sorted(plan.views, key=lambda view: view.size_bytes)
+    largest = {view.server: view.variable for view in views}
+    return [largest.get(server) for server in range(plan.servers)]
 
 
 def read_loss(run: TicketRun) -> float | None:
@@ -59,16 +55,14 @@ def read_values(runtime: Runtime) -> dict[str, Any]:
         tf.errors.OpError: a server does not reply.
     """
     views = [view for view in runtime.plan.views if tf.as_dtype(view.dtype).is_floating]
-    finite: dict[str, bool] = {}
-    rates: list[float] = []
+    found: dict[str, tuple[bool, float]] = {}  # whether it is finite, and its first number
     for server in runtime.servers:
         own = [view for view in views if view.server == server.index]
         if own:
-            are_finite, *first = _read(own, server=server, container=runtime.container)
-            finite.update(zip((view.variable for view in own), are_finite, strict=True))
-            values = zip(own, first, strict=True)
-            rates += [float(value) for v, value in values if v.variable.endswith(RATE_SUFFIX)]
-    bad = [view.variable for view in views if not finite[view.variable]]
+            values = zip(*_read(own, server=server, container=runtime.container), strict=True)
+            found |= zip((view.variable for view in own), values, strict=True)
+    bad = [view.variable for view in views if not found[view.variable][0]]
+    rates = [float(first) for name, (_, first) in found.items() if name.endswith(RATE_SUFFIX)]
     return {"not_finite": bad[0] if bad else None, "learning_rate": rates[0] if rates else None}
 
 
@@ -86,6 +80,6 @@ def _read(views: list[View], *, server: Server, container: str) -> list[Any]:
             value = slab[view.offset_items : view.offset_items + math.prod(view.shape)]
             are_finite.append(tf.reduce_all(tf.math.is_finite(value)))
             first.append(tf.cast(value[0], tf.float64))
-        return [tf.stack(are_finite), *first]
+        return [tf.stack(are_finite), tf.stack(first)]
 
     return server.channel.make_function(trace, arguments=0)(patience_s=0.0)
