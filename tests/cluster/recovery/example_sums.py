@@ -84,14 +84,20 @@ class SummingJob:
         return self.strategy.stats().worker_steps
 
     def updates(self) -> int:
-        """Return the number of updates of the weights; servers and optimizers agree on it."""
-        server = self.strategy.runtime.ticket_server
-        cells, layout = server.cells(), server.layout
-        assert cells[layout.HOME] == cells[layout.REDUCED]
-        optimizer = self.model.optimizer
-        counts = {int(each.iterations) for each in (optimizer, *optimizer.optimizers)}
-        assert counts == {int(cells[layout.REDUCED])}
-        return counts.pop()
+        """Return the number of updates of the weights; servers and optimizers agree on it.
+
+        The iterations of an optimizer are on one server. If a worker dies when that server has
+        completed a round which server 0 gives up, its tickets come again in other rounds, some of
+        which only server 0 counts.
+        """
+        runtime, optimizer = self.strategy.runtime, self.model.optimizer
+        all_cells, layout = runtime.cells(), runtime.ticket_server.layout
+        updates = int(all_cells[0][layout.REDUCED])
+        assert all_cells[0][layout.HOME] == updates
+        for counter in (each.iterations for each in (optimizer, *optimizer.optimizers)):
+            cells = all_cells[runtime.get_server_index(counter.value.device)]
+            assert int(counter) + cells[layout.APART] == updates + all_cells[0][layout.APART]
+        return updates
 
     def read_copies(self, worker: int) -> tuple[int, list[np.ndarray]]:
         """Return the number of updates of a worker's copies, and the copies."""
