@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -13,6 +15,7 @@ import tensorflow as tf
 import tfps
 from tfps.launch import LocalCluster
 from tfps.runtime.worker.executor_choice import ExecutorChoice
+from tfps.testing import run_command
 
 RANDOM = np.random.default_rng(0)
 IDS, NUMBERS = RANDOM.integers(0, 50, (96, 4)), RANDOM.normal(size=(96, 8)).astype("float32")
@@ -119,3 +122,28 @@ def test_an_error_names_its_operation_on_both(
         assert text in str(info.value)
         assert not is_chosen or strategy.stats().executors["train"].startswith(executor)
         _use_pool(monkeypatch)
+
+
+EARLY_START = """
+import keras, numpy as np, tensorflow as tf
+tf.config.threading.set_inter_op_parallelism_threads(2)
+print(tf.ones([2]))  # TensorFlow starts, with these threads
+import tfps
+with tfps.LocalCluster(workers=1, ps=1) as cluster:
+    strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    data = tf.data.Dataset.from_tensors((tf.ones([4, 3]), tf.ones([4, 1]))).repeat(8)
+    model.fit(data, verbose=0)
+    print(int(model.optimizer.iterations.numpy()), strategy.stats().executors["train"])
+    strategy.close()
+"""
+
+
+@pytest.mark.slow
+def test_a_chief_that_used_tensorflow_before_trains_from_a_dataset(tmp_path: Path) -> None:
+    (tmp_path / "early.py").write_text(EARLY_START)
+    result = run_command([sys.executable, "early.py"], deadline_s=90, folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "8 thread pool: the chief started TensorFlow before" in result.stdout

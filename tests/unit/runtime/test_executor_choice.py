@@ -24,6 +24,7 @@ ROWS = [tf.TensorSpec([None, 4])]
 REASONS: dict[str, tuple[dict[str, Any], str]] = {
     "carrier": ({"carrier": "grpc"}, "grpc"),
     "device": ({"is_one_cpu": False}, "GPU"),
+    "early start": ({"chief_threads": 2}, "TensorFlow before the strategy, with 2"),
     "convolution": ({"kinds": frozenset({"Conv2DBackpropFilter"})}, "Conv2DBackpropFilter"),
     "check": ({"kinds": frozenset({"CheckNumericsV2"})}, "CheckNumericsV2 would not be named"),
     "Python": ({"kinds": frozenset({"EagerPyFunc"})}, "EagerPyFunc calls Python"),
@@ -57,7 +58,7 @@ def test_any_of_the_reasons_keeps_the_thread_pool(facts: set[str]) -> None:
 def _read(function: Any, signature: Any = ROWS) -> GraphFacts:
     traced = tf.function(function, autograph=False, input_signature=signature)
     graph = traced.get_concrete_function().graph
-    return read_graph_facts(graph, carrier="direct", is_one_cpu=True)
+    return read_graph_facts(graph, carrier="direct", is_one_cpu=True, chief_threads=8)
 
 
 def _loop(body: Any) -> Any:

@@ -13,6 +13,9 @@ from typing import NamedTuple
 # The most conditions inside one another. Each blocks a thread of the worker while its branch runs,
 # and so does the function itself; the other threads are for the input and the coordinator.
 MAX_DEPTH = 2
+# The threads that the chief's TensorFlow needs, however many workers there are: a closure of one
+# thread with a dataset among its arguments blocks two of them until a third one has sent it.
+LEAST_CHIEF_THREADS = 4
 # The numbers of a matrix from which several threads, or a kernel of oneDNN, are worth more.
 LARGE_MATRIX = 2**20
 
@@ -31,6 +34,8 @@ class GraphFacts(NamedTuple):
     kinds: frozenset[str]  # the types of operations
     carrier: str = "direct"
     is_one_cpu: bool = True  # whether the step runs on the only CPU device of a worker
+    # The threads between operations of the chief, which are few if TensorFlow started before tfps.
+    chief_threads: int = LEAST_CHIEF_THREADS
     calls_outside_loop: bool = False  # whether it calls functions outside of the loop of steps
     depth: int = 0  # the number of conditions inside one another
     largest_matrix: int = 0  # the size of the largest constant factor of a product
@@ -67,6 +72,10 @@ def _find_reason_for_pool(facts: GraphFacts) -> str:
         return f"calls over {facts.carrier} wait for servers at the same time"
     if not facts.is_one_cpu:
         return "the step runs on a GPU or on several devices"
+    if facts.chief_threads < LEAST_CHIEF_THREADS:
+        return (
+            f"the chief started TensorFlow before the strategy, with {facts.chief_threads} threads"
+        )
     for prefixes, text in (
         (NOT_SUPPORTED, "is not supported on one thread"),
         (CHECKS, "would not be named in its error on one thread"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
@@ -61,6 +62,9 @@ class FitLoop(Generic[S]):
             graph,
             carrier=self._carrier.name,
             is_one_cpu=len(program.devices.names) == 1 and program.devices.use_main_memory,
+            chief_threads=tf.config.threading.get_inter_op_parallelism_threads()
+            or os.cpu_count()
+            or 1,
         )
         choice = choose_executor(facts)
         if choice.is_one_thread:

@@ -37,7 +37,9 @@ SAFE = frozenset(
 )
 
 
-def read_graph_facts(graph: Any, *, carrier: str, is_one_cpu: bool) -> GraphFacts:
+def read_graph_facts(
+    graph: Any, *, carrier: str, is_one_cpu: bool, chief_threads: int
+) -> GraphFacts:
     """Read the facts of the graph of a closure that is being traced."""
     operations = list(iter_operations(graph))
     factors = [factor for each in operations if each.type in PRODUCTS for factor in each.inputs]
@@ -49,6 +51,7 @@ def read_graph_facts(graph: Any, *, carrier: str, is_one_cpu: bool) -> GraphFact
         ),
         carrier=carrier,
         is_one_cpu=is_one_cpu,
+        chief_threads=chief_threads,
         calls_outside_loop=any(each.type in CALLS for each in graph.get_operations()),
         depth=_measure_depth(graph),
         largest_matrix=max((factor.shape.num_elements() or 0 for factor in factors), default=0),
