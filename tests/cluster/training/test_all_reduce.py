@@ -43,6 +43,7 @@ def _assert_weights_count_updates(job: CountingJob) -> int:
     return counts.pop()
 
 
+@pytest.mark.slow
 def test_all_examples_are_seen_once(job: CountingJob) -> None:
     before = _assert_weights_count_updates(job)
     visits = EpochsOfOneVisit(job)

@@ -75,7 +75,7 @@ def _model(
     return model
 
 
-@pytest.mark.quick("rows of a table")
+@pytest.mark.quick("dense")
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_numbers_are_equal(
     program: str, strategy: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch

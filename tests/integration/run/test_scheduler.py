@@ -88,6 +88,7 @@ def test_tasks_without_roles_train(start: Start, address: str, tmp_path: Path) -
     assert roles == ["ps", "worker", "worker"]
 
 
+@pytest.mark.slow
 def test_tasks_with_roles_end_as_the_script_did(start: Start, address: str, tmp_path: Path) -> None:
     """One command for all, and TensorFlow's own strategy: the environment has the whole cluster."""
     script = tmp_path / "train.py"

@@ -280,6 +280,7 @@ class Unacceptable(keras.layers.Layer):
             return self.count + 0.0 * inputs
 
 
+@pytest.mark.slow
 def test_weights_are_at_home_after_an_error_of_a_step(
     cluster: Callable[..., InProcessCluster],
 ) -> None:
