@@ -14,6 +14,7 @@ from tfps.bridge.functions.server_start import check_server_start
 from tfps.cluster import ClusterSpec, inter_op_threads, prepare_process, wait_for_tasks
 from tfps.cluster.address import loopback_problem
 from tfps.terminal import announce, root_logger_as_it_was
+from tfps.training.run_state import execute_synchronously
 from tfps.units import count_tasks
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ def prepare_chief(spec: ClusterSpec, resolver: Any, *, timeout_s: float) -> Iter
         ListenError: another process holds the chief's port.
     """
     prepare_process("chief", spec)
+    execute_synchronously()  # tasks take the mode over when this process connects to them
     _set_thread_counts(spec)
     share_gpus()
     workers, servers = spec.jobs["worker"], spec.jobs["ps"]

@@ -146,7 +146,7 @@ class RunState:
         runtime.refuse_mismatches()
         WORKER_USE.begin()
         runtime.has_run = True
-        _execute_synchronously()
+        execute_synchronously()
         runtime.on_layout_change()
         self.guard.start(
             private.get_closure_queue(coordinator), private.get_failure_handler(coordinator)
@@ -201,7 +201,7 @@ class RunState:
         return private.get_closure_queue(self.coordinator).worker_losses
 
 
-def _execute_synchronously() -> None:
+def execute_synchronously() -> None:
     """Let this thread wait for each eager operation, as it does by default.
 
     Otherwise a worker waits for inputs that this thread has not computed, and this thread waits for
