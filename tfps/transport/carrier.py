@@ -111,8 +111,9 @@ class GrpcCarrier(RemoteCallCarrier):
 
     def exchange(self, calls: Mapping[int, ServerCall]) -> dict[int, Message]:
         limit_bytes = max_payload_bytes_from_environment()
+        calls = {server: call.joined for server, call in calls.items()}
         for server, call in calls.items():
-            request_bytes = call.joined.request.payload.shape[0] or 0
+            request_bytes = call.request.payload.shape[0] or 0
             if (size_bytes := max(request_bytes, call.reply_bytes)) > limit_bytes:
                 raise UnsupportedError(
                     f"ps {server}: received a message of {size_bytes} bytes, expected at most "

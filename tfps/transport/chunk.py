@@ -6,8 +6,8 @@ import os
 
 from tfps.errors import ConfigError
 
-# gRPC, protobuf and system calls of Linux are limited to 2 GiB. For parts of this size the overhead
-# of calls is small, and so are the copies that TensorFlow's RPC makes of each part.
+# System calls of Linux, and files of protocol buffers, are limited to 2 GiB. For parts of this size
+# the overhead of calls is small.
 CHUNK_BYTES = 256 * 2**20
 CHUNK_BYTES_VARIABLE = "TFPS_CHUNK_BYTES"
 # For a payload that cannot be divided, with room for the rest of its message.
